@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import InputError, TFRecordError
+from transforms.formats.table import SourceFile
 from transforms.storage.entries import stamp_of
 from transforms.storage.files import storage
 
@@ -113,6 +114,19 @@ class Unpacked(io.RawIOBase):
         """Lets go of everything before a position."""
         del self._kept[: position - self._begin]
         self._begin = position
+
+
+@contextlib.contextmanager
+def open_content(file: SourceFile) -> Iterator["Unpacked | io.BufferedReader"]:
+    """Opens a file as it is, or its content where it is compressed.
+
+    Raises:
+      OSError: also when it has changed since it was listed.
+    """
+    with file.open() as stored:
+        packed = begins_packed(stored.read(4))
+        stored.seek(0)
+        yield Unpacked(stored, file.origin) if packed else stored
 
 
 @contextlib.contextmanager

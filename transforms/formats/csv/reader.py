@@ -24,6 +24,7 @@ from transforms.formats.csv.joined import (
 )
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.sample import SampleInput, sample_blocks
+from transforms.formats.csv.scan import pieces_of
 from transforms.formats.file_names import plain_name
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
@@ -38,8 +39,10 @@ from transforms.formats.table import (
     unreadable,
 )
 from transforms.formats.whole_files import (
+    Unpacked,
     begins_packed,
     is_packed,
+    open_content,
     open_unpacked,
 )
 from transforms.storage.files import storage
@@ -163,18 +166,16 @@ class CsvReader(TableReader):
         inputs = []
         used = 0
         for file in chosen:
-            if is_packed(file.path):
-                with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:
-                    text, ended = _start_of(stream, each)
+            with open_content(file) as stream:
+                text = next(pieces_of(stream, each), b"")
+                ended = not stream.read(1)
+                if isinstance(stream, Unpacked):
                     used += min(stream.consumed, file.size)
-            else:
-                with file.open() as plain:
-                    text, ended = _start_of(plain, each)
+                else:
                     used += len(text)
-            dialect = self._dialect_in(io.BytesIO(text), file.origin)
-            inputs.append(
-                SampleInput(file.origin, len(text), _memory(text), dialect, ended)
-            )
+            opener = functools.partial(io.BytesIO, text)
+            dialect = self._dialect_in(opener(), file.origin)
+            inputs.append(SampleInput(file.origin, len(text), opener, dialect, ended))
         complete = len(chosen) == len(files) and all(each.ended for each in inputs)
         sample = sample_blocks(inputs, check=self._header_check, decimal=self.decimal)
         # The sample counts bytes of content; the source is measured in stored bytes.
@@ -204,35 +205,27 @@ class CsvReader(TableReader):
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields the blocks of a file; a compressed file is one."""
-        if is_packed(file.path):
-            yield from self._packed_block(file, limit_rows)
-            return
-        with file.open() as stream:
+        with open_content(file) as stream:
             self._check_header(stream, file.origin)
+            packed = isinstance(stream, Unpacked)
+            if packed and limit_rows is None:
+                yield file.whole()
+                return
+            rows = 0
             for block in iter_blocks(
                 stream,
                 file.origin,
                 self._dialect_in(stream, file.origin),
-                block_bytes=block_bytes,
+                block_bytes=_PIECE_BYTES if packed else block_bytes,
                 limit_rows=limit_rows,
             ):
-                yield file.placed(block)
-
-    def _packed_block(self, file: InputFile, limit: int | None) -> Iterator[Block]:
-        rows = 0
-        with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:
-            self._check_header(stream, file.origin)
-            if limit is not None:
-                for block in iter_blocks(
-                    stream,
-                    file.origin,
-                    self._dialect_in(stream, file.origin),
-                    block_bytes=_PIECE_BYTES,
-                    limit_rows=limit,
-                ):
+                if isinstance(stream, Unpacked):
                     rows += block.rows
                     stream.forget(block.stop)
-        yield file.whole(rows=rows)
+                else:
+                    yield file.placed(block)
+            if packed:
+                yield file.whole(rows=rows)
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
@@ -336,17 +329,3 @@ def _opened(file: InputFile) -> Any:
     if file.size > SMALL_BYTES:
         return file.open()
     return io.BytesIO(storage(file.path).read_bytes(stamp=file.stamp))
-
-
-def _start_of(stream: Any, size: int) -> tuple[bytes, bool]:
-    """Returns up to `size` bytes, and whether the stream ends after them."""
-    parts = []
-    left = size
-    while left and (part := stream.read(left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts), not stream.read(1)
-
-
-def _memory(data: bytes) -> Callable[[], Any]:
-    return lambda: io.BytesIO(data)
