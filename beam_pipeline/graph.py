@@ -40,8 +40,7 @@ def build(
     """
     plan, sharding = job.plan, job.plan.layout.sharding
     store, publication = plan.store, plan.publication
-    kept = store if publication.keeps_work else None
-    blocks = pipeline | "List" >> ListBlocks(job.source, kept, store.rules)
+    blocks = pipeline | "List" >> ListBlocks(job.source, store.rules)
     strata = None
     if sharding.rule.source is SplitSource.STRATIFIED:
         stratified = _strata(blocks, job, between)

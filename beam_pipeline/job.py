@@ -134,7 +134,6 @@ def make_job(
         max_records=spec.max_records,
         label_map=planned.label_map,
         new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
-        keeps_work=spec.keep_work,
         shares=_shares(plan),
         verified=spec.verify,
         detached=detached,

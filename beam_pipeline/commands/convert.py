@@ -141,9 +141,8 @@ def _up_to_date(
     started: float,
 ) -> int:
     """Reports that the dataset exists already; removes leftovers of earlier runs."""
-    if not prepared.spec.keep_work:
-        with contextlib.suppress(TargetError):
-            target.at(prepared.spec.output).clear(sure=False)
+    with contextlib.suppress(TargetError):
+        target.at(prepared.spec.output).clear(sure=False)
     remove_left(target.rejects_path(prepared.spec.output))
     seconds = time.monotonic() - started
     result = success_json(manifest, absolute(prepared.spec.output), seconds)

@@ -353,7 +353,7 @@ def _deriving(
     with storing(directory), there.held():
         seen = storage(os.path.join(directory, MANIFEST_NAME)).look().version
         manifest = target.read_manifest(directory)
-        folder = there.work_path(_WORK, seen="", keeps_work=True)
+        folder = there.work_path(_WORK, seen="")
         store = there.open_derived(Store(folder), manifest)
         try:
             work = _Deriving(

@@ -308,7 +308,7 @@ def publish_copy(
     text = json.dumps([decides, deciding_versions()]).encode()
     job = hashlib.blake2b(text, digest_size=16).hexdigest()
     there = target.at(directory)
-    store = Store(there.work_path(job, seen=seen, keeps_work=False))
+    store = Store(there.work_path(job, seen=seen))
     with there.held():
         store = there.open_store(store, job=job, seen=seen)
         target.take_over(there, store)
@@ -327,12 +327,12 @@ def publish_copy(
             with contextlib.suppress(OSError, StorageError):
                 if _has_published(directory, job, seen):
                     error.add_note(COMMITTED_NOTE)
-                    there.end(store, keeps_work=False)
+                    there.end(store)
                 else:
                     there.leave(store, seen=seen)
             raise
         try:
-            there.end(store, keeps_work=False)
+            there.end(store)
         except (OSError, StorageError) as error:
             error.add_note(COMMITTED_NOTE)
             raise

@@ -177,9 +177,7 @@ class Plan:
     @property
     def work_folder(self) -> str:
         """Where this job's unfinished files are."""
-        return target.at(self.directory).work_path(
-            self.work_digest, seen=self.seen, keeps_work=self.spec.keep_work
-        )
+        return target.at(self.directory).work_path(self.work_digest, seen=self.seen)
 
 
 def _listed(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:

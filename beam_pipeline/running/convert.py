@@ -62,8 +62,8 @@ def open_work_folder(
     """Prepares the target's work folder; yields it, and whether it has finished work.
 
     What an earlier run of the same work digest has finished is reused; on a disk, what
-    other jobs left is removed. Finished work stays after a failure. After a success it
-    is removed, unless `keep_work` is set.
+    other jobs left is removed. Finished work stays after a failure; after a success it
+    is removed.
 
     Args:
       plan: of the job.
@@ -94,7 +94,7 @@ def open_work_folder(
             # The first error is the one to report; the next run clears up.
             with contextlib.suppress(OSError, StorageError):
                 if _has_published(plan, store):
-                    there.end(store, keeps_work=plan.spec.keep_work)
+                    there.end(store)
                 elif there.leave(store, seen=plan.seen):
                     overtaken = target.overtaken(plan.directory)
             if overtaken is not None and isinstance(error, Exception):
@@ -104,7 +104,7 @@ def open_work_folder(
         if stays:
             return
         try:
-            there.end(store, keeps_work=plan.spec.keep_work)
+            there.end(store)
         except (OSError, StorageError) as error:
             error.add_note(COMMITTED_NOTE)
             raise

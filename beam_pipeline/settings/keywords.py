@@ -249,6 +249,3 @@ class Keywords(WriteKeywords, total=False):
 
     fingerprint: Literal["stat", "content"]
     """Detect changed inputs by size and time, or by content [stat]."""
-
-    keep_work: bool
-    """Keep segments, so that the next run reads changed files only."""

@@ -462,9 +462,6 @@ class Settings:
         "stat",
         "Detect changed inputs by size and time, or by content [stat].",
     )
-    keep_work: bool = _run(
-        False, "Keep segments, so that the next run reads changed files only."
-    )
     verify: bool | None = _run(
         None, "Read finished shards again before the commit [up to 64 MiB]."
     )

@@ -23,6 +23,11 @@ class Removed(NamedTuple):
 
 
 REMOVED: Mapping[str, Removed] = {
+    "keep_work": Removed(
+        "Write each day as a part of the dataset, with --part NAME: a night then reads "
+        "its own day alone.",
+        False,
+    ),
     "only_rejected": Removed(
         "Convert the corrected source again. `rejects` lists what to correct; after a "
         "failed run only blocks that have changed are read again.",

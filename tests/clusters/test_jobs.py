@@ -83,7 +83,7 @@ def test_our_message_reaches_the_terminal(
     rows = [f"{n},{n}{',more' * (n % 5 == 4)}\n" for n in range(1_000)]
     source.write_text("a,b\n" + "".join(rows))
     here = convert(source, tmp_path / "out")
-    there = convert(source, tmp_path / "out", *flags, "--no-keep-work")
+    there = convert(source, tmp_path / "out", *flags)
     assert here.returncode == there.returncode == 3
     assert "Traceback" not in there.stderr
     assert there.stderr.splitlines()[-1] == here.stderr.splitlines()[-1]

@@ -19,7 +19,6 @@ Folder = pathlib.Path
 JOBS: dict[str, tuple[str, ...]] = {
     "table": ("t.csv", "--shards", "3"),
     "images": ("photos/train", "--resize", "shorter:16", "--compression", "gzip"),
-    "resumed": ("t.csv", "--keep-work", "--shards", "2"),
     "too many rejects": ("bad.csv",),
 }
 # What differs from run to run in what the program prints.
@@ -57,7 +56,7 @@ def seen(folder: Folder, job: tuple[str, ...]) -> list[object]:
 def test_bytes_and_words_are_those_of_beam(
     job: str, sources: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files, manifest, messages and exit codes are the same, also when it resumes."""
+    """Files, manifest, messages and exit codes are the same."""
     ran: list[object] = []
     inner = direct_run._run
 

@@ -115,14 +115,14 @@ def convert(job: Job) -> str:
 def go_on(job: Job, seen: str) -> str:
     """As `convert`, from what it has planned for, and without what decides nothing."""
     there = target.at(OUT)
-    store = Store(there.work_path(job.work, seen=seen, keeps_work=False))
+    store = Store(there.work_path(job.work, seen=seen))
     store = there.open_store(store, job=job.digest, seen=seen)
     try:
         outcome = build(job, store, seen)
     except (CommitError, OSError):
         there.leave(store, seen=seen)
         raise
-    there.end(store, keeps_work=False)
+    there.end(store)
     return outcome
 
 
@@ -397,7 +397,7 @@ def test_equal_digests_of_other_bytes(store: MemoryStore) -> None:
 def test_a_file_that_is_gone(store: MemoryStore) -> None:
     """The commit looks at all files that it names: nothing is published without one."""
     there = target.at(OUT)
-    work = Store(there.work_path(A.work, seen="", keeps_work=False))
+    work = Store(there.work_path(A.work, seen=""))
     own = there.open_store(work, job=A.digest, seen="")
     write(A, own)
     (shard,) = (key for key in store.keys if ".tfrecord-" in key)
@@ -411,7 +411,7 @@ def test_clean_of_a_dataset_whose_index_was_not_finished(store: MemoryStore) -> 
     """What the run of `index` has left goes, and the dataset stays."""
     assert convert(A) == "published"
     before, manifest = store.keys, target.read_manifest(OUT)
-    work = Store(target.at(OUT).work_path("9" * 32, seen="", keeps_work=True))
+    work = Store(target.at(OUT).work_path("9" * 32, seen=""))
     own = target.at(OUT).open_derived(work, manifest)
     storage(f"{own.dataset}/index/a.u64").write_file(b"offsets", attempts="")
     clean()
@@ -448,7 +448,7 @@ def test_any_schedule(store: MemoryStore, seeds: range) -> None:
 def test_a_stopped_run_puts_nothing_more(store: MemoryStore) -> None:
     """Its threads may go on in this process; another run of its job is not stopped."""
     there = target.at(OUT)
-    work = Store(there.work_path("e" * 32, seen="", keeps_work=False))
+    work = Store(there.work_path("e" * 32, seen=""))
     own = there.open_store(work, job=A.digest, seen="")
     other = there.open_store(work, job=A.digest, seen="")
     # As Beam hands it on.

@@ -200,18 +200,3 @@ def test_the_age_of_an_object(server: Server, monkeypatch: pytest.MonkeyPatch) -
     server.write("a", b"2")
     assert storage(path).look().version != before.version
     assert storage(path).look().age <= 2
-
-
-def test_kept_work(server: Server, measures: Path, tmp_path: Path) -> None:
-    """`--keep-work` serves the next run, which reads only what is new."""
-    server.write_tree("in", measures)
-    arguments = ("convert", f"{server.url}/in", f"{server.url}/out", *MEASURES)
-    program = Program(server, tmp_path)
-    program.run(*arguments, "--keep-work")
-    assert server.keys(".out.beam-tfrecord/")
-    server.write("in/part-9.csv", b"id,weight,animal,note\n9000,1.5,cat,new\n")
-    done = program.run(*arguments, "--keep-work", "--overwrite")
-    assert "4 blocks read" in done.err
-    assert assert_whole(server, "out", alone=False).records == 2001
-    program.run("clean", f"{server.url}/out", "--older-than", "0")
-    assert_whole(server, "out")

@@ -96,14 +96,12 @@ def run_job(
 
 def _run(job: Job) -> str:
     plan = job.plan
-    keeps_work = plan.publication.keeps_work
     by_position = not plan.layout.sharding.shuffle
     source, store = _crossed(job.source), plan.store
-    kept = store if keeps_work else None
     blocks = [
         _crossed(block)
         for number in source.inputs()
-        for block in read._blocks(number, source, kept, None, Access())
+        for block in read._blocks(number, source, None, Access())
     ]
     facts: list[Any] = []
     segments: list[Any] = []

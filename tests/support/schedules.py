@@ -312,9 +312,9 @@ def explore(
 
 def plan_of(directory: str, work: str, job: str, seen: str) -> Any:
     """Returns what `open_work_folder` wants to know of a plan."""
-    path = target.at(directory).work_path(work, seen=seen, keeps_work=False)
+    path = target.at(directory).work_path(work, seen=seen)
     return SimpleNamespace(
-        spec=SimpleNamespace(keep_rejected_bytes=False, keep_work=False),
+        spec=SimpleNamespace(keep_rejected_bytes=False),
         request=SimpleNamespace(steps=False),
         directory=directory,
         work_folder=path,

@@ -98,14 +98,6 @@ class Source(abc.ABC):
     def facts_of(self, block: Block, *, by_position: bool) -> bytes:
         """Returns what the rows of a block depend on, beside what was planned."""
 
-    def listed_as(self, number: int) -> tuple[str, int] | None:
-        """Returns a digest of what decides the blocks of an input, and its position.
-
-        The position, in bytes of input, is not part of the digest. None: the blocks
-        are as quickly cut as looked up.
-        """
-        return None
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InlineListing(HeldListing):

@@ -5,7 +5,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import os
 import posixpath
@@ -446,17 +445,6 @@ class TableSource(RowSource):
         split = "" if self._splits_by else self._split_of(file.origin)
         named = any(not image.inline for image in self.schema.of_kind(Kind.IMAGE))
         return split, posixpath.dirname(file.origin) if named else ""
-
-    def listed_as(self, number: int) -> tuple[str, int] | None:
-        """Returns the digest of a file's facts; None with a limit over all files."""
-        table = self._files()
-        if self.limit is not None or self._run_at(table, number):
-            return None
-        (row,) = table.slice(number, 1).to_pylist()
-        position = row.pop("position")
-        digest = hashlib.blake2b(self.planned_digest(), digest_size=16)
-        digest.update(repr(sorted(row.items())).encode("utf-8", "surrogatepass"))
-        return digest.hexdigest(), position
 
     def _blocks_of(
         self, table: pa.Table, index: int, limit: int | None

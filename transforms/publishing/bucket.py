@@ -59,7 +59,7 @@ from transforms.storage.entries import Found, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import split_remote, work_folder
 from transforms.storage.retry import asked
-from transforms.work.receipts import count_finished, keep_for_next
+from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 
 _USES = "uses"
@@ -157,10 +157,8 @@ class BucketTarget:
                     self._settle()
                     storage(self._use(manifest.folder)).remove_file()
 
-    def work_path(self, digest: str, *, seen: str, keeps_work: bool) -> str:
-        # Work that is kept serves runs that have seen another manifest.
-        word = "" if keeps_work else f"-{_word_of(seen)}"
-        return f"{self._folder}/{digest}{word}"
+    def work_path(self, digest: str, *, seen: str) -> str:
+        return f"{self._folder}/{digest}-{_word_of(seen)}"
 
     def open_store(
         self, store: Store, *, job: str, seen: str, alone: bool = False
@@ -224,11 +222,8 @@ class BucketTarget:
             for name in sorted({*former.file_names} - {MANIFEST_NAME}):
                 storage(f"{self.directory}/{former.folder}/{name}").remove_file()
 
-    def end(self, store: Store, *, keeps_work: bool) -> None:
-        if keeps_work:
-            keep_for_next(store)
-        else:
-            store.remove_tree(store.folder)
+    def end(self, store: Store) -> None:
+        store.remove_tree(store.folder)
         storage(self._use(store.place)).remove_file()
         self._remove_empty()
 

@@ -31,7 +31,7 @@ from transforms.storage.files import storage
 from transforms.storage.local import rename
 from transforms.storage.paths import absolute, work_folder
 from transforms.storage.retry import persistently
-from transforms.work.receipts import count_finished, keep_for_next
+from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 
 # What the note on a publication adds to the name of its folder.
@@ -153,7 +153,7 @@ class LocalTarget:
         store.remove_tree(store.folder)
         self._own.remove_unused()
 
-    def work_path(self, digest: str, *, seen: str, keeps_work: bool) -> str:
+    def work_path(self, digest: str, *, seen: str) -> str:
         return os.path.join(work_folder(self.directory), digest)
 
     def open_store(
@@ -176,13 +176,10 @@ class LocalTarget:
         store.remove_tree(store.attempts if is_useful else store.folder)
         return False
 
-    def end(self, store: Store, *, keeps_work: bool) -> None:
+    def end(self, store: Store) -> None:
         # What the dataset has replaced; a stopped run may have left it.
         recover(store.dataset, self.directory)
-        if keeps_work:
-            keep_for_next(store)
-        else:
-            store.remove_tree(store.folder)
+        store.remove_tree(store.folder)
 
     def open_derived(self, store: Store, manifest: Manifest) -> Store:
         _check_writable(self.directory)

@@ -62,13 +62,12 @@ class Target(Protocol):
           TargetError: the work folder is not ours.
         """
 
-    def work_path(self, digest: str, *, seen: str, keeps_work: bool) -> str:
+    def work_path(self, digest: str, *, seen: str) -> str:
         """Returns the folder for the unfinished work of a job.
 
         Args:
           digest: of the work.
           seen: the state of the target when the run started.
-          keeps_work: whether the work is kept for later runs.
         """
 
     def open_store(
@@ -113,13 +112,8 @@ class Target(Protocol):
           RaceError: another run has published meanwhile; its dataset stays.
         """
 
-    def end(self, store: Store, *, keeps_work: bool) -> None:
-        """Cleans up after a success; again where a run was killed meanwhile.
-
-        Args:
-          store: of the job.
-          keeps_work: whether the segments of its blocks stay, for the next run.
-        """
+    def end(self, store: Store) -> None:
+        """Cleans up after a success; again where a run was killed meanwhile."""
 
     def leave(self, store: Store, *, seen: str) -> bool:
         """Cleans up after a failure: finished work stays.

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import datetime
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -118,7 +117,7 @@ def commit_job(facts: Sequence[Fact], shard_counts: ShardCounts, plan: JobPlan) 
     publication, store = plan.publication, plan.store
     done = commit_dataset(facts, shard_counts, publication=publication, store=store)
     if publication.detached:
-        target.at(publication.directory).end(store, keeps_work=publication.keeps_work)
+        target.at(publication.directory).end(store)
     return done
 
 
@@ -209,10 +208,6 @@ def commit_dataset(
     verified = publication.verified
     if verified or (verified is None and total <= _SMALL_BYTES):
         _check_shards(store, shards)
-    if publication.keeps_work:
-        used = sorted({fact.input_digest for fact in sums.placed})
-        data = json.dumps(used).encode()
-        storage(store.used).write_file(data, attempts=store.attempts)
     if store.is_abandoned:
         raise CommitError("The run was stopped; nothing was committed. Run again.")
     if publication.shared_settings:

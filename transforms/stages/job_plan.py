@@ -79,7 +79,6 @@ class Publication:
       label_map: class id -> name, for the sidecars; empty for none.
       new_lock: where the stage `leak_check` has left the next split lock; empty for
         nowhere.
-      keeps_work: whether the next run finds the segments of this one.
       shares: of the splits, where shares alone decide; they sum to one.
       verified: whether finished shards are read again before they are published;
         None for those of up to `_SMALL_BYTES` in all.
@@ -109,7 +108,6 @@ class Publication:
     max_records: int | None = None
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     new_lock: str = ""
-    keeps_work: bool = False
     shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
     verified: bool | None = None
     keeps_equal: bool = False

@@ -19,7 +19,7 @@ from transforms.core.model import (
 from transforms.formats.source import Source
 from transforms.stages.job_plan import Stage
 from transforms.storage.paths import Access
-from transforms.work.receipts import find_blocks, keep_block, keep_blocks
+from transforms.work.receipts import keep_block
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, check_worker
 
@@ -152,12 +152,10 @@ class ListBlocks(Stage):
 
     Attributes:
       source: what to list.
-      store: where the blocks of each input are kept for later runs; None for nowhere.
       rules: what is asked of the workers; see `transforms.work.store.Store`.
     """
 
     source: Source
-    store: Store | None = None
     rules: WorkerRules | None = None
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Block]:
@@ -168,8 +166,7 @@ class ListBlocks(Stage):
             | "Number inputs"
             >> beam.FlatMap(_inputs, self.source, self.rules, Access())
             | "Spread inputs" >> beam.Reshuffle()
-            | "Cut blocks"
-            >> beam.FlatMap(_blocks, self.source, self.store, self.rules, Access())
+            | "Cut blocks" >> beam.FlatMap(_blocks, self.source, self.rules, Access())
             | "Spread blocks" >> beam.Reshuffle()
         )
 
@@ -183,19 +180,7 @@ def _inputs(
 
 
 def _blocks(
-    number: int,
-    source: Source,
-    store: Store | None,
-    rules: WorkerRules | None,
-    _access: Access,
+    number: int, source: Source, rules: WorkerRules | None, _access: Access
 ) -> Iterator[Block]:
     check_worker(rules)
-    listed = None if store is None else source.listed_as(number)
-    if store is None or listed is None:
-        yield from source.blocks(number)
-        return
-    blocks = find_blocks(store, *listed)
-    if blocks is None:
-        blocks = list(source.blocks(number))
-        keep_blocks(store, *listed, blocks)
-    yield from blocks
+    yield from source.blocks(number)

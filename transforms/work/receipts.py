@@ -18,10 +18,8 @@ The files that a receipt names are checked against their checksums before reuse.
 Receipts are not synced: one damaged by a power loss is ignored.
 """
 
-import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import re
 import zlib
@@ -32,7 +30,6 @@ import google_crc32c
 
 from transforms.core.dataclass_json import from_json, to_json
 from transforms.core.model import (
-    Block,
     Piece,
     PlaceFacts,
     ReadFacts,
@@ -179,22 +176,6 @@ class FinishedShards:
         return whole
 
 
-def keep_blocks(
-    store: Store, listed_as: str, position: int, blocks: Sequence[Block]
-) -> None:
-    """Leaves the blocks of an input; `position` is what they count theirs from."""
-    moved = [dataclasses.replace(b, position=b.position - position) for b in blocks]
-    _keep(store, f"{listed_as}.blocks", tuple(moved))
-
-
-def find_blocks(store: Store, listed_as: str, position: int) -> list[Block] | None:
-    """Returns the blocks of an input as an earlier run has cut them."""
-    blocks = _find(store, f"{listed_as}.blocks", tuple[Block, ...])
-    if blocks is None:
-        return None
-    return [dataclasses.replace(b, position=b.position + position) for b in blocks]
-
-
 def new_rejects(store: Store, seen: set[str]) -> int:
     """Returns how many items were rejected by tasks that have finished meanwhile.
 
@@ -221,39 +202,6 @@ def count_finished(store: Store) -> tuple[int, int]:
         sum(name.endswith(".block") for name in names),
         sum(int(group[1]) for group in groups),
     )
-
-
-def keep_for_next(store: Store) -> None:
-    """Removes all of a published job but the finished blocks that it has used."""
-    _prune(store, json.loads(storage(store.used).read_bytes()))
-    for name in storage(store.folder).names_in():
-        path = os.path.join(store.folder, name)
-        if path not in (store.receipts, store.segments, store.rejects):
-            remove = (
-                store.remove_tree if storage(path).is_folder() else store.remove_file
-            )
-            remove(path)
-
-
-def _prune(store: Store, used: Sequence[str]) -> None:
-    """Removes the receipts and segments of blocks whose input digests are not used."""
-    keep = frozenset(used)
-    named: set[str] = set()
-    for name in storage(store.receipts).names_in():
-        stem, _, kind = name.rpartition(".")
-        if kind == "blocks":
-            continue
-        if kind == "shards" or stem.partition("-")[0] not in keep:
-            store.remove_file(os.path.join(store.receipts, name))
-        elif kind == "piece" and (done := _find(store, name, PieceDone)):
-            named.update(part.file for part in done.parts())
-            named.update(os.path.basename(log.path) for log in done.rejects)
-    for folder in (store.segments, store.rejects):
-        # An object store has no empty folders.
-        with contextlib.suppress(FileNotFoundError):
-            for name in storage(folder).names_in():
-                if name not in named:
-                    store.remove_file(os.path.join(folder, name))
 
 
 def _keep(store: Store, name: str, facts: Any) -> None:

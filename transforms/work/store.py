@@ -153,11 +153,6 @@ class Store:
         """File of where the items went, of a run that was refused its commit."""
         return os.path.join(self.folder, "account.json")
 
-    @property
-    def used(self) -> str:
-        """File with the input digests of the published dataset's blocks."""
-        return os.path.join(self.folder, "used.json")
-
     def make(self) -> None:
         """Makes the folders; they may exist, with what an earlier run has left."""
         storage(self.account).remove_file()

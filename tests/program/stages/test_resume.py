@@ -355,10 +355,10 @@ class TestRunsOfSmallFiles:
     def test_a_file_touches_few_runs(
         self, tmp_path: Folder, work: Work, suffix: str, change: str
     ) -> None:
-        """Two runs at most are read again; all that is kept gives the same bytes."""
+        """Two runs at most are read again; what was finished gives the same bytes."""
         source, out = small_tables(tmp_path / "in", suffix), tmp_path / "out"
-        options = (*self.options(tmp_path), "--keep-work", "--overwrite")
-        convert(source, out, *options)
+        options = self.options(tmp_path)
+        broken_off(work, source, out, *options)
         work.read.clear()
         if change == "removed":
             (source / f"part-050.{suffix}").unlink()
@@ -497,57 +497,6 @@ class TestUpToDate:
         assert "images" in refused(2, source, out, *options)
         run = convert(source, out, *options, "--overwrite")
         assert "committed" in run.out
-
-
-KEEP = (*OPTIONS, "--keep-work", "--overwrite")
-
-
-class TestKeepWork:
-    def test_only_changed_files_are_read(self, tmp_path: Folder, work: Work) -> None:
-        """Kept segments serve; the result is that of a run from scratch."""
-        source, out = tables(tmp_path / "in", 6), tmp_path / "out"
-        convert(source, out, *KEEP)
-        assert hidden(out).is_dir()
-        for change in (
-            lambda: table(source, 2, shift=1),
-            lambda: table(source, 7),
-            lambda: (source / "part-0.csv").unlink(),
-        ):
-            work.read.clear()
-            work.cut.clear()
-            change()
-            before = {path.name for path in source.iterdir()}
-            convert(source, out, *KEEP)
-            assert len(work.read) <= 1
-            assert work.cut == work.read
-            assert before >= set(work.read)
-            whole = tmp_path / f"whole-{len(before)}-{len(work.read)}"
-            convert(source, whole, *OPTIONS)
-            assert same(out, whole)
-
-    def test_segments_without_an_input_are_removed(self, tmp_path: Folder) -> None:
-        """The kept segments do not grow without bound."""
-        source, out = tables(tmp_path / "in"), tmp_path / "out"
-        convert(source, out, *KEEP)
-        counts = []
-        for shift in range(1, 4):
-            table(source, 2, shift=shift)
-            convert(source, out, *KEEP)
-            counts.append(
-                [len(list(hidden(out).glob(f"*/{p}/*"))) for p in ("segments",)]
-            )
-        assert counts == [[4]] * 3
-
-    def test_kept_work_survives_an_unchanged_run_and_is_removed_without_the_option(
-        self, tmp_path: Folder, work: Work
-    ) -> None:
-        """It is there as long as each run asks for it."""
-        source, out = tables(tmp_path / "in"), tmp_path / "out"
-        convert(source, out, *KEEP)
-        assert convert(source, out, *KEEP).out.startswith("up to date")
-        assert hidden(out).is_dir()
-        convert(source, out, *OPTIONS)
-        assert not hidden(out).exists()
 
 
 class TestClean:

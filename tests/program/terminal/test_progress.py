@@ -21,7 +21,7 @@ def test_rejects_so_far_are_shown(
     source = tmp_path / "rows.csv"
     rows = ["x" if n % 1000 == 7 else str(n) for n in range(10_000)]
     source.write_text("a\n" + "\n".join(rows) + "\n")
-    made = planned(source, tmp_path, IN_FILES, keep_work=True)
+    made = planned(source, tmp_path, IN_FILES)
     convert_plan(made)
     with shown_progress(made, quiet=False) as watch:
         watch()

@@ -106,7 +106,6 @@ SETTINGS: dict[str, Any] = {
     "allow_empty": True,
     "overwrite": True,
     "fingerprint": "content",
-    "keep_work": True,
     "verify": False,
 }
 # What the spec holds, where that is another value.
@@ -390,7 +389,6 @@ def test_what_decides_bytes() -> None:
         "allow_empty",
         "overwrite",
         "fingerprint",
-        "keep_work",
         "verify",
     }
 
