@@ -8,7 +8,6 @@
 5  another run writes to the output, or has just done so; run again later
 """
 
-import contextlib
 import gc
 import io
 import os
@@ -31,6 +30,13 @@ from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import STDOUT
+from beam_pipeline.terminal.stops import (
+    PIPE_CLOSED,
+    PipeClosed,
+    Stopped,
+    catch_stops,
+    end_stopped,
+)
 from beam_pipeline.version import __version__
 from transforms.errors import (
     COMMITTED_NOTE,
@@ -43,32 +49,8 @@ from transforms.errors import (
 from transforms.storage.paths import check_file_names, plain
 from transforms.storage.retry import naming
 
-# Signals that stop a run, and their names in messages; the exit code is 128 + number.
-_STOPS = {
-    signal.SIGINT: "Interrupted",
-    signal.SIGTERM: "Terminated",
-    signal.SIGHUP: "Hung up",
-}
-# As a shell reports a program that SIGPIPE has ended: 128 + 13.
-_PIPE_CLOSED = 141
 # Errors have at most 1 KiB; this many bytes leave room for the note after one.
 _ROOM_FOR_NOTE = 960
-
-
-class _Stopped(BaseException):
-    """A signal: unwinds like Ctrl-C.
-
-    Attributes:
-      number: of the signal.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-class _PipeClosed(BaseException):
-    """Nobody reads stdout any more; click alone would exit with 1, as for damage."""
 
 
 # The commands as the help lists them: in the order in which people need them.
@@ -134,7 +116,7 @@ class _Group(click.Group):
             with naming(STDOUT):
                 return super().make_context(*arguments, **extra)
         except BrokenPipeError as error:
-            raise _PipeClosed from error
+            raise PipeClosed from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -142,7 +124,7 @@ class _Group(click.Group):
             with naming(STDOUT):
                 sys.stdout.flush()
         except BrokenPipeError as error:
-            raise _PipeClosed from error
+            raise PipeClosed from error
         return code
 
 
@@ -648,7 +630,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     # Until `collect_seldom`.
     gc.disable()
-    before = _catch_stops()
+    before = catch_stops()
     try:
         check_file_names()
         if is_flags_only(arguments):
@@ -670,9 +652,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = _fail(_usage(error), UsageError.exit_code)
     except BeamTFRecordError as error:
         code = _fail(_with_note(str(error), error), error.exit_code)
-    except _PipeClosed:
+    except PipeClosed:
         printing.silence(sys.stdout)
-        code = _PIPE_CLOSED
+        code = PIPE_CLOSED
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         text = f"{error.strerror or error}{place}"
@@ -682,9 +664,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             raise
         code = _fail(_with_note(str(no_memory()), error), 1)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
-        code = _stopped(signal.SIGINT, stop, arguments)
-    except _Stopped as stop:
-        code = _stopped(stop.number, stop, arguments)
+        code = end_stopped(signal.SIGINT, stop, arguments)
+    except Stopped as stop:
+        code = end_stopped(stop.number, stop, arguments)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -708,31 +690,6 @@ def program() -> NoReturn:
     os._exit(code)
 
 
-def _catch_stops() -> dict[signal.Signals, Any]:
-    """Installs handlers for the signals that stop a run; returns those before."""
-    before = {}
-    for each in _STOPS:
-        handler = signal.getsignal(each)
-        # Under nohup, and in the background of a shell, some are ignored on purpose.
-        if handler not in (signal.SIG_IGN, None):
-            before[each] = handler
-            signal.signal(each, _stop)
-    return before
-
-
-def _stop(number: int, _frame: object) -> NoReturn:
-    """Stops the run with its clean-up; a second signal ends the process at once."""
-    for each in _STOPS:
-        if signal.getsignal(each) == _stop:
-            signal.signal(each, _stop_at_once)
-    raise _Stopped(number)
-
-
-def _stop_at_once(number: int, _frame: object) -> NoReturn:
-    # Safe: workers end with their parent, and the next run removes what is left.
-    os._exit(128 + number)
-
-
 def _with_note(message: str, error: BaseException) -> str:
     """Returns the message, and adds that the dataset is committed if it is."""
     if COMMITTED_NOTE in getattr(error, "__notes__", ()):
@@ -754,25 +711,3 @@ def _usage(error: click.UsageError) -> str:
 def _fail(message: str, code: int) -> int:
     printing.say(f"error: {message}")
     return code
-
-
-def _stopped(number: int, stop: BaseException, arguments: Sequence[str]) -> NoReturn:
-    """Ends the process at once, since Beam's thread may still be writing a file."""
-    # click raises its Abort from the KeyboardInterrupt that carries the note.
-    notes = [
-        note
-        for error in (stop, stop.__cause__, stop.__context__)
-        for note in getattr(error, "__notes__", ())
-    ]
-    outcome = ""
-    if COMMITTED_NOTE in notes:
-        outcome = f"; {COMMITTED_NOTE}"
-    elif arguments[:1] == ["convert"]:
-        outcome = "; nothing was committed. Run it again to go on"
-    elif arguments[:1] in (["subset"], ["merge"]):
-        outcome = "; nothing was committed"
-    # After SIGHUP the terminal may be closed.
-    with contextlib.suppress(OSError):
-        printing.say(f"{_STOPS[signal.Signals(number)]}{outcome}.")
-        sys.stdout.flush()
-    os._exit(128 + number)

@@ -188,23 +188,11 @@ def codes(one: pa.Array, other: pa.Array) -> tuple[Longs, Longs]:
     return codes[:count].astype(np.int64), codes[count:].astype(np.int64)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Side:
-    """What is known of the n records of one dataset; equal numbers mean equal things.
+def sides_of(one: Rows, other: Rows) -> tuple[Longs, Longs]:
+    """Returns what pairs are made from: id, split and payload of each record, (3, n).
 
-    Attributes:
-      ids: what a record is known by; several records may have the same.
-      splits: where it is.
-      payloads: what it holds.
+    Equal numbers mean the same in both; several records may have one id.
     """
-
-    ids: Longs
-    splits: Longs
-    payloads: Longs
-
-
-def sides_of(one: Rows, other: Rows) -> tuple[Side, Side]:
-    """Returns what pairs are made from: numbers that mean the same in both."""
     names = [*dict.fromkeys((*one.splits, *other.splits))]
     splits = [
         np.array([names.index(name) for name in rows.splits], np.int64)[rows.split]
@@ -213,10 +201,9 @@ def sides_of(one: Rows, other: Rows) -> tuple[Side, Side]:
     ids = one.payload, other.payload
     if one.identity:
         ids = _joined([*map(codes, one.identity, other.identity)])
-    return (
-        Side(ids[0], splits[0], one.payload),
-        Side(ids[1], splits[1], other.payload),
-    )
+    payloads = one.payload, other.payload
+    first, second = map(np.stack, zip(ids, splits, payloads, strict=True))
+    return first, second
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -235,25 +222,22 @@ class Pairs:
     added: Longs
 
 
-def paired(one: Side, other: Side) -> Pairs:
+def paired(one: Longs, other: Longs) -> Pairs:
     """Returns the pairs of records with the same id.
 
     Of several with one id those make a pair that are equal, then those of one split,
     then the others, in their order.
 
-        >>> numbers = lambda *values: np.array(values, np.int64)
-        >>> one = Side(numbers(7, 7, 8), numbers(0, 1, 0), numbers(1, 2, 3))
-        >>> other = Side(numbers(9, 7), numbers(0, 1), numbers(4, 2))
+        >>> one = np.array([[7, 7, 8], [0, 1, 0], [1, 2, 3]])
+        >>> other = np.array([[9, 7], [0, 1], [4, 2]])
         >>> found = paired(one, other)
         >>> found.first, found.second, found.gone, found.added
         (array([1]), array([1]), array([0, 2]), array([0]))
     """
-    left, right = (np.arange(len(side.ids)) for side in (one, other))
+    left, right = np.arange(one.shape[1]), np.arange(other.shape[1])
     first, second = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for names in (("ids", "splits", "payloads"), ("ids", "splits"), ("ids",)):
-        keys = _joined(
-            [(getattr(one, name)[left], getattr(other, name)[right]) for name in names]
-        )
+    for count in (3, 2, 1):
+        keys = _joined([*zip(one[:count, left], other[:count, right], strict=True)])
         mine, others = _matched(*keys)
         first.append(left[mine])
         second.append(right[others])

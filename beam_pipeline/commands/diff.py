@@ -202,7 +202,7 @@ def _differences(
     sides = sides_of(one, other)
     pairs = paired(*sides)
     first, second = pairs.first, pairs.second
-    moved = sides[0].splits[first] != sides[1].splits[second]
+    moved = sides[0][1, first] != sides[1][1, second]
     relabelled = np.zeros(len(first), np.bool_)
     if one.label is not None and other.label is not None:
         mine, others = codes(one.label, other.label)

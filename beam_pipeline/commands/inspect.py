@@ -31,13 +31,14 @@ from beam_pipeline.terminal.console import (
     print_line,
     print_table,
 )
-from beam_pipeline.terminal.printing import print_text, printable, text_width
+from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import (
     count_text,
     counts_text,
     instant_text,
     kind_text,
     share_text,
+    shortened,
     size_text,
 )
 from transforms.core.manifest import (
@@ -237,7 +238,7 @@ def _print_classes(
     table = new_table(*head, *counts, "share", "", right=("id", *counts, "share"))
     every, most = sum(totals), max(totals, default=0)
     for number, name in enumerate(names[:_MAX_CLASSES]):
-        cells = [_cut(name)]
+        cells = [shortened(name, _MAX_NAME)]
         if feature.kind is Kind.LABEL:
             cells.insert(0, str(number))
         table.add_row(
@@ -358,16 +359,6 @@ def _variants_table(summary: FileSummary) -> Table:
 
 def _sample_text(variant: Variant) -> str:
     if variant.all_text and is_text(variant.sample):
-        return f'text, as "{_cut(variant.sample.decode())}"'
+        return f'text, as "{shortened(variant.sample.decode(), _MAX_NAME)}"'
     # Without the size: the range says it.
     return describe_bytes(variant.sample).partition(", ")[2]
-
-
-def _cut(text: str) -> str:
-    """Returns text that is short enough for a cell of a table."""
-    shown = printable(text[: _MAX_NAME + 1])
-    if text_width(shown) <= _MAX_NAME:
-        return shown
-    while text_width(shown) >= _MAX_NAME:
-        shown = shown[:-1]
-    return f"{shown}…"

@@ -35,7 +35,6 @@ from transforms.core.manifest import (
 )
 from transforms.core.naming import parse_shard_name
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader, verify_file
-from transforms.core.tfrecord.compression import Compression
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
 from transforms.storage.files import storage
 
@@ -215,16 +214,13 @@ def verify_bare_files(bare: BareFiles) -> Report:
 def _remarks(path: str, reader: TFRecordReader) -> list[Finding]:
     """Returns what deserves a look in a file that is sound."""
     texts = []
-    stated = {".gz": Compression.GZIP, ".zlib": Compression.ZLIB}.get(
-        os.path.splitext(path)[1].lower(), Compression.NONE
-    )
-    if stated is not reader.compression:
-        words = {Compression.NONE: "not compressed"}
-        says = words.get(stated, str(stated))
+    suffix = os.path.splitext(path)[1].lower()
+    stated = {".gz": "gzip", ".zlib": "zlib"}.get(suffix, "none")
+    if stated != reader.compression:
         texts.append(
-            f"its content is {words.get(reader.compression, str(reader.compression))}, "
-            f"its name says {says}: a reader that goes by the name, or TensorFlow "
-            f"without the right compression_type, fails."
+            f"its compression is {reader.compression}, its name says {stated}: a "
+            f"reader that goes by the name, or TensorFlow without the right "
+            f"compression_type, fails."
         )
     if reader.padding_bytes:
         texts.append(
@@ -288,16 +284,13 @@ def _check_shard(
         f"{count_text(read.stored_bytes, 'byte')} with CRC32C {read.crc32c:08x}; the "
         f"manifest states {facts.records:,} in {facts.bytes:,} with {facts.crc32c:08x}"
     )
+    meaning = "Its records are sound, but others, in another order or compressed again"
     rival = contents.get((read.stored_bytes, read.crc32c))
     if rival is not None and rival != facts.file:
         meaning = f"It is what the manifest calls {rival!r}"
     elif change := read.records - facts.records:
         few_or_many = "many" if change > 0 else "few"
         meaning = f"Its records are sound, but {abs(change):,} too {few_or_many}"
-    elif compression == "none" or read.payload_bytes != facts.payload_bytes:
-        meaning = "Its records are sound, but other ones, or in another order"
-    else:
-        meaning = "Its records are sound: the same ones compressed again, or other ones"
     return Finding(facts.file, "content", f"{numbers}. {meaning}.")
 
 
@@ -365,29 +358,15 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
         below = set(storage(data_folder).names_with(DERIVED_FOLDERS))
         strangers += (f"{folder}/{n}" for n in sorted(below - set(manifest.file_names)))
     for name in strangers:
-        shard = parse_shard_name(os.path.basename(name), manifest.name)
-        if shard is None:
+        if parse_shard_name(os.path.basename(name), manifest.name) is None:
             message = "is not named by the manifest: it was put there by others."
             findings.append(Finding(name, "unnamed", message, is_damage=False))
             continue
-        own = {split.name: len(split.shards) for split in manifest.splits}
-        count = own.get(shard.split)
-        if count is None:
-            meaning = f"the dataset has no split {shard.split!r}"
-        elif count != shard.shards:
-            meaning = (
-                f"the split has {count_text(count, 'shard')}, not {shard.shards:,}"
-            )
-        else:
-            meaning = f"the dataset has the compression {manifest.compression!r}"
-        findings.append(
-            Finding(
-                name,
-                "foreign",
-                f"looks like a shard of this dataset, but is none: {meaning}. A reader "
-                f"that goes by a pattern reads it too. Remove it.",
-            )
+        message = (
+            "looks like a shard of this dataset, but the manifest does not name it. A "
+            "reader that goes by a pattern reads it too. Remove it."
         )
+        findings.append(Finding(name, "foreign", message))
     return findings
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import io
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 from beam_pipeline.terminal.printing import Line
 from beam_pipeline.terminal.words import size_text
@@ -13,41 +13,25 @@ from transforms.storage.files import storage
 _MIN_BYTES = 300_000_000
 
 
-class _Watched(io.RawIOBase):
+class _Watched:
     """An open file that counts the bytes read from it for a progress line."""
 
     def __init__(self, file: io.RawIOBase, bar: "Progress") -> None:
-        super().__init__()
-        self._file = file
-        self._bar = bar
+        self._file, self._bar = file, bar
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = self._file.read(-1 if size is None else size) or b""
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._file.close()
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._file.read(size) or b""
         self._bar.add(len(data))
         return data
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seekable(self) -> bool:
-        return self._file.seekable()
-
-    def readable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    @property
-    def name(self) -> str:
-        return str(getattr(self._file, "name", ""))
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 class Progress:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.printing import printable, text_width
 from transforms.core.schema import Feature, Kind
 
 if TYPE_CHECKING:  # it loads Arrow, and most commands print no evidence
@@ -81,14 +81,18 @@ def shape_text(shape: Sequence[int | None]) -> str:
 
 
 def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """Returns a text on one line, cut to at most this many characters.
+    """Returns a text on one line, cut to at most this many columns of a terminal.
 
     >>> shortened("a" * 100, 5)
     'aaaa…'
     """
     # Escapes make a text longer, never shorter.
     shown = printable(text[: most + 1])
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    if text_width(shown) <= most:
+        return shown
+    while text_width(shown) >= most:
+        shown = shown[:-1]
+    return f"{shown}…"
 
 
 def number_text(number: float) -> str:

@@ -1,4 +1,4 @@
-"""Each program that `schema --as` prints runs as it is pasted, and prints a batch."""
+"""Each program that `code --as` prints runs as it is pasted, and prints a batch."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""`schema --as tensorflow`: what is printed runs, and parses every record."""
+"""`code --as tensorflow`: what is printed runs, and parses every record."""
 
 import dataclasses
 import pathlib

@@ -131,7 +131,7 @@ def test_what_is_read_of_each_shard(
 
 
 def test_a_program_for_each_reader(images: Folder) -> None:
-    """The text that `schema --as` prints."""
+    """The text that `code --as` prints."""
     _, text = page_of(images)
     shown = html.unescape(text)
     for reader in READERS:

@@ -1,4 +1,4 @@
-"""The programs that `schema --as` prints, as texts; `tests/opens_in` runs them."""
+"""The programs that `code --as` prints, as texts; `tests/opens_in` runs them."""
 
 import ast
 import pathlib
@@ -11,6 +11,7 @@ from beam_pipeline.reader_programs import READERS, program
 from beam_pipeline.reader_programs.facts import Facts
 from tests.support.datasets import ANIMALS, animals, write_dataset
 from tests.support.kinds import Row, write_kinds
+from tests.support.runs import command
 from transforms.core.schema import Feature, Kind
 from transforms.errors import UsageError
 
@@ -77,6 +78,20 @@ def test_tensors_of_one_shape_are_read(tmp_path: Folder, reader: str) -> None:
     text = program(reader, facts_of(tmp_path / "out"))
     assert assigned(text, "COLUMNS") == ["pixels"]
     assert "# not read: wave" in text
+
+
+def test_the_old_name_of_spec_and_code(tmp_path: Folder) -> None:
+    """`schema` prints what they print, with a note on standard error."""
+    write_dataset(tmp_path / "out", {"train": animals(2)})
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    for name, *arguments in (
+        ("code", tmp_path / "out", "--as", "pandas"),
+        ("spec", tmp_path / "t.csv", "--drop", "b"),
+    ):
+        old, new = command("schema", *arguments), command(name, *arguments)
+        assert (old.code, old.out) == (0, new.out)
+        assert f"beam-tfrecord {name} " in old.err
+        assert not new.err
 
 
 PHOTO = [

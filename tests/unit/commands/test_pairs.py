@@ -6,15 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.commands.compared_rows import Pairs, Side, paired
+from beam_pipeline.commands.compared_rows import Longs, Pairs, paired
 
 ROW = st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 2))
 ROWS = st.lists(ROW, max_size=12)
 
 
-def side(rows: list[tuple[int, int, int]]) -> Side:
-    columns = np.array(rows, np.int64).reshape(-1, 3)
-    return Side(*columns.T)
+def side(rows: list[tuple[int, int, int]]) -> Longs:
+    return np.array(rows, np.int64).reshape(-1, 3).T
 
 
 def pairs(found: Pairs) -> list[tuple[int, int]]:
@@ -52,6 +51,6 @@ def test_shuffled_datasets_are_equal() -> None:
     rng = np.random.default_rng(1)
     rows = rng.integers(0, 9, (500, 3))
     order = rng.permutation(500)
-    found = paired(Side(*rows.T), Side(*rows[order].T))
+    found = paired(rows.T, rows[order].T)
     assert not len(found.gone)
     assert (rows[found.first] == rows[order][found.second]).all()

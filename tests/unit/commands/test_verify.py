@@ -159,7 +159,6 @@ def test_a_shard_compressed_again(tmp_path: Folder) -> None:
     found = only(folder)
     assert found.kind == "content"
     assert "holds 40 records" in found.message
-    assert "the same ones compressed again, or other ones" in found.message
 
 
 def test_swapped_shards(folder: Folder) -> None:
@@ -183,19 +182,18 @@ def test_missing_shard(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meaning"),
+    "name",
     [
-        ("animals-train.tfrecord-00003-of-00004", "the split has 3 shards, not 4"),
-        ("animals-valid.tfrecord-00000-of-00001", "no split 'valid'"),
-        (f"{SHARD}.gz", "the compression 'none'"),
+        "animals-train.tfrecord-00003-of-00004",
+        "animals-valid.tfrecord-00000-of-00001",
+        f"{SHARD}.gz",
     ],
 )
-def test_extra_shard(folder: Folder, name: str, meaning: str) -> None:
+def test_extra_shard(folder: Folder, name: str) -> None:
     """A shard of another generation is damage: whoever globs reads it too."""
     write_records(folder / name, [example({"id": 1})])
     found = only(folder)
     assert (found.file, found.kind) == (name, "foreign")
-    assert meaning in found.message
 
 
 def test_other_files_are_warnings(
