@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import io
 import multiprocessing
 import os
 import pathlib
@@ -16,7 +17,7 @@ import pytest
 
 from transforms.core.tfrecord import GatheringSink
 from transforms.errors import CommitError, SourceError, StorageError, TargetError
-from transforms.storage import folders, retry
+from transforms.storage import folders, local, retry
 from transforms.storage.drafts import written
 from transforms.storage.entries import FileEntry
 from transforms.storage.files import sizes_of, storage
@@ -133,6 +134,26 @@ def test_calls_that_write_are_small(
         file.write(b"".join(pieces))
     assert max(calls, default=0) <= 1 << 18
     assert (tmp_path / "file").read_bytes() == 2 * b"".join(pieces)
+
+
+def test_short_writes_go_on(
+    tmp_path: Folder, attempts: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may take less than it is given, as that of a disk that fills up."""
+
+    class Short(io.FileIO):
+        def write(self, data: Any) -> int:
+            return super().write(data[:7])
+
+    def new_attempt(folder: str) -> io.FileIO:
+        with real(folder) as file:
+            return Short(file.name, "wb")
+
+    real = local._new_attempt
+    monkeypatch.setattr(local, "_new_attempt", new_attempt)
+    path = tmp_path / "file"
+    storage(str(path)).write_file(b"0123456789", attempts=str(attempts))
+    assert path.read_bytes() == b"0123456789"
 
 
 def test_create_syncs_before_the_rename(
