@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -13,7 +14,10 @@ from tests.storage.conftest import PETS, Server
 from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.storage.program import Program, assert_same, assert_whole, manifest_at
 from tests.support.outputs import contents
+from transforms.errors import StorageError, WorkerError
 from transforms.storage.files import storage
+from transforms.work.reports import Reports
+from transforms.work.worker_check import VersionRules, WorkerRules, check_worker
 
 # A run that cannot go on must end within this time, on a busy machine too.
 _END_SECONDS = 75
@@ -222,3 +226,29 @@ def test_without_the_extra(
         refused = program.run(*arguments, code=2)
         assert f"pip install 'beam-tfrecord[{server.store}]'" in refused.err
     assert server.keys() == before
+
+
+def test_a_worker_that_the_store_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable is named that the submitter has and the worker has not."""
+
+    def rules(bucket: str) -> WorkerRules:
+        reports = Reports(f"s3://{bucket}/.out.beam-tfrecord/job/reports/run", "")
+        variables = ("AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL_S3")
+        return WorkerRules(VersionRules({}, dict), reports, variables=variables)
+
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", _UNUSED)
+    said = r"environment lacks AWS_ACCESS_KEY_ID, set where the job was submitted"
+    with pytest.raises(WorkerError, match=said) as caught:
+        check_worker(rules("no-such-bucket"))
+    assert "AWS_ENDPOINT_URL_S3" not in str(caught.value)
+    # Nobody answers there: that may pass.
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with pytest.raises(StorageError, match="Look after the workers' network"):
+        check_worker(rules("other"))

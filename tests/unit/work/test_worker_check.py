@@ -31,7 +31,7 @@ from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import StatisticsTable
 from transforms.core.this_worker import Worker
-from transforms.errors import CommitError, StorageError, WorkerError
+from transforms.errors import CommitError, WorkerError
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.table import RawRows
 from transforms.formats.table_source import TableSource
@@ -226,34 +226,6 @@ def test_a_work_folder_of_another_machine(tmp_path: Folder, there: str) -> None:
     folder = tmp_path / "not" / "here" / ".out.beam-tfrecord" / "job" / "reports" / "r"
     with pytest.raises(WorkerError, match=r"'.*/not/here/.*/job' is not visible"):
         check_worker(rules(Reports(str(folder), "")))
-
-
-def test_a_store_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable is named that the submitter has and the worker has not."""
-    pytest.importorskip("boto3")
-    for name in list(os.environ):
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    asked = dataclasses.replace(
-        rules(Reports("s3://no-such-bucket/.out.beam-tfrecord/job/reports/run", "")),
-        variables=("AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL_S3"),
-    )
-    said = r"environment lacks AWS_ACCESS_KEY_ID, set where the job was submitted"
-    with pytest.raises(WorkerError, match=said) as caught:
-        check_worker(asked)
-    assert "AWS_ENDPOINT_URL_S3" not in str(caught.value)
-    # Nobody answers there: that may pass.
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    asked = dataclasses.replace(
-        asked, reports=Reports("s3://other/.out.beam-tfrecord/job/reports/run", "")
-    )
-    with pytest.raises(StorageError, match="Look after the workers' network"):
-        check_worker(asked)
 
 
 def is_naming(statement: ast.stmt) -> bool:
