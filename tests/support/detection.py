@@ -1,6 +1,7 @@
 """Detection sources as the tests read them, and their rows as records."""
 
 import dataclasses
+import io
 import json
 import os
 import pathlib
@@ -39,6 +40,13 @@ def write_image(path: Folder, size: tuple[int, int] = (64, 48)) -> None:
 def float32(*values: float) -> list[float]:
     """Returns numbers as float32 holds them."""
     return [float(value) for value in np.array(values, np.float32)]
+
+
+def decoded(png: bytes) -> Any:
+    """Returns the pixels of a mask."""
+    with Image.open(io.BytesIO(png)) as opened:
+        assert (opened.format, opened.mode) == ("PNG", "L")
+        return np.asarray(opened)
 
 
 def write_json(path: Folder, content: Any, **options: Any) -> Folder:

@@ -172,7 +172,7 @@ _FILES: Mapping[str, Format] = {
         companions=rf"({_IMAGE})$",
         below=True,
         content_check="detection.labelme.recognise",
-        options=("bad_box",),
+        options=("bad_box", "masks"),
     ),
     "voc": Format(
         "Pascal VOC XML",
@@ -189,7 +189,7 @@ _FILES: Mapping[str, Format] = {
         names=rf"[^/]({_IMAGE})$",
         companions=r"[^/]\.(txt|ya?ml|names)$|(^|/)_darknet\.labels$",
         content_check="detection.yolo_files.recognise",
-        options=("bad_box",),
+        options=("bad_box", "masks"),
     ),
     "boxes_csv": Format(
         "CSV with a row a box",
@@ -199,7 +199,7 @@ _FILES: Mapping[str, Format] = {
         companions=rf"({_IMAGE})$",
         below=True,
         content_check="detection.boxes_csv.recognise",
-        options=("bad_box",),
+        options=("bad_box", "masks"),
     ),
     # Before images: a manifest says what they are.
     "automl": Format(

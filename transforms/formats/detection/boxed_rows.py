@@ -182,7 +182,8 @@ class Annotated:
       reject_object: makes the rejection of a bad object, of its position.
       sides: width and height of each image as stated, float64 arrays of n, null where
         none is; None for boxes in fractions of the image.
-      size_of: gives the size of the image at a position, or why there is none.
+      size_of: gives the size of the image at a position, or why there is none; asked
+        where no size is stated, and where masks are drawn of boxes in fractions.
       refused: why images are no rows whatever their objects are, by position.
       lists: by feature, what objects have, m values each.
       key_points: of the objects; None where there are none.
@@ -329,9 +330,15 @@ def _drawn(
     box: npt.NDArray[np.float64],
 ) -> bytes | Fault:
     """Returns the mask of an object as PNG; nothing where a sample knows no size."""
-    width, height = map(int, sizes[found.parents[index]])
-    if (width, height) == _ANY_SIZE:
+    parent = int(found.parents[index])
+    size: tuple[int, int] | Fault = (int(sizes[parent][0]), int(sizes[parent][1]))
+    if found.sides is None:
+        size = found.size_of(parent)
+    if isinstance(size, Fault):
+        return size
+    if size == _ANY_SIZE:
         return b""
+    width, height = size
     if width * height > found.most_pixels:
         words = f"masks of {width} x {height} pixels: more than {found.most_pixels:,}"
         return Fault(Reason.TOO_MANY_PIXELS, words)

@@ -13,7 +13,9 @@ by all names, sorted.
 Source: wkentaro/labelme, `label_file.py` and `examples/instance_segmentation`.
 """
 
+import base64
 import dataclasses
+import io
 import itertools
 import json
 import math
@@ -22,10 +24,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from PIL import Image
 
+from transforms.core.image.masks import Mask as Pixels
+from transforms.core.image.masks import object_mask
 from transforms.core.placing.vocabulary import sorted_names
-from transforms.core.reasons import Fault, Reason
+from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import root_of
 from transforms.formats.detection.listed import (
@@ -49,6 +55,33 @@ _KINDS = {"polygon": 3, "rectangle": 2, "circle": 2, "mask": 2}
 _SHAPES = re.compile(rb'"shapes"\s*:\s*\[')
 _OTHER_KEYS = re.compile(rb'"(imagePath|shape_type)"\s*:')
 _LOOKED_AT = 64
+# Of a circle that is drawn, as LabelMe's own export does.
+_CORNERS = 64
+
+
+class _Mask(NamedTuple):
+    """Pixels of a shape: a PNG in base64, and where its first pixel is."""
+
+    png: str
+    left: int
+    top: int
+
+    def draw(self, pixels: Pixels) -> None:
+        """Sets those of an image to 1; raises FaultError for what is no such PNG."""
+        try:
+            data = base64.b64decode(self.png, validate=True)
+            with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+                # Not more than the image has is read, whatever the header claims.
+                height, width = pixels.shape
+                right, bottom = self.left + image.width, self.top + image.height
+                if min(self.left, self.top) < 0 or right > width or bottom > height:
+                    message = f"its mask, {image.size}, crosses the edge of the image"
+                    raise FaultError(Reason.BAD_MASK, message)
+                drawn = np.asarray(image.convert("L")) > 0
+        except (OSError, ValueError, SyntaxError) as error:
+            message = f"its mask is no PNG in base64: {error}"
+            raise FaultError(Reason.BAD_MASK, message) from error
+        pixels[self.top : bottom, self.left : right] |= drawn
 
 
 class _File(NamedTuple):
@@ -113,10 +146,10 @@ class LabelmeReader(ListedReader):
                 f"{len(others):,} of {len(files):,} JSON files not read, such as "
                 f"{others[0]!r:.80}: they have no shapes"
             )
-        if outlines:
+        if outlines and self.masks != "all":
             notes.append(
-                f"outlines of {outlines:,} shapes left out: only the box around each "
-                f"is read"
+                f"outlines of {outlines:,} shapes left out: the box around each is "
+                f"read; --masks all stores masks, too"
             )
         classes = sorted_names(names - {""})
         reader = dataclasses.replace(
@@ -128,7 +161,22 @@ class LabelmeReader(ListedReader):
             label_map=dict(enumerate(classes, start=1)),
             notes=notes,
             left_out=len(others),
+            outlines=outlines,
         )
+
+    def mask_of(
+        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
+    ) -> Pixels:
+        """Returns the union of an object's polygons and masks."""
+        if not item.outline:
+            return object_mask(None, height, width, box)
+        union = np.zeros((height, width), np.uint8)
+        for piece in item.outline:
+            if isinstance(piece, _Mask):
+                piece.draw(union)
+            else:
+                union |= object_mask([piece], height, width, box)
+        return union
 
     def _image_path(self, stated: str, origin: str, paths: SourcePaths) -> str:
         """Returns the path of the image of a file; a likely one where there is none."""
@@ -197,18 +245,20 @@ def _object(number: int, shape: Any) -> tuple[BoxedObject, str, bool]:
     group = shape.get("group_id")
     fault = None
     box: Sequence[float] = NO_BOX
+    outline = None
     if kind not in _KINDS:
         message = f"{place}: {str(kind)[:60]!r} is no {', '.join(_KINDS)}"
         fault = Fault(Reason.UNSUPPORTED_FORMAT, message)
     else:
         try:
             box = _box(kind, shape.get("points"))
+            outline = _outline(kind, shape.get("points"), shape.get("mask"), box)
         except (TypeError, ValueError, OverflowError):
             rule = f"a {kind} needs {_KINDS[kind]} points of two finite numbers"
             fault = Fault(Reason.BAD_BOX, f"{place}, {name[:60]!r}: {rule}")
     if name:
         place += f", {name[:60]!r}"
-    item = BoxedObject(name, box, place, raw, None, None, fault)
+    item = BoxedObject(name, box, place, raw, None, None, fault, outline=[outline])
     is_outline = fault is None and kind != "rectangle"
     return item, "" if group is None else json.dumps(group), is_outline
 
@@ -227,11 +277,31 @@ def _box(kind: str, points: Any) -> Sequence[float]:
     return min(xs), min(ys), max(xs), max(ys)
 
 
+def _outline(
+    kind: str, points: Any, mask: Any, box: Sequence[float]
+) -> "list[float] | _Mask":
+    """Returns what is drawn of a shape whose box is `box`."""
+    if kind == "mask":
+        return _Mask(mask if isinstance(mask, str) else "", int(box[0]), int(box[1]))
+    if kind == "polygon":
+        return [float(number) for point in points for number in point]
+    left, top, right, bottom = box
+    if kind == "rectangle":
+        return [left, top, right, top, right, bottom, left, bottom]
+    x, y, radius = (left + right) / 2, (top + bottom) / 2, (right - left) / 2
+    turns = [2 * math.pi * i / _CORNERS for i in range(_CORNERS)]
+    return [
+        v for t in turns for v in (x + radius * math.cos(t), y + radius * math.sin(t))
+    ]
+
+
 def _joined(one: BoxedObject, other: BoxedObject) -> BoxedObject:
     """Returns two shapes of a group as one object."""
     low = [min(a, b) for a, b in zip(one.box[:2], other.box[:2], strict=True)]
     high = [max(a, b) for a, b in zip(one.box[2:], other.box[2:], strict=True)]
-    return one._replace(box=(*low, *high), raw=one.raw + b"\n" + other.raw)
+    outline = [*(one.outline or ()), *(other.outline or ())]
+    raw = one.raw + b"\n" + other.raw
+    return one._replace(box=(*low, *high), raw=raw, outline=outline)
 
 
 def _side(value: Any) -> float | None:

@@ -14,6 +14,7 @@ an image, and everything else is the same for all layouts.
 
 import abc
 import dataclasses
+import functools
 import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.image.masks import Mask as Pixels
+from transforms.core.image.masks import object_mask
 from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.errors import InputError, SpecError
@@ -86,6 +89,8 @@ class BoxedObject(NamedTuple):
       fault: why it is bad whatever its box is.
       values: of lists, by the end of the feature's name, as `difficult`.
       points: x, y and visibility of key points; None for none.
+      outline: polygons in the unit of the layout, or what its `mask_of` draws; None
+        for none, so that its mask is the box, filled.
     """
 
     name: str
@@ -97,6 +102,7 @@ class BoxedObject(NamedTuple):
     fault: Fault | None = None
     values: Mapping[str, Any] = {}
     points: Sequence[float] | None = None
+    outline: Sequence[Any] | None = None
 
 
 class ImageObjects(NamedTuple):
@@ -156,6 +162,19 @@ class ListedReader(BoxedReader, RunReader):
           root: the source's.
         """
 
+    def mask_of(
+        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
+    ) -> Pixels:
+        """Returns the mask of an object; see `Annotated.mask_of`."""
+        polygons = item.outline
+        if polygons and self.fractions:
+            scale = (width, height)
+            polygons = [
+                [number * scale[i % 2] for i, number in enumerate(polygon)]
+                for polygon in polygons
+            ]
+        return object_mask(polygons, height, width, box)
+
     def gone_parts(self, row: Mapping[str, Any]) -> int:
         """Returns how many objects a row of the listing has that is no image's."""
         return 0
@@ -192,6 +211,7 @@ class ListedReader(BoxedReader, RunReader):
         label_map: Mapping[int, str],
         notes: Sequence[str] = (),
         left_out: int = 0,
+        outlines: int = 0,
         sampled: int = _SAMPLE_ROWS,
         seen: str = "",
     ) -> Planned:
@@ -203,12 +223,15 @@ class ListedReader(BoxedReader, RunReader):
           label_map: class id -> name.
           notes: what a person should know.
           left_out: how many files are not in the listing.
+          outlines: how many objects have an outline, of those that were looked at.
           sampled: how many rows the sample has at most.
           seen: see `Planned`.
         """
         if not table.num_rows:
             raise InputError(f"{self.title} must list images; those of {root!r} do not")
         reader = dataclasses.replace(self, companions=())
+        if self.masks == "all" and not outlines:
+            reader = dataclasses.replace(reader, masks="auto")
         if self.says_split and table["split"].null_count < table.num_rows:
             reader = dataclasses.replace(reader, split_column=self.split_name)
         chosen = even_rows(table.num_rows, sampled)
@@ -254,14 +277,14 @@ class ListedReader(BoxedReader, RunReader):
             (i, *image) for i, (image, _) in found.items() if isinstance(image, Fault)
         ]
         read = list(images)
-        annotated = self._annotated(rows, images, found)
-        if not (self.fractions or is_sample):
-            annotated = dataclasses.replace(
-                annotated,
-                size_of=lambda i: size_of_image(
-                    root, rows[read[i]]["path"], self.image_policy
-                ),
-            )
+        annotated = self._annotated(rows, images, found, root)
+        if not is_sample:
+
+            @functools.cache
+            def size_of(i: int) -> tuple[int, int] | Fault:
+                return size_of_image(root, rows[read[i]]["path"], self.image_policy)
+
+            annotated = dataclasses.replace(annotated, size_of=size_of)
         raw = image_rows(block, annotated, self.bad_box)
         places = raw.numbers
         of_rows = [rows[i] for i in places.tolist()]
@@ -287,6 +310,7 @@ class ListedReader(BoxedReader, RunReader):
         rows: Sequence[Mapping[str, Any]],
         images: Mapping[int, ImageObjects],
         found: Mapping[int, Found],
+        root: str,
     ) -> Annotated:
         """Returns images by their places in a run, and their objects."""
         objects = [each for image in images.values() for each in image.objects]
@@ -321,6 +345,9 @@ class ListedReader(BoxedReader, RunReader):
                 numbered=item.row is not None,
             )
 
+        def draw(index: int, height: int, width: int, box: Sequence[float]) -> Pixels:
+            return self.mask_of(objects[index], height, width, box)
+
         said, also = {}, {}
         for i, item in enumerate(objects):
             if item.fault is not None:
@@ -336,6 +363,7 @@ class ListedReader(BoxedReader, RunReader):
                 "image/filename": names,
                 "image/source_id": names,
                 self.split_name: pa.array([row["split"] for row in read], pa.string()),
+                **self.class_masks(root, paths.to_pylist()),
             },
             numbers=np.array(list(images), np.int64),
             reject=rejecter(_rejection, rows, found),
@@ -362,6 +390,8 @@ class ListedReader(BoxedReader, RunReader):
             key_points=KeyPoints.of([item.points for item in objects], self.points)
             if self.points
             else None,
+            mask_of=draw if self.masks == "all" else None,
+            most_pixels=self.image_policy.max_pixels,
             tolerance=self.tolerance,
         )
 

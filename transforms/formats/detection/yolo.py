@@ -5,7 +5,7 @@
     train/labels/a.txt    its objects, a line each
 
     class x y w h                            a box: its centre and its size
-    class x1 y1 x2 y2 x3 y3 ...              an outline, of which the box is read
+    class x1 y1 x2 y2 x3 y3 ...              an outline; the box is around it
     class x y w h x1 y1 v1 x2 y2 v2 ...      a box with key points, as kpt_shape says
 
 Numbers are fractions of the image. The label of an image has its path, with `labels`
@@ -120,10 +120,10 @@ class YoloReader(ListedReader):
             point_shape=config.point_shape,
         )
         numbers, outlines = reader._looked_into(rows, root)
-        if outlines:
+        if outlines and self.masks != "all":
             notes.append(
-                f"{outlines:,} of the objects that were looked at are outlines: only "
-                f"the box around each is read"
+                f"{outlines:,} of the objects that were looked at are outlines: the "
+                f"box around each is read; --masks all stores masks, too"
             )
         names = config.names
         if names is None:
@@ -141,6 +141,7 @@ class YoloReader(ListedReader):
             label_map={number + 1: name for number, name in sorted(names.items())},
             notes=notes,
             left_out=len(files) - len(listed),
+            outlines=outlines,
             seen=f", classes by {config.path!r:.80}" if config.path else "",
         )
 
@@ -189,7 +190,7 @@ class YoloReader(ListedReader):
             if "_" in line:
                 raise ValueError("numbers have no _ in them")
             name = self._name(values[0], place)
-            box, points = self._numbers(values[1:])
+            box, points, outline = self._numbers(values[1:])
         except ValueError as error:
             shown = f"{place}: {error}; it is {line.strip()[:80]!r}"
             fault = Fault(Reason.MALFORMED, shown)
@@ -198,7 +199,9 @@ class YoloReader(ListedReader):
             return BoxedObject("", box, place, raw, None, number, name)
         if max(map(abs, values[1:])) > 2:
             place += " (pixels, perhaps, where fractions are needed)"
-        return BoxedObject(name, box, place, raw, None, number, points=points)
+        return BoxedObject(
+            name, box, place, raw, None, number, points=points, outline=outline
+        )
 
     def _name(self, number: float, place: str) -> str | Fault:
         if not 0 <= number < MOST_CLASSES or number % 1:
@@ -212,12 +215,12 @@ class YoloReader(ListedReader):
 
     def _numbers(
         self, values: Sequence[float]
-    ) -> tuple[Sequence[float], Sequence[float] | None]:
-        """Returns the box and the key points of a line, after its class."""
+    ) -> tuple[Sequence[float], Sequence[float] | None, list[list[float]] | None]:
+        """Returns box, key points and outline of a line, after its class."""
         count, (k, each) = len(values), self.point_shape
         if count >= _OUTLINE and count % 2 == 0 and not k:
             x, y = values[::2], values[1::2]
-            return (min(x), min(y), max(x), max(y)), None
+            return (min(x), min(y), max(x), max(y)), None, [list(values)]
         if count not in (_BOX, _BOX + k * each):
             wanted = "4 numbers of a box, or 6 and more, an even number, of an outline,"
             if k:
@@ -228,12 +231,12 @@ class YoloReader(ListedReader):
         right, bottom = (values[i] + values[i + 2] / 2 for i in (0, 1))
         box = (left, top, right, bottom)
         if count == _BOX:
-            return box, None
+            return box, None, None
         points = values[_BOX:]
         if each == 2:
             pairs = zip(points[::2], points[1::2], strict=True)
             points = [v for x, y in pairs for v in (x, y, 2.0 if x or y else 0.0)]
-        return box, points
+        return box, points, None
 
 
 def _row(

@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import io
 import json
 import os
 import pathlib
@@ -13,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from tests.support.coco import EXAMPLE, box, coco, image, tree
 from tests.support.detection import (
     POLICIES,
+    decoded,
     inputs,
     read_all,
     source_of,
@@ -829,12 +828,6 @@ OUTLINED = {
 }
 COLUMNS = np.s_[:, :2]
 MASKS = [[np.s_[5:15, 10:30], COLUMNS], [COLUMNS, np.s_[4:6, 4:6]]]
-
-
-def decoded(png: bytes) -> Any:
-    with Image.open(io.BytesIO(png)) as opened:
-        assert (opened.format, opened.mode) == ("PNG", "L")
-        return np.asarray(opened)
 
 
 @pytest.mark.parametrize("window", [1, 100, 4 << 20])

@@ -1,13 +1,18 @@
 """LabelMe's JSON: shapes, groups, paths of images, what is bad."""
 
+import base64
+import io
 import json
 import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.detection import (
     Read,
+    decoded,
     float32,
     planned,
     read_planned,
@@ -197,3 +202,42 @@ def test_recognised_with_the_image_inside(tmp_path: Folder) -> None:
     content |= {"imageData": "A" * 200_000, "imagePath": path}
     write_json(root / "a.json", content)
     assert len(read_planned(root).rows) == 1
+
+
+def png(pixels: Any) -> str:
+    data = io.BytesIO()
+    Image.fromarray(np.array(pixels, np.uint8) * 255).save(data, "PNG")
+    return base64.b64encode(data.getvalue()).decode()
+
+
+def test_masks_of_shapes(tmp_path: Folder) -> None:
+    """Polygons, circles, masks and groups are drawn; a rectangle is its pixels."""
+    root = write(
+        tmp_path,
+        shape([[0, 0], [40, 0], [40, 20]]),
+        shape([[10, 10], [15, 10]], kind="circle"),
+        shape([[2, 3], [4, 4]], kind="mask", mask=png([[0, 1, 1], [1, 0, 0]])),
+        shape([[0, 0], [2, 2]], kind="rectangle"),
+        shape([[0, 0], [4, 0], [4, 4], [0, 4]], "dog", group_id=1),
+        shape([[30, 0], [34, 4]], "dog", "rectangle", group_id=1),
+    )
+    found = read_planned(root, masks="all")
+    masks = [decoded(data) for data in found.rows[0]["image/object/mask"]]
+    triangle, circle, mask, rectangle, group = masks
+    assert (triangle.shape, triangle.sum()) == ((20, 40), 400)
+    assert abs(circle.sum() - np.pi * 25) < 4
+    assert np.argwhere(mask).tolist() == [[3, 3], [3, 4], [4, 2]]
+    assert rectangle.sum() == 4
+    assert (group.sum(), group[:4, 30:34].all()) == (32, True)
+    assert "image/object/mask" not in read_planned(root).rows[0]
+
+
+@pytest.mark.parametrize("mask", ["", "?", png([[1] * 50]), "iVBORw0KGgo="])
+def test_bad_masks(mask: str, tmp_path: Folder) -> None:
+    """No PNG, and one beyond the image, reject the object alone."""
+    bad = shape([[2, 3], [4, 4]], "dog", "mask", mask=mask)
+    root = write(tmp_path, bad, shape(TRIANGLE))
+    found = read_planned(root, masks="all", max_reject_rate=1)
+    (rejected,) = found.rejections
+    assert (rejected.source, rejected.reason) == ("a.json", "bad_mask")
+    assert found.rows[0]["image/object/class/text"] == ["cat"]

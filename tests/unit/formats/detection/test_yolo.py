@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.detection import (
     Read,
+    decoded,
     float32,
     planned,
     read_all,
@@ -396,3 +397,32 @@ def test_a_label_that_changes_after_planning(tmp_path: Folder) -> None:
     (root / "labels/a.txt").write_text(BOX * 2)
     found = read_all(plan.make(InlineListing.of(plan.listing.table())))
     assert [r.reason for r in found.rejections] == ["changed_during_run"]
+
+
+def test_masks_of_outlines(tmp_path: Folder) -> None:
+    """Outlines are drawn in pixels of the image; of a box its pixels; notes say so."""
+    labels = {"images/train/a.jpg": "0 0 0 1 0 1 1\n1 0.25 0.5 0.5 1.0\n"}
+    root = write(tmp_path, labels, data__yaml=NAMES + "train: images/train\n")
+    found = read_planned(root, masks="all")
+    triangle, box = map(decoded, found.rows[0]["image/object/mask"])
+    assert triangle.shape == (20, 40)
+    assert (triangle.sum(), box.sum()) == (400, 400)
+    assert box[:, :20].all()
+    assert "image/object/mask" not in read_planned(root).rows[0]
+    assert any("--masks all" in note for note in planned(root).notes)
+
+
+def test_no_outline_is_no_feature(tmp_path: Folder) -> None:
+    """Masks of boxes alone would be stored for nothing."""
+    root = write(tmp_path, {"images/train/a.jpg": BOX}, data__yaml=NAMES + SPLITS)
+    assert "image/object/mask" not in read_planned(root, masks="all").rows[0]
+
+
+def test_masks_of_classes_in_a_folder(tmp_path: Folder) -> None:
+    """They are beside the boxes; an image without one has none."""
+    labels = {f"images/train/{name}.jpg": BOX for name in "ab"}
+    root = write(tmp_path, labels, data__yaml=NAMES + "train: images/train\n")
+    write_image(root / "masks/a.png", (40, 20))
+    found = read_planned(root, masks="masks").by_name
+    masks = [found[f"{n}.jpg"]["image/segmentation/class/encoded"] for n in "ab"]
+    assert masks == [str(root / "masks/a.png"), None]
