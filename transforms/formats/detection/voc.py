@@ -53,6 +53,7 @@ from transforms.formats.detection.boxed_rows import (
     sample_of,
     size_of_image,
 )
+from transforms.formats.detection.listed import load_annotation
 from transforms.formats.detection.voc_files import (
     IS_CVAT,
     VocImage,
@@ -74,7 +75,6 @@ from transforms.formats.table import (
     rejection_of,
 )
 from transforms.storage.files import storage
-from transforms.storage.visibility import unseen
 
 SPLIT_COLUMN = "image set"
 _SAMPLE_FILES = 2000
@@ -378,23 +378,7 @@ class VocReader(BoxedReader, RunReader):
 
 
 def _load(file: SourceFile) -> _Loaded:
-    try:
-        data, stamp = storage(file.path).read_stamped()
-    except FileNotFoundError:
-        if never_seen := unseen(file.path):
-            raise never_seen from None
-        return Fault(Reason.CHANGED_DURING_RUN, "there is no such file"), None
-    except OSError as error:
-        return Fault(Reason.UNREADABLE, str(error.strerror)), None
-    if file.stamp and stamp != file.stamp:
-        message = "it has another size or time than when it was listed"
-        return Fault(Reason.CHANGED_DURING_RUN, message), data
-    if not data:
-        return Fault(Reason.EMPTY_FILE, "the file is empty"), data
-    try:
-        return parse_voc(data), data
-    except ValueError as error:
-        return Fault(Reason.MALFORMED, f"not a VOC annotation: {error}"), data
+    return load_annotation(file, parse_voc, what="a VOC annotation")
 
 
 def _beside(file: SourceFile, name: str) -> str:
