@@ -137,7 +137,6 @@ def _with_vocabulary(label: Feature, spec: Spec) -> Feature:
         spec.vocabulary_lock
         and label.vocabulary is None
         and "unknown_label" in spec.model_fields_set
-        and spec.unknown_label != "append"
     ):
         # Whoever says what becomes of other names means others than those of the lock.
         # The first run, which has none yet, begins it.

@@ -36,8 +36,8 @@ class WriteKeywords(TypedDict, total=False):
     vocabulary_lock: str | None
     """File that keeps class ids over runs; new names are appended."""
 
-    unknown_label: Literal["reject", "oov", "append"]
-    """Names outside the vocabulary: reject, one id, or append [reject]."""
+    unknown_label: Literal["reject", "oov"]
+    """Names outside the vocabulary: reject, or one id for all [reject]."""
 
     group_column: str | None
     """Tables: keep rows of one value in one split."""

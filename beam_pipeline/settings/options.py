@@ -297,8 +297,8 @@ class Settings:
         "FILE",
         decides_bytes=False,
     )
-    unknown_label: Literal["reject", "oov", "append"] = _label(
-        "reject", "Names outside the vocabulary: reject, one id, or append [reject]."
+    unknown_label: Literal["reject", "oov"] = _label(
+        "reject", "Names outside the vocabulary: reject, or one id for all [reject]."
     )
     features: dict[str, Any] = _said({}, "Declared features, by their names.")
 
