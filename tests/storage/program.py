@@ -234,9 +234,3 @@ def files_of(target: Mapping[str, bytes]) -> Mapping[str, bytes]:
         for name, data in target.items()
         if name.startswith(f"{folder}/")
     }
-
-
-def report_of(path: Path) -> Mapping[str, object]:
-    """What `--report-json` has written."""
-    found: Mapping[str, object] = json.loads(path.read_text())
-    return found

@@ -1,18 +1,16 @@
 """Batches, the splits that their rows fall into, and the formula of their hashes."""
 
 import hashlib
-import json
 import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.model import Batch, Block, RejectLog
+from transforms.core.model import Batch, Block
 from transforms.core.placing.placement import SplitRule
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.work.rejects import read_piece
 
 MASK = 2**64 - 1
 
@@ -83,12 +81,3 @@ def splits_of(
 
 
 SCHEMA = Schema((Feature("x", Kind.INT64), Feature("label", Kind.LABEL)))
-
-
-def said_of(log: RejectLog) -> list[tuple[int, bool]]:
-    """Returns (row, whether the strange key is named) of each line of a log."""
-    lines = [
-        t for place in log.pieces for t in read_piece(log, *place)["line"].to_pylist()
-    ]
-    items = [json.loads(line) for line in lines]
-    return [(item["row"], "'strange'" in item["message"]) for item in items]

@@ -52,11 +52,3 @@ def test_what_cannot_be_stratified(
 ) -> None:
     """There is no class of each image, or no share."""
     assert error in refused(2, photos, tmp_path / "out", *options)
-
-
-def test_folders_that_are_splits(photos: Folder, tmp_path: Folder) -> None:
-    """They are not divided by shares."""
-    (tmp_path / "splits").mkdir()
-    photos.rename(tmp_path / "splits" / "train")
-    message = refused(2, tmp_path / "splits", tmp_path / "out", *STRATIFIED)
-    assert "--splits cannot be given where folders say the split" in message
