@@ -916,3 +916,13 @@ def test_mutated_outlines_are_rejects_or_errors(root: Folder) -> None:
         except SourceError:
             outcomes.add(None)
     assert {Reason.BAD_MASK, None} <= outcomes
+
+
+def test_a_file_that_was_replaced_is_parsed_again(root: Folder) -> None:
+    """Parsed files are kept by the stamp that they have, also if none was listed."""
+    path = str(
+        tree(root, coco([image(1)], [])) / "annotations/instances_train2017.json"
+    )
+    assert len(coco_json.load_coco(path, 0).images) == 1
+    tree(root, coco([image(1), image(2)], []))
+    assert len(coco_json.load_coco(path, 0).images) == 2
