@@ -42,8 +42,8 @@ _SPLIT_KEY = re.compile(rb"(?m)^(train|val|valid|validation|test)\s*:")
 # Semantic masks, which are no objects.
 _MASKS = re.compile(rb"(?m)^masks_dir\s*:")
 _LINE = re.compile(rb"\s*\d+(\.0*)?(\s+[-+.\deE]+){4,}\s*")
-# Labels that tell a source by their content, and texts that are looked into for them.
-_LABELS, _LOOKED_AT = 16, 64
+# Labels that tell a source by their content, and files that are looked into.
+_LABELS, _LOOKED_AT = 16, 32
 _MOST_CONFIG_BYTES = 16 << 20
 MOST_CLASSES = 1 << 31
 
@@ -139,8 +139,8 @@ def config_of(root: str, texts: Collection[str]) -> YoloConfig:
     Raises:
       InputError: one cannot be read, or two contradict each other.
     """
-    by_depth = sorted(texts, key=lambda path: (path.count("/"), path))
-    yamls = [path for path in by_depth if _IS_YAML.search(path)]
+    by_depth = sorted(texts, key=_by_depth)
+    yamls = [path for path in by_depth if _IS_YAML.search(path)][:_LOOKED_AT]
     stated = [path for path in yamls if _is_data(_start(root, path))]
     _check_one(stated)
     if stated:
@@ -157,6 +157,10 @@ def config_of(root: str, texts: Collection[str]) -> YoloConfig:
         if listed and posixpath.dirname(path) in ("", posixpath.dirname(near[0])):
             splits.setdefault(_SPLITS[listed[2]], []).append(f"/{path}")
     return YoloConfig(near[0], names[near[0]], splits)
+
+
+def _by_depth(path: str) -> tuple[int, str]:
+    return path.count("/"), path
 
 
 def _check_one(paths: Sequence[str]) -> None:
@@ -271,25 +275,24 @@ def recognise(
     suffixes = (".yaml", ".yml", ".txt")
     named = [path for path, _ in files if path.lower().endswith(suffixes)]
     yamls = [path for path in named if _IS_YAML.search(path)]
-    if stated := [path for path in yamls if _is_data(head(path))]:
+    near = sorted(yamls, key=_by_depth)[:_LOOKED_AT]
+    if stated := [path for path in near if _is_data(head(path))]:
         return tuple(stated)
-    texts = [path for path in named if path not in yamls and not _IS_NAMES.search(path)]
+    texts = [p for p in named if not (_IS_YAML.search(p) or _IS_NAMES.search(p))]
     image = next((path for path, _ in files if is_image_name(path)), "")
-    found: list[str] = []
+    # Texts with numbers, and others, which are no labels where images have them.
+    numeric: list[str] = []
+    prose: list[str] = []
     for place in even_rows(len(texts), _LOOKED_AT).tolist() if image else ():
-        text = texts[place]
-        start = head(text)
-        if not start.strip() or not _has_image(
-            text, posixpath.splitext(image)[1], head
-        ):
-            continue
+        start = head(texts[place])
         # The last line may be cut.
         lines = start.strip().split(b"\n")[:20]
-        if not all(map(_LINE.fullmatch, lines[:-1] or lines[:1])):
-            return None
-        found.append(text)
-        if len(found) == _LABELS:
-            break
+        is_label = all(map(_LINE.fullmatch, lines[:-1] or lines[:1]))
+        if start.strip():
+            (numeric if is_label else prose).append(texts[place])
+    found = [text for text in numeric[:_LABELS] if _has_image(text, image, head)]
+    if any(_has_image(text, image, head) for text in prose[:_LABELS] if found):
+        return None
     return tuple(found) or None
 
 
