@@ -24,9 +24,6 @@ LIBRARY = {
     "transforms.formats": (
         "errors storage core core.image core.rows core.placing core.tfrecord"
     ),
-    "transforms.formats.archive": (
-        "errors storage core core.image core.tfrecord formats formats.json_lines"
-    ),
     "transforms.formats.columnar": "errors storage core core.rows formats",
     "transforms.formats.csv": "errors storage core core.rows core.infer formats",
     "transforms.formats.detection": (
@@ -34,6 +31,9 @@ LIBRARY = {
     ),
     "transforms.formats.json_lines": (
         "errors storage core core.rows formats formats.columnar"
+    ),
+    "transforms.formats.archive": (
+        "errors storage core core.image core.tfrecord formats formats.json_lines"
     ),
     "transforms.formats.tfrecord_files": (
         "errors storage core core.example core.infer core.tfrecord formats "
