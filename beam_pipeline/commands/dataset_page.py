@@ -4,9 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipeline.commands.findings import print_findings
 from beam_pipeline.commands.report_file import ReportFile
-from beam_pipeline.commands.verify import verify_dataset
+from beam_pipeline.commands.verify import print_findings, verify_dataset
 from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
@@ -100,7 +99,7 @@ def _free(path: str) -> str:
             if file.read(len(_HEAD)) not in (b"", _HEAD):
                 raise UsageError(
                     f"Without a name given, a report replaces only a report; {path!r} "
-                    f"is something else. Move it away, or use report --output FILE."
+                    f"is something else. Move it away, or use 'report -o FILE'."
                 )
     return path
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from beam_pipeline.commands import verify
-from beam_pipeline.commands.findings import Finding
+from beam_pipeline.commands.verify import Finding
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.terminal import reading_progress
 from tests.support.datasets import animals, example, write_dataset, write_records
