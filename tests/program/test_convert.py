@@ -130,15 +130,6 @@ class TestOutputDirectory:
 
 
 class TestOverwrite:
-    def test_other_shard_counts_leave_no_old_shard(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """The new dataset has its own files only, whatever the old had (row 22)."""
-        convert(small, tmp_path / "out", "--shards", 5)
-        convert(small, tmp_path / "out", "--shards", 2, "--overwrite")
-        convert(small, tmp_path / "fresh", "--shards", 2)
-        assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
-
     def test_a_failed_run_keeps_the_old_dataset(
         self, small: Folder, tmp_path: Folder
     ) -> None:
