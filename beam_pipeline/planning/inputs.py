@@ -22,7 +22,7 @@ from transforms.core.placing.placement import (
     SplitRule,
 )
 from transforms.core.schema import Schema
-from transforms.errors import InputError, SourceError, source_error
+from transforms.errors import BeamTFRecordError, InputError, SourceError, source_error
 from transforms.formats.choose_files import (
     MOST_OTHERS,
     are_plain_images,
@@ -367,17 +367,28 @@ def head_in(root: str) -> Callable[[str], bytes]:
         except OSError as error:
             if is_remote(full):
                 raise
-            raise source_error(
-                f"The source must be readable; {full!r} is not: {error.strerror}.",
-                error,
-            ) from error
+            raise unreadable_file(full, error) from error
 
     return head
 
 
+def unreadable_file(path: str, error: OSError) -> BeamTFRecordError:
+    """Returns the error for a file of a source that cannot be read."""
+    return source_error(
+        f"Every file of the source must be a regular file that can be read; {path!r} "
+        f"is not: {error.strerror or error}. Correct it, or leave it out with "
+        f"--exclude.",
+        error,
+    )
+
+
 def _recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
     """Returns the format of a folder, and the files that are or may be its items."""
-    telling, has_images = _telling(entries)
+    wanted = entries
+    if spec.exclude:
+        # Others are not to be opened, whatever they are.
+        wanted = choose_files(entries, takes=lambda _: True, exclude=spec.exclude).files
+    telling, has_images = _telling(wanted)
     if spec.format == "auto" and (metadata := _metadata(telling, has_images)):
         # Hugging Face's way: tables that name the images beside them.
         return metadata

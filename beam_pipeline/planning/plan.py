@@ -16,6 +16,7 @@ from beam_pipeline.planning.inputs import (
     find_inputs,
     named_entry,
     output_name,
+    unreadable_file,
 )
 from beam_pipeline.planning.like import Like, find_like, new_features
 from beam_pipeline.planning.request import (
@@ -56,7 +57,6 @@ from transforms.errors import (
     SpecError,
     StorageError,
     TargetError,
-    source_error,
 )
 from transforms.formats.pairs import MASK_WORDS
 from transforms.formats.registry import TREES
@@ -421,12 +421,7 @@ def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planne
         if is_remote(str(error.filename or spec.source)):
             # It names the store, which cannot be reached perhaps.
             raise
-        raise source_error(
-            f"Every file of the source must be a regular file that can be read; "
-            f"{error.filename or spec.source!r} is not: {error.strerror or error}. "
-            f"Correct it, or leave it out with --exclude.",
-            error,
-        ) from error
+        raise unreadable_file(error.filename or spec.source, error) from error
 
 
 def _inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> Inputs:

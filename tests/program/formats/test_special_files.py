@@ -129,6 +129,8 @@ def test_in_a_folder_of_tables(
         check(done, "u.csv")
         assert done.returncode == InputError.exit_code
         assert "leave it out with --exclude" in done.stderr
+    left_out = run(place, "convert", "in", "out", "--exclude", "u.csv")
+    assert left_out.returncode == 0
 
 
 @pytest.mark.parametrize("special", [pipe, device, unix_socket])

@@ -125,13 +125,13 @@ SUFFIXES = st.sampled_from(
 
 @given(st.lists(st.one_of(SUFFIXES, NAMES, st.just("-00001-of-00002"))).map("".join))
 def test_plain_names_of_images(path: str) -> None:
-    """A plain name of an image is one by the exact rule, and of no other format."""
+    """A plain name of an image is one by the exact rule, and of no table's format."""
     for form in (path, unicodedata.normalize("NFD", path)):
         (is_plain,) = are_plain_images(pa.array([form.encode()])).tolist()
         if is_plain:
             assert is_image_name(form)
             claimed = [name for name, known in FORMATS.items() if known.takes(form)]
-            assert set(claimed) - {"webdataset", "fixed"} == {"images"}
+            assert set(claimed) == {"images", "pairs", "yolo"}
         elif is_image_name(form) and form.rpartition("/")[2].count(".") == 1:
             # Only letters that are none in ASCII keep a usual name from being plain.
             assert not form[-5:].isascii()
