@@ -31,13 +31,17 @@ def coco(images: list[Json], annotations: list[Json], **more: Any) -> Json:
     return {**found, "categories": CATEGORIES, **more}
 
 
+# Of a side: images that claim more are small ones, or a test would take gigabytes.
+_MOST_PIXELS = 4096
+
+
 def tree(root: Folder, content: Json, split: str = "train2017") -> Folder:
     """COCO's own layout: annotations/instances_S.json, S/*.jpg."""
     write_json(root / f"annotations/instances_{split}.json", content)
     for item in content["images"]:
         if item.get("file_name"):
             size = item["width"], item["height"]
-            good = all(isinstance(n, int) and n > 0 for n in size)
+            good = all(isinstance(n, int) and 0 < n <= _MOST_PIXELS for n in size)
             write_image(root / split / item["file_name"], size if good else (64, 48))
     return root
 
