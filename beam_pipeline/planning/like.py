@@ -115,8 +115,10 @@ def find_like(spec: Spec) -> Like | None:
         try:
             shared = Model.of(target.read_manifest(spec.like), SHARED)
         except (OSError, DamageError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise SpecError(
-                f"like must name a dataset; {spec.like!r} is none: {error}."
+                f"like must name a dataset; {spec.like!r} has no manifest that can be "
+                f"read: {reason}. Correct the path, or leave it out."
             ) from error
     return Like(shared, spec.like, is_of_parts=False)
 
