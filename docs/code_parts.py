@@ -1,10 +1,15 @@
-"""The parts of the reference that are generated from the code, as Markdown.
+"""The parts of the docs that are made from the code, as Markdown.
 
 Each function in `PARTS` returns one part. A part that misses something in the code,
-such as the meaning of a reject reason, raises an error. So no page can be out of date.
-This module does not depend on Sphinx; `from_code` has the directive.
+such as the meaning of a reject reason, raises an error. In a page, a part stands
+between two comments:
 
-    python docs/code_parts.py PART    prints one part, and without PART their names
+    <!-- from the code: reject-reasons -->
+    <!-- end -->
+
+    python docs/code_parts.py    writes all parts into the pages
+
+A test compares the pages with the code, so none can be out of date.
 """
 
 import ast
@@ -25,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
 
-__all__ = ["PARTS"]
+__all__ = ["PARTS", "PART_IN_PAGE", "with_parts"]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -468,7 +473,7 @@ def _signature(name: str, signature: inspect.Signature) -> str:
         parameters=parameters, return_annotation=inspect.Signature.empty
     )
     # An address in the repr of a default differs from build to build.
-    text = re.sub(r"=<[^,]*>(?=[,)])", "=...", f"{name}{bare}")
+    text = re.sub(r"=<[^,]*>(?=[,)])", "=...", f"{name}{bare}").replace("'", '"')
     return (
         text
         if len(text) < 80
@@ -541,7 +546,7 @@ def drawings() -> str:
     """The byte layouts, as the modules draw them."""
     parts = []
     for title, name in _DRAWN.items():
-        parts += [f"## {title}", f"From `{name}`:"]
+        parts += [f"### {title}", f"From `{name}`:"]
         parts += _paragraphs(Docstring.of(importlib.import_module(name)).text, "text")
     return "\n\n".join(parts)
 
@@ -642,8 +647,28 @@ PARTS: dict[str, Callable[[], str]] = {
     "drawings": drawings,
 }
 
+# A part in a page: its name, and the text between the two comments.
+PART_IN_PAGE = re.compile(
+    r"(<!-- from the code: (?P<name>[a-z-]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.S
+)
+
+
+def with_parts(page: str) -> str:
+    """Returns the text of a page with its parts as the code says them now."""
+    return PART_IN_PAGE.sub(
+        lambda part: f"{part[1]}\n{PARTS[part['name']]()}\n\n{part[4]}", page
+    )
+
+
+def main() -> None:
+    """Writes the parts into all pages."""
+    sys.path.insert(0, str(ROOT))
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        if (written := with_parts(page)) != page:
+            path.write_text(written, encoding="utf-8")
+            sys.stdout.write(f"Wrote {path.relative_to(ROOT)}\n")
+
 
 if __name__ == "__main__":
-    sys.stdout.write(
-        "\n".join([PARTS[name]() for name in sys.argv[1:]] or PARTS) + "\n"
-    )
+    main()

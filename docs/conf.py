@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+sys.path.insert(0, str(ROOT))
 
 from beam_pipeline.version import __version__  # noqa: E402
 
@@ -16,12 +16,12 @@ project = "beam-tfrecord"
 copyright = "the beam-tfrecord authors"
 release = version = __version__
 
-extensions = ["myst_parser", "from_code", "notebook"]
+extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist"]
-# Links may name any heading down to the third level.
-myst_heading_anchors = 3
+# Links may name any heading down to the fourth level.
+myst_heading_anchors = 4
 # Smart quotes would change the dashes of options.
 smartquotes = False
 

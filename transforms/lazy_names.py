@@ -6,6 +6,20 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+_DESCRIPTIONS = (
+    "FixedLenFeature",
+    "VarLenFeature",
+    "RaggedFeature",
+    "RowLengths",
+    "UniformRowLength",
+)
+# Names of version 0.2 that are gone -> what to do instead; for one release.
+_REMOVED = dict.fromkeys(
+    _DESCRIPTIONS,
+    "it is gone. Give `features=` the words of a spec, such as {'x': 'float'} or "
+    "{'x': {'kind': 'float', 'shape': [None]}}.",
+)
+
 
 def lazy_names(
     module: str, names: Mapping[str, Sequence[str]]
@@ -21,9 +35,10 @@ def lazy_names(
 
     def get(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(
-                f"module {module!r} has no attribute {name!r}", name=name, obj=owner
-            )
+            message = f"module {module!r} has no attribute {name!r}"
+            if name in _REMOVED:
+                message = f"{message}: {_REMOVED[name]}"
+            raise AttributeError(message, name=name, obj=owner)
         found = getattr(importlib.import_module(homes[name]), name)
         # Later uses find the attribute and do not call this function.
         setattr(owner, name, found)

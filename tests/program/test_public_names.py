@@ -60,6 +60,14 @@ def test_the_public_names_are_these() -> None:
     assert beam_tfrecord.__all__ == PROGRAM + LIBRARY
 
 
+@pytest.mark.parametrize("name", ["FixedLenFeature", "RowLengths"])
+def test_a_removed_name_says_what_to_do(name: str) -> None:
+    """The error names the words of a spec, which take its place."""
+    with pytest.raises(AttributeError, match="shape") as refused:
+        getattr(beam_tfrecord, name)
+    assert refused.value.name == name
+
+
 @pytest.mark.parametrize("package", FRONTS)
 def test_type_checkers_see_what_is_imported(package: str) -> None:
     """The imports for type checkers give the public names, each from its own module."""

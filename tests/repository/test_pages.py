@@ -1,6 +1,5 @@
 """The commands and programs of the README and the docs, run as they are there."""
 
-import functools
 import importlib
 import json
 import pathlib
@@ -8,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -18,7 +16,9 @@ from tests.support.pages import PAGES, ROOT, blocks_of, packages_of, run_page
 from transforms.formats.registry import FORMATS
 
 sys.path.insert(0, str(ROOT / "docs"))
-PARTS: dict[str, Callable[[], str]] = importlib.import_module("code_parts").PARTS
+code_parts = importlib.import_module("code_parts")
+PARTS = code_parts.PARTS
+PART_IN_PAGE: re.Pattern[str] = code_parts.PART_IN_PAGE
 
 
 @pytest.fixture(scope="module")
@@ -50,34 +50,30 @@ def test_links_name_pages_that_exist() -> None:
     assert not [target for target in targets if not (ROOT / target).exists()]
 
 
-@functools.cache
-def part(name: str) -> str:
-    return PARTS[name]()
+def pages_of(name: str) -> list[str]:
+    """Returns the pages with this part of the reference."""
+    return [page for page in PAGES if f"<!-- from the code: {name} -->" in read(page)]
 
 
-def test_parts_are_printed_without_the_built_pages() -> None:
-    """As the README says, for readers of the pages' source."""
-    script = str(ROOT / "docs" / "code_parts.py")
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
 
-    def printed(*names: str) -> str:
-        run = [sys.executable, script, *names]
-        return subprocess.run(run, capture_output=True, text=True, check=True).stdout
 
-    assert printed().split() == list(PARTS)
-    assert printed("reject-reasons") == part("reject-reasons") + "\n"
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if PART_IN_PAGE.search(read(page))]
+)
+def test_the_reference_says_what_the_code_does(page: str) -> None:
+    """`python docs/code_parts.py` writes what has changed in the code."""
+    assert code_parts.with_parts(read(page)) == read(page)
 
 
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_the_code_says_every_part_of_the_reference(name: str) -> None:
     """A part has no empty cell where the code must say what something is."""
-    assert part(name).strip()
-    assert not re.search(r"\| +\| *$", part(name).replace("| |", "|")), name
-
-
-def documented(page: str) -> str:
-    """Returns a page of the reference with its generated parts."""
-    text = (ROOT / "docs/reference" / page).read_text(encoding="utf-8")
-    return text + "".join(map(part, re.findall(r"^```{from-code} (.*)$", text, re.M)))
+    text = PARTS[name]()
+    assert len(pages_of(name)) == 1
+    assert text.strip()
+    assert not re.search(r"\| +\| *$", text.replace("| |", "|")), name
 
 
 def keys_of(value: object) -> set[str]:
@@ -112,9 +108,9 @@ def test_every_field_is_documented(
     fields |= keys_of([shard for s in dataset["splits"] for shard in s["shards"]])
     # What declares a feature is on the page of its options, but for these.
     fields -= {"derived", "is_label", "derived_from"}
-    assert not {f for f in fields if f"`{f}`" not in documented("manifest.md")}
+    assert not {f for f in fields if f"`{f}`" not in read("docs/reference/manifest.md")}
     report = keys_of(json.loads(path.read_text()))
-    assert not {f for f in report if f"`{f}`" not in documented("report.md")}
+    assert not {f for f in report if f"`{f}`" not in read("docs/reference/results.md")}
 
 
 def test_the_reference_has_every_setting() -> None:

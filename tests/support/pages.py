@@ -47,6 +47,8 @@ _DOCS = sorted(
 PAGES = ["README.md", *_DOCS]
 ENGINES = ("flink", "spark", "prism")
 ELSEWHERE = "elsewhere"
+# What `docs/code_parts.py` writes into a page shows names and signatures.
+_FROM_CODE = re.compile(r"^<!-- from the code: .*?^<!-- end -->$", re.M | re.S)
 _BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 _PACKAGES = ("tensorflow", "torch")
 _SECONDS = 300
@@ -72,6 +74,7 @@ class Block:
 def blocks_of(page: str) -> list[Block]:
     """Returns the blocks of a page in order; directives of Sphinx are none."""
     text = (ROOT / page).read_text(encoding="utf-8")
+    text = _FROM_CODE.sub(lambda part: "\n" * part[0].count("\n"), text)
     found = []
     for match in _BLOCK.finditer(text):
         language, _, word = match["kind"].partition(" ")
