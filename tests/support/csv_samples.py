@@ -2,6 +2,7 @@
 
 import functools
 import io
+from collections.abc import Sequence
 from typing import Any
 
 from transforms.formats.csv.dialect import CsvDialect
@@ -20,4 +21,9 @@ def sample(*files: bytes, dialect: Any = None, **options: Any) -> TableSample:
         )
         for number, data in enumerate(files, start=1)
     ]
-    return sample_blocks(inputs, **options)
+    return sample_of(inputs, **options)
+
+
+def sample_of(inputs: Sequence[SampleInput], **options: Any) -> TableSample:
+    """Returns the sample of these inputs."""
+    return sample_blocks(range(len(inputs)), inputs.__getitem__, **options)

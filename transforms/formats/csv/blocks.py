@@ -4,10 +4,11 @@ import dataclasses
 import io
 from collections.abc import Iterator
 
+import numpy as np
+
 from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.csv.dialect import (
-    MAX_WHOLE_BYTES,
     CsvDialect,
     bom_length,
     file_encoding,
@@ -19,6 +20,8 @@ from transforms.formats.csv.scan import Scan, Stream, pieces_of
 # Longer than any sound record: an unclosed quote would otherwise make one record of the
 # rest of the file.
 MAX_RECORD_BYTES = 64 << 20
+# A file that must be transcoded whole is in memory about three times.
+MAX_WHOLE_BYTES = 1 << 30
 _NO_QUOTES = "Where quotes are part of the text, say --quote ''"
 
 
@@ -49,14 +52,33 @@ def iter_blocks(
         longer than `MAX_RECORD_BYTES`, or a file that is to be transcoded whole is
         too large or not valid.
     """
+    text, dialect, base = text_of(stream, dialect, origin)
+    text.seek(base)
+    if text is stream:
+        yield from _cut(text, base, origin, dialect, block_bytes, limit_rows)
+        return
+    size, longest = stream.tell(), 4 * MAX_WHOLE_BYTES
+    for block in _cut(text, 0, origin, dialect, longest, limit_rows):
+        yield dataclasses.replace(block, start=0, stop=size)
+
+
+def text_of(
+    stream: Stream, dialect: CsvDialect, origin: str
+) -> tuple[Stream, CsvDialect, int]:
+    """Returns an open file as a text that can be scanned, and where it begins.
+
+    A file whose bytes cannot be scanned is read to its end and transcoded. The dialect
+    that is returned has the encoding of the text.
+
+    Raises:
+      InputError: the encoding is another than the file's own mark says, or the file is
+        to be transcoded whole and too large, or not valid.
+    """
     stream.seek(0)
     head = stream.read(4)
     encoding = file_encoding(head, dialect, origin)
     if is_scannable(encoding, dialect):
-        base = bom_length(head, encoding)
-        stream.seek(base)
-        yield from _scanned(stream, base, origin, dialect, block_bytes, limit_rows)
-        return
+        return stream, _encoded(dialect, encoding), bom_length(head, encoding)
     stream.seek(0)
     data = next(pieces_of(stream, MAX_WHOLE_BYTES), b"")
     if stream.read(1):
@@ -64,13 +86,17 @@ def iter_blocks(
             f"{origin} is {encoding} and larger than {MAX_WHOLE_BYTES >> 30} GiB, "
             f"which cannot be read in parts; convert it to UTF-8 first"
         )
-    text = whole_to_utf8(data, encoding, origin)
-    whole = _scanned(io.BytesIO(text), 0, origin, dialect, len(text) + 1, limit_rows)
-    for block in whole:
-        yield dataclasses.replace(block, start=0, stop=len(data))
+    whole = io.BytesIO(whole_to_utf8(data, encoding, origin))
+    return whole, _encoded(dialect, "utf-8"), 0
 
 
-def _scanned(
+def _encoded(dialect: CsvDialect, encoding: str) -> CsvDialect:
+    if dialect.encoding == encoding:
+        return dialect
+    return dataclasses.replace(dialect, encoding=encoding)
+
+
+def _cut(
     stream: Stream,
     base: int,
     origin: str,
@@ -78,7 +104,7 @@ def _scanned(
     block_bytes: int,
     limit_rows: int | None,
 ) -> Iterator[Block]:
-    """Yields the blocks of what is left of a stream that is at offset `base`."""
+    """Yields the blocks of what is left of a text that is at offset `base`."""
     scan = Scan(dialect)
     # Number the header's record -1, so that the first row is 0.
     row = -dialect.leading
@@ -89,31 +115,31 @@ def _scanned(
     for piece in pieces_of(stream):
         starts, lines = scan.advance(piece)
         end = base + len(piece)
-        first, last, count = starts.first_from(0), starts.last(), starts.count()
-        if (end if first is None else base + first) - record > MAX_RECORD_BYTES:
+        count = len(starts)
+        first = base + int(starts[0]) if count else end
+        if first - record > MAX_RECORD_BYTES:
             raise too_long(origin, record_line, dialect)
-        stop = None
-        if limit_rows is not None and row + count > limit_rows:
-            stop = base + starts.nth(limit_rows - row)
-        at: int | None
-        if block is None and row + count > 0:
-            at = starts.nth(-row)
-            block = Block(origin, base + at, -1, 0, line + lines.before(at))
-        while block is not None and block.start + block_bytes < (stop or end):
-            at = starts.first_from(max(block.start + block_bytes - base, 0))
-            if at is None or (stop is not None and base + at >= stop):
-                break
-            next_row = row + starts.before(at)
-            yield _closed(block, base + at, next_row)
-            block = Block(origin, base + at, -1, next_row, line + lines.before(at))
-        if stop is not None:
-            if block is not None and limit_rows:
-                yield _closed(block, stop, limit_rows)
+        last = count if limit_rows is None else min(count, limit_rows - row)
+        index = max(-row, 0)
+        if block is not None:
+            index = int(np.searchsorted(starts, block.start + block_bytes - base))
+        while index < last:
+            at = int(starts[index])
+            at_line = line + int(np.searchsorted(lines, at))
+            following = Block(origin, base + at, -1, row + index, at_line)
+            if block is not None:
+                yield _closed(block, following.start, following.first_row)
+            block = following
+            index = int(np.searchsorted(starts, at + block_bytes))
+        if last < count:
+            if block is not None:
+                yield _closed(block, base + int(starts[last]), row + last)
             return
-        if last is not None:
-            record, record_line = base + last, line + lines.before(last)
+        if count:
+            record = base + int(starts[-1])
+            record_line = line + int(np.searchsorted(lines, starts[-1]))
         row += count
-        line += lines.count()
+        line += len(lines)
         base = end
     if scan.inside or scan.escaped:
         raise unclosed(origin, record_line, scan)

@@ -13,8 +13,6 @@ import re
 
 from transforms.errors import InputError, SpecError
 
-# A file that must be transcoded whole is in memory about three times.
-MAX_WHOLE_BYTES = 1 << 30
 # The delimiter of cells with any number of spaces and tabs between them.
 WHITESPACE = "whitespace"
 # Bytes of a file that tell its encoding, and whether it begins with a line like sep=;

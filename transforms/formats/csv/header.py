@@ -1,7 +1,8 @@
 """The column names of a CSV file."""
 
-import codecs
+import csv
 import functools
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,20 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.errors import InputError
-from transforms.formats.csv.blocks import MAX_RECORD_BYTES, too_long, unclosed
-from transforms.formats.csv.dialect import (
-    CsvDialect,
-    bom_length,
-    file_encoding,
-    is_scannable,
+from transforms.formats.csv.blocks import (
+    MAX_RECORD_BYTES,
+    text_of,
+    too_long,
+    unclosed,
 )
-from transforms.formats.csv.records import (
-    count_fields,
-    malformed,
-    parse,
-    trimmed,
-)
-from transforms.formats.csv.scan import Scan, Stream, pieces_of
+from transforms.formats.csv.dialect import WHITESPACE, CsvDialect, file_encoding
+from transforms.formats.csv.records import malformed
+from transforms.formats.csv.scan import Scan, Stream, pieces_of, with_tabs
 from transforms.formats.table import listed
 
 # Almost every header is shorter; a longer one is read again, four times as much.
@@ -50,12 +46,13 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
         delimiter, or all names are in other quotes.
     """
     record = _first_record(stream, dialect, origin)
-    count = _count(record, dialect)
-    if not count:
+    names = _fields(record, dialect)
+    if not names:
         raise InputError(
             f"{origin}: no header; a CSV file must begin with one, and this one has no "
             f"line. Delete it, or leave it out with --exclude."
         )
+    count = len(names)
     if dialect.columns is not None:
         # Without a header the first record is a row, and may be a bad one.
         if dialect.header and count != len(dialect.columns):
@@ -65,13 +62,12 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
             )
         return dialect.columns
     if not dialect.header:
-        return _numbered(count)
+        return tuple(f"column_{index}" for index in range(count))
     if len(malformed(record, dialect)):
         raise InputError(
             f"{origin}: text follows a closing quote ({dialect.quote}) in the header. "
             f"Correct it; where quotes are part of the names, say --quote ''"
         )
-    names = _fields(record, count, dialect)
     if count == 1:
         _check_delimiter(names[0], dialect, origin)
     _check_quote(names, dialect, origin)
@@ -82,7 +78,7 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
 def header_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
     """Returns the first record as the file has it, without line ends around it.
 
-    Empty where it does not begin the file, or the file is not in UTF-8.
+    Empty where the file is not in UTF-8.
 
     Raises:
       InputError: it does not end, or is not valid in the encoding.
@@ -91,7 +87,7 @@ def header_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
     stream.seek(0)
     if file_encoding(stream.read(4), dialect, origin) != "utf-8":
         return b""
-    return b"" if record[:1] in (b"\n", b"\r") else record.rstrip(b"\r\n")
+    return record.rstrip(b"\r\n")
 
 
 def header_fields(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, ...]:
@@ -101,25 +97,26 @@ def header_fields(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str
       InputError: the record is not valid in the encoding.
     """
     record = _first_record(stream, dialect, origin)
-    return _fields(record, _count(record, dialect), dialect)
+    return _fields(record, dialect)
 
 
-def _numbered(count: int) -> tuple[str, ...]:
-    return tuple(f"column_{index}" for index in range(count))
-
-
-# A parser takes long to start, and thousands of files have the same header. Only the
-# last one is remembered: it may be very long.
-_count = functools.lru_cache(maxsize=1)(count_fields)
-
-
-@functools.lru_cache(maxsize=1)
-def _fields(record: bytes, count: int, dialect: CsvDialect) -> tuple[str, ...]:
-    names = _numbered(count)
-    fields = parse(record, names, names, dialect).columns
-    if dialect.trim:
-        fields = tuple(map(trimmed, fields))
-    return tuple(name or "" for name in pa.concat_arrays(fields).to_pylist())
+def _fields(record: bytes, dialect: CsvDialect) -> tuple[str, ...]:
+    """Returns the fields of a record of UTF-8; none where it holds nothing."""
+    tabbed = dialect.delimiter == WHITESPACE
+    text = with_tabs(record, dialect) if tabbed else record
+    limit = csv.field_size_limit(MAX_RECORD_BYTES)
+    try:
+        rows = csv.reader(
+            io.StringIO(text.decode().lstrip("\r\n"), newline=""),
+            delimiter="\t" if tabbed else dialect.delimiter,
+            quotechar=dialect.quote or None,
+            escapechar=dialect.escape or None,
+            quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+        )
+        fields = next(rows, [])
+    finally:
+        csv.field_size_limit(limit)
+    return tuple(each.strip() if dialect.trim else each for each in fields)
 
 
 def check_same_columns(
@@ -192,48 +189,36 @@ def equal_to(column: pa.Array, text: str) -> pa.BooleanArray:
 
 def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
     """Returns the first record as UTF-8, with any line end; b"" for no record."""
-    stream.seek(0)
-    head = stream.read(4)
-    encoding = file_encoding(head, dialect, origin)
-    start = bom_length(head, encoding)
-    stream.seek(start)
-    as_is = is_scannable(encoding, dialect)
+    text, dialect, begin = text_of(stream, dialect, origin)
     size = _FIRST_BYTES
-    try:
-        while True:
-            stream.seek(start)
-            data = next(pieces_of(stream, size), b"")
-            ended = len(data) < size
-            if as_is:
-                text = data
-            else:
-                decoder = codecs.getincrementaldecoder(encoding)()
-                text = decoder.decode(data, ended).encode()
-            if not text:
-                return b""
-            scan = Scan(dialect)
-            starts, lines = scan.advance(text)
-            skip = int(dialect.sep_line)
-            begin = starts.nth(skip) if 0 < skip < starts.count() else 0
-            if starts.count() > skip + 1:
-                text = text[begin : starts.nth(skip + 1)]
-                break
-            line = 1 + (lines.before(starts.nth(0)) if starts.count() else 0)
-            if ended and (scan.inside or scan.escaped):
+    while True:
+        text.seek(begin)
+        data = next(pieces_of(text, size), b"")
+        if not data:
+            return b""
+        scan = Scan(dialect)
+        starts, lines = scan.advance(data)
+        skip = int(dialect.sep_line)
+        first = int(starts[skip]) if len(starts) > skip else len(data)
+        if len(starts) > skip + 1:
+            record = data[first : starts[skip + 1]]
+            break
+        line = 1 + int(np.searchsorted(lines, starts[0])) if len(starts) else 1
+        if len(data) < size:
+            if scan.inside or scan.escaped:
                 raise unclosed(origin, line, scan)
-            if ended:
-                text = text[begin:] if starts.count() > skip else b""
-                break
-            if size > MAX_RECORD_BYTES:
-                raise too_long(origin, line, dialect)
-            size *= 4
-        # Decode the header alone: the piece that was read may end inside a character.
-        return text.decode(encoding).encode() if as_is else text
+            record = data[first:]
+            break
+        if size > MAX_RECORD_BYTES:
+            raise too_long(origin, line, dialect)
+        size *= 4
+    try:
+        return record.decode(dialect.encoding).encode()
     except UnicodeDecodeError as error:
-        byte = error.object[error.start]
+        at = begin + first + error.start
         raise InputError(
-            f"{origin}: byte {start + error.start} ({byte:#04x}) is not valid "
-            f"{encoding}; name the file's encoding with --encoding"
+            f"{origin}: byte {at} ({record[error.start]:#04x}) is not valid "
+            f"{dialect.encoding}; name the file's encoding with --encoding"
         ) from error
 
 

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import offsets_of
 from transforms.core.infer.texts import infer_columns
 from transforms.core.rows.text_cells import (
     DECIMAL,
@@ -32,7 +31,13 @@ from transforms.core.rows.text_cells import (
     with_points,
 )
 from transforms.core.schema import Feature, Kind
-from transforms.errors import MAX_MESSAGE_BYTES, InputError, bounded, first_few
+from transforms.errors import (
+    MAX_MESSAGE_BYTES,
+    InputError,
+    bounded,
+    first_few,
+    shortened,
+)
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.header import equal_to
 
@@ -223,50 +228,25 @@ def _most(cells: pa.ChunkedArray, pattern: str) -> bool:
     return count * 100 >= _MOST_IN_100 * len(cells)
 
 
-def cells_with_line_ends(column: pa.ChunkedArray) -> list[str]:
-    """Returns the texts that hold line ends."""
-    found: list[str] = []
-    for chunk in column.chunks:
-        offsets = offsets_of(chunk)
-        data = chunk.buffers()[2]
-        if not len(chunk) or data is None:
-            continue
-        text = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-        at = np.flatnonzero(text == ord("\n")) + offsets[0]
-        own = np.unique(np.searchsorted(offsets, at, side="right") - 1)
-        found += chunk.take(pa.array(own)).to_pylist()
-    return found
-
-
-def line_end_note(
-    name: str,
-    cells: Sequence[str],
-    rows: int,
-    width: int,
-    dialect: CsvDialect,
-    place: Callable[[str], str],
-) -> str:
+def line_end_notes(
+    columns: Mapping[str, pa.ChunkedArray], dialect: CsvDialect
+) -> list[str]:
     """Returns a note if a quote has perhaps made whole lines a part of a cell.
 
     It has where few cells hold line ends, or one holds the delimiters of whole rows.
-
-    Args:
-      name: of the column.
-      cells: those of its cells that hold line ends.
-      rows: the number of all cells.
-      width: the number of columns.
-      dialect: how they are written.
-      place: returns where a cell is, in words.
     """
-    swallowed = (cell for cell in cells if _holds_rows(cell, width, dialect))
-    first = next(swallowed, cells[0])
-    few = len(cells) * 100 <= _FEW_IN_100 * rows
-    if not few and not _holds_rows(first, width, dialect):
-        return ""
-    return (
-        f"{len(cells):,} of {rows:,} sampled cells of {name[:_SHOWN_CHARS]!r} hold "
-        f"line ends{place(first)}; if quotes are part of the texts, say --quote ''"
-    )
+    for name, column in columns.items():
+        cells = column.filter(pc.match_substring(column, "\n")).to_pylist()
+        swallowed = [cell for cell in cells if _holds_rows(cell, len(columns), dialect)]
+        few = len(cells) * 100 <= _FEW_IN_100 * len(column)
+        if cells and (few or swallowed):
+            first = shortened([*swallowed, *cells][0])
+            return [
+                f"{len(cells):,} of {len(column):,} sampled cells of "
+                f"{name[:_SHOWN_CHARS]!r} hold line ends, such as {first!r}; if quotes "
+                f"are part of the texts, say --quote ''"
+            ]
+    return []
 
 
 def _holds_rows(cell: str, width: int, dialect: CsvDialect) -> bool:

@@ -7,7 +7,6 @@ each file by itself. All others are read one by one.
 """
 
 import dataclasses
-import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -19,12 +18,14 @@ from transforms.core.model import Block, Rejection
 from transforms.errors import InputError
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.scan import Scan, pieces_of
+from transforms.formats.csv.scan import scanned
 from transforms.formats.table import SMALL_BYTES, Complaint, InputFile, RawRows
 
 _File = TypeVar("_File")
 
 _BOM = b"\xef\xbb\xbf"
+# Files that are joined: each takes some hundred bytes until then.
+_MOST_FILES = 4096
 _ENDS = (b"\n", b"\r")
 
 
@@ -131,7 +132,6 @@ def join_files(
     header_of: Callable[[bytes, _File], bytes],
     *,
     most_bytes: int,
-    most_files: int | None = None,
 ) -> Iterator[_File | Joined[_File]]:
     """Yields files joined where they can be, and the others; in their order.
 
@@ -143,7 +143,6 @@ def join_files(
       header_of: returns the header of a file with these bytes, see `header_record`;
         raises InputError where it is not that of the source.
       most_bytes: of text that are joined; the last file may go beyond.
-      most_files: that are joined; None for any number.
     """
     joining: _Joining[_File] | None = None
     for file, dialect, data in contents:
@@ -157,7 +156,7 @@ def join_files(
         if joining is not None and (
             found is None
             or joining.size >= most_bytes
-            or len(joining.files) == most_files
+            or len(joining.files) == _MOST_FILES
         ):
             yield from joining.joined()
             joining.clear()
@@ -242,16 +241,9 @@ class _Joining(Generic[_File]):
             return
         text = b"".join(self.bodies)
         begins = np.cumsum([0, *map(len, self.bodies)])
-        scan = Scan(self.dialect)
-        starts, lines = [], []
-        base = 0
-        for piece in pieces_of(io.BytesIO(text)):
-            start_marks, line_marks = scan.advance(piece)
-            starts.append(base + start_marks.positions())
-            lines.append(base + line_marks.positions())
-            base += len(piece)
+        starts, lines, _, scan = scanned(text, self.dialect)
         # Where files begin, records must begin; the last ones end with the text.
-        records = np.concatenate([*starts, [len(text)]])
+        records = np.append(starts, len(text))
         first_rows = np.searchsorted(records, begins)
         if scan.inside or (records[first_rows] != begins).any():
             yield from self.files
@@ -263,5 +255,5 @@ class _Joining(Generic[_File]):
             np.array(self.starts, np.int64),
             self.first_line,
             first_rows,
-            np.searchsorted(np.concatenate(lines), begins[:-1]),
+            np.searchsorted(lines, begins[:-1]),
         )

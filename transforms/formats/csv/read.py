@@ -137,8 +137,8 @@ class _Source:
         # The block is the whole file: leave out the header and rows beyond a limit.
         text = whole_to_utf8(bytes(data), self.encoding, block.origin)
         skip = dialect.leading
-        ends = locate(text, dialect, np.array([skip, skip + block.rows]))
-        self.utf8 = self.raw = text[ends.starts[0] : ends.starts[1]]
+        bounds, _, _ = locate(text, dialect, np.array([skip, skip + block.rows]))
+        self.utf8 = self.raw = text[bounds[0] : bounds[1]]
 
     def undecodable(self, column: str, cell: pa.Scalar) -> str:
         """Returns the message for a cell that is not valid text."""
@@ -156,17 +156,11 @@ class _Source:
         view = memoryview(self.raw)
         first = self.block.first_row
         indices = np.array([row - first for row, _, _ in complaints], np.int64)
-        places = locate(self.raw, self.dialect, indices)
+        places = [array.tolist() for array in locate(self.raw, self.dialect, indices)]
         # The blanks before the next record are not its own.
         ends = b"\r\n \t" if self.dialect.delimiter == WHITESPACE else b"\r\n"
         out = []
-        for complaint, start, stop, lines in zip(
-            complaints,
-            places.starts.tolist(),
-            places.stops.tolist(),
-            places.lines.tolist(),
-            strict=True,
-        ):
+        for complaint, start, stop, lines in zip(complaints, *places, strict=True):
             record = bytes(view[start:stop]).rstrip(ends)
             if not self.scannable:
                 record = record.decode().encode(self.encoding)
@@ -224,13 +218,10 @@ def _confirmed(
     source: _Source, indices: npt.NDArray[np.int64], columns: Sequence[str]
 ) -> Mask:
     """Tells which of the records hold the header's names in all of their fields."""
-    places = locate(source.utf8, source.dialect, indices)
+    starts, stops, _ = locate(source.utf8, source.dialect, indices)
     view = memoryview(source.utf8)
     text = b"\n".join(
-        bytes(view[start:stop])
-        for start, stop in zip(
-            places.starts.tolist(), places.stops.tolist(), strict=True
-        )
+        bytes(view[start:stop]) for start, stop in zip(starts, stops, strict=True)
     )
     found = parse_bytes(text, columns, columns, source.dialect).columns
     if source.dialect.trim:

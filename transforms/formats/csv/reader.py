@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import io
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 from transforms.core.model import Block
@@ -152,12 +152,17 @@ class CsvReader(TableReader):
     def _sample(self, inputs: Sequence[InputFile]) -> TableSample:
         """Returns rows from places spread evenly over the files."""
         return sample_blocks(
-            _SampleInputs(inputs, self._dialect_for),
+            inputs,
+            self._sample_input,
             sizes=inputs.sizes if isinstance(inputs, InputFiles) else None,
             check=self._header_check,
             far=bool(inputs) and is_remote(inputs[0].path),
             decimal=self.decimal,
         )
+
+    def _sample_input(self, file: InputFile) -> SampleInput:
+        opener = functools.partial(_opened, file)
+        return SampleInput(file.origin, file.size, opener, self._dialect_for(file))
 
     def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the first rows of files; compressed content has no middle."""
@@ -177,7 +182,12 @@ class CsvReader(TableReader):
             dialect = self._dialect_in(opener(), file.origin)
             inputs.append(SampleInput(file.origin, len(text), opener, dialect, ended))
         complete = len(chosen) == len(files) and all(each.ended for each in inputs)
-        sample = sample_blocks(inputs, check=self._header_check, decimal=self.decimal)
+        sample = sample_blocks(
+            range(len(inputs)),
+            inputs.__getitem__,
+            check=self._header_check,
+            decimal=self.decimal,
+        )
         # The sample counts bytes of content; the source is measured in stored bytes.
         return dataclasses.replace(
             sample,
@@ -295,29 +305,6 @@ class CsvReader(TableReader):
     def _check_header(self, stream: Any, origin: str) -> None:
         names = read_header(stream, self._dialect_in(stream, origin), origin)
         check_same_columns(self.named_in, self.names, origin, names)
-
-
-class _SampleInputs(Sequence[SampleInput]):
-    """Files as the sample takes them; each is made as it is asked for."""
-
-    def __init__(
-        self, files: Sequence[InputFile], dialect_for: Callable[[InputFile], CsvDialect]
-    ) -> None:
-        self._files = files
-        self._dialect_for = dialect_for
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __iter__(self) -> Iterator[SampleInput]:
-        return map(self._input_of, self._files)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._input_of(self._files[index])
-
-    def _input_of(self, file: InputFile) -> SampleInput:
-        opener = functools.partial(_opened, file)
-        return SampleInput(file.origin, file.size, opener, self._dialect_for(file))
 
 
 # Of thousands of files, that is cheaper than to check its fields for each.

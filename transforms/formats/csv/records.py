@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
-from transforms.formats.csv.scan import Scan, pieces_of, with_tabs
+from transforms.formats.csv.scan import Longs, scanned, with_tabs
 
 END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"
@@ -36,28 +35,13 @@ class Records:
     """
 
     columns: tuple[pa.Array, ...]
-    indices: npt.NDArray[np.int64]
+    indices: Longs
     miscounted: tuple[tuple[int, int], ...]
     end_marks: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         """The number r of records, those of another length included."""
         return len(self.indices) + len(self.miscounted) + len(self.end_marks)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Places:
-    """Where k records are in a piece of a file; int64 arrays of k.
-
-    Attributes:
-      starts: offset of the first byte.
-      stops: offset of the first byte after the record, line end included.
-      lines: how many physical lines end before the record.
-    """
-
-    starts: npt.NDArray[np.int64]
-    stops: npt.NDArray[np.int64]
-    lines: npt.NDArray[np.int64]
 
 
 def parse(
@@ -168,9 +152,9 @@ def parse_bytes(
         sorted([*found.end_marks, *(index for index, _ in found.miscounted)]), np.int64
     )
     if len(others):
-        places = locate(data, dialect, others)
-        begins = [0, *places.stops.tolist()]
-        ends = [*places.starts.tolist(), len(data)]
+        starts, stops, _ = locate(data, dialect, others)
+        begins = [0, *stops.tolist()]
+        ends = [*starts.tolist(), len(data)]
         data = b"".join(data[a:b] for a, b in zip(begins, ends, strict=True))
     parsed = parse(data, names, wanted, dialect, as_type=pa.binary())
     return dataclasses.replace(found, columns=parsed.columns)
@@ -185,56 +169,15 @@ def trimmed(cells: pa.StringArray) -> pa.StringArray:
     return pc.if_else(emptied, pa.scalar(None, texts.type), texts)
 
 
-def count_fields(data: bytes, dialect: CsvDialect) -> int:
-    """Returns how many fields the first record of UTF-8 text has; 0 without one.
-
-    The text ends with a whole record.
-    """
-    found = 1
-
-    def note(row: Any) -> str:
-        nonlocal found
-        if row.number == 1:
-            found = row.actual_columns
-        return "skip"
-
-    # Without a line end, Arrow takes a single record for an empty file. It passes the
-    # text of a row to the handler, so that must be valid UTF-8.
-    data = bytes(protected(data.translate(_ONLY_ASCII), dialect)) + b"\n"
-    # Arrow is told of one column: to convert thousands of columns takes most of a
-    # second, while the handler is given the number of fields of another row.
-    options = arrow_csv.ReadOptions(
-        column_names=["first"], use_threads=False, block_size=len(data) + 1
-    )
-    types = arrow_csv.ConvertOptions(column_types={"first": pa.binary()})
-    try:
-        table = arrow_csv.read_csv(
-            pa.BufferReader(data), options, _parse_options(dialect, note), types
-        )
-    except pa.ArrowInvalid:
-        # "Empty CSV file or block": there is no record.
-        return 0
-    return found if found > 1 or table.num_rows else 0
-
-
-def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> npt.NDArray[np.int64]:
+def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> Longs:
     """Returns the positions of the records with text behind a closing quote.
 
     The parser would take that text for a part of the cell, and drop the quote.
     """
-    found = [np.zeros(0, np.int64)]
     if not _holds(data, dialect.quote):
-        return found[0]
-    scan = Scan(dialect, wary=True)
-    seen = 0
-    for piece in pieces_of(pa.BufferReader(data)):
-        starts, _ = scan.advance(piece)
-        if scan.loose is not None:
-            at = scan.loose.positions()
-            own = np.searchsorted(starts.positions(), at, side="right")
-            found.append(seen + own - 1)
-        seen += starts.count()
-    return np.unique(np.concatenate(found))
+        return np.zeros(0, np.int64)
+    starts, _, loose, _ = scanned(data, dialect, wary=True)
+    return np.unique(np.searchsorted(starts, loose, side="right") - 1)
 
 
 def _holds(data: bytes | pa.Buffer, mark: str) -> bool:
@@ -247,38 +190,23 @@ def _holds(data: bytes | pa.Buffer, mark: str) -> bool:
 
 
 def locate(
-    data: bytes | pa.Buffer, dialect: CsvDialect, indices: npt.NDArray[np.int64]
-) -> Places:
-    """Returns where the records with the given positions are; `indices` ascend.
+    data: bytes | pa.Buffer, dialect: CsvDialect, indices: Longs
+) -> tuple[Longs, Longs, Longs]:
+    """Returns where records start and stop, and how many lines end before each.
 
-    Costs one scan of the data, however many records are asked for. An index that is
-    the number of records stands for the end of the data.
+    A stop is behind the record's line end. The index that is the number of records
+    means the end of the data.
+
+    Args:
+      data: whole records.
+      dialect: how they are written.
+      indices: the positions of records, ascending.
     """
-    scan = Scan(dialect)
-    found_indices, starts, lines = [], [], []
-    base = seen = line = 0
-    # A record's stop is the next one's start.
-    sought = np.unique(np.concatenate([indices, indices + 1]))
-    for piece in pieces_of(pa.BufferReader(data)):
-        start_marks, line_marks = scan.advance(piece)
-        count = start_marks.count()
-        here = sought[(sought >= seen) & (sought < seen + count)]
-        if len(here):
-            found = start_marks.positions()[here - seen]
-            starts.append(base + found)
-            ended = np.searchsorted(line_marks.positions(), found)
-            lines.append(line + ended)
-            found_indices.append(here)
-        seen += count
-        line += line_marks.count()
-        base += len(piece)
-    # The index after the last record is the end of the data.
-    order = np.concatenate([*found_indices, [seen]])
-    at = np.concatenate([*starts, [base]])
-    before = np.concatenate([*lines, [line]])
-    own = np.searchsorted(order, indices)
-    next_one = np.searchsorted(order, np.minimum(indices + 1, seen))
-    return Places(at[own], at[next_one], before[own])
+    starts, lines, _, _ = scanned(data, dialect)
+    bounds = np.append(starts, len(data))
+    at = bounds[indices]
+    stops = bounds[np.minimum(indices + 1, len(starts))]
+    return at, stops, np.searchsorted(lines, at)
 
 
 def _parse_options(dialect: CsvDialect, handler: Any = None) -> arrow_csv.ParseOptions:

@@ -1,27 +1,22 @@
 """Sample the rows of CSV files as text, evenly through all files."""
 
-import codecs
 import collections
 import contextlib
 import dataclasses
 import io
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.errors import InputError
-from transforms.formats.csv.dialect import (
-    CsvDialect,
-    bom_length,
-    file_encoding,
-    is_scannable,
-)
+from transforms.formats.csv.blocks import text_of
+from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import (
     check_same_columns,
     header_fields,
@@ -32,8 +27,7 @@ from transforms.formats.csv.header import (
 from transforms.formats.csv.header_check import (
     HeaderCheck,
     cell_notes,
-    cells_with_line_ends,
-    line_end_note,
+    line_end_notes,
     naming_others,
 )
 from transforms.formats.csv.joined import Joined, join_files, may_join
@@ -42,17 +36,16 @@ from transforms.formats.csv.scan import Scan, pieces_of
 from transforms.formats.table import SMALL_BYTES, TableSample
 from transforms.storage.read_ahead import read_ahead
 
+_File = TypeVar("_File")
+_FIRST = operator.itemgetter(0)
 SAMPLE_BYTES = 64 << 20
 # Places at which a larger source is sampled: pieces of 1 MiB, which many rows fit in.
 # Fewer and larger ones are tried where no row fits in any.
 _PLACES = 64
 _FEWER_PLACES = (16, 4, 1)
-# Bytes of text that are parsed together: at least, for each column and at most. Several
-# such texts are held at a time, and a table of thousands of columns costs by their
-# number, not by the cells in them.
-_LEAST_PARSED_BYTES, _PARSED_COLUMN_BYTES, _PARSED_BYTES = 2 << 20, 8 << 10, 16 << 20
-# Small files that are parsed together: each takes some hundred bytes until then.
-_PARSED_FILES = 4096
+# Bytes of text that are parsed together, about: several such texts are held at a time,
+# and a table of thousands of columns costs by their number.
+_PARSED_BYTES = 8 << 20
 # Percent of rows with a wrong field count above which the header or the delimiter is
 # wrong, not the rows.
 _MISCOUNTED_IN_100 = 90
@@ -78,7 +71,8 @@ class SampleInput:
 
 
 def sample_blocks(
-    inputs: Sequence[SampleInput],
+    files: Sequence[_File],
+    input_of: Callable[[_File], SampleInput],
     *,
     sizes: npt.NDArray[np.int64] | None = None,
     sample_bytes: int = SAMPLE_BYTES,
@@ -94,7 +88,8 @@ def sample_blocks(
     that repeat the header.
 
     Args:
-      inputs: the files; they may be made as they are asked for.
+      files: of the source.
+      input_of: returns what to take rows from, of a file.
       sizes: their bytes, where they are at hand: int64 array.
       sample_bytes: about how much to read.
       check: judges the first rows of files; None if it is known what they are.
@@ -108,18 +103,25 @@ def sample_blocks(
         of fields than the header.
     """
     if sizes is None:
-        sizes = np.array([each.size for each in inputs], np.int64)
+        sizes = np.array([input_of(file).size for file in files], np.int64)
     is_small = int(sizes.sum()) <= sample_bytes
 
     def looks(places: int = _PLACES) -> Iterator[_Look]:
+        ranges: Iterable[tuple[int, list[tuple[int, int]]]]
         if is_small:
-            yield from _all_of(inputs)
+            ranges = ((i, [(0, size)]) for i, size in enumerate(sizes.tolist()) if size)
         else:
-            yield from _some_of(inputs, sizes, sample_bytes, places)
-        if len(inputs) > _PLACES:
+            found = itertools.groupby(_places(sizes, sample_bytes, places), _FIRST)
+            ranges = ((i, [part for _, part in parts]) for i, parts in found)
+        if len(files) <= _PLACES:
+            chosen = dict(ranges)
+            ranges = ((i, chosen.get(i, [])) for i in range(len(files)))
+        for index, parts in ranges:
+            yield _Look(input_of(files[index]), parts)
+        if len(files) > _PLACES:
             # They are refused: better now than while blocks are read.
             for index in np.flatnonzero(sizes == 0).tolist():
-                yield _Look(inputs[index], [])
+                yield _Look(input_of(files[index]), [])
 
     try:
         seen = _looked_into(looks(), check, far)
@@ -137,7 +139,7 @@ def sample_blocks(
     columns = dict(zip(seen.names, seen.columns(), strict=True))
     notes = [*seen.check_heads(), *cell_notes(columns, seen.first.dialect, decimal)]
     if seen.quoted:
-        notes += _line_end_notes(columns, seen.first.dialect, looks)
+        notes += line_end_notes(columns, seen.first.dialect)
     # A source that holds nothing but headers is complete, too.
     complete = (is_small and seen.all_ended) or not seen.sampled_bytes
     return TableSample(
@@ -151,44 +153,13 @@ def sample_blocks(
     )
 
 
-def _line_end_notes(
-    columns: Mapping[str, pa.ChunkedArray],
-    dialect: CsvDialect,
-    looks: Callable[[], Iterable["_Look"]],
-) -> Iterator[str]:
-    """Yields notes on columns in which a quote may have swallowed lines."""
-
-    def place(cell: str) -> str:
-        as_written = cell.replace(dialect.quote, 2 * dialect.quote)
-        for look in itertools.islice(looks(), _PLACES):
-            with contextlib.closing(look.open()) as stream:
-                data = stream.read(SAMPLE_BYTES)
-            encoding = file_encoding(data[:4], dialect, look.file.origin)
-            text = data.decode(encoding, "replace")
-            at = text.find(as_written)
-            if at >= 0:
-                line = 1 + text.count("\n", 0, at)
-                last = line + cell.count("\n")
-                return f", as lines {line:,} to {last:,} of {look.file.origin}"
-        return ""
-
-    for name, column in columns.items():
-        if cells := cells_with_line_ends(column):
-            note = line_end_note(name, cells, len(column), len(columns), dialect, place)
-            if note:
-                yield note
-                return
-
-
 def _looked_into(
     looks: Iterable["_Look"], check: HeaderCheck | None, far: bool
 ) -> "_Seen":
     """Returns what some places of the files show; see `sample_blocks`."""
     seen = _Seen(check)
     contents = read_ahead(_content, looks, far=far)
-    joined = join_files(
-        contents, seen.header_of, most_bytes=_PARSED_BYTES, most_files=_PARSED_FILES
-    )
+    joined = join_files(contents, seen.header_of, most_bytes=_PARSED_BYTES)
     for found in joined:
         if isinstance(found, Joined):
             used = sum(look.file.size for look in found.files) - found.starts.sum()
@@ -196,9 +167,8 @@ def _looked_into(
             continue
         with contextlib.closing(found.open()) as stream:
             seen.see_header(stream, found.file)
-            size = _parsed_bytes(len(seen.names))
-            texts = _texts(stream, found.ranges, found.file, size)
-            seen.add(_gathered(texts, found.file.dialect, size), found.file.dialect)
+            texts = _gathered(_texts(stream, found), found.file.dialect)
+            seen.add(texts, found.file.dialect)
         seen.all_ended &= found.file.ended
     return seen
 
@@ -223,7 +193,7 @@ def _names_in(look: _Look) -> tuple[str, ...]:
     """Returns the names of a file's columns; InputError where it cannot be read."""
     with contextlib.closing(look.open()) as stream:
         names = read_header(stream, look.file.dialect, look.file.origin)
-        for _ in _texts(stream, look.ranges, look.file, _parsed_bytes(len(names))):
+        for _ in _texts(stream, look):
             pass
     return names
 
@@ -339,67 +309,27 @@ def _rows(
     return tuple(column.filter(kept) for column in columns)
 
 
-def _parsed_bytes(columns: int) -> int:
-    """Returns how many bytes of text to parse together."""
-    return min(max(_PARSED_COLUMN_BYTES * columns, _LEAST_PARSED_BYTES), _PARSED_BYTES)
-
-
 def _gathered(
-    texts: Iterator[tuple[bytes, int]], dialect: CsvDialect, wanted: int
+    texts: Iterator[tuple[bytes, int]], dialect: CsvDialect
 ) -> Iterator[tuple[bytes, int]]:
-    """Joins texts to ones of `wanted` bytes, except for those with quotes or escapes.
+    """Joins texts to `_PARSED_BYTES`, except for those with quotes or escapes.
 
     A place that was wrongly taken to be outside quotes must not swallow the next one.
     """
     marks = [mark.encode() for mark in (dialect.quote, dialect.escape) if mark]
-    waiting: list[bytes] = []
-    size = total = 0
+    joined, total = bytearray(), 0
     for text, used in texts:
-        if any(mark in text for mark in marks):
-            if waiting:
-                yield b"".join(waiting), total
+        is_marked = any(mark in text for mark in marks)
+        if joined and (is_marked or len(joined) >= _PARSED_BYTES):
+            yield bytes(joined), total
+            joined, total = bytearray(), 0
+        if is_marked:
             yield text, used
-            waiting, size, total = [], 0, 0
             continue
-        waiting.append(text)
-        if not text.endswith((b"\n", b"\r")):
-            waiting.append(b"\n")
-        size += len(text)
+        joined += text if text.endswith((b"\n", b"\r")) else text + b"\n"
         total += used
-        if size >= wanted:
-            yield b"".join(waiting), total
-            waiting, size, total = [], 0, 0
-    if waiting:
-        yield b"".join(waiting), total
-
-
-def _all_of(inputs: Sequence[SampleInput]) -> Iterator[_Look]:
-    """Yields all files, whole; of many, empty ones are not looked into."""
-    few = len(inputs) <= _PLACES
-    for file in inputs:
-        if file.size:
-            yield _Look(file, [(0, file.size)])
-        elif few:
-            yield _Look(file, [])
-
-
-def _some_of(
-    inputs: Sequence[SampleInput],
-    sizes: npt.NDArray[np.int64],
-    sample_bytes: int,
-    count: int = _PLACES,
-) -> Iterator[_Look]:
-    """Yields files with the ranges of bytes to read, ascending; few files all."""
-    found = itertools.groupby(
-        _places(sizes, sample_bytes, count), operator.itemgetter(0)
-    )
-    # Pieces may be of a hundred thousand small files.
-    looked_into = ((file, [part for _, part in parts]) for file, parts in found)
-    if len(inputs) <= _PLACES:
-        ranges = dict(looked_into)
-        looked_into = ((file, ranges.get(file, [])) for file in range(len(inputs)))
-    for file, parts in looked_into:
-        yield _Look(inputs[file], parts)
+    if joined:
+        yield bytes(joined), total
 
 
 def _places(
@@ -426,54 +356,50 @@ def _places(
             each += 1
 
 
-def _texts(
-    stream: Any, ranges: Sequence[tuple[int, int]], file: SampleInput, size: int
-) -> Iterator[tuple[bytes, int]]:
-    """Yields whole records of each range as UTF-8, and their length in the file.
-
-    Args:
-      stream: the open file.
-      ranges: of its bytes, ascending.
-      file: which it is.
-      size: about how many bytes to yield at a time, at most.
-    """
-    origin, dialect = file.origin, file.dialect
-    stream.seek(0)
-    encoding = file_encoding(stream.read(4), dialect, origin)
-    scannable = is_scannable(encoding, dialect)
-    if not scannable:
-        # Line ends cannot be found in the bytes of UTF-16, so there is no way to start
-        # in the middle: read as much from the beginning.
-        ranges = [(0, sum(stop - start for start, stop in ranges))]
+def _texts(stream: Any, look: _Look) -> Iterator[tuple[bytes, int]]:
+    """Yields whole records of each range as UTF-8, and their length in the file."""
+    file, ranges = look.file, look.ranges
+    text: Any
+    text, dialect, begin = text_of(stream, file.dialect, file.origin)
+    length = file.size
+    if text is not stream:
+        # It was transcoded whole: read as much from its beginning.
+        length = text.seek(0, io.SEEK_END)
+        asked = sum(stop - start for start, stop in ranges)
+        ranges = [(0, length * asked // max(file.size, 1))]
     for start, stop in ranges:
-        stream.seek(start)
-        data = next(pieces_of(stream, stop - start), b"") if start < stop else b""
-        offset = start + (0 if start else bom_length(data, encoding))
-        data = data[offset - start :]
+        low = start or begin
+        text.seek(low)
+        data = next(pieces_of(text, stop - low), b"") if low < stop else b""
         if start and dialect.escape:
             # An odd number of escapes before the place would make the first of these
             # literal: skip them, and take the next character as literal.
             kept = data.lstrip(dialect.escape.encode())
-            offset += len(data) - len(kept)
+            low += len(data) - len(kept)
             data = kept
-        ended = file.ended and stop >= file.size
-        text = data if scannable else _decoded(data, encoding, origin, offset, ended)
-        for low, high, lines in _whole_records(
-            text,
-            dialect,
-            begun=start > 0,
-            ended=ended,
-            size=size if scannable else len(text),
-        ):
-            records = text[low:high]
-            if scannable:
-                line = None if start else 1 + lines
-                records = _decoded(records, encoding, origin, offset + low, True, line)
-            yield records, (high - low) * len(data) // len(text)
+        ended = file.ended and stop >= length
+        for first, behind, lines in _whole_records(data, dialect, start > 0, ended):
+            records, encoding = data[first:behind], dialect.encoding
+            try:
+                decoded = records.decode(encoding)
+            except UnicodeDecodeError as error:
+                at = f"byte {low + first + error.start}"
+                if not start:
+                    before = records[: error.start].replace(b"\r\n", b"\n")
+                    line = 1 + lines + before.replace(b"\r", b"\n").count(b"\n")
+                    at = f"line {line}, {at}"
+                raise InputError(
+                    f"{file.origin}, {at}: {records[error.start]:#04x} is not valid "
+                    f"{encoding}; name the file's encoding with --encoding, such as "
+                    f"cp949 or latin-1"
+                ) from error
+            if encoding != "utf-8":
+                records = decoded.encode()
+            yield records, (behind - first) * file.size // length
 
 
 def _whole_records(
-    text: bytes, dialect: CsvDialect, *, begun: bool, ended: bool, size: int
+    text: bytes, dialect: CsvDialect, begun: bool, ended: bool
 ) -> Iterator[tuple[int, int, int]]:
     """Yields where whole records start and stop, and how many lines end before.
 
@@ -482,7 +408,6 @@ def _whole_records(
       dialect: how it is written.
       begun: whether the piece starts inside the file.
       ended: whether the piece ends where the file ends.
-      size: how many bytes to cut after, at the next record.
     """
     if not text:
         return
@@ -496,50 +421,19 @@ def _whole_records(
         if other.strays < scan.strays:
             scan, starts = other, other_starts
     skip = 0 if begun else dialect.leading
-    last = starts.last()
-    if last is None or starts.count() <= skip:
+    if len(starts) <= skip:
         return
-    low = starts.nth(skip)
     # Leave out a record that ends inside quotes or after an escape: the reader reports
     # it, with its line.
-    high = len(text) if ended and not (scan.inside or scan.escaped) else last
-    while low < high:
-        cut = starts.first_from(low + size)
-        stop = high if cut is None else min(cut, high)
-        yield low, stop, lines.before(low)
-        low = stop
-
-
-def _decoded(
-    data: bytes,
-    encoding: str,
-    origin: str,
-    offset: int,
-    ended: bool,
-    line: int | None = None,
-) -> bytes:
-    """Returns bytes of a file as UTF-8, without a character that is cut off at the end.
-
-    Args:
-      data: the bytes.
-      encoding: of the bytes.
-      origin: the file.
-      offset: where they start in the file.
-      ended: whether the last character is whole; then a part of one is an error.
-      line: the line on which they start; None if unknown.
-    """
-    try:
-        text = codecs.getincrementaldecoder(encoding)().decode(data, ended)
-    except UnicodeDecodeError as error:
-        at = f"byte {offset + error.start}"
-        if line is not None:
-            before = data[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            at = f"line {line + before.count(10)}, {at}"
-        raise InputError(
-            f"{origin}, {at}: {data[error.start]:#04x} is not valid {encoding}; name "
-            f"the file's encoding with --encoding, such as cp949 or latin-1"
-        ) from error
-    return data if encoding == "utf-8" else text.encode()
+    whole = ended and not (scan.inside or scan.escaped)
+    bounds = np.append(starts[skip:], len(text)) if whole else starts[skip:]
+    low = 0
+    while low < len(bounds) - 1:
+        high = int(np.searchsorted(bounds, bounds[low] + _PARSED_BYTES))
+        high = min(high, len(bounds) - 1)
+        first, behind = int(bounds[low]), int(bounds[high])
+        yield first, behind, int(np.searchsorted(lines, first))
+        low = high
 
 
 def _check_lengths(

@@ -34,6 +34,7 @@ _ONE = np.uint64(1)
 _TOP = np.uint64(63)
 
 Words = npt.NDArray[np.uint64]
+Longs = npt.NDArray[np.int64]
 
 
 class Stream(Protocol):
@@ -45,63 +46,8 @@ class Stream(Protocol):
     def seek(self, position: int, /) -> object:
         """Moves to an absolute byte offset."""
 
-
-class Marks:
-    """One bit for each byte of a piece, bit 0 of word 0 first.
-
-    Attributes:
-      words: uint64 array; bits past the piece's end are 0.
-    """
-
-    def __init__(self, words: Words) -> None:
-        self.words = words
-
-    def count(self) -> int:
-        """Returns how many bits are set."""
-        return int(np.bitwise_count(self.words).sum(dtype=np.int64))
-
-    def before(self, position: int) -> int:
-        """Returns how many bits are set below `position`."""
-        word, bit = divmod(position, 64)
-        whole = int(np.bitwise_count(self.words[:word]).sum(dtype=np.int64))
-        if not bit:
-            return whole
-        return whole + (int(self.words[word]) & ((1 << bit) - 1)).bit_count()
-
-    def first_from(self, position: int) -> int | None:
-        """Returns the first set bit at `position` or above it."""
-        word, bit = divmod(position, 64)
-        if word >= len(self.words):
-            return None
-        rest = int(self.words[word]) >> bit << bit
-        if not rest:
-            later = np.flatnonzero(self.words[word + 1 :])
-            if not len(later):
-                return None
-            word += 1 + int(later[0])
-            rest = int(self.words[word])
-        return word * 64 + (rest & -rest).bit_length() - 1
-
-    def last(self) -> int | None:
-        """Returns the last set bit."""
-        used = np.flatnonzero(self.words)
-        if not len(used):
-            return None
-        word = int(used[-1])
-        return word * 64 + int(self.words[word]).bit_length() - 1
-
-    def nth(self, index: int) -> int:
-        """Returns the set bit that has `index` set bits below it; it must exist."""
-        below = np.cumsum(np.bitwise_count(self.words), dtype=np.int64)
-        word = int(np.searchsorted(below, index, side="right"))
-        rest = int(self.words[word])
-        for _ in range(index - (int(below[word - 1]) if word else 0)):
-            rest &= rest - 1
-        return word * 64 + (rest & -rest).bit_length() - 1
-
-    def positions(self) -> npt.NDArray[np.int64]:
-        """Returns all set bits, ascending."""
-        return np.flatnonzero(_bools(self.words))
+    def tell(self) -> int:
+        """Returns the byte offset of what is read next."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -117,7 +63,7 @@ class Scan:
       wary: whether text behind a closing quote is looked for, and counts as a stray.
         It suggests a quote that belongs to the text, or that the scan started on the
         wrong side of one.
-      loose: where such text begins in the last piece, its first byte; None for nowhere.
+      loose: the bytes of the last piece at which such text begins.
       covered: the bytes of the last piece that are inside quotes or escaped.
     """
 
@@ -127,18 +73,18 @@ class Scan:
     breaks: bool = True
     strays: int = 0
     wary: bool = False
-    loose: Marks | None = None
+    loose: Longs = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     covered: Words | None = None
     # Whether a quote may open after the byte before the next one; whether it was a CR.
     _opens: bool = True
     _cr: bool = False
     _closed: bool = False
 
-    def advance(self, piece: bytes) -> tuple[Marks, Marks]:
+    def advance(self, piece: bytes) -> tuple[Longs, Longs]:
         """Returns where records start in the piece, and where physical lines end.
 
-        A line's end is marked on its first character, LF or CR, a record's start on
-        its first byte. All pieces but the last must hold a multiple of 64 bytes.
+        A line's end is that of its first character, LF or CR. All pieces but the last
+        must hold a multiple of 64 bytes.
         """
         data = np.frombuffer(piece, np.uint8)
         breaks = lines = _bits(data == _LF)
@@ -156,7 +102,7 @@ class Scan:
         last_opens = piece[-1] in b"\r\n" + self.dialect.delimiters.encode()
         if literal is not None and int(literal[-1]) >> last & 1:
             last_opens = False
-        self.loose, self.covered = None, literal
+        self.loose, self.covered = self.loose[:0], literal
         if quote and (self.inside or self._closed or quote in piece):
             quotes, inside = self._quoted(data, breaks, literal)
             outer = breaks & ~inside
@@ -173,7 +119,7 @@ class Scan:
             self.breaks = bool(int(outer[-1]) >> last & 1)
         self._opens = last_opens
         self._cr = piece[-1] == _CR
-        return Marks(starts), Marks(lines)
+        return _positions(starts), _positions(lines)
 
     def _first_cells(self, data: npt.NDArray[np.uint8], outer: Words) -> Words:
         """Returns where records start: behind the blanks at the start of a line."""
@@ -232,15 +178,14 @@ class Scan:
             if tail := len(data) % 64:
                 loose[-1] &= np.uint64((1 << tail) - 1)
             self._closed = bool(int(closing[-1]) >> 63)
-            if loose.any():
-                self.loose = Marks(loose)
-                self.strays += self.loose.count()
+            self.loose = _positions(loose)
+            self.strays += len(self.loose)
         self.inside = bool(int(inside[-1]) >> 63)
         return quotes, inside
 
     def _stray_quotes(self, quotes: Words, may_open: Words) -> list[int]:
         """Returns the positions of the quotes without meaning."""
-        at = Marks(quotes).positions()
+        at = _positions(quotes)
         opens = _bools(may_open)[at]
         stray = []
         inside, closed = self.inside, -2
@@ -265,6 +210,25 @@ def pieces_of(stream: Stream, size: int = _PIECE_BYTES) -> Iterator[bytes]:
                 left -= len(more)
             piece = b"".join(parts)
         yield piece
+
+
+def scanned(
+    data: bytes | pa.Buffer, dialect: CsvDialect, *, wary: bool = False
+) -> tuple[Longs, Longs, Longs, Scan]:
+    """Returns where records start in whole records, lines end, and text is loose.
+
+    The last item is the state at the end. The three arrays hold offsets, ascending.
+    """
+    scan = Scan(dialect, wary=wary)
+    marks: list[tuple[Longs, Longs, Longs]] = []
+    base = 0
+    for piece in pieces_of(pa.BufferReader(data)):
+        starts, lines = scan.advance(piece)
+        marks.append((starts + base, lines + base, scan.loose + base))
+        base += len(piece)
+    nothing = np.zeros(0, np.int64)
+    starts, lines, loose = map(np.concatenate, zip((nothing,) * 3, *marks, strict=True))
+    return starts, lines, loose, scan
 
 
 def with_tabs(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes:
@@ -301,6 +265,11 @@ def _are_blank(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 def _bools(words: Words) -> npt.NDArray[np.bool_]:
     """Returns n words as 64 n bools, bit 0 of word 0 first."""
     return np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_)
+
+
+def _positions(words: Words) -> Longs:
+    """Returns the places of the bits that are set, ascending."""
+    return np.flatnonzero(_bools(words))
 
 
 def _bits(mask: npt.NDArray[np.bool_]) -> Words:

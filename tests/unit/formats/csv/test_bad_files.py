@@ -5,10 +5,11 @@ import io
 
 import pytest
 
+from tests.support.csv_samples import sample_of
 from transforms.errors import MAX_MESSAGE_BYTES, InputError
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header_check import naming_others
-from transforms.formats.csv.sample import SampleInput, sample_blocks
+from transforms.formats.csv.sample import SampleInput
 
 GOOD = b"id,v\n1,2\n3,4\n"
 BAD = {
@@ -30,7 +31,7 @@ def said(files: dict[str, bytes]) -> str:
         for name, data in sorted(files.items())
     ]
     try:
-        sample_blocks(inputs)
+        sample_of(inputs)
     except InputError as error:
         return str(error)
     return ""

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
+from tests.support.csv_samples import sample_of
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.reasons import Reason
 from transforms.core.schema import Kind
@@ -21,8 +22,8 @@ from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import read_header
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.records import count_fields, locate, parse, parse_bytes
-from transforms.formats.csv.sample import SampleInput, sample_blocks
+from transforms.formats.csv.records import locate, parse, parse_bytes
+from transforms.formats.csv.sample import SampleInput
 from transforms.formats.csv.scan import Scan, pieces_of
 
 NAMES = ("a", "b", "c")
@@ -171,11 +172,10 @@ def test_a_scan_with_escapes_in_pieces_equals_a_scan_by_hand(
     base = line = 0
     for piece in pieces_of(io.BytesIO(data), words * 64):
         starts, lines = scan.advance(piece)
-        for position in starts.positions().tolist():
-            found.append(base + position)
-            before.append(line + lines.before(position))
+        found += (base + starts).tolist()
+        before += (line + np.searchsorted(lines, starts)).tolist()
         base += len(piece)
-        line += lines.count()
+        line += len(lines)
     is_open = scan.inside or scan.escaped
     assert (found, before, is_open) == scan_by_hand(data, dialect)
 
@@ -195,9 +195,8 @@ def test_blocks_with_escapes_equal_the_file_parsed_whole(
         return
     rows = rows_of(data, SLASHED, block_bytes)
     assert rows == (parse_whole(data, SLASHED) if data else [])
-    places = locate(data, SLASHED, np.arange(len(starts)))
-    assert places.starts.tolist() == starts
-    assert places.lines.tolist() == lines
+    found, _, before = locate(data, SLASHED, np.arange(len(starts)))
+    assert (found.tolist(), before.tolist()) == (starts, lines)
 
 
 text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=6)
@@ -253,7 +252,6 @@ def test_a_header_may_hold_escapes() -> None:
     data = b'a\\,b,"c\\"d",e\\\nf\n1,2,3\n'
     dialect = CsvDialect(escape="\\")
     assert read_header(io.BytesIO(data), dialect, "f.csv") == ("a,b", 'c"d', "e\nf")
-    assert count_fields(data, dialect) == 3
     (block,) = iter_blocks(io.BytesIO(data), "f.csv", dialect, block_bytes=1)
     assert (block.start, block.first_line, block.rows) == (17, 3, 1)
 
@@ -281,12 +279,12 @@ def test_a_large_file_with_escapes_is_sampled_in_whole_rows(
     )
     dialect = CsvDialect(escape="\\")
     inputs = [SampleInput("f.csv", len(data), lambda: io.BytesIO(data), dialect)]
-    found = sample_blocks(inputs, sample_bytes=len(data) // 3)
+    found = sample_of(inputs, sample_bytes=len(data) // 3)
     assert found.unread == 0
     numbers = [int(number) for number in found.columns["number"].to_pylist()]
     assert len({number // 1_000 for number in numbers}) == 5
     by_number = dict(zip(numbers, found.columns["text"].to_pylist(), strict=True))
-    whole = sample_blocks(inputs)
+    whole = sample_of(inputs)
     for number, value in by_number.items():
         assert whole.columns["text"][number].as_py() == value
 
@@ -487,7 +485,7 @@ def test_a_sample_leaves_repeated_headers_out() -> None:
     """Joined files of numbers are numbers, however short they are."""
     data = b"n,x\n1,2\nn,x\n3,4\n"
     inputs = [SampleInput("f.csv", len(data), lambda: io.BytesIO(data), CsvDialect())]
-    found = sample_blocks(inputs)
+    found = sample_of(inputs)
     assert found.columns["n"].to_pylist() == ["1", "3"]
     assert found.rows == 2
 

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from tests.support.csv_samples import sample_of
 from transforms.core.model import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import check_same_columns, read_header
 from transforms.formats.csv.joined import Joined, join_files
 from transforms.formats.csv.reader import CsvReader
-from transforms.formats.csv.sample import SampleInput, sample_blocks
+from transforms.formats.csv.sample import SampleInput
 from transforms.formats.raw_rows import gathered
 from transforms.formats.table import InputFile, RawRows, TableReader
 from transforms.storage.entries import stamp_of
@@ -165,7 +166,7 @@ def sampled(datas: Sequence[bytes], first: int = 0) -> tuple[list[Any], int, int
         for number, data in enumerate(datas, start=first)
     ]
     try:
-        found = sample_blocks(inputs)
+        found = sample_of(inputs)
     except InputError as error:
         # One that names several files has the error of the first as its cause.
         cause = error.__cause__

@@ -57,8 +57,7 @@ def test_whole_files_are_parsed_in_pieces(
     """Cut between records, so that one text of 64 MB is never parsed at a time."""
     data = "".join(f"{number},{cell}\n" for number in range(500))
     whole = sample(b"number,text\n" + data.encode())
-    for name in ("_LEAST_PARSED_BYTES", "_PARSED_BYTES"):
-        monkeypatch.setattr(csv_sample, name, size)
+    monkeypatch.setattr(csv_sample, "_PARSED_BYTES", size)
     parts = sample(b"number,text\n" + data.encode())
     assert parts == whole
     assert parts.columns["number"].to_pylist() == [*map(str, range(500))]
@@ -71,7 +70,7 @@ def test_the_line_of_a_bad_character_is_told_from_any_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whichever piece of the file it is in."""
-    monkeypatch.setattr(csv_sample, "_LEAST_PARSED_BYTES", 40)
+    monkeypatch.setattr(csv_sample, "_PARSED_BYTES", 40)
     data = b"a,b\n" + b"1,2\n" * 100 + b"3,\xb0\n" + b"4,5\n" * 100
     with pytest.raises(SourceError, match=r"1.csv, line 102, byte 406: 0xb0 is not"):
         sample(data)
