@@ -90,6 +90,7 @@ def make_job(
     source: Source = planned.make(store.listing)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     leaks = _leak_rule(plan, source, store)
+    locks = {"split_lock": plan.splits.lock_digest}
     layout = ShardLayout(
         name=plan.name,
         schema=planned.schema,
@@ -116,7 +117,7 @@ def make_job(
             "started": started,
             "request": plan.request.to_json(),
             "workers": plan.workers,
-            **({"locks": dict(plan.locks)} if plan.locks else {}),
+            **({"locks": locks} if spec.split_lock else {}),
             "notes": planned.notes,
             "versions": {
                 "apache-beam": beam.version.__version__,

@@ -87,7 +87,7 @@ def _tables(made: str) -> dict[str, Case]:
         ),
         "locks": _converts(
             small,
-            "--label-column word --vocabulary-lock words.txt --key-column id "
+            "--label-column word --key-column id "
             "--split-lock splits.lock --splits a=0.9,b=0.1",
         ),
         "no-sidecars": _converts(small, "--no-index --no-catalogue"),

@@ -350,13 +350,11 @@ def check_dataflow(settings: JobSettings, beam_flags: Sequence[str]) -> None:
             )
     _check_keys()
     _check_flags(beam_flags)
-    if is_detached(beam_flags):
-        for name in ("vocabulary_lock", "split_lock"):
-            if getattr(settings, name):
-                raise SpecError(
-                    f"{name} is written after the job, and with "
-                    f"--no_wait_until_finish nobody waits for that. Leave either out."
-                )
+    if is_detached(beam_flags) and settings.split_lock:
+        raise SpecError(
+            "split_lock is written after the job, and with --no_wait_until_finish "
+            "nobody waits for that. Leave either out."
+        )
     _check_installed()
 
 

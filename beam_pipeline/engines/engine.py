@@ -65,8 +65,7 @@ class JobSettings(Protocol):
       shared_output: every worker sees local paths as this machine does.
       flink_master: host:port; None for the cluster that was started last.
       spark_master: as Spark writes it; None likewise.
-      vocabulary_lock: file that is written after the job, if any.
-      split_lock: likewise.
+      split_lock: file that is written after the job, if any.
     """
 
     @property
@@ -87,8 +86,6 @@ class JobSettings(Protocol):
     def flink_master(self) -> str | None: ...
     @property
     def spark_master(self) -> str | None: ...
-    @property
-    def vocabulary_lock(self) -> str | None: ...
     @property
     def split_lock(self) -> str | None: ...
 

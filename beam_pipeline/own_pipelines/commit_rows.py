@@ -76,7 +76,7 @@ def commit_rows(
                 "again.",
                 run.directory,
             )
-        before.keep(manifest, plan.layout.schema, run.store)
+        before.keep(run.store)
         return _committed(run, manifest, status)
     if run.has_ended(publication.job):
         return _unchanged(run, shards)
@@ -96,7 +96,7 @@ def commit_rows(
     manifest, status = run.published(publication.job), "committed"
     if manifest is None:
         manifest, status = target.read_manifest(run.directory), "up to date"
-    before.keep(manifest, plan.layout.schema, run.store)
+    before.keep(run.store)
     return _committed(run, manifest, status)
 
 

@@ -1,25 +1,18 @@
-"""What earlier runs have decided: locks and tables of ids of `WriteDataset`.
+"""What earlier runs have decided: the split lock and table of ids of `WriteDataset`.
 
-They are read when the transform is made; see `beam_pipeline.own_pipelines.held`. A lock
-is written again after the commit.
+They are read when the transform is made; see `beam_pipeline.own_pipelines.held`. The
+lock is written again after the commit.
 """
 
 import dataclasses
 import os
 
 from beam_pipeline.own_pipelines.held import Held, hold_file, sha256_of
-from beam_pipeline.planning.plan import check_locks
+from beam_pipeline.planning.plan import check_lock as check_place
 from beam_pipeline.planning.splits import identity_of
-from beam_pipeline.planning.vocabularies import (
-    keep_names,
-    read_names,
-    vocabularies_of,
-)
 from beam_pipeline.settings.spec import Spec
-from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitRule
 from transforms.core.placing.splitting import Assignments, check_lock
-from transforms.core.schema import Schema
 from transforms.errors import RaceError
 from transforms.storage.files import storage
 from transforms.work.split_tables import (
@@ -32,7 +25,7 @@ from transforms.work.split_tables import (
 )
 from transforms.work.store import Store
 
-# In the work folder. The last file says that locks are written.
+# In the work folder. The last file says that the lock is written.
 _IDS = "split_ids.arrow"
 _LOCK = "earlier_lock.arrow"
 _WRITING = "writing_locks"
@@ -47,14 +40,12 @@ class EarlierRuns:
       identity: what units are hashes of; see `Assignments`.
       ids: the table of ids.
       splits: the split lock; None where there is none yet.
-      names: the vocabulary lock; None where there is none yet.
     """
 
     spec: Spec
     identity: str
     ids: Held[SplitIds] | None
     splits: Held[Assignments] | None
-    names: Held[tuple[str, ...]] | None
 
     @property
     def with_units(self) -> bool:
@@ -64,7 +55,7 @@ class EarlierRuns:
     @property
     def read_by_workers(self) -> list[str]:
         """The files that are too large for the graph."""
-        held = (self.ids, self.splits, self.names)
+        held = (self.ids, self.splits)
         return [each.path for each in held if each is not None and each.inline is None]
 
     def table(self) -> Assignments | None:
@@ -75,25 +66,18 @@ class EarlierRuns:
         """Returns the splits that units have already."""
         return None if self.splits is None else self.splits.get()
 
-    def locked_names(self) -> tuple[str, ...] | None:
-        """Returns the class names that have their ids already."""
-        return None if self.names is None else self.names.get()
-
     def check(self, store: Store) -> None:
-        """Raises RaceError where another run has written a lock since it was read."""
+        """Raises RaceError where another run has written the lock since it was read."""
         if storage(os.path.join(store.folder, _WRITING)).exists():
             # This run has.
             return
-        for path, held in (
-            (self.spec.split_lock, self.splits),
-            (self.spec.vocabulary_lock, self.names),
-        ):
-            if path and sha256_of(path) != (held.digest if held else ""):
-                raise RaceError(
-                    f"A lock must stay as it was when the pipeline was built; "
-                    f"{path!r} has changed. Another run has written it, or it was "
-                    f"moved. Nothing was committed; build the pipeline again."
-                )
+        path, held = self.spec.split_lock, self.splits
+        if path and sha256_of(path) != (held.digest if held else ""):
+            raise RaceError(
+                f"A lock must stay as it was when the pipeline was built; {path!r} has "
+                f"changed. Another run has written it, or it was moved. Nothing was "
+                f"committed; build the pipeline again."
+            )
 
     def tables_in(self, store: Store) -> tuple[str, str]:
         """Puts what workers look up into a work folder; returns where it is.
@@ -109,23 +93,18 @@ class EarlierRuns:
             write_table(self.splits.get().to_table(), lock, attempts=store.attempts)
         return table, lock
 
-    def keep(self, manifest: Manifest, schema: Schema, store: Store) -> None:
-        """Writes the locks of a dataset that is published; again, where it was done.
+    def keep(self, store: Store) -> None:
+        """Writes the lock of a dataset that is published; again, where it was done.
 
         Raises:
-          CommitError: one could not be written; one that was there is as it was.
+          CommitError: it could not be written; one that was there is as it was.
         """
-        has_locks = self.spec.split_lock or self.spec.vocabulary_lock
         # The work folder is gone when all was done before.
-        if not has_locks or not storage(store.folder).exists():
+        if not self.spec.split_lock or not storage(store.folder).exists():
             return
         mark = os.path.join(store.folder, _WRITING)
         storage(mark).write_file(b"", attempts=store.attempts)
-        if self.spec.split_lock:
-            install_lock(os.path.join(store.folder, NEW_LOCK), self.spec.split_lock)
-        names = self.locked_names()
-        known = vocabularies_of(schema, self.spec, read=lambda _: names)
-        keep_names(manifest, schema, self.spec, known)
+        install_lock(os.path.join(store.folder, NEW_LOCK), self.spec.split_lock)
 
 
 def read_earlier_runs(spec: Spec, rule: SplitRule) -> EarlierRuns:
@@ -138,10 +117,10 @@ def read_earlier_runs(spec: Spec, rule: SplitRule) -> EarlierRuns:
     Raises:
       UsageError: one of them cannot be used; its type says what is wrong.
     """
-    check_locks(spec, "")
+    check_place(spec, "")
     by_content = dataclasses.replace(rule, by_content=not spec.key_column)
     identity = identity_of(spec, by_content)
-    ids = splits = names = None
+    ids = splits = None
     if spec.split_ids:
         ids = hold_file(_ids_of, spec.split_ids, identity)
         by_content = dataclasses.replace(by_content, names=ids.get().assignments.names)
@@ -149,14 +128,8 @@ def read_earlier_runs(spec: Spec, rule: SplitRule) -> EarlierRuns:
         splits = hold_file(open_assignments, spec.split_lock)
         lock = splits.get()
         check_lock(lock, by_content, identity=identity, path=spec.split_lock)
-    if spec.vocabulary_lock and storage(spec.vocabulary_lock).exists():
-        names = hold_file(_names_of, spec.vocabulary_lock)
-    return EarlierRuns(spec, identity, ids, splits, names)
+    return EarlierRuns(spec, identity, ids, splits)
 
 
 def _ids_of(path: str, identity: str) -> SplitIds:
     return read_split_ids(path, identity=identity)
-
-
-def _names_of(path: str) -> tuple[str, ...]:
-    return read_names(path) or ()

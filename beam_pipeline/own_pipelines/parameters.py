@@ -118,7 +118,7 @@ def spec_of(
 def _as_seen_here(spec: Spec) -> dict[str, Any]:
     """Returns settings that would mean something else in the folder of a worker."""
     changed: dict[str, Any] = {}
-    for name in ("images_root", "split_ids", "split_lock", "vocabulary_lock"):
+    for name in ("images_root", "split_ids", "split_lock"):
         if path := getattr(spec, name):
             changed[name] = absolute(path)
     if isinstance(spec.vocabulary, str):

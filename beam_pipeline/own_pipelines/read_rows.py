@@ -53,8 +53,6 @@ _BESIDE = frozenset(
         "allow_empty shared_output"
     ).split()
 )
-# It needs what a whole job has: someone who waits for its end.
-_OF_JOBS = "vocabulary_lock"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,11 +226,10 @@ def _check_setting(name: str) -> None:
     known = SETTINGS.get(name)
     if known is None or name in _BESIDE:
         return
-    if known.section not in _SECTIONS or name == _OF_JOBS:
-        place = "convert" if name == _OF_JOBS else "WriteDataset, or to convert"
+    if known.section not in _SECTIONS:
         raise SpecError(
             f"ReadRows takes the settings that concern reading; {name} is not one of "
-            f"them. Give it to {place}."
+            f"them. Give it to WriteDataset, or to convert."
         )
 
 

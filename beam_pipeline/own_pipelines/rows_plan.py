@@ -63,13 +63,11 @@ class Given:
       spec: of the job.
       schema: of a `pa.Schema`.
       earlier: the dataset that `like` names.
-      names: that have their class ids already.
     """
 
     spec: Spec
     schema: GivenSchema | None
     earlier: Held[Manifest] | None
-    names: Held[tuple[str, ...]] | None
 
     @property
     def read_by_workers(self) -> list[str]:
@@ -237,7 +235,7 @@ def plan_rows(
     return JobPlan(
         store,
         _publication(counted, spec, layout, seen, run, source),
-        vocabularies_of(schema, spec, read=lambda _: before.locked_names()),
+        vocabularies_of(schema),
         table=table,
         lock=lock,
         with_fingerprints=before.with_units or keys_apart,

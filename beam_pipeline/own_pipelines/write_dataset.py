@@ -166,9 +166,7 @@ class WriteDataset(beam.PTransform):
             self._declared |= declared_by(known)
         with raising_of_rows():
             self._before = read_earlier_runs(spec, split_rule(spec))
-        self._given = Given(
-            spec, known if earlier is None else None, earlier, self._before.names
-        )
+        self._given = Given(spec, known if earlier is None else None, earlier)
         self._accounts = accounts
         self._directory = absolute(self._spec.output)
         if duplicates not in ("refuse", "keep"):
@@ -193,9 +191,8 @@ class WriteDataset(beam.PTransform):
         return [
             ("output", self._directory),
             ("folder of --images-root", spec.images_root),
-            # The worker that commits writes them.
+            # The worker that commits writes it.
             ("split lock", spec.split_lock or ""),
-            ("vocabulary lock", spec.vocabulary_lock or ""),
             *(("file, which is too large for the graph", path) for path in large),
         ]
 

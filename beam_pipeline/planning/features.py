@@ -19,7 +19,7 @@ from beam_pipeline.planning.image_columns import (
     with_roles,
     without_orphans,
 )
-from beam_pipeline.planning.vocabularies import class_names, read_names
+from beam_pipeline.planning.vocabularies import class_names
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.arrays import numpy_type
 from transforms.core.rows.tensors import DATA_TYPES, check_shape
@@ -133,15 +133,6 @@ def _with_vocabulary(label: Feature, spec: Spec) -> Feature:
         if not names:
             raise SpecError("vocabulary must name a class at least; found none.")
         label = dataclasses.replace(label, vocabulary=names, unknown=Unknown.REJECT)
-    elif (
-        spec.vocabulary_lock
-        and label.vocabulary is None
-        and "unknown_label" in spec.model_fields_set
-    ):
-        # Whoever says what becomes of other names means others than those of the lock.
-        # The first run, which has none yet, begins it.
-        locked = read_names(spec.vocabulary_lock) or None
-        label = dataclasses.replace(label, vocabulary=locked)
     if spec.unknown_label != "reject":
         label = dataclasses.replace(label, unknown=Unknown(spec.unknown_label))
     if spec.preset == "imagenet" and label.is_label:

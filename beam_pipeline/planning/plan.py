@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from beam_pipeline.planning.inputs import (
@@ -21,7 +21,6 @@ from beam_pipeline.planning.inputs import (
 from beam_pipeline.planning.like import Like, find_like, new_features
 from beam_pipeline.planning.request import (
     Request,
-    lock_digests,
     make_request,
     with_images,
 )
@@ -98,7 +97,6 @@ class Plan:
       splits: how rows fall into splits, and what is looked up for it.
       vocabularies: of its labels, as far as they are known.
       seen: what is at the target now.
-      locks: the digests of the locks before they were read, by setting.
       inline: whether segments travel through the shuffle.
       workers: how many processes.
       request: what the job asks for, to be compared with another one's.
@@ -114,7 +112,6 @@ class Plan:
     splits: SplitPlan
     vocabularies: dict[str, Vocabulary]
     seen: str
-    locks: Mapping[str, str]
     inline: bool
     workers: int
     request: Request
@@ -201,7 +198,6 @@ class Prepared:
       done: the dataset at the output, where that is what the job would give.
       notes: what a person should know before the run.
       seen: what is at the target now.
-      locks: the digests of the locks before they are read, by setting.
       like: what is taken from an earlier dataset; None for nothing.
     """
 
@@ -212,7 +208,6 @@ class Prepared:
     done: Manifest | None
     notes: tuple[str, ...]
     seen: str
-    locks: Mapping[str, str]
     like: Like | None = None
 
 
@@ -232,8 +227,7 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
             f"The output must be outside the source, or the next run would read it; "
             f"{spec.output!r} is in {spec.source!r}. Choose another output."
         )
-    check_locks(spec, standing)
-    locks = lock_digests(spec)
+    check_lock(spec, standing)
     there = target.at(spec.output)
     seen = there.state()
     manifest = there.check_contents()
@@ -260,13 +254,13 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
             done = manifest
         else:
             why = request.differs_from(manifest)
-            if not spec.overwrite and not request.lacks_locks(manifest, spec):
+            if not spec.overwrite and not request.lacks_lock(manifest, spec):
                 raise target.taken(spec.output, manifest, why)
             there.check_replaceable()
             notes = (f"the dataset at the output will be replaced: {why}",)
     if like is not None:
         spec, resolved = like.applied(spec), like.applied(resolved)
-    return Prepared(spec, resolved, inputs, request, done, notes, seen, locks, like)
+    return Prepared(spec, resolved, inputs, request, done, notes, seen, like)
 
 
 def _name_of(spec: Spec, standing: Standing) -> str:
@@ -276,28 +270,26 @@ def _name_of(spec: Spec, standing: Standing) -> str:
     return output_name(folder_of_parts(spec.output))
 
 
-def check_locks(spec: Spec, standing: Standing) -> None:
-    """Raises SpecError where a lock would be written into what the job reads or makes.
+def check_lock(spec: Spec, standing: Standing) -> None:
+    """Raises SpecError where the lock would be in what the job reads or makes.
 
     Args:
       spec: of the job.
       standing: what has the name of the source.
     """
+    path = spec.split_lock
+    if path is None:
+        return
     places = [spec.output, work_folder(spec.output)]
     if standing in ("file", "folder"):
         places.append(spec.source)
-    given = {"split_lock": spec.split_lock, "vocabulary_lock": spec.vocabulary_lock}
-    for name, path in given.items():
-        if path is None:
-            continue
-        folder = os.path.dirname(absolute(path))
-        exists = is_remote(folder) or storage(folder).is_folder()
-        if not exists or any(storage(path).is_inside(taken) for taken in places):
-            raise SpecError(
-                f"{name} must be in a folder that exists, and outside the source and "
-                f"the output; {path!r} is not. Choose another place."
-            )
-        places.append(path)
+    folder = os.path.dirname(absolute(path))
+    exists = is_remote(folder) or storage(folder).is_folder()
+    if not exists or any(storage(path).is_inside(taken) for taken in places):
+        raise SpecError(
+            f"split_lock must be in a folder that exists, and outside the source and "
+            f"the output; {path!r} is not. Choose another place."
+        )
 
 
 def _check_limits(manifest: Manifest, spec: Spec) -> None:
@@ -341,7 +333,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         ),
     )
     planned = dataclasses.replace(planned, notes=remarks)
-    vocabularies = vocabularies_of(planned.schema, spec)
+    vocabularies = vocabularies_of(planned.schema)
     if planned.classes:
         from beam_pipeline.planning.images import with_known_classes
 
@@ -368,7 +360,6 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         splits=splits,
         vocabularies=vocabularies,
         seen=prepared.seen,
-        locks=prepared.locks,
         inline=_inline(planned),
         workers=_workers(spec, inputs),
         request=with_images(prepared.request, spec, inputs, planned),

@@ -21,9 +21,8 @@ from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from beam_pipeline.version import __version__
 from transforms.core.manifest import Manifest
-from transforms.core.placing.vocabulary import parse_lock
 from transforms.core.schema import Kind
-from transforms.errors import SourceError, SpecError, bounded
+from transforms.errors import SourceError, bounded
 from transforms.formats.file_names import is_image_name
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, lines_of
@@ -72,20 +71,22 @@ class Request:
     def answered_by(self, manifest: Manifest, spec: Spec) -> bool:
         """Whether the dataset of a manifest is what this request would give.
 
-        Its files are looked at by their sizes, and the locks by their content.
+        Its files are looked at by their sizes, and the lock by its content.
         """
-        return self._made_it(manifest, spec) and _locks_hold(manifest, spec)
+        left = manifest.run.get("split_lock")
+        holds = not spec.split_lock or (left and lock_digest(spec) == left)
+        return bool(holds) and self._made_it(manifest, spec)
 
-    def lacks_locks(self, manifest: Manifest, spec: Spec) -> bool:
-        """Whether a run of this request ended after it published, before its locks.
+    def lacks_lock(self, manifest: Manifest, spec: Spec) -> bool:
+        """Whether a run of this request ended after it published, before its lock.
 
-        They are as that run has read them: to run again makes the same dataset.
+        It is as that run has read it: to run again makes the same dataset.
         """
-        read = manifest.run.get("locks")
-        return read == lock_digests(spec) and self._made_it(manifest, spec)
+        read = {"split_lock": lock_digest(spec)} if spec.split_lock else None
+        return read == manifest.run.get("locks") and self._made_it(manifest, spec)
 
     def _made_it(self, manifest: Manifest, spec: Spec) -> bool:
-        """Whether a dataset is what this request would give, but for its locks."""
+        """Whether a dataset is what this request would give, but for its lock."""
         made = self._made(manifest)
         if made.steps or self.steps:
             return False
@@ -119,7 +120,7 @@ class Request:
             return "its inputs have changed since"
         if made.steps or self.steps:
             return "steps of `between` may do something else in each run"
-        return "its files, images or locks are not as they were when it was made"
+        return "its files, images or lock are not as they were when it was made"
 
     def _made(self, manifest: Manifest) -> "Request":
         stated = manifest.run.get("request")
@@ -272,34 +273,9 @@ def _is_whole(manifest: Manifest, directory: str) -> bool:
         return False
 
 
-def lock_digests(spec: Spec) -> dict[str, str]:
-    """Returns the SHA-256 of each lock that a job names; empty for one to be made."""
-    given = {"split_lock": spec.split_lock, "vocabulary_lock": spec.vocabulary_lock}
-    return {name: _sha256_of(path) for name, path in given.items() if path}
-
-
-def _locks_hold(manifest: Manifest, spec: Spec) -> bool:
-    """Whether the locks are as the run has left them: then they change nothing."""
-    if spec.split_lock:
-        stated = manifest.run.get("split_lock")
-        if not stated or _sha256_of(spec.split_lock) != stated:
-            return False
-    if spec.vocabulary_lock:
-        path = spec.vocabulary_lock
-        try:
-            names = parse_lock(storage(path).read_bytes(), path=path)
-        except (OSError, SpecError):
-            return False
-        # Without the class for unknown names, which no lock holds.
-        classes_of = [facts.classes for facts in manifest.features]
-        return any(
-            names in (classes, classes[:-1]) for classes in classes_of if classes
-        )
-    return True
-
-
-def _sha256_of(path: str) -> str:
+def lock_digest(spec: Spec) -> str:
+    """Returns the SHA-256 of the split lock; empty where there is none yet."""
     try:
-        return hashlib.sha256(storage(path).read_bytes()).hexdigest()
+        return hashlib.sha256(storage(str(spec.split_lock)).read_bytes()).hexdigest()
     except OSError:
         return ""

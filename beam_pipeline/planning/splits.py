@@ -3,7 +3,6 @@
 import dataclasses
 import decimal
 import fractions
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.planning.inputs import PlannedSource
+from beam_pipeline.planning.request import lock_digest
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import share_text
 from transforms.core.placing.placement import (
@@ -226,14 +226,14 @@ def _class_feature(column: str, schema: Schema) -> str:
 
 
 def _lock(spec: Spec, rule: SplitRule, identity: str) -> tuple[Assignments | None, str]:
-    if not spec.split_lock:
-        return None, ""
-    if not storage(spec.split_lock).exists():
-        return None, ""
     path = spec.split_lock
+    if not path or not storage(path).exists():
+        return None, ""
+    # First: a run that finds another one ends, and no lock is lost.
+    digest = lock_digest(spec)
     lock = open_assignments(path)
     check_lock(lock, rule, identity=identity, path=path)
-    return lock, hashlib.sha256(storage(path).read_bytes()).hexdigest()
+    return lock, digest
 
 
 def rule_of(spec: Spec) -> SplitRule:

@@ -21,8 +21,7 @@ from beam_pipeline.engines.engine import (
 from beam_pipeline.engines.presets import engine_of
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import Plan, check_room
-from beam_pipeline.planning.request import lock_digests
-from beam_pipeline.planning.vocabularies import keep_names
+from beam_pipeline.planning.request import lock_digest
 from beam_pipeline.running.local import check_beam_flags, run_job, submit_job
 from beam_pipeline.settings.spec import Spec
 from transforms.core.manifest import Manifest
@@ -43,7 +42,7 @@ from transforms.formats.source import write_listing
 from transforms.publishing import target
 from transforms.storage.files import storage
 from transforms.storage.local import exclusive_lock
-from transforms.storage.paths import absolute, is_remote
+from transforms.storage.paths import is_remote
 from transforms.work.reports import Reports
 from transforms.work.split_tables import install_lock
 from transforms.work.store import Store
@@ -188,7 +187,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     check_room(plan)
     with (
-        _locks_held(plan),
+        _lock_held(plan),
         open_work_folder(plan, say=hooks.say) as (opened, resumes),
         _with_rules(opened, plan, engine, hooks.beam_flags) as store,
     ):
@@ -213,23 +212,22 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
             )
         if plan.splits.lock_path:
             install_lock(plan.splits.new_lock_in(store), plan.splits.lock_path)
-        manifest = target.read_manifest(plan.directory)
-        keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
-    return manifest
+        return target.read_manifest(plan.directory)
 
 
 @contextlib.contextmanager
-def _locks_held(plan: Plan) -> Iterator[None]:
-    """Keeps the locks as the plan has read them until the run has written them.
+def _lock_held(plan: Plan) -> Iterator[None]:
+    """Keeps the lock as the plan has read it until the run has written it.
 
     Raises:
-      RaceError: another run with one of them is at work, or has written it.
+      RaceError: another run with that lock is at work, or has written it.
     """
+    path = plan.splits.lock_path
+    if not path:
+        yield
+        return
     with contextlib.ExitStack() as stack:
-        for name in plan.locks:
-            path = absolute(str(getattr(plan.spec, name)))
-            if is_remote(path):
-                continue
+        if not is_remote(path):
             folder, own = os.path.split(path)
             hold = os.path.join(folder, f".{own}.beam-tfrecord")
             try:
@@ -237,11 +235,8 @@ def _locks_held(plan: Plan) -> Iterator[None]:
             except BusyError as error:
                 raise _lock_race(path, "is in use by another run") from error
             stack.callback(storage(hold).remove_file, below=folder)
-        now = lock_digests(plan.spec)
-        for name, digest in plan.locks.items():
-            if now[name] != digest:
-                path = str(getattr(plan.spec, name))
-                raise _lock_race(path, "has changed since; another run has written it")
+        if lock_digest(plan.spec) != plan.splits.lock_digest:
+            raise _lock_race(path, "has changed since; another run has written it")
         yield
 
 

@@ -33,9 +33,6 @@ class WriteKeywords(TypedDict, total=False):
     vocabulary: list[str] | tuple[str, ...] | str | None
     """File with the class names in order of their ids."""
 
-    vocabulary_lock: str | None
-    """File that keeps class ids over runs; new names are appended."""
-
     unknown_label: Literal["reject", "oov"]
     """Names outside the vocabulary: reject, or one id for all [reject]."""
 

@@ -291,12 +291,6 @@ class Settings:
         "FILE",
         decides_bytes=False,
     )
-    vocabulary_lock: Location | None = _label(
-        None,
-        "File that keeps class ids over runs; new names are appended.",
-        "FILE",
-        decides_bytes=False,
-    )
     unknown_label: Literal["reject", "oov"] = _label(
         "reject", "Names outside the vocabulary: reject, or one id for all [reject]."
     )

@@ -28,6 +28,11 @@ REMOVED: Mapping[str, Removed] = {
         "its own day alone.",
         False,
     ),
+    "vocabulary_lock": Removed(
+        "Give the lock to --vocabulary, which reads it; names that it lacks are "
+        "rejected. With --part or --like, --allow new-classes appends them.",
+        None,
+    ),
     "only_rejected": Removed(
         "Convert the corrected source again. `rejects` lists what to correct; after a "
         "failed run only blocks that have changed are read again.",

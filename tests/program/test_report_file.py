@@ -170,20 +170,19 @@ def test_a_report_of_a_repair(report: str, table: Folder, tmp_path: Folder) -> N
     assert run.code == 0, run.err
 
 
-@pytest.mark.parametrize("lock", ["--split-lock", "--vocabulary-lock"])
 @pytest.mark.parametrize(
     "place",
     ["in/table.csv", "in/lock", "out/lock", ".out.beam-tfrecord/lock", "no/lock"],
 )
 def test_a_lock_is_no_part_of_source_or_output(
-    lock: str, place: str, table: Folder, tmp_path: Folder
+    place: str, table: Folder, tmp_path: Folder
 ) -> None:
-    """Any text could be read as a vocabulary lock, and would be written over."""
+    """It would be written over what the job reads or makes."""
     before = states(tmp_path)
-    flags = ("--label-column", "b", lock, tmp_path / place)
+    flags = ("--splits", "a=1,b=1", "--split-lock", tmp_path / place)
     run = command("convert", table.parent, tmp_path / "out", *flags)
     assert run.code == 2, run.err
-    assert lock.strip("-").replace("-", "_") in run.err
+    assert "split_lock" in run.err
     assert repr(str(tmp_path / place)) in run.err
     assert states(tmp_path) == before
 
@@ -200,7 +199,7 @@ def test_a_lock_that_cannot_be_written_after_the_commit(
         return real(path, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LocalPath, "create", full)
-    flags = ("--label-column", "b", "--vocabulary-lock", lock)
+    flags = ("--splits", "a=1,b=1", "--split-lock", lock)
     run = command("convert", table, tmp_path / "out", *flags)
     assert run.code == 1
     assert COMMITTED_NOTE in run.err

@@ -20,7 +20,6 @@ from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import Engine, Place, RunHooks
 from beam_pipeline.job import Job, make_job
 from beam_pipeline.planning.plan import make_plan, prepare
-from beam_pipeline.planning.vocabularies import keep_names
 from beam_pipeline.running import local
 from beam_pipeline.running.convert import open_work_folder
 from beam_pipeline.settings.spec import make_spec
@@ -62,8 +61,6 @@ def run_directly(
     planned()
     with open_work_folder(plan) as (store, resumes):
         digest = _run(make_job(plan, store, resumes=resumes))
-    manifest = target.read_manifest(plan.directory)
-    keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
     return digest
 
 

@@ -67,6 +67,7 @@ GONE: Mapping[tuple[str, str], list[str]] = {
     ("--index", "text"): [],
     ("--catalogue", "full"): [],
     ("--segments", "files"): [IN_FILES],
+    ("--vocabulary-lock", "names.lock"): ["--vocabulary", "names.lock"],
 }
 
 

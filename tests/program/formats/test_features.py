@@ -205,37 +205,13 @@ def test_vocabularies_given_and_found(tmp_path: Folder) -> None:
                 assert wanted[row["y"][0]] == "bac"[row["n"][0] % 3]
 
 
-def test_fault_130_a_lock_keeps_ids_over_runs(tmp_path: Folder) -> None:
-    """Names that come later are appended, those that go keep their ids."""
-    lock = tmp_path / "y.lock"
-    runs = [("d", "b"), ("a", "d", "c"), ("e",)]
-    wanted = [["b", "d"], ["b", "d", "a", "c"], ["b", "d", "a", "c", "e"]]
-    for number, names in enumerate(runs):
-        source = labelled(tmp_path / f"{number}.csv", *names)
-        out = tmp_path / str(number)
-        options = ("--label-column", "y", "--vocabulary-lock", lock, "--no-shuffle")
-        convert(source, out, *options)
-        assert facts(out, "y")["classes"] == wanted[number]
-        ids = [row["y"][0] for row in records(out)]
-        assert ids == [wanted[number].index(name) for name in names]
+WITH_LOCK = {"key_column": "n", "splits": "train=0.5,test=0.5"}
 
 
-LOCKS = pytest.mark.parametrize(
-    ("setting", "more"),
-    [
-        ("vocabulary_lock", {"label_column": "y"}),
-        ("split_lock", {"key_column": "n", "splits": "train=0.5,test=0.5"}),
-    ],
-)
-
-
-@LOCKS
-def test_a_run_that_ended_before_its_lock_goes_on(
-    tmp_path: Folder, setting: str, more: dict[str, Any]
-) -> None:
+def test_a_run_that_ended_before_its_lock_goes_on(tmp_path: Folder) -> None:
     """The same command writes the lock that a killed run left as it had read it."""
     source, lock = labelled(tmp_path / "a.csv", "d", "b", "a"), tmp_path / "lock"
-    settings: dict[str, Any] = {**more, setting: str(lock)}
+    settings: dict[str, Any] = {**WITH_LOCK, "split_lock": str(lock)}
     first = beam_pipeline.convert(source, tmp_path / "out", **settings)
     kept = lock.read_bytes()
     lock.unlink()
@@ -246,14 +222,11 @@ def test_a_run_that_ended_before_its_lock_goes_on(
         beam_pipeline.convert(source, tmp_path / "out", **settings)
 
 
-@LOCKS
-def test_two_runs_with_one_lock(
-    tmp_path: Folder, setting: str, more: dict[str, Any]
-) -> None:
+def test_two_runs_with_one_lock(tmp_path: Folder) -> None:
     """The later one ends: while another has the lock, and where it has written it."""
     source, lock = labelled(tmp_path / "a.csv", "d", "b", "a"), tmp_path / "lock"
     other = labelled(tmp_path / "b.csv", "d", "c", "b", "a")
-    more = {**more, setting: str(lock)}
+    more: dict[str, Any] = {**WITH_LOCK, "split_lock": str(lock)}
     plan = make_plan(
         make_spec({"source": str(source), "output": str(tmp_path / "out"), **more})
     )
@@ -274,41 +247,6 @@ def test_two_runs_with_one_lock(
         "lock",
         "other",
     ]
-
-
-@pytest.mark.parametrize("policy", ["reject", "oov"])
-def test_other_names_than_those_of_a_lock(tmp_path: Folder, policy: str) -> None:
-    """Where it is said what becomes of them, they are not appended to the lock."""
-    lock = tmp_path / "y.lock"
-    lock.write_text("dog\ncat\n")
-    source = labelled(tmp_path / "t.csv", "cat", "ant", "dog")
-    options = ("--label-column", "y", "--unknown-label", policy, "--no-shuffle")
-    limit = ("--max-reject-rate", 0.5)
-    convert(source, tmp_path / "out", *options, *limit, "--vocabulary-lock", lock)
-    ids = [row["y"][0] for row in records(tmp_path / "out")]
-    assert ids == {"reject": [1, 0], "oov": [1, 2, 0]}[policy]
-    assert lock.read_text() == "dog\ncat\n"
-    # The first run has no names yet, and begins the lock.
-    if policy == "reject":
-        lock.unlink()
-        convert(source, tmp_path / "new", *options, "--vocabulary-lock", lock)
-        assert lock.read_text() == "ant\ncat\ndog\n"
-
-
-@pytest.mark.parametrize("kind", ["table", "images"])
-@pytest.mark.parametrize("text", ["remember the milk\n", "Dear all,\n\nbye\n"])
-def test_a_text_that_is_no_lock(tmp_path: Folder, kind: str, text: str) -> None:
-    """It is refused, and stays as it is."""
-    notes = tmp_path / "notes.txt"
-    notes.write_text(text)
-    source, options = labelled(tmp_path / "t.csv", "b", "a"), ["--label-column", "y"]
-    if kind == "images":
-        tree(tmp_path / "in", "a/1.png", "b/1.png")
-        source, options = tmp_path / "in", []
-    message = refused(2, source, tmp_path / "out", *options, "--vocabulary-lock", notes)
-    assert "lock" in message
-    assert notes.read_text() == text
-    assert not (tmp_path / "out").exists()
 
 
 def everything(folder: Folder) -> list[tuple[Folder, list[object]]]:

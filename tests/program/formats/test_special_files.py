@@ -101,7 +101,6 @@ SHARD = "ds/animals-train.tfrecord-00000-of-00002"
         ("x.pq", (*CONVERT, "--key-column", "a", "--split-ids", "x.pq")),
         ("lock", (*CONVERT, "--split-lock", "lock")),
         ("x", (*CONVERT, "--label-column", "b", "--vocabulary", "x")),
-        ("x", (*CONVERT, "--label-column", "b", "--vocabulary-lock", "x")),
         ("rej.jsonl", ("rejects", "rej.jsonl")),
         ("out.rejects.jsonl", ("rejects", "out")),
     ],

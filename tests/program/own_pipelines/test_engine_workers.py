@@ -111,12 +111,11 @@ def test_where_workers_are_threads(runner: str, flags: list[str]) -> None:
     ("settings", "what"),
     [
         ({"images_root": "photos"}, "folder of --images-root"),
-        ({"vocabulary_lock": "names.lock"}, "vocabulary lock"),
         ({"split_lock": "splits.lock", "key": "id"}, "split lock"),
     ],
 )
 def test_other_paths_of_a_dataset(settings: dict[str, Any], what: str) -> None:
-    """What workers read, and the locks, which the worker that commits writes."""
+    """What workers read, and the lock, which the worker that commits writes."""
     with pytest.raises(TargetError, match=f"must see the {what}"):
         rows_of(pipeline_of("FlinkRunner", *POOL)) | WriteDataset(
             "s3://bucket/out", splits={"train": 0.5, "test": 0.5}, **settings

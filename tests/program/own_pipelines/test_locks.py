@@ -10,7 +10,6 @@ import pytest
 from beam_pipeline.api import convert
 from beam_pipeline.own_pipelines import earlier_runs, held
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from beam_pipeline.planning import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
 from tests.support.stress import sizes
 from transforms.core.example.messages import read_examples
@@ -79,29 +78,19 @@ def test_a_split_lock_of_convert(tmp_path: Folder) -> None:
         WriteDataset(out, splits=shares, split_lock=str(lock))
 
 
-def test_a_vocabulary_lock_keeps_class_ids(tmp_path: Folder) -> None:
-    """New names come after those of the lock, whatever their order."""
-    lock = tmp_path / "names.lock"
-    for output, pets in (("a", ["dog", "eel"]), ("b", ["cat", "eel", "dog"])):
-        rows = [{"pet": pet, "n": n} for n, pet in enumerate(pets)]
-        write_rows(rows, tmp_path / output, label="pet", vocabulary_lock=str(lock))
-    assert lock.read_text() == "dog\neel\ncat\n"
-    assert (tmp_path / "b" / "pet.labels.txt").read_text() == "dog\neel\ncat\n"
-
-
 @pytest.mark.parametrize("status", ["committed", "up to date"])
 def test_a_lock_that_cannot_be_written_is_written_by_the_next_attempt(
     status: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit is repeated after it has published, or found an equal dataset."""
-    names, splits = tmp_path / "names.lock", tmp_path / "splits.lock"
+    splits = tmp_path / "splits.lock"
     rows = [{"pet": "ab"[n % 2], "id": n} for n in range(9)]
     given: dict[str, Any] = {"label": "pet", "key": "id", "splits": HALVES}
-    given |= {"vocabulary_lock": str(names), "split_lock": str(splits)}
+    given |= {"split_lock": str(splits)}
     if status == "up to date":
         write_rows(rows, tmp_path / "out", **given)
     failed: list[int] = []
-    real = vocabularies.keep_names
+    real = earlier_runs.install_lock
 
     def fail(*arguments: Any) -> None:
         if len(failed) < 2:
@@ -109,33 +98,33 @@ def test_a_lock_that_cannot_be_written_is_written_by_the_next_attempt(
             raise CommitError("out of order")
         real(*arguments)
 
-    monkeypatch.setattr(earlier_runs, "keep_names", fail)
+    monkeypatch.setattr(earlier_runs, "install_lock", fail)
     # The only local runner that repeats a bundle that has failed.
     with beam.Pipeline(runner="BundleBasedDirectRunner") as pipeline:
         made = pipeline | beam.Create(rows)
         _ = made | WriteDataset(tmp_path / "out", overwrite=True, **given)
     assert failed
-    assert names.read_text() == "a\nb\n"
     assert splits.exists()
 
 
 def test_a_lock_that_has_changed_since_fails_the_job(tmp_path: Folder) -> None:
     """Two runs that read one lock would each forget what the other has added."""
-    lock = tmp_path / "names.lock"
-    lock.write_text("dog\n")
+    lock = tmp_path / "splits.lock"
+    given: dict[str, Any] = {"splits": HALVES, "key": "id", "split_lock": str(lock)}
+    write_rows([{"id": 1}], tmp_path / "first", **given)
+    changed = lock.read_bytes() + b"x"
 
     def slow(row: dict[str, Any]) -> dict[str, Any]:
-        lock.write_text("dog\nbee\n")
+        lock.write_bytes(changed)
         return row
 
     with pytest.raises(RaceError, match="A lock must stay as it was"):
         run_steps(
-            lambda p: p | beam.Create([{"pet": "ant"}]) | beam.Map(slow),
+            lambda p: p | beam.Create([{"id": 2}]) | beam.Map(slow),
             tmp_path / "out",
-            label="pet",
-            vocabulary_lock=str(lock),
+            **given,
         )
-    assert lock.read_text() == "dog\nbee\n"
+    assert lock.read_bytes() == changed
     assert not (tmp_path / "out").exists()
 
 
@@ -147,12 +136,11 @@ def nothing_inline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("nothing_inline")
 def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
     """They give the bytes that those in the graph do; a changed one is refused."""
-    table, lock = tmp_path / "ids.csv", tmp_path / "names.lock"
+    table = tmp_path / "ids.csv"
     table.write_text("id,split\n" + "".join(f"{n},test\n" for n in range(10)))
-    lock.write_text("dog\ncat\n")
     rows = [{"id": n, "pet": "dog" if n % 3 else "cat"} for n in range(10)]
     given: dict[str, Any] = {"key": "id", "label": "pet"}
-    given |= {"split_ids": str(table), "vocabulary_lock": str(lock)}
+    given |= {"split_ids": str(table), "vocabulary": ["dog", "cat"]}
     large, small, like = (tmp_path / name for name in ("large", "small", "like"))
     write_rows(rows, large, **given)
     with pytest.MonkeyPatch.context() as patch:

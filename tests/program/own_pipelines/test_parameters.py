@@ -34,7 +34,6 @@ ROWS = [{"a": n, "b": f"text {n}"} for n in range(5)]
         ({"workers": 2}, ["workers", "convert"]),
         ({"stratify_column": "a"}, ["stratify_column", "splits='column:NAME'"]),
         ({"shuffle": False}, ["shuffle"]),
-        ({"vocabulary_lock": "no/such/x"}, ["vocabulary_lock", "no/such/x'"]),
         ({"split_lock": "out/x/lock"}, ["split_lock", "out/x/lock'"]),
         ({"splits": "train=0.9"}, ["splits", "'train=0.9'"]),
         ({"splits": "column:"}, ["splits", "'column:'"]),

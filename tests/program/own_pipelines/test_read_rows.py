@@ -361,7 +361,6 @@ def test_the_graph_is_small(tmp_path: Folder) -> None:
         ({"splits": {"train": 1}}, "splits is not one of them. Give it to WriteData"),
         ({"resize": "exact:3"}, "resize is not one of them"),
         ({"key_column": "id"}, "key_column is not one of them"),
-        ({"vocabulary_lock": "x"}, "vocabulary_lock is not one of them. .* to convert"),
         ({"output": "x"}, "output is not one of them"),
         ({"delimitr": ";"}, "delimiter"),
     ],

@@ -149,12 +149,11 @@ def test_who_waits(flags: Sequence[str], detached: bool) -> None:
     assert not any(ENGINES[name].detaches(flags) for name in ("flink", "spark"))
 
 
-@pytest.mark.parametrize("setting", ["vocabulary_lock", "split_lock"])
-def test_locks_want_someone_who_waits(setting: str) -> None:
-    """They are written here, after the job."""
-    given = spec(**{setting: "gs://bucket/lock", "splits": {"a": "0.5", "b": "0.5"}})
+def test_a_lock_wants_someone_who_waits() -> None:
+    """It is written here, after the job."""
+    given = spec(split_lock="gs://bucket/lock", splits={"a": "0.5", "b": "0.5"})
     assert choose(given, FLAGS) is not None
-    with pytest.raises(SpecError, match=f"{setting} is written after the job"):
+    with pytest.raises(SpecError, match="split_lock is written after the job"):
         choose(given, [*FLAGS, "--no_wait_until_finish"])
 
 

@@ -45,14 +45,6 @@ class TestVocabulary:
         assert "2 classes of 'label' not in the vocabulary: 'dog' (1 record)" in note
         assert note.endswith("the records get the class '<unknown>'")
 
-    def test_names_of_a_lock_come_first(self, photos: Folder) -> None:
-        """New ones follow them, and nothing is to be said."""
-        lock = photos.parent / "lock"
-        lock.write_text("hat\nemu\n")
-        plan = plan_of(photos, vocabulary_lock=str(lock))
-        assert plan.planned.classes == {"label": ("hat", "emu", "cat", "dog")}
-        assert plan.notes == ()
-
 
 class TestPatterns:
     @pytest.mark.parametrize("pattern", ["hat", "hat/*", "hat/**", "hat*/"])

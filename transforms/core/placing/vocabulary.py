@@ -1,12 +1,11 @@
 r"""Vocabularies of class labels: the names and the id of each.
 
-A name's id is its position. Names that the spec or a lock gives come first, in their
-order. By `transforms.core.schema.Unknown`, other names in the rows follow in the order
-of `in_id_order`, or share the id after the last, or are rejected.
+A name's id is its position. Names that the spec gives come first, in their order. By
+`transforms.core.schema.Unknown`, other names in the rows follow in the order of
+`in_id_order`, or share the id after the last, or are rejected.
 
-File of a vocabulary, given or locked: UTF-8, one name a line, the first has id 0. In a
-lock a backslash, a line feed, a carriage return and the empty name are escaped as
-`\\`, `\n`, `\r` and `\e`; a given file has no escapes.
+File of a vocabulary: UTF-8, one name a line, the first has id 0. A vocabulary lock of
+version 0.2 has the escapes `\\`, `\n` and `\r`, and `\e` for the empty name.
 
 Where classes get other names: a new name that is a class already gives its id to the
 records. One that is not takes the id of the first of its old classes, and records of
@@ -33,13 +32,11 @@ if TYPE_CHECKING:
 # Under OOV, the class of all names that a vocabulary lacks.
 UNKNOWN_NAME = "<unknown>"
 
-_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
-_MEANINGS = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
-_EMPTY = "\\e"
+# The escapes of a vocabulary lock of version 0.2, and its line for the empty name.
+_ESCAPES = {r"\\": "\\", r"\n": "\n", r"\r": "\r"}
+_EMPTY = r"\e"
 # The digits of ASCII alone, and no `+`: other texts are names.
 _WHOLE_NUMBER = "^-?[0-9]+$"
-# A text of such words alone is taken for names, whatever they are.
-_PLAIN = re.compile(r"[\w.+-]+")
 _MAX_SHOWN = 10
 # Names that are looked at for lists of classes.
 _MAX_LISTS = 4096
@@ -52,12 +49,10 @@ class Vocabulary:
     Attributes:
       given: names in the order of their ids.
       unknown: what becomes of other names.
-      lock: those of them that a lock gives, which may be another file by mistake.
     """
 
     given: tuple[str, ...] = ()
     unknown: Unknown = Unknown.APPEND
-    lock: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.given)) != len(self.given):
@@ -72,55 +67,23 @@ class Vocabulary:
                 f"itself: that is the class of all other names. Remove it."
             )
 
-    @classmethod
-    def of(
-        cls,
-        given: Sequence[str] | None,
-        locked: Sequence[str] | None,
-        unknown: Unknown,
-    ) -> "Vocabulary":
-        """Joins the names of the spec and of a lock; the lock's ids stay.
-
-        Without names in the spec every name is accepted: `unknown` does not apply.
-        """
-        kept = tuple(locked or ())
-        if given is None:
-            return cls(kept, Unknown.APPEND)
-        known = set(kept)
-        new = tuple(name for name in given if name not in known)
-        return cls((*kept, *new), unknown)
-
     def settled(self, found: "pa.StringArray") -> "pa.StringArray":
         """Returns all names in the order of their ids.
 
         Args:
           found: the distinct names of all rows, in any order.
-
-        Raises:
-          SpecError: the lock's lines look like another text, and none is a class.
         """
         # Imported here, because a command line is checked without Arrow.
         import pyarrow as pa
         import pyarrow.compute as pc
 
         given = pa.array(self.given, pa.string())
-        if self.lock and len(found):
-            locked = pa.array(self.lock, pa.string())
-            strange = (name for name in self.lock if not _PLAIN.fullmatch(name))
-            if not pc.any(pc.is_in(found, value_set=locked)).as_py() and (
-                line := next(strange, None)
-            ):
-                raise _other_text(line, found[0].as_py())
         if self.unknown is Unknown.OOV:
             return pa.concat_arrays([given, pa.array([UNKNOWN_NAME])])
         if self.unknown is Unknown.REJECT:
             return given
         new = found.filter(pc.invert(pc.is_in(found, value_set=given)))
         return pa.concat_arrays([given, in_id_order(new)])
-
-    def to_lock(self, classes: Sequence[str]) -> tuple[str, ...]:
-        """Returns the names, of all that `settled` returned, that a lock must keep."""
-        return tuple(classes[:-1] if self.unknown is Unknown.OOV else classes)
 
 
 def in_id_order(names: "pa.StringArray") -> "pa.StringArray":
@@ -154,32 +117,10 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(in_id_order(pa.array(list(names), pa.string())).to_pylist())
 
 
-def _other_text(line: str, name: str) -> SpecError:
-    return SpecError(
-        f"A vocabulary lock must be a file that an earlier run wrote, be empty or not "
-        f"exist; none of the lines of vocabulary_lock is a class of these rows (as "
-        f"{name!r:.80} is), and they look like another text: {line!r:.80}. Name "
-        f"another file. If it is the lock, append one of these classes to it."
-    )
-
-
-def format_lock(names: Sequence[str]) -> bytes:
-    """Returns the text of a lock file."""
-    lines = [re.sub(r"[\\\n\r]", lambda m: _ESCAPES[m[0]], n) or _EMPTY for n in names]
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def parse_lock(data: bytes, *, path: str) -> tuple[str, ...]:
-    """Inverse of `format_lock`; `path` is for messages.
-
-    Raises:
-      SpecError: the text is no lock file, or names a class twice.
-    """
-    return _unique([_unescaped(line, path) for line in _lines(data, path)], path)
-
-
 def parse_names(data: bytes, *, path: str) -> tuple[str, ...]:
-    """Returns the names of a given file: one a line, without escapes.
+    """Returns the names of a file, one a line.
+
+    The escapes of a lock are read where the whole file has the form of one.
 
     Raises:
       SpecError: the text is not UTF-8, has an empty line, or names a class twice.
@@ -191,7 +132,7 @@ def parse_names(data: bytes, *, path: str) -> tuple[str, ...]:
                 f"Every line of the vocabulary {path!r} must hold a name; line "
                 f"{number:,} is empty. Remove it."
             )
-    return _unique(lines, path)
+    return _unique(_unescaped(lines), path)
 
 
 def _lines(data: bytes, path: str) -> list[str]:
@@ -209,24 +150,20 @@ def _lines(data: bytes, path: str) -> list[str]:
     return lines
 
 
-def _unescaped(line: str, path: str) -> str:
-    if line == _EMPTY:
-        return ""
-    if not line:
-        raise SpecError(
-            f"The vocabulary lock {path!r} must be a file that an earlier run wrote; "
-            f"it has an empty line, and a lock has none. Name another file."
-        )
+def _unescaped(lines: Sequence[str]) -> Sequence[str]:
+    r"""Returns the names in the lines of a lock; other lines as they are.
 
-    def meaning(match: re.Match[str]) -> str:
-        if match[0] not in _MEANINGS:
-            raise SpecError(
-                f"In the vocabulary lock {path!r} a backslash must begin one of "
-                f"\\\\, \\n and \\r; found {line[:60]!r}. Restore the file."
-            )
-        return _MEANINGS[match[0]]
-
-    return re.sub(r"\\.?", meaning, line)
+    A lock shows itself by `\\` or a line `\e`; every backslash begins an escape there.
+    """
+    escapes = {text for line in lines for text in re.findall(r"\\.?", line)}
+    if not (r"\\" in escapes or _EMPTY in lines) or escapes - {*_ESCAPES, _EMPTY}:
+        return lines
+    return [
+        ""
+        if line == _EMPTY
+        else re.sub(r"\\.", lambda m: _ESCAPES.get(m[0], m[0]), line)
+        for line in lines
+    ]
 
 
 def _unique(names: Sequence[str], path: str) -> tuple[str, ...]:

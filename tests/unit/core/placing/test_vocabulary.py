@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from transforms.core.placing.vocabulary import (
     UNKNOWN_NAME,
     Vocabulary,
-    format_lock,
-    parse_lock,
     parse_names,
     sorted_names,
     vocabulary_warnings,
@@ -79,76 +77,19 @@ def test_fault_130_ids_by_policy() -> None:
     assert settled(Vocabulary(given, Unknown.REJECT), {"cat"}) == given
 
 
-@given(st.lists(NAMES, min_size=1, max_size=4))
-def test_fault_130_a_lock_keeps_ids(runs: list[list[str]]) -> None:
-    """Over many runs a name's id never changes, and every name found has one."""
-    locked: tuple[str, ...] = ()
-    for found in runs:
-        vocabulary = Vocabulary.of(None, locked, Unknown.REJECT)
-        classes = settled(vocabulary, found)
-        assert classes[: len(locked)] == locked
-        assert set(classes) == {*locked, *found}
-        data = format_lock(vocabulary.to_lock(classes))
-        locked = parse_lock(data, path="lock")
-        assert locked == classes
-
-
-def test_locked_names_come_before_given_ones() -> None:
-    """A list that grew or was sorted again does not change the ids in a lock."""
-    found = Vocabulary.of(("a", "b", "c"), ("c", "a", "gone"), Unknown.REJECT)
-    assert found == Vocabulary(("c", "a", "gone", "b"), Unknown.REJECT)
-    oov = Vocabulary.of(("a",), None, Unknown.OOV)
-    assert oov.to_lock(settled(oov, {"x"})) == ("a",)
-
-
-@pytest.mark.parametrize(
-    ("lock", "is_taken"),
-    [
-        (("golden retriever", "dog"), True),
-        (("golden retriever", "Siamese cat"), False),
-        (("name,size", "a,1"), False),
-        (("retriever", "고양이", "n02085620"), True),
-        ((), True),
-    ],
-)
-def test_a_lock_of_other_names(lock: tuple[str, ...], is_taken: bool) -> None:
-    """One without a class of the rows must look like names, or it is another file."""
-    vocabulary = Vocabulary(lock, lock=lock)
-    if is_taken:
-        assert {"ant", "dog"} <= {
-            *vocabulary.settled(pa.array(["ant", "dog"])).to_pylist()
-        }
-    else:
-        with pytest.raises(SpecError, match="none of the lines"):
-            vocabulary.settled(pa.array(["ant", "dog"]))
-    # Without rows nothing tells.
-    assert vocabulary.settled(pa.array([], pa.string())).to_pylist() == [*lock]
-
-
-def test_lock_file_is_literal() -> None:
-    """One name a line; only what would break the lines is escaped."""
+def test_a_lock_of_version_0_2_is_a_vocabulary() -> None:
+    """Its escapes are read, also with line ends of Windows."""
     names = ("cat", " dog ", "고양이", "a\nb", "c\rd", "e\\n", "", "x\u2028y")
-    wanted = "cat\n dog \n고양이\na\\nb\nc\\rd\ne\\\\n\n\\e\nx\u2028y\n".encode()
-    assert format_lock(names) == wanted
-    assert parse_lock(wanted, path="lock") == names
-    windows = b"\xef\xbb\xbf" + wanted.replace(b"\n", b"\r\n")
-    assert parse_lock(windows, path="lock") == names
+    lock = "cat\n dog \n고양이\na\\nb\nc\\rd\ne\\\\n\n\\e\nx\u2028y\n".encode()
+    assert parse_names(lock, path="p") == names
+    windows = b"\xef\xbb\xbf" + lock.replace(b"\n", b"\r\n")
+    assert parse_names(windows, path="p") == names
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"a\nb\na\n", "lines 1 and 3"),
-        (b"a\\x\n", "must begin one of"),
-        (b"a\\\n", "must begin one of"),
-        (b"\xff\n", "UTF-8 text.*byte 0"),
-    ],
-)
-def test_files_that_are_no_locks(data: bytes, message: str) -> None:
-    """A lock that was damaged is refused, naming the file and the place."""
-    with pytest.raises(SpecError, match=message) as caught:
-        parse_lock(data, path="my.lock")
-    assert "my.lock" in str(caught.value)
+@pytest.mark.parametrize("text", [r"animals\newt", "a\\\\b\nc\\d", "\\e\nc\\", r"a\e"])
+def test_backslashes_of_other_files_stay(text: str) -> None:
+    """Where one begins no escape, or none shows that the file is a lock."""
+    assert parse_names(text.encode(), path="p") == tuple(text.split("\n"))
 
 
 def test_given_files_are_plain() -> None:
@@ -158,6 +99,8 @@ def test_given_files_are_plain() -> None:
         parse_names(b"a\n\nb\n", path="p")
     with pytest.raises(SpecError, match="each class once"):
         parse_names(b"a\na\n", path="p")
+    with pytest.raises(SpecError, match=r"UTF-8 text.*byte 0"):
+        parse_names(b"\xff\n", path="p")
 
 
 def test_vocabularies_that_cannot_be() -> None:
