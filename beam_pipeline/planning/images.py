@@ -2,7 +2,7 @@
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,6 @@ from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
-    head_in,
 )
 from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.masks import (
@@ -33,7 +32,6 @@ from transforms.core.schema import Feature, Kind, Unknown
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     InputError,
-    SourceError,
     SpecError,
     bounded,
     first_few,
@@ -248,22 +246,9 @@ def _label_hint(spec: Spec, entries: FileList) -> str:
 
 def _around(spec: Spec, inputs: Inputs) -> Surroundings:
     """Returns what is beside the images, and what their refusal proposes."""
-    head = head_in(inputs.root)
-
-    def heads(paths: Sequence[str]) -> list[bytes]:
-        out = []
-        for path in paths:
-            try:
-                out.append(head(path))
-            except SourceError:
-                # One image that cannot be read is one reject.
-                out.append(b"")
-        return out
-
     command = ["beam-tfrecord", "convert", spec.source]
     return Surroundings(
         inputs.texts,
-        heads,
         shlex.join([*command, spec.output] if spec.output else command),
         images_alone="--unlabelled",
         folders_too="--format images",

@@ -5,13 +5,11 @@ and masks as records of their own. One of these signs refuses a tree:
 
     (a) all images are in one folder called images, train_images, JPEGImages or so
     (b) every class folder is called like that, or masks, labels, annotations or so
-    (c) two folders hold the same stems, and one of them is called masks or so, or its
-        files have a palette or one channel, and those of the other have colours
+    (c) two folders hold the same stems, and one of them is called masks or so
     (d) at least half of the images have a .txt, .json or .xml file of their stem
 
 Folders are compared below the split: `train/images` and `images/train` are `images`.
-Stems are compared only where folder words or sampled files ask for it, and at most 64
-files are looked at.
+Stems are compared only where folder words ask for it. No file is opened.
 
 Sources of the names: Ultralytics, Darknet, Roboflow, CVAT, KITTI, Pascal VOC,
 Cityscapes, Supervisely, MMSegmentation, LabelMe, competitions on Kaggle.
@@ -22,22 +20,17 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.image.check import check_image
-from transforms.core.image.formats import name_format
-from transforms.core.reasons import Fault
 from transforms.errors import InputError, bounded, first_few
 from transforms.formats.file_names import is_split_word
 from transforms.storage.file_list import FileList
 
-# Stems that stand for all of a folder. Of two folders so many files each are looked at:
-# a few, and the others only where these may be masks.
-_SAMPLED, _FIRST, _LOOKED_AT = 64, 4, 32
+# Stems that stand for all of a folder.
+_SAMPLED = 64
 # Of 100 stems, so many are in both folders, and so many have a text.
 _SHARED, _WITH_TEXT = 90, 50
 _IMAGES = r"(?:images?|imgs?|jpe?gs?|pngs?|tiff?s?|bmps?|obj(?:train|valid|test)data)"
@@ -72,14 +65,12 @@ class Surroundings:
 
     Attributes:
       texts: the files of `only_texts` in `choose_files`.
-      heads: gives the first bytes of files; empty where they cannot be had.
       command: converts the source.
       images_alone: its options for images without labels; empty where there are none.
       folders_too: its options that take folders as classes without this check.
     """
 
     texts: FileList
-    heads: Callable[[Sequence[str]], list[bytes]]
     command: str
     images_alone: str
     folders_too: str
@@ -112,21 +103,18 @@ def check_tree(
     if is_one_place and are_parts and names != ["label"]:
         few = first_few([repr(name) for name in names], 4)
         seen.append(f"all {len(images):,} images are in folders called {few}")
-    elif pair := _images_and_masks(images, folders, classes, around):
+    elif pair := _images_and_masks(images, folders, classes):
         masks = [pair[1]]
         seen.append(f"{pair[0]!r} and {pair[1]!r} hold files of the same stems")
-    text, head = "", b""
+    text = ""
     about_as_many = len(around.texts) * 100 >= len(images) * _WITH_TEXT
-    if about_as_many and (
-        texts := _partners(images, "", len(images), around.texts, "", _WITH_TEXT)
-    ):
-        # Some have no content: images without objects.
-        heads = zip(around.heads(texts), texts, strict=True)
-        head, text = max(heads, key=lambda pair: bool(pair[0]))
+    if about_as_many:
+        text = _partner(images, "", len(images), around.texts, "", _WITH_TEXT)
+    if text:
         seen.append(f"files like {text!r} have the stems of images")
     if not seen:
         return
-    layout, remedy = _layout(text, head, names, has_masks=bool(masks))
+    layout, remedy = _layout(text, names, has_masks=bool(masks))
     alone = "Unpack them, and convert the folder with --unlabelled,"
     if around.images_alone:
         left_out = "".join(f" --exclude {shlex.quote(f'{m}/')}" for m in masks[:2])
@@ -161,29 +149,22 @@ def _images_and_masks(
     images: FileList,
     folders: Mapping[str, int],
     classes: Mapping[_Class, Sequence[str]],
-    around: Surroundings,
 ) -> tuple[str, str] | None:
     """Returns the names of a folder of images and of that of their masks, if any."""
     # Of mask and no_mask, neither is a folder of masks.
     negated = any(_NEGATED.match(_joined(names[-1])) for names in classes)
     masks = [names for names in classes if not negated and _is_marked(names[-1])]
     others = [names for names in classes if names not in masks]
-    pairs = [(image, mask) for mask in masks[:4] for image in others[:16]]
-    if not masks and len(others) == 2:
-        pairs = [(others[0], others[1])]
-    for image, mask in pairs:
+    for image, mask in itertools.product(others[:16], masks[:4]):
         one = max(classes[image], key=lambda folder: folders[folder])
         other = next((f for f in classes[mask] if _split_of(f) == _split_of(one)), one)
         less, more = sorted([folders[one], folders[other]])
-        if other == one or less * 100 < more * _SHARED:
-            continue
-        # In a store, a look at files is a request each: 0.3 s for the stems of 500,000
-        # files saves it where two classes have nothing in common.
-        if not _partners(images, one, folders[one], images, other, _SHARED):
-            continue
-        channels = 1 if masks else _channels(images, folders, one, other, around)
-        if channels:
-            image, mask = (image, mask) if channels > 0 else (mask, image)
+        # To compare the stems of 500,000 files takes 0.3 s.
+        if (
+            other != one
+            and less * 100 >= more * _SHARED
+            and _partner(images, one, folders[one], images, other, _SHARED)
+        ):
             return image[-1], mask[-1]
     return None
 
@@ -192,62 +173,30 @@ def _is_marked(name: str) -> bool:
     return any(_MARK.fullmatch(word.lower()) for word in _WORD.findall(name))
 
 
-def _channels(
-    images: FileList,
-    folders: Mapping[str, int],
-    one: str,
-    other: str,
-    around: Surroundings,
-) -> int:
-    """Returns 1 if the files of `other` are masks, -1 if those of `one` are, else 0."""
-    sampled = [
-        [*map(os.fsdecode, _sample(images, f, folders[f], _LOOKED_AT).to_pylist())]
-        for f in (one, other)
-    ]
-    for count in (_FIRST, _LOOKED_AT):
-        shares = [
-            float(np.mean([*map(_has_one_channel, around.heads(paths[:count]))]))
-            for paths in sampled
-        ]
-        # A photo without colours may be among the others.
-        if max(shares) < 1 or min(shares) > 0.25:
-            return 0
-    return 1 if shares[1] == 1 else -1
-
-
-def _has_one_channel(head: bytes) -> bool:
-    found = check_image(head, "none")
-    if isinstance(found, Fault):
-        return name_format(head) == "gif"
-    return found.depth == 1 or found.has_palette
-
-
-def _partners(
+def _partner(
     images: FileList, folder: str, count: int, files: FileList, other: str, share: int
-) -> list[str]:
-    """Returns some files of a folder that have the stems of images in another one.
+) -> str:
+    """Returns a file of a folder that has the stem of an image in another one.
 
-    There are none unless `share` of 100 sampled images have such a file.
+    Empty unless `share` of 100 sampled images have such a file.
 
     Args:
       images: of which `count` are in `folder`.
       files: of which those in the folder `other` are looked for.
     """
-    stems = _stems(_sample(images, folder, count, _SAMPLED)).unique()
+    stems = _stems(_sample(images, folder, count)).unique()
     found: dict[bytes, bytes] = {}
     for batch in files.batches():
         inside = batch["path"].filter(pc.starts_with(batch["path"], other))
         inside = inside.filter(pc.is_in(_stems(inside), value_set=stems))
-        pairs = zip(_stems(inside).to_pylist(), inside.to_pylist(), strict=True)
-        for stem, path in pairs:
-            found.setdefault(stem, path)
-    enough = len(found) * 100 >= len(stems) * share
-    return [os.fsdecode(p) for p in [*found.values()][:_FIRST]] if enough else []
+        found |= zip(_stems(inside).to_pylist(), inside.to_pylist(), strict=True)
+    enough = found and len(found) * 100 >= len(stems) * share
+    return os.fsdecode(min(found.values())) if enough else ""
 
 
-def _sample(files: FileList, folder: str, count: int, most: int) -> pa.BinaryArray:
+def _sample(files: FileList, folder: str, count: int) -> pa.BinaryArray:
     """Returns the paths of some of the `count` files in a folder, spread evenly."""
-    step, seen = -(-count // most) or 1, 0
+    step, seen = -(-count // _SAMPLED) or 1, 0
     out = [pa.array([], pa.binary())]
     for batch in files.batches():
         inside = batch["path"].filter(pc.starts_with(batch["path"], folder))
@@ -261,39 +210,31 @@ def _stems(paths: pa.BinaryArray) -> pa.BinaryArray:
     return pc.replace_substring_regex(paths, _BUT_STEM, "")
 
 
-def _layout(
-    text: str, head: bytes, names: Sequence[str], *, has_masks: bool
-) -> tuple[str, str]:
+def _layout(text: str, names: Sequence[str], *, has_masks: bool) -> tuple[str, str]:
     """Returns what a tree probably is, and what its annotations can be converted from.
 
     Args:
       text: a file of an image's stem; empty where there are none.
-      head: its first bytes.
       names: of the folders.
       has_masks: whether some of these are folders of masks.
     """
-    words = head.partition(b"\n")[0].split()
     boxes = (
         "Boxes are read from folders with COCO JSON, Pascal VOC XML, YOLO labels, "
         "LabelMe JSON or CSV: export one of these, and unpack it"
     )
-    if text.lower().endswith(".json"):
-        is_labelme = b'"shapes"' in head
-        return "LabelMe" if is_labelme else "a JSON file for each image", boxes
-    if text.lower().endswith(".xml"):
-        return "an XML file for each image, other than Pascal VOC", boxes
-    if "image_2" in names or (len(words) >= 15 and words[0].isalpha()):
+    layouts = {
+        ".json": "LabelMe, or a JSON file for each image",
+        ".xml": "an XML file for each image, other than Pascal VOC",
+        ".txt": "YOLO, KITTI or captions",
+    }
+    if text:
+        remedy = f"{boxes}; captions from a table with the columns image and text"
+        return layouts[os.path.splitext(text)[1].lower()], remedy
+    if "image_2" in names:
         return "KITTI", boxes
-    if len(words) >= 5 and all(map(re.compile(rb"[-+.\de]+").fullmatch, words)):
-        return "YOLO", boxes
-    if words:
-        remedy = "Convert a table with the columns image and text, a row for each image"
-        return "captions beside images", remedy
     if has_masks:
         remedy = "Convert a table with the columns image and mask, a row for each pair"
         return "images and their masks", remedy
-    if text:
-        return "YOLO or another layout with a text for each image", boxes
     in_splits = any(map(_is_split, itertools.chain(*map(_WORD.findall, names))))
     layout = "a competition on Kaggle" if in_splits else "images without class folders"
     return layout, "If a table has the labels, use --labels TABLE --id-column COLUMN"

@@ -26,7 +26,6 @@ from transforms.core.schema import Feature, Kind
 from transforms.formats.archive.base import RowArchive
 from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.members import (
-    is_sequential,
     read_member,
 )
 from transforms.formats.archive.model import (
@@ -166,27 +165,9 @@ class ArchiveImages(RowArchive[_Item]):
 
     def _around(self, files: Sequence[InputFile], others: FileList) -> Surroundings:
         """Returns what is beside the images of archives."""
-
-        def heads(paths: Sequence[str]) -> list[bytes]:
-            places = {path: place for place, path in enumerate(paths)}
-            out = [b""] * len(paths)
-            for file in files:
-                # To look into a packed archive would be to unpack it.
-                if is_sequential(file.path):
-                    continue
-                with file.open() as stream:
-                    for member in self.listing(file).members:
-                        place = places.get(self._path(file.origin, member))
-                        if place is not None and member.fault is None:
-                            read = read_member(stream, file.origin, member)
-                            if isinstance(read, Content):
-                                out[place] = read.data
-            return out
-
         source = shlex.quote(files[0].path) if len(files) == 1 else "SOURCE"
         return Surroundings(
             only_texts(others),
-            heads,
             f"beam-tfrecord convert {source} OUTPUT",
             images_alone="",
             folders_too="--format archive",
