@@ -6,28 +6,29 @@ the catalogues; of datasets without them all records are read.
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from beam_pipeline.commands.compared_rows import (
-    Rows,
-    codes,
-    of_catalogues,
-    of_shards,
-    paired,
-    sides_of,
-)
-from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.datasets.dataset import has_manifest, open_dataset_folder
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import label_of
 from beam_pipeline.reading.reading_plan import Found, find_records
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
-from transforms.core.schema import Feature
-from transforms.errors import DamageError, UsageError
+from transforms.core.schema import Feature, Kind
+from transforms.errors import SpecError, nearest
+from transforms.reading.catalogue import Catalogue
+from transforms.reading.catalogue_of_shards import rows_of_shard
+from transforms.reading.rows import class_names
 from transforms.storage.paths import plain
+
+Longs = npt.NDArray[np.int64]
+_Batches = Iterator[tuple[str, Mapping[str, pa.Array]]]
 
 KINDS = {
     "added": "in the second alone",
@@ -36,52 +37,33 @@ KINDS = {
     "relabelled": "another class",
     "moved": "in another split",
 }
+_HOW = {
+    "catalogues": "by the catalogues",
+    "records": "by the records",
+    "digests": "by the digests, which are the same",
+}
+# Columns of catalogues that tell records apart, the best first; none: their content.
+_KNOWN_BY = (("_key",), ("_origin", "_row"), ())
+# Columns that every record has.
+_PAYLOAD = ("_shard", "_size", "_crc32c")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Differences:
-    """What differs between two datasets.
-
-    Attributes:
-      known_by: what records are known by: names of columns; empty for their content.
-      reads: "catalogues", "records", or "digests" where these are the same.
-      records: of the first and of the second dataset.
-      equal: how many records do not differ.
-      counts: how many differ, by the words of `KINDS`. A record can be both moved and
-        changed, or moved and relabelled.
-      examples: some of each kind: what a record is known by (`key`), where it is in
-        each dataset (`first`, `second`), and its classes there.
-      features: name -> how it differs.
-    """
-
-    known_by: tuple[str, ...]
-    reads: str
-    records: tuple[int, int]
-    equal: int
-    counts: Mapping[str, int]
-    examples: Mapping[str, Sequence[Mapping[str, str]]]
-    features: Mapping[str, str]
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether nothing differs."""
-        return not any(self.counts.values()) and not self.features
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON."""
-        return {
-            "is_equal": self.is_equal,
-            "known_by": list(self.known_by),
-            "reads": self.reads,
-            "records": list(self.records),
-            "equal": self.equal,
-            **self.counts,
-            "features": dict(self.features),
-            "examples": {kind: [*some] for kind, some in self.examples.items() if some},
-        }
+def run(
+    first: str, second: str, *, key: str = "", limit: int = 5, as_json: bool = False
+) -> int:
+    """Prints what `compare` returns; returns 0 where nothing differs, else 1."""
+    first, second = plain(first), plain(second)
+    differences = compare(first, second, key=key, limit=limit)
+    if as_json:
+        print_text(json.dumps(differences, indent=1))
+    else:
+        _print(first, second, differences)
+    return 0 if differences["is_equal"] else 1
 
 
-def compare(first: str, second: str, *, key: str = "", limit: int = 5) -> Differences:
+def compare(
+    first: str, second: str, *, key: str = "", limit: int = 5
+) -> dict[str, Any]:
     """Compares two datasets, or folders of TFRecord files, record by record.
 
     By their catalogues where both have one, else by reading all records. Memory is some
@@ -93,66 +75,79 @@ def compare(first: str, second: str, *, key: str = "", limit: int = 5) -> Differ
         or origin and row there; or the key column of both; or the content.
       limit: examples of each kind.
 
+    Returns:
+      JSON: the columns that records are `known_by`; what it `reads`; how many
+      `records` both have, are `equal`, and differ by the words of `KINDS` (a record can
+      be moved and changed); how `features` differ; and `examples` of each kind.
+
     Raises:
       UsageError, SpecError: there is nothing to compare, or no such feature.
       DamageError: a file is damaged.
     """
-    records = find_records(first, {}), find_records(second, {})
-    features = _features(*records)
-    label = _label(*records)
-    datasets = [_dataset(each) for each in (first, second)]
+    opened = find_records(first, {}), find_records(second, {})
+    features = _features(*opened)
+    datasets = [
+        open_dataset_folder(path, "'diff'") if has_manifest(path) else None
+        for path in (first, second)
+    ]
     digests = {None if each is None else each.manifest.digest for each in datasets}
     if len(digests) == 1 and None not in digests:
-        return _same(records[0], features)
+        records = sum(shard.records or 0 for _, shard in opened[0].shards)
+        counts = dict.fromkeys(KINDS, 0)
+        return _result((), "digests", (records, records), records, counts, features, {})
+    labels = [label_of(f for f in each.features if f.vocabulary) for each in opened]
+    names = {"" if label is None else label.name for label in labels}
+    label = names.pop() if len(names) == 1 else ""
     catalogues = [{} if each is None else catalogues_of(each) for each in datasets]
-    loaded = of_catalogues(catalogues, key, label) if all(catalogues) else None
-    if loaded is not None:
-        return _differences(*loaded, "catalogues", features, limit)
-    key = key or _key_column(records, datasets)
+    if all(catalogues):
+        shared = set.intersection(
+            *(set(c.schema.names) for by_split in catalogues for c in by_split.values())
+        )
+        for identity in [(key,)] if key else _KNOWN_BY:
+            if not shared.issuperset(identity):
+                continue
+            columns = (identity, label if label in shared else "")
+            one, other = (
+                _rows(_of_catalogues(by_split, *columns), *columns)
+                for by_split in catalogues
+            )
+            # Of the origin, the row is missing where that is a file of one record.
+            origins = (rows.identity[0] for rows in (one, other) if identity)
+            if key or not any(column.null_count for column in origins):
+                return _differences(one, other, identity, "catalogues", features, limit)
+    if not key:
+        keys = {
+            "" if each is None else str(each.manifest.settings.get("key_column") or "")
+            for each in datasets
+        }
+        key = keys.pop() if len(keys) == 1 else ""
+        if any(key not in {f.name for f in each.features} for each in opened):
+            key = ""
     identity = (key,) if key else ()
-    one, other = (of_shards(each, identity, label) for each in records)
+    one, other = (
+        _rows(_of_shards(each, identity, label), identity, label) for each in opened
+    )
     return _differences(one, other, identity, "records", features, limit)
-
-
-def _key_column(records: Sequence[Found], datasets: Sequence[Dataset | None]) -> str:
-    """Returns the feature that both datasets were made with as key; empty for none."""
-    columns = {
-        ""
-        if dataset is None
-        else str(dataset.manifest.settings.get("key_column") or "")
-        for dataset in datasets
-    }
-    name = columns.pop() if len(columns) == 1 else ""
-    features = [{feature.name for feature in dataset.features} for dataset in records]
-    return name if all(name in names for names in features) else ""
-
-
-def _dataset(path: str) -> Dataset | None:
-    """Returns the dataset at a path; None for files that no manifest names."""
-    try:
-        target = open_target(path)
-    except (UsageError, DamageError):
-        return None
-    return target if isinstance(target, Dataset) else None
 
 
 def _features(first: Found, second: Found) -> dict[str, str]:
     """Returns how features differ, by their names."""
-    one, other = (
-        {feature.name: _said(feature) for feature in each.features}
-        for each in (first, second)
-    )
+    one, other = ({f.name: f for f in each.features} for each in (first, second))
     out = {}
     for name in dict.fromkeys((*one, *other)):
         if name not in other:
             out[name] = "in the first alone"
         elif name not in one:
             out[name] = "in the second alone"
-        elif one[name][0] != other[name][0]:
-            out[name] = f"{one[name][0]} in the first, {other[name][0]} in the second"
-        elif one[name][1] != other[name][1]:
+        elif _kind(one[name]) != _kind(other[name]):
+            kinds = _kind(one[name]), _kind(other[name])
+            out[name] = "{} in the first, {} in the second".format(*kinds)
+        elif one[name].vocabulary != other[name].vocabulary:
+            ids = {text: n for n, text in enumerate(one[name].vocabulary or ())}
+            names = other[name].vocabulary or ()
+            shifted = sum(ids.get(text, n) != n for n, text in enumerate(names))
             out[name] = "other class names, or in another order"
-            if shifted := _shifted(one[name][1], other[name][1]):
+            if shifted:
                 out[name] += (
                     f"; {shifted:,} of them with another id, so that their records "
                     f"count as changed even if all else is the same"
@@ -160,35 +155,198 @@ def _features(first: Found, second: Found) -> dict[str, str]:
     return out
 
 
-def _shifted(one: Sequence[str], other: Sequence[str]) -> int:
-    """Returns how many class names that both have are of other ids."""
-    places = {name: number for number, name in enumerate(one)}
-    return sum(places.get(name, at) != at for at, name in enumerate(other))
-
-
-def _said(feature: Feature) -> tuple[str, tuple[str, ...]]:
+def _kind(feature: Feature) -> str:
     sizes = ", ".join("any" if size is None else str(size) for size in feature.shape)
-    kind = f"{feature.kind} of shape ({sizes})" if feature.shape else str(feature.kind)
-    return kind, tuple(feature.vocabulary or ())
+    return f"{feature.kind} of shape ({sizes})" if feature.shape else str(feature.kind)
 
 
-def _label(first: Found, second: Found) -> str:
-    """Returns the label that both have, with class names; empty for none."""
-    names = []
-    for records in (first, second):
-        label = label_of(feature for feature in records.features if feature.vocabulary)
-        names.append("" if label is None else label.name)
-    return names[0] if names[0] == names[1] else ""
+def _of_catalogues(
+    catalogues: Mapping[str, Catalogue], identity: Sequence[str], label: str
+) -> _Batches:
+    """Yields columns of catalogues, and the split that they are of."""
+    names = [*dict.fromkeys((*_PAYLOAD, *identity, *filter(None, [label])))]
+    for split, catalogue in catalogues.items():
+        for batch in catalogue.batches(names, 0, len(catalogue)):
+            yield split, dict(zip(names, batch.columns, strict=True))
 
 
-def _same(files: Found, features: Mapping[str, str]) -> Differences:
-    records = sum(shard.records or 0 for _, shard in files.shards)
-    return Differences(
-        *((), "digests", (records, records), records),
-        counts=dict.fromkeys(KINDS, 0),
-        examples={},
-        features=features,
+def _of_shards(records: Found, identity: Sequence[str], label: str) -> _Batches:
+    """Yields the same of TFRecord files by reading them.
+
+    Raises:
+      SpecError: there is no such feature, or records cannot be known by it.
+      TFRecordError: a file is damaged.
+      ExampleError: a record does not hold what a feature must.
+    """
+    by_name = {feature.name: feature for feature in records.features}
+    for name in identity:
+        if name not in by_name:
+            raise SpecError(
+                f"--key must name a feature of both datasets; there is no {name!r}"
+                f"{nearest(name, by_name)}."
+            )
+        feature = by_name[name]
+        if feature.is_list or feature.kind in (Kind.BOX, Kind.TENSOR):
+            raise SpecError(
+                f"--key must name a feature of one value; {name!r} is {_kind(feature)}."
+            )
+    names = dict.fromkeys((*identity, *filter(None, [label])))
+    features = [by_name[name] for name in names]
+    classes = class_names(features)
+    numbers: dict[str, int] = {}
+    for split, shard in records.shards:
+        number = numbers[split] = numbers.get(split, -1) + 1
+        for columns in rows_of_shard(shard.path, number, features):
+            named = {n: texts.take(columns[n]) for n, texts in classes.items()}
+            yield split, {**columns, **named}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """The n records of a dataset, in order.
+
+    Attributes:
+      split, shard: of each record, the name and the number in the split.
+      payload: size and CRC32C of each record as one number.
+      identity: columns of n values; none where records are known by their content.
+      label: n class names; None for none.
+    """
+
+    split: pa.Array
+    shard: pa.Array
+    payload: pa.Array
+    identity: tuple[pa.Array, ...]
+    label: pa.Array | None
+
+    def place(self, number: int) -> str:
+        """Returns where a record is, for a person."""
+        split, shard = self.split[number], self.shard[number]
+        same = pc.and_(
+            pc.equal(self.split[:number], split), pc.equal(self.shard[:number], shard)
+        )
+        where = f"shard {shard.as_py():,}, record {same.true_count:,}"
+        return f"{split}, {where}" if split.as_py() else where
+
+    def key(self, number: int) -> str:
+        """Returns what a record is known by, for a person; empty for its content."""
+        values = [column[number].as_py() for column in self.identity]
+        return ", row ".join(str(value) for value in values if value is not None)
+
+    def class_of(self, number: int) -> str:
+        """Returns the class of a record; empty for none."""
+        return "" if self.label is None else str(self.label[number].as_py() or "")
+
+
+def _rows(batches: _Batches, identity: Sequence[str], label: str) -> Rows:
+    """Returns what is compared of the records in batches."""
+    names = ("split", "shard", "payload", *identity, *filter(None, [label]))
+    columns: list[list[pa.Array]] = [[] for _ in names]
+    for split, batch in batches:
+        size, crc = (
+            batch[name].to_numpy(zero_copy_only=False).astype(np.int64)
+            for name in ("_size", "_crc32c")
+        )
+        own = (
+            pa.repeat(pa.scalar(split), len(size)),
+            batch["_shard"].cast(pa.int64()),
+            pa.array(size << 32 | crc),
+        )
+        # The other columns, which may be large, are let go at once.
+        values = (_comparable(batch[name]) for name in names[len(own) :])
+        for column, some in zip(columns, (*own, *values), strict=True):
+            column.append(some)
+    empty = pa.array([], pa.int64())
+    split, shard, payload, *rest = (
+        pa.concat_arrays(some) if some else empty for some in columns
     )
+    return Rows(
+        split, shard, payload, tuple(rest[: len(identity)]), rest[-1] if label else None
+    )
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """Returns a column of integers, or of values as texts or bytes."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pa.types.is_integer(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return column.cast(pa.large_binary())
+    return column.cast(pa.large_string())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pairs:
+    """Records of two datasets that are each other.
+
+    Attributes:
+      first, second: m places in the first and in the second dataset.
+      gone, added: places of records that are in the first or in the second alone,
+        ascending.
+    """
+
+    first: Longs
+    second: Longs
+    gone: Longs
+    added: Longs
+
+
+def paired(one: Sequence[pa.Array], other: Sequence[pa.Array]) -> Pairs:
+    """Returns the pairs of records whose first column is the same.
+
+    Of several with one value there those make a pair that are the same in most of the
+    other columns, the first of these before the last, in their order.
+
+        >>> one = [pa.array([7, 7, 8]), pa.array([0, 1, 0]), pa.array([1, 2, 3])]
+        >>> other = [pa.array([9, 7]), pa.array([0, 1]), pa.array([4, 2])]
+        >>> pairs = paired(one, other)
+        >>> pairs.first, pairs.second, pairs.gone, pairs.added
+        (array([1]), array([1]), array([0, 2]), array([0]))
+    """
+    count = len(one[0])
+    numbers = np.zeros(count + len(other[0]), np.int64)
+    levels = []
+    for columns in zip(one, other, strict=True):
+        # Both factors are at most the number of rows, so the product fits.
+        numbers = numbers * (1 + len(numbers)) + _codes(*columns)
+        numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+        levels.append(numbers)
+    left, right = np.arange(count), np.arange(len(other[0]))
+    first, second = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for numbers in reversed(levels):
+        mine, others = _matched(numbers[left], numbers[count:][right])
+        first.append(left[mine])
+        second.append(right[others])
+        left, right = np.delete(left, mine), np.delete(right, others)
+    return Pairs(np.concatenate(first), np.concatenate(second), left, right)
+
+
+def _codes(one: pa.Array, other: pa.Array) -> Longs:
+    """Returns a number for each value of two columns together; 0 for missing ones."""
+    if one.type != other.type:
+        one, other = (column.cast(pa.large_string()) for column in (one, other))
+    indices = pa.concat_arrays([one, other]).dictionary_encode().indices
+    return np.asarray(indices.fill_null(-1).to_numpy(), np.int64) + 1
+
+
+def _matched(one: Longs, other: Longs) -> tuple[Longs, Longs]:
+    """Returns the places of equal keys, the k-th of one with the k-th of the other."""
+    left, right = _occurrences(one), _occurrences(other)
+    most = 1 + max(left.max(initial=0), right.max(initial=0))
+    _, mine, others = np.intersect1d(
+        one * most + left, other * most + right, assume_unique=True, return_indices=True
+    )
+    return mine, others
+
+
+def _occurrences(keys: Longs) -> Longs:
+    """Returns how many equal keys come before each."""
+    order = np.argsort(keys, kind="stable")
+    _, firsts, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    ranks = np.empty(len(keys), np.int64)
+    ranks[order] = np.arange(len(keys)) - np.repeat(firsts, counts)
+    return ranks
 
 
 def _differences(
@@ -198,101 +356,84 @@ def _differences(
     reads: str,
     features: Mapping[str, str],
     limit: int,
-) -> Differences:
-    sides = sides_of(one, other)
-    pairs = paired(*sides)
+) -> dict[str, Any]:
+    pairs = paired(
+        *([*(r.identity or (r.payload,)), r.split, r.payload] for r in (one, other))
+    )
     first, second = pairs.first, pairs.second
-    moved = sides[0][1, first] != sides[1][1, second]
+
+    def differs(mine: pa.Array, others: pa.Array) -> npt.NDArray[np.bool_]:
+        codes = _codes(mine, others)
+        return np.asarray(codes[first] != codes[len(mine) :][second])
+
+    moved = differs(one.split, other.split)
     relabelled = np.zeros(len(first), np.bool_)
     if one.label is not None and other.label is not None:
-        mine, others = codes(one.label, other.label)
-        relabelled = mine[first] != others[second]
-    changed = (one.payload[first] != other.payload[second]) & ~relabelled
-    differs = {"changed": changed, "relabelled": relabelled, "moved": moved}
+        relabelled = differs(one.label, other.label)
+    changed = differs(one.payload, other.payload) & ~relabelled
+    masks = {"changed": changed, "relabelled": relabelled, "moved": moved}
 
     def example(left: int | None, right: int | None) -> dict[str, str]:
-        records = {"first": (one, left), "second": (other, right)}
-        there = {name: (r, n) for name, (r, n) in records.items() if n is not None}
+        sides = {"first": (one, left), "second": (other, right)}
+        there = {name: (r, n) for name, (r, n) in sides.items() if n is not None}
         texts = {"key": next(rows.key(number) for rows, number in there.values())}
         texts |= {name: rows.place(n) for name, (rows, n) in there.items()}
         texts |= {f"{name}_class": r.class_of(n) for name, (r, n) in there.items()}
         return {name: text for name, text in texts.items() if text}
 
+    counts = {"added": len(pairs.added), "gone": len(pairs.gone)}
     examples = {
         "added": [example(None, n) for n in pairs.added[:limit].tolist()],
         "gone": [example(n, None) for n in pairs.gone[:limit].tolist()],
     }
-    for kind, mask in differs.items():
+    for kind, mask in masks.items():
+        counts[kind] = int(np.count_nonzero(mask))
         places = np.flatnonzero(mask)
         places = places[np.argsort(first[places])][:limit]
         both = zip(first[places].tolist(), second[places].tolist(), strict=True)
         examples[kind] = [example(*pair) for pair in both]
-    return Differences(
-        identity,
-        reads,
-        (len(one.split), len(other.split)),
-        int(np.count_nonzero(~(changed | relabelled | moved))),
-        counts={
-            "added": len(pairs.added),
-            "gone": len(pairs.gone),
-            **{kind: int(np.count_nonzero(mask)) for kind, mask in differs.items()},
-        },
-        examples=examples,
-        features=features,
-    )
+    records = len(one.split), len(other.split)
+    equal = int(np.count_nonzero(~(changed | relabelled | moved)))
+    return _result(identity, reads, records, equal, counts, features, examples)
 
 
-_HOW = {
-    "catalogues": "by the catalogues",
-    "records": "by the records",
-    "digests": "by the digests, which are the same",
-}
+def _result(
+    identity: Sequence[str],
+    reads: str,
+    records: tuple[int, int],
+    equal: int,
+    counts: Mapping[str, int],
+    features: Mapping[str, str],
+    examples: Mapping[str, Sequence[Mapping[str, str]]],
+) -> dict[str, Any]:
+    return {
+        "is_equal": not any(counts.values()) and not features,
+        "known_by": [*identity],
+        "reads": reads,
+        "records": [*records],
+        "equal": equal,
+        **counts,
+        "features": dict(features),
+        "examples": {kind: [*some] for kind, some in examples.items() if some},
+    }
 
 
-def run(
-    first: str,
-    second: str,
-    *,
-    key: str = "",
-    limit: int = 5,
-    as_json: bool = False,
-) -> int:
-    """Prints what differs; returns 0 where nothing does, else 1.
-
-    Args:
-      first, second: paths of datasets.
-      key, limit: see `compare`.
-      as_json: print JSON.
-
-    Errors are those of `compare`.
-    """
-    first, second = plain(first), plain(second)
-    differences = compare(first, second, key=key, limit=limit)
-    if as_json:
-        print_text(json.dumps(differences.to_json(), indent=1))
-    else:
-        _print(first, second, differences)
-    return 0 if differences.is_equal else 1
-
-
-def _print(first: str, second: str, differences: Differences) -> None:
-    key = ", ".join(map(repr, differences.known_by)) or "their content"
-    by_key = "" if differences.reads == "digests" else f", known by {printable(key)}"
-    one, other = (count_text(count, "record") for count in differences.records)
+def _print(first: str, second: str, differences: Mapping[str, Any]) -> None:
+    key = ", ".join(map(repr, differences["known_by"])) or "their content"
+    reads = differences["reads"]
+    by_key = "" if reads == "digests" else f", known by {printable(key)}"
+    one, other = (count_text(count, "record") for count in differences["records"])
     print_prose(
         f"{printable(first)}: {one}; {printable(second)}: {other}; compared "
-        f"{_HOW[differences.reads]}{by_key}"
+        f"{_HOW[reads]}{by_key}"
     )
-    rows = [
-        ("equal", differences.equal, ""),
-        *((k, differences.counts[k], KINDS[k]) for k in KINDS),
-    ]
-    width = max(len(f"{count:,}") for _, count, _ in rows)
-    for kind, count, meaning in rows:
-        print_text(f"{kind:<10}  {f'{count:,}':>{width}}  {meaning}".rstrip())
-    for name, how in differences.features.items():
+    rows = [(kind, f"{differences[kind]:,}") for kind in ("equal", *KINDS)]
+    width = max(len(count) for _, count in rows)
+    for kind, count in rows:
+        print_text(f"{kind:<10}  {count:>{width}}  {KINDS.get(kind, '')}".rstrip())
+    for name, how in differences["features"].items():
         print_prose(f"feature {printable(repr(name))}: {how}")
-    for kind, examples in differences.examples.items():
+    for kind, examples in differences["examples"].items():
         for example in examples:
             print_text(f"{kind:<10}  {printable(_text(example))}")
 

@@ -148,7 +148,7 @@ def test_catalogues_are_compared_without_the_records(
     monkeypatch.setattr(
         diff_command, "catalogues_of", lambda each: found[each.directory]
     )
-    monkeypatch.setattr(diff_command, "of_shards", None)
+    monkeypatch.setattr(diff_command, "_of_shards", None)
     for options, wanted in ((("--key", "id"), by_key), ((), by_content)):
         told, counts = diff(first, other, *options)
         assert counts == wanted[1]

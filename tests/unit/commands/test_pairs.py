@@ -3,17 +3,18 @@
 import collections
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.commands.compared_rows import Longs, Pairs, paired
+from beam_pipeline.commands.diff import Pairs, paired
 
 ROW = st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 2))
 ROWS = st.lists(ROW, max_size=12)
 
 
-def side(rows: list[tuple[int, int, int]]) -> Longs:
-    return np.array(rows, np.int64).reshape(-1, 3).T
+def side(rows: list[tuple[int, int, int]]) -> list[pa.Array]:
+    return [pa.array([row[n] for row in rows], pa.int64()) for n in range(3)]
 
 
 def pairs(found: Pairs) -> list[tuple[int, int]]:
@@ -51,6 +52,6 @@ def test_shuffled_datasets_are_equal() -> None:
     rng = np.random.default_rng(1)
     rows = rng.integers(0, 9, (500, 3))
     order = rng.permutation(500)
-    found = paired(rows.T, rows[order].T)
+    found = paired(*([*map(pa.array, some.T)] for some in (rows, rows[order])))
     assert not len(found.gone)
     assert (rows[found.first] == rows[order][found.second]).all()
