@@ -522,13 +522,7 @@ def diff(first: str, second: str, **options: Any) -> int:
 @click.argument("source", metavar="IN", shell_complete=complete_path)
 @click.argument("output", metavar="OUT", shell_complete=complete_path)
 @click.option("--overwrite", is_flag=True, help="Replace files of the same names.")
-@click.option(
-    "--report-json",
-    metavar="FILE",
-    shell_complete=complete_path,
-    help="Write what was skipped as JSON.",
-)
-def repair(source: str, output: str, overwrite: bool, report_json: str | None) -> int:
+def repair(source: str, output: str, overwrite: bool) -> int:
     """Copy the sound records of damaged TFRecord files from IN to OUT.
 
     IN is a file, folder or pattern. Every range of bytes that is left out is listed.
@@ -538,9 +532,7 @@ def repair(source: str, output: str, overwrite: bool, report_json: str | None) -
     """
     from beam_pipeline.commands import repair as repair_command
 
-    return repair_command.run(
-        source, output, overwrite=overwrite, report_json=report_json
-    )
+    return repair_command.run(source, output, overwrite=overwrite)
 
 
 @cli.command()

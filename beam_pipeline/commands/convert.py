@@ -1,12 +1,13 @@
 """The command `convert`: settings -> plan -> run -> report, on a terminal or not."""
 
 import contextlib
+import functools
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from beam_pipeline.beam_internals.loading import (
     beam_loading,
@@ -16,13 +17,14 @@ from beam_pipeline.beam_internals.loading import (
 )
 from beam_pipeline.commands.progress import shown_planning, shown_progress
 from beam_pipeline.commands.report_file import (
-    ReportFile,
+    check_report,
     failure_json,
     submitted_json,
     success_json,
+    try_report,
 )
 from beam_pipeline.engines.engine import Engine, RunHooks, refuse_starts
-from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
+from beam_pipeline.planning.plan import make_plan, prepare
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal import printing
@@ -39,8 +41,8 @@ from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, plain
 from transforms.work.reject_files import remove_left
 
-if TYPE_CHECKING:
-    from beam_pipeline.commands.dataset_page import PageBeside
+# Writes the result of a run as its report, if one was asked for; and says what is done.
+_Report = Callable[[Mapping[str, Any], str], None]
 
 
 def run(
@@ -64,65 +66,46 @@ def run(
     """
     started = time.monotonic()
     given: Mapping[str, Any] = {}
-    page: PageBeside | None = None
-    report_file = ReportFile(report_json, command_line) if report_json else None
+    path = report_json
+    if path:
+        check_report(path, command_line)
+
+    def report(result: Mapping[str, Any], done: str) -> None:
+        if path:
+            seconds = round(time.monotonic() - started, 3)
+            full = {**result, "seconds": seconds}
+            text = json.dumps(full, indent=1, ensure_ascii=False)
+            try_report(path, f"{text}\n", done=done)
+
     try:
         given = {key: _plain(key, value) for key, value in settings().items()}
         if report_json:
             # A report that is part of the spec's source or output is not written.
-            report_file = None
-            report_file = ReportFile(report_json, given)
+            path = None
+            check_report(report_json, given)
+            path = report_json
         spec = make_spec(given)
+        write_page = None
         if with_page:
             # Only here: few jobs ask for it.
             from beam_pipeline.commands import dataset_page
 
-            page = dataset_page.PageBeside(given, spec.output)
-        engine: Engine | None = None
-        if beam_flags or spec.runner != "local":
-            # Only Beam knows its flags; without any, Beam is loaded beside planning.
-            load_for_engine(spec.runner)
-            from beam_pipeline.running.convert import find_engine
-
-            engine = find_engine(spec, beam_flags)
-        else:
-            refuse_starts(spec, "a local run")
-        # A run that was killed while publishing is completed or undone first.
-        target.at(spec.output).recover()
-        with shown_planning(quiet=quiet):
-            let_arrow_look()
-            # If the dataset is up to date, Beam is not needed: look before loading it.
-            exists = storage(os.path.join(spec.output, MANIFEST_NAME)).exists()
-            prepared = prepare(spec) if exists else None
-            if prepared is not None and prepared.done is not None:
-                code = _up_to_date(prepared, prepared.done, report_file, quiet, started)
-                if page is not None:
-                    page.write(quiet=quiet)
-                return code
-            with beam_loading() as loaded:
-                plan = make_plan(prepared or spec)
-                loaded()
-        if engine is not None and engine.detaches(beam_flags):
-            if page is not None:
+            dataset_page.check_beside(given, spec.output)
+            write_page = functools.partial(
+                dataset_page.write_beside, spec.output, quiet=quiet
+            )
+        if not _convert(spec, beam_flags, report, quiet, started):
+            if write_page is not None:
                 printing.say(
                     "note: the job goes on without this program, so there is no report "
                     "of its dataset yet. Run 'beam-tfrecord report' when it has ended."
                 )
-            return _submit(plan, engine, beam_flags, report_file, quiet, started)
-        before = _records_at(spec.output) if exists else 0
-        manifest = _convert(plan, engine, beam_flags, quiet)
+            return 0
     except (BeamTFRecordError, OSError) as error:
-        failed = failure_json(error, given, time.monotonic() - started)
-        _write_report(report_file, failed, done="The run has failed.")
+        report(failure_json(error, given), "The run has failed.")
         raise
-    seconds = time.monotonic() - started
-    result = success_json(manifest, plan.directory, seconds)
-    shrunk = _shrunk(before, manifest.records)
-    _write_report(report_file, {**result, "notes": [*result["notes"], *shrunk]})
-    if not quiet:
-        _summarize(manifest, plan, seconds, shrunk)
-    if page is not None:
-        page.write(quiet=quiet)
+    if write_page is not None:
+        write_page()
     return 0
 
 
@@ -133,57 +116,36 @@ def _plain(key: str, value: Any) -> Any:
     return plain(value) if isinstance(value, str) and is_remote(value) else value
 
 
-def _up_to_date(
-    prepared: Prepared,
-    manifest: Manifest,
-    report_file: ReportFile | None,
-    quiet: bool,
-    started: float,
-) -> int:
-    """Reports that the dataset exists already; removes leftovers of earlier runs."""
-    with contextlib.suppress(TargetError):
-        target.at(prepared.spec.output).clear(sure=False)
-    remove_left(target.rejects_path(prepared.spec.output))
-    seconds = time.monotonic() - started
-    result = success_json(manifest, absolute(prepared.spec.output), seconds)
-    _write_report(report_file, {**result, "status": "up to date"})
-    if not quiet:
-        from beam_pipeline.commands import report
+def _convert(
+    spec: Spec, beam_flags: Sequence[str], report: _Report, quiet: bool, started: float
+) -> bool:
+    """Converts, and reports success; returns False where the job goes on elsewhere."""
+    engine: Engine | None = None
+    if beam_flags or spec.runner != "local":
+        # Only Beam knows its flags; without any, Beam is loaded beside planning.
+        load_for_engine(spec.runner)
+        from beam_pipeline.running.convert import find_engine
 
-        report.show_up_to_date(manifest, prepared.spec.output)
-    if command := _missing_files(prepared.spec, manifest):
-        printing.say(
-            f"note: the dataset was written without files that are asked for now; "
-            f"{printable(command)!r} adds them"
-        )
-    return 0
-
-
-def _submit(
-    plan: Plan,
-    engine: Engine,
-    beam_flags: Sequence[str],
-    report_file: ReportFile | None,
-    quiet: bool,
-    started: float,
-) -> int:
-    """Submits a job without waiting for it, and reports that."""
-    from beam_pipeline.running.convert import submit_plan
-
-    hooks = RunHooks(beam_flags, say=_sayer(plan, quiet))
-    job = submit_plan(plan, engine, hooks)
-    seconds = time.monotonic() - started
-    result = submitted_json(job, plan.directory, seconds)
-    _write_report(report_file, result, done="The job is submitted.")
-    if not quiet:
-        from beam_pipeline.commands import report
-
-        report.show_submitted(f"job {job}", plan.spec.output, seconds)
-    return 0
-
-
-def _sayer(plan: Plan, quiet: bool) -> Callable[[str], None]:
-    """Returns a function that prints messages; prints the notes of the plan first."""
+        engine = find_engine(spec, beam_flags)
+    else:
+        refuse_starts(spec, "a local run")
+    # A run that was killed while publishing is completed or undone first.
+    target.at(spec.output).recover()
+    before = 0
+    with shown_planning(quiet=quiet):
+        let_arrow_look()
+        prepared = None
+        # If the dataset is up to date, Beam is not needed: look before loading it.
+        if storage(os.path.join(spec.output, MANIFEST_NAME)).exists():
+            prepared = prepare(spec)
+            if prepared.done is not None:
+                _up_to_date(prepared.spec, prepared.done, report, quiet)
+                return True
+            with contextlib.suppress(OSError, DamageError, StorageError):
+                before = target.read_manifest(spec.output).records
+        with beam_loading() as loaded:
+            plan = make_plan(prepared or spec)
+            loaded()
 
     def say(text: str) -> None:
         if not quiet:
@@ -191,69 +153,60 @@ def _sayer(plan: Plan, quiet: bool) -> Callable[[str], None]:
 
     for note in plan.notes:
         say(note)
-    return say
+    if engine is not None and engine.detaches(beam_flags):
+        from beam_pipeline.running.convert import submit_plan
 
+        job = submit_plan(plan, engine, RunHooks(beam_flags, say=say))
+        report(submitted_json(job, plan.directory), "The job is submitted.")
+        if not quiet:
+            from beam_pipeline.commands.report import show_submitted
 
-def _convert(
-    plan: Plan, engine: Engine | None, beam_flags: Sequence[str], quiet: bool
-) -> Manifest:
-    say = _sayer(plan, quiet)
+            show_submitted(f"job {job}", spec.output, time.monotonic() - started)
+        return False
     with shown_progress(plan, quiet=quiet) as watch:
         from beam_pipeline.running.convert import run_plan
 
         collect_seldom()
-        return run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
+        manifest = run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
+    seconds = time.monotonic() - started
+    result = success_json(manifest, plan.directory, seconds)
+    shrunk = []
+    if 2 * manifest.records < before:
+        shrunk = [
+            f"the dataset that was replaced had {before:,} records, this has "
+            f"{manifest.records:,}"
+        ]
+    _committed(report, {**result, "notes": [*result["notes"], *shrunk]})
+    if not quiet:
+        from beam_pipeline.commands.report import show_result
+
+        # A broken stdout does not fail a committed run.
+        try:
+            show_result(manifest, spec.output, seconds, shrunk)
+            sys.stdout.flush()
+        except OSError:
+            printing.silence(sys.stdout)
+    return True
 
 
-def _records_at(output: str) -> int:
-    """Returns the records of the dataset that a run may replace; 0 if unknown."""
-    try:
-        return target.read_manifest(output).records
-    except (OSError, DamageError, StorageError):
-        return 0
+def _committed(report: _Report, result: Mapping[str, Any]) -> None:
+    report(result, f"The dataset is committed at {result['output']!r}.")
 
 
-def _shrunk(before: int, now: int) -> list[str]:
-    """Returns a note if more than half of the records of a target are gone."""
-    if 2 * now >= before:
-        return []
-    return [f"the dataset that was replaced had {before:,} records, this has {now:,}"]
+def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) -> None:
+    """Reports that the dataset exists already; removes leftovers of earlier runs."""
+    with contextlib.suppress(TargetError):
+        target.at(spec.output).clear(sure=False)
+    remove_left(target.rejects_path(spec.output))
+    result = success_json(manifest, absolute(spec.output), 0)
+    _committed(report, {**result, "status": "up to date"})
+    if not quiet:
+        from beam_pipeline.commands.report import show_up_to_date
 
-
-def _summarize(
-    manifest: Manifest, plan: Plan, seconds: float, notes: Sequence[str]
-) -> None:
-    """Prints the result; a broken stdout does not fail a committed run."""
-    from beam_pipeline.commands import report
-
-    try:
-        report.show_result(manifest, plan.spec.output, seconds, notes)
-        sys.stdout.flush()
-    except OSError:
-        printing.silence(sys.stdout)
-
-
-def _write_report(
-    report_file: ReportFile | None, result: Mapping[str, Any], *, done: str = ""
-) -> None:
-    """Writes the report, if one was asked for; a failure changes no exit code."""
-    if report_file is None:
-        return
-    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    done = done or f"The dataset is committed at {result['output']!r}."
-    report_file.write(text, done=done)
-
-
-def _missing_files(spec: Spec, manifest: Manifest) -> str:
-    """Returns the command that adds derived files that were asked for; empty for none.
-
-    For a dataset that is up to date, and was written without them.
-
-    Args:
-      spec: of the job.
-      manifest: of the dataset at the output.
-    """
-    has_catalogue = any(facts.file.endswith(".pq") for facts in manifest.derived)
-    if not spec.catalogue or has_catalogue:
-        return ""
-    return f"beam-tfrecord index {spec.output} --catalogue"
+        show_up_to_date(manifest, spec.output)
+    if spec.catalogue and not any(f.file.endswith(".pq") for f in manifest.derived):
+        command = f"beam-tfrecord index {spec.output} --catalogue"
+        printing.say(
+            f"note: the dataset was written without files that are asked for now; "
+            f"{printable(command)!r} adds them"
+        )

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipeline.commands.report_file import ReportFile
+from beam_pipeline.commands.report_file import check_report, try_report, write_report
 from beam_pipeline.commands.verify import print_findings, verify_dataset
 from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
 from beam_pipeline.terminal import printing
@@ -31,69 +31,56 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
       DamageError: the dataset is damaged.
     """
     target = open_dataset_folder(path, "'report'")
-    output = output or _free(_beside(target.directory))
-    report_file = ReportFile(output, {"output": target.directory})
+    output = output or _page_path(target.directory)
+    check_report(output, {"output": target.directory})
     if verify:
         checked = verify_dataset(target)
         if not checked.is_sound:
             print_findings(checked)
             return 1
     page = _page(target, verified=verify)
-    report_file.put(page)
+    write_report(output, page)
     if not quiet and output != "-":
         print_text(f"wrote {printable(output)}, {size_text(len(page.encode()))}")
     return 0
 
 
-class PageBeside:
-    """The page that `convert --report` writes beside its dataset.
+def check_beside(settings: Mapping[str, Any], output: str) -> None:
+    """Raises UsageError where `convert --report` cannot write the page of its output.
 
     Args:
       settings: of the job, as far as known.
+      output: of the job, which makes the folder where there is none yet.
+    """
+    path = _page_path(output)
+    if os.path.isdir(os.path.dirname(path)):
+        check_report(path, settings)
+
+
+def write_beside(output: str, *, quiet: bool) -> None:
+    """Writes the page beside a new dataset; a failure gives a warning and no more."""
+    try:
+        path = _page_path(output)
+        page = _page(open_dataset_folder(output, "'report'"), verified=False)
+    except (BeamTFRecordError, OSError) as error:
+        printing.say(
+            f"warning: the report could not be made: {error} The dataset is committed."
+        )
+        return
+    try_report(path, page, done="The dataset is committed.")
+    if not quiet:
+        print_text(f"report in {printable(path)}")
+
+
+def _page_path(directory: str) -> str:
+    """Returns where the page of a dataset is by default.
 
     Raises:
-      UsageError: the page must not, or cannot, be where it would be.
+      UsageError: something is there that is no page of a dataset.
     """
-
-    def __init__(self, settings: Mapping[str, Any], output: str) -> None:
-        self._output = output
-        self._settings = settings
-        self.path = _beside(output)
-        # The job makes the folder where there is none yet.
-        if os.path.isdir(os.path.dirname(self.path)):
-            ReportFile(_free(self.path), settings)
-
-    def write(self, *, quiet: bool) -> None:
-        """Writes the page; where that fails, a warning says so and no more."""
-        try:
-            _free(self.path)
-            dataset = open_dataset_folder(self._output, "'report'")
-            page = _page(dataset, verified=False)
-        except (BeamTFRecordError, OSError) as error:
-            printing.say(
-                f"warning: the report could not be made: {error} The dataset is "
-                f"committed."
-            )
-            return
-        report_file = ReportFile(self.path, self._settings)
-        report_file.write(page, done="The dataset is committed.")
-        if not quiet:
-            print_text(f"report in {printable(self.path)}")
-
-
-def _beside(directory: str) -> str:
-    """Returns where the page of a dataset is by default."""
+    path = f"{os.path.abspath(directory)}.report.html"
     if is_remote(directory):
-        return f"{os.path.basename(directory.rstrip('/'))}.report.html"
-    return f"{os.path.abspath(directory)}.report.html"
-
-
-def _free(path: str) -> str:
-    """Returns a path that nobody named, where nothing is, or a page of a dataset.
-
-    Raises:
-      UsageError: something else is there.
-    """
+        path = f"{os.path.basename(directory.rstrip('/'))}.report.html"
     if os.path.exists(path):
         with open(path, "rb") as file:
             if file.read(len(_HEAD)) not in (b"", _HEAD):

@@ -1,4 +1,4 @@
-"""The command `repair`: copy every sound record of damaged files, report the losses.
+"""The command `repair`: copy every sound record of damaged files, list the losses.
 
 Of a dataset only the shards are copied: what the manifest and the files beside the
 shards state would be wrong of other records.
@@ -12,14 +12,11 @@ which nothing is damaged is copied byte for byte.
 import collections
 import contextlib
 import dataclasses
-import json
 import os
 import secrets
 import tempfile
 from collections.abc import Callable
-from typing import Any
 
-from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.datasets.dataset import (
     BareFiles,
     SingleFile,
@@ -53,7 +50,7 @@ _STEP_BYTES = 1 << 20
 _Add = Callable[[Skipped], object]
 
 
-def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -> int:
+def run(source: str, target: str, *, overwrite: bool) -> int:
     """Repairs and prints; returns 0 when there is an output for every file, else 1.
 
     Raises:
@@ -65,33 +62,58 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
             "repair them, and copy the result back."
         )
     targets = _targets(source, target)
-    report = None
-    if report_json:
-        report = ReportFile(report_json, {"source": source, "output": target})
     _check_targets(source, target, targets, overwrite=overwrite)
-    done: dict[str, Any] = {"source": source, "output": target}
-    done |= {"files": [], "notes": [], "skipped": []}
+    written: list[FileFacts] = []
+    gaps: list[Skipped] = []
+    notes: list[str] = []
+    repaired = 0
     for file, path in targets:
-        _repair(file, path, done, overwrite=overwrite)
+        before = len(gaps)
+
+        def skipped(gap: Skipped, path: str = file.path) -> None:
+            gaps.append(gap)
+            where = " of its content" if gap.of == "content" else ""
+            print_text(
+                f"skipped  {printable(path)}: bytes {gap.start:,} to {gap.stop:,}"
+                f"{where}: {gap.kind}: {DAMAGE_KINDS[gap.kind]}"
+            )
+
+        try:
+            facts = repair_file(
+                *(file.path, path),
+                overwrite=overwrite,
+                skipped=skipped,
+                allow_empty=file.may_be_empty,
+            )
+        except (DamageError, SourceError) as error:
+            print_prose(f"damage   {printable(str(error))}")
+            del gaps[before:]
+            continue
+        written.append(facts)
+        stated = file.facts
+        if len(gaps) > before:
+            repaired += 1
+        elif stated and (facts.stored_bytes, facts.crc32c) != (
+            stated.bytes,
+            stated.crc32c,
+        ):
+            notes.append(
+                f"{file.path} is sound, but not what the manifest states: it holds "
+                f"{count_text(facts.records, 'record')} of {stated.records:,}."
+            )
     if os.path.exists(os.path.join(source, MANIFEST_NAME)):
-        done["notes"].append(
+        notes.append(
             f"{target} has no {MANIFEST_NAME} and no files beside its shards. "
             f"'convert' makes a dataset of it."
         )
-    if report is not None:
-        text = json.dumps(done, indent=1) + "\n"
-        report.write(text, done="The repair itself is done.")
-    written = [entry for entry in done["files"] if "output" in entry]
-    repaired = sum(entry["status"] == "repaired" for entry in written)
-    size = sum(entry["skipped_bytes"] for entry in written)
+    records = sum(facts.records for facts in written)
+    size = sum(gap.stop - gap.start for gap in gaps)
     print_prose(
-        f"{printable(target)}: "
-        f"{count_text(sum(entry['records'] for entry in written), 'record')} in "
+        f"{printable(target)}: {count_text(records, 'record')} in "
         f"{count_text(len(written), 'file')}, {repaired:,} of them repaired; skipped "
-        f"{count_text(sum(entry['skipped_ranges'] for entry in written), 'range')} of "
-        f"{count_text(size, 'byte')}."
+        f"{count_text(len(gaps), 'range')} of {count_text(size, 'byte')}."
     )
-    for note in done["notes"]:
+    for note in notes:
         print_prose(printable(note))
     return 0 if len(written) == len(targets) else 1
 
@@ -120,12 +142,11 @@ def _targets(source: str, target: str) -> list[tuple[SingleFile, str]]:
             f"A dataset that is repaired must have shards; {source!r} has none."
         )
     names = [os.path.basename(file.path) for file in damaged]
-    counts = collections.Counter(names)
-    if twice := [name for name, count in counts.items() if count > 1]:
+    name, count = collections.Counter(names).most_common(1)[0]
+    if count > 1:
         raise UsageError(
             f"Files of a pattern must differ in their names, by which they go to "
-            f"{target!r}; {min(twice)!r} is in several folders. Repair one folder at a "
-            f"time."
+            f"{target!r}; {name!r} is in several folders. Repair one folder at a time."
         )
     return [
         (file, os.path.join(target, name))
@@ -170,60 +191,6 @@ def _check_targets(
         ) from error
 
 
-def _repair(
-    file: SingleFile, target: str, done: dict[str, Any], *, overwrite: bool
-) -> None:
-    """Repairs one file, prints every range that is skipped, and reports in `done`."""
-    before = len(done["skipped"])
-    size = 0
-
-    def skipped(gap: Skipped) -> None:
-        nonlocal size
-        size += gap.stop - gap.start
-        span = {"from": gap.start, "to": gap.stop, "of": gap.of}
-        done["skipped"].append({"file": file.path, **span, "reason": gap.kind})
-        where = " of its content" if gap.of == "content" else ""
-        print_text(
-            f"skipped  {printable(file.path)}: bytes {gap.start:,} to {gap.stop:,}"
-            f"{where}: {gap.kind}: {DAMAGE_KINDS[gap.kind]}"
-        )
-
-    try:
-        facts = repair_file(
-            file.path,
-            target,
-            overwrite=overwrite,
-            skipped=skipped,
-            allow_empty=file.may_be_empty,
-        )
-    except (DamageError, SourceError) as error:
-        print_prose(f"damage   {printable(str(error))}")
-        failed = {"file": file.path, "status": "failed", "error": str(error)}
-        done["files"].append(failed)
-        return
-    ranges = len(done["skipped"]) - before
-    done["files"].append(
-        {
-            "file": file.path,
-            "status": "repaired" if ranges else "copied",
-            "output": target,
-            "records": facts.records,
-            "bytes": facts.stored_bytes,
-            "crc32c": f"{facts.crc32c:08x}",
-            "skipped_ranges": ranges,
-            "skipped_bytes": size,
-        }
-    )
-    stated = file.facts
-    if stated is None or ranges:
-        return
-    if (facts.stored_bytes, facts.crc32c) != (stated.bytes, stated.crc32c):
-        done["notes"].append(
-            f"{file.path} is sound, but not what the manifest states: it holds "
-            f"{count_text(facts.records, 'record')} of {stated.records:,}."
-        )
-
-
 def repair_file(
     source: str,
     target: str,
@@ -249,18 +216,17 @@ def repair_file(
     """
     folder = os.path.dirname(target) or "."
     path = os.path.join(folder, f".repair-{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    ranges = 0
+    gaps: list[Skipped] = []
 
     def add(gap: Skipped) -> None:
-        nonlocal ranges
-        ranges += 1
+        gaps.append(gap)
         skipped(gap)
 
     fetch, size = _reader_of(source)
     try:
         with storage(path).create(attempts=folder) as sink:
             facts = _write_sound(source, fetch, size, sink, folder, add)
-        if not facts.records and (ranges or not allow_empty):
+        if not facts.records and (gaps or not allow_empty):
             raise DamageError(
                 f"{source}: no record in its {size:,} bytes is sound: there is nothing "
                 f"to keep, and nothing was written. Fetch it again."
@@ -310,11 +276,15 @@ def _write_sound(
     compression = detect(fetch(0, min(size, HEADER_BYTES)), path=source)
     if compression is Compression.NONE:
         return _salvage(fetch, size, sink, compression, add)
-    if (facts := _facts_of_sound(source)) is not None:
-        # Compressing it again would give other bytes.
-        for start in range(0, size, _STEP_BYTES):
-            sink.write(fetch(start, min(start + _STEP_BYTES, size)))
-        return facts
+    with contextlib.suppress(TFRecordError):
+        reader = TFRecordReader(source, allow_empty=True)
+        facts = reader.verify()
+        # Some readers fail on zeros behind a gzip stream.
+        if not reader.padding_bytes:
+            # Compressing it again would give other bytes.
+            for start in range(0, size, _STEP_BYTES):
+                sink.write(fetch(start, min(start + _STEP_BYTES, size)))
+            return facts
     if compression is Compression.ZLIB:
         raise DamageError(
             f"{source}: a damaged zlib stream is not repaired. Unpack what can be "
@@ -332,17 +302,6 @@ def _write_sound(
     if fault is not None:
         add(fault)
     return facts
-
-
-def _facts_of_sound(path: str) -> FileFacts | None:
-    """Returns the facts of a compressed file; None where something is damaged."""
-    reader = TFRecordReader(path, allow_empty=True)
-    try:
-        facts = reader.verify()
-    except TFRecordError:
-        return None
-    # Some readers fail on zeros behind a gzip stream.
-    return None if reader.padding_bytes else facts
 
 
 def _salvage(

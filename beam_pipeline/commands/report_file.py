@@ -4,7 +4,6 @@ The file is outside of what the job reads and writes: the next run would read a 
 in a source, and a new file in an output would block it.
 """
 
-import fnmatch
 import os
 import sys
 from collections.abc import Mapping
@@ -21,88 +20,68 @@ from transforms.storage.retry import naming
 _STDOUT = ("-", "/dev/stdout")
 
 
-class ReportFile:
-    """A file for a report; one that is there is replaced.
+def check_report(path: str, job: Mapping[str, Any]) -> None:
+    """Raises UsageError where no report can be written.
 
     Args:
-      path: of the file; - for stdout.
+      path: of the report; - for stdout.
       job: the settings of the job, as far as known: its `source` and `output`.
-
-    Raises:
-      UsageError: no report can be written there.
     """
-
-    def __init__(self, path: str, job: Mapping[str, Any]) -> None:
-        self._path = path
-        # Where a link leads is what is replaced.
-        self._real = os.path.realpath(path)
-        if self._is_stream():
-            return
-        for what in ("source", "output"):
-            if isinstance(job.get(what), str) and _is_in(self._real, job[what]):
-                raise UsageError(
-                    f"The report must be outside of the {what}, {job[what]!r}; "
-                    f"{path!r} is not. Name another file."
-                )
-        folder = os.path.dirname(self._real)
-        if os.path.isdir(self._real) or not os.access(folder, os.W_OK):
+    if _is_stream(path):
+        return
+    real = os.path.realpath(path)
+    for what in ("source", "output"):
+        place = job.get(what)
+        if not isinstance(place, str) or is_remote(place):
+            continue
+        if storage(real).is_inside(place):
             raise UsageError(
-                f"The report must be a file in a folder of this machine that can be "
-                f"written; {path!r} is not. Name another file."
+                f"The report must be outside of the {what}, {place!r}; {path!r} is "
+                f"not. Name another file."
             )
-
-    def _is_stream(self) -> bool:
-        """Whether it is stdout, a pipe or a device."""
-        if self._path in _STDOUT:
-            return True
-        real = self._real
-        return os.path.exists(real) and not (
-            os.path.isfile(real) or os.path.isdir(real)
+    if os.path.isdir(real) or not os.access(os.path.dirname(real), os.W_OK):
+        raise UsageError(
+            f"The report must be a file in a folder of this machine that can be "
+            f"written; {path!r} is not. Name another file."
         )
 
-    def write(self, text: str, *, done: str) -> None:
-        """Writes the report; where that fails, a warning says so and no more.
 
-        Args:
-          text: the report.
-          done: what became of the work, for the warning.
-        """
-        try:
-            self.put(text)
-        except (OSError, StorageError) as error:
-            why = f"{error.strerror}." if isinstance(error, OSError) else error
-            printing.say(
-                f"warning: the report could not be written to {self._path!r}: {why} "
-                f"{done}"
-            )
-
-    def put(self, text: str) -> None:
-        """Writes the report; a file appears when it is whole.
-
-        Raises:
-          OSError, StorageError: it cannot be written.
-        """
-        data = text.encode("utf-8", "backslashreplace")
-        if not self._is_stream():
-            storage(self._real).write_file(data, attempts=os.path.dirname(self._real))
-            return
-        own = self._path not in _STDOUT
-        with naming(self._path):
-            # What was printed before comes first.
-            sys.stdout.flush()
-            with open(self._path if own else 1, "wb", closefd=own) as file:
-                file.write(data)
+def _is_stream(path: str) -> bool:
+    """Whether a path is stdout, a pipe or a device."""
+    if path in _STDOUT:
+        return True
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
-def _is_in(path: str, source: str) -> bool:
-    """Whether a path is a place or below it, or matches it as a pattern.
+def write_report(path: str, text: str) -> None:
+    """Writes a report; a file appears when it is whole.
 
-    A star of this pattern takes slashes, too: rather a report too many is refused.
+    Raises:
+      OSError, StorageError: it cannot be written.
     """
-    if is_remote(source):
-        return False
-    pattern = os.path.realpath(source).replace("**/", "*")
-    return storage(path).is_inside(source) or fnmatch.fnmatchcase(path, pattern)
+    data = text.encode("utf-8", "backslashreplace")
+    if not _is_stream(path):
+        # Where a link leads is what is replaced.
+        real = os.path.realpath(path)
+        storage(real).write_file(data, attempts=os.path.dirname(real))
+        return
+    own = path not in _STDOUT
+    with naming(path):
+        # What was printed before comes first.
+        sys.stdout.flush()
+        with open(path if own else 1, "wb", closefd=own) as file:
+            file.write(data)
+
+
+def try_report(path: str, text: str, *, done: str) -> None:
+    """Writes a report; where that fails, a warning says so, and what is `done`."""
+    try:
+        write_report(path, text)
+    except (OSError, StorageError) as error:
+        why = f"{error.strerror}." if isinstance(error, OSError) else error
+        printing.say(
+            f"warning: the report could not be written to {path!r}: {why} {done}"
+        )
 
 
 def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:
@@ -140,25 +119,18 @@ def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str
     }
 
 
-def submitted_json(job: str, directory: str, seconds: float) -> dict[str, Any]:
+def submitted_json(job: str, directory: str) -> dict[str, Any]:
     """Returns the result of a run that has handed its job over: nothing is known yet.
 
     Args:
       job: the engine's id of it.
       directory: the target.
-      seconds: the run took.
     """
-    return {
-        "status": "submitted",
-        "exit_code": 0,
-        "output": directory,
-        "job": job,
-        "seconds": round(seconds, 3),
-    }
+    return {"status": "submitted", "exit_code": 0, "output": directory, "job": job}
 
 
 def failure_json(
-    error: BeamTFRecordError | OSError, settings: Mapping[str, Any], seconds: float
+    error: BeamTFRecordError | OSError, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the result of a run that committed nothing.
 
@@ -177,5 +149,4 @@ def failure_json(
         # What is no path may hold what would have been taken off one.
         "output": output if isinstance(output, str) else None,
         **{key: account.get(key) for key in counts},
-        "seconds": round(seconds, 3),
     }

@@ -59,20 +59,13 @@ def test_a_report_in_source_or_output_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("source", ["in", "in/*.csv", "in/**/*.csv", "*/*.csv"])
-@pytest.mark.parametrize("flags", [(), ("--spec", "missing.yaml"), ("--shards", 0)])
-def test_a_new_file_in_the_source_is_refused(
-    source: str,
-    flags: tuple[object, ...],
-    table: Folder,
-    tmp_path: Folder,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_new_file_in_the_source_is_refused(table: Folder, tmp_path: Folder) -> None:
     """The next run would read it; so too where the run fails for another reason."""
-    monkeypatch.chdir(tmp_path)
-    run = command("convert", source, "out", "--report-json", "in/report.csv", *flags)
-    assert run.code == 2
-    assert names(tmp_path / "in") == ["table.csv"]
+    for flags in ((), ("--spec", "missing.yaml"), ("--shards", 0)):
+        report = ("--report-json", tmp_path / "in/report.csv")
+        run = command("convert", tmp_path / "in", tmp_path / "out", *report, *flags)
+        assert run.code == 2
+        assert names(tmp_path / "in") == ["table.csv"]
 
 
 def test_a_report_beside_files_that_a_glob_names(
@@ -85,24 +78,17 @@ def test_a_report_beside_files_that_a_glob_names(
     assert json.loads((tmp_path / "in" / "report.json").read_text())["exit_code"] == 0
 
 
-@pytest.mark.parametrize("earlier", ["nothing", "empty", "link", "repair's"])
+@pytest.mark.parametrize("earlier", ["nothing", "empty", "link"])
 def test_a_report_replaces_reports(
     earlier: str, table: Folder, tmp_path: Folder
 ) -> None:
-    """Of every run and of `repair`; a link stays one, and its target is replaced."""
+    """Of every run; a link stays one, and its target is replaced."""
     report, out = tmp_path / "report.json", tmp_path / "out"
     if earlier == "empty":
         report.touch()
     elif earlier == "link":
         (tmp_path / "real.json").touch()
         report.symlink_to("real.json")
-    elif earlier == "repair's":
-        assert command("convert", table, tmp_path / "first").code == 0
-        run = command(
-            *("repair", tmp_path / "first", tmp_path / 'quo"te\\d'),
-            *("--report-json", report),
-        )
-        assert run.code == 0, run.err
     for status, code, options in (
         ("committed", 0, ()),
         ("up to date", 0, ()),
@@ -153,21 +139,6 @@ def test_standard_output(
     text = log.read_text()
     assert text.startswith(before)
     assert json.loads(text.removeprefix(before))["status"] == "committed"
-
-
-@pytest.mark.parametrize(
-    "report", ["ds", "ds/report.json", "ds/manifest.json", "fixed/report.json"]
-)
-def test_a_report_of_a_repair(report: str, table: Folder, tmp_path: Folder) -> None:
-    """The same holds for `repair`."""
-    assert command("convert", table, tmp_path / "ds").code == 0
-    before = states(tmp_path)
-    arguments = ("repair", tmp_path / "ds", tmp_path / "fixed")
-    run = command(*arguments, "--report-json", tmp_path / report)
-    assert run.code == 2
-    assert states(tmp_path) == before
-    run = command(*arguments, "--report-json", tmp_path / "report.json")
-    assert run.code == 0, run.err
 
 
 @pytest.mark.parametrize(

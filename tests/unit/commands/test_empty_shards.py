@@ -34,7 +34,7 @@ def test_commands_take_an_empty_shard(
     head.show(str(folder / EMPTY))
     assert capsys.readouterr().out.endswith("no records\n")
     target = folder.parent / "out"
-    assert repair.run(str(folder), str(target), overwrite=False, report_json=None) == 0
+    assert repair.run(str(folder), str(target), overwrite=False) == 0
     for name in (EMPTY, FILLED):
         assert (target / name).read_bytes() == (folder / name).read_bytes()
 
@@ -50,4 +50,4 @@ def test_any_other_empty_file_is_damage(tmp_path: Folder, name: str) -> None:
     with pytest.raises(TFRecordError, match="holds no record"):
         head.show(path)
     target = str(tmp_path / "out")
-    assert repair.run(path, target, overwrite=False, report_json=None) == 1
+    assert repair.run(path, target, overwrite=False) == 1
