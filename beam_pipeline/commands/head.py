@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,15 +12,14 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.reading.open_dataset import OpenDataset, condition_of
 from beam_pipeline.terminal.console import print_line, print_parts
 from beam_pipeline.terminal.printing import json_text, print_text, printable, text_width
-from beam_pipeline.terminal.words import count_text, instant_text, shape_text
+from beam_pipeline.terminal.words import instant_text, shape_text
 from transforms.core.example.sequences import parse_record
 from transforms.core.image.check import check_image
 from transforms.core.image.formats import ImageInfo
 from transforms.core.manifest import FeatureFacts
-from transforms.core.schema import BOX_SIDES, Feature, Kind
+from transforms.core.schema import Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, UsageError
 from transforms.storage.files import storage
@@ -123,7 +123,8 @@ def open_chosen(
             f"--split, --label and --where."
         )
     dataset = target.dataset if isinstance(target, SingleFile) else target
-    return target, {} if dataset is None else _facts(dataset)
+    features = () if dataset is None else dataset.manifest.features
+    return target, {facts.feature.name: facts for facts in features}
 
 
 def first_records(
@@ -140,86 +141,72 @@ def first_records(
     if count < 0:
         raise UsageError(f"The number of records must be 0 or more; found {count}.")
     if isinstance(target, SingleFile):
-        with storage(target.path).opened() as file:
-            reader = TFRecordReader(file, allow_empty=target.may_be_empty)
-            yield from _of_file(reader, "", target.path, count)
+        yield from _of_file(target, "", target.path, count)
         return
-    manifest = target.manifest
-    if choice.label or choice.where:
+    if choice != _ALL:
         yield from _chosen(target, count, choice)
         return
-    if choice.split:
-        # Its error names the splits.
-        _opened(target)[choice.split]
-    for split in manifest.splits:
-        if choice.split not in ("", split.name):
-            continue
+    for split in target.manifest.splits:
         left = count
         for shard in split.shards:
-            if not left:
-                break
-            with storage(target.path(shard.file)).opened() as file:
-                reader = TFRecordReader(
-                    file,
-                    compression=manifest.compression,
-                    allow_empty=shard.records == 0,
-                )
-                for record in _of_file(reader, split.name, shard.file, left):
-                    yield record
-                    left -= 1
+            file = SingleFile(target.path(shard.file), facts=shard)
+            for record in _of_file(file, split.name, shard.file, left):
+                yield record
+                left -= 1
 
 
 def _chosen(target: Dataset, count: int, choice: Choice) -> Iterator[Record]:
     """Yields the first records of each split that a choice is true of."""
-    dataset = _opened(target)
+    # Only here: the first records of a dataset are shown before it is imported.
+    from beam_pipeline.reading.open_dataset import condition_of, open_dataset
+
+    dataset = open_dataset(target.directory or ".")
     condition = condition_of(dataset, choice.label, choice.where)
     for name in [choice.split] if choice.split else dataset:
-        view = dataset[name].where(condition, limit=count)
+        view = (
+            dataset[name].where(condition, limit=count)
+            if condition
+            else (dataset[name][:count])
+        )
         for payload, (path, number) in zip(view.records, view.origins(), strict=True):
-            shard = os.path.basename(path)
-            yield Record(name, shard, number, len(payload), *_parsed(payload))
+            yield _record(payload, name, os.path.basename(path), number)
 
 
-def _opened(target: Dataset) -> OpenDataset:
-    # Only here: the first records of a dataset are shown before it is imported.
-    from beam_pipeline.reading.open_dataset import open_dataset
-
-    return open_dataset(target.directory or ".")
-
-
-def _parsed(payload: bytes) -> tuple[Mapping[str, Sequence[Value]] | None, str]:
-    """Returns the values of a record; None and why where it is no Example."""
-    try:
-        return parse_record(payload), ""
-    except ExampleError as error:
-        return None, str(error)
-
-
-def _of_file(
-    reader: TFRecordReader, split: str, file: str, count: int
-) -> Iterator[Record]:
-    """Yields the first records of one open file."""
+def _of_file(file: SingleFile, split: str, name: str, count: int) -> Iterator[Record]:
+    """Yields the first records of one file."""
     if not count:
         return
-    for number, payload in enumerate(reader):
-        yield Record(split, file, number, len(payload), *_parsed(payload))
-        if number + 1 == count:
-            return
+    with storage(file.path).opened() as stream:
+        reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
+        for number, payload in enumerate(itertools.islice(reader, count)):
+            yield _record(payload, split, name, number)
 
 
-def _facts(dataset: Dataset) -> dict[str, FeatureFacts]:
-    return {facts.feature.name: facts for facts in dataset.manifest.features}
+def _record(payload: bytes, split: str, file: str, number: int) -> Record:
+    """Returns a record with its values, or why it has none."""
+    values, error = None, ""
+    try:
+        values = parse_record(payload)
+    except ExampleError as caught:
+        error = str(caught)
+    return Record(split, file, number, len(payload), values, error)
 
 
 def _lines(record: Record, facts: Mapping[str, FeatureFacts]) -> list[tuple[str, str]]:
-    """Returns (feature, value) as text, the features aligned.
+    """Returns (key, value) as text, the keys aligned.
 
-    Those of the manifest come first, in its order, also where they are absent.
+    Those of the manifest come first, in its order; features that are absent are named.
     """
     if record.values is None:
         return [("not a tf.train.Example:", printable(record.error))]
     values = dict(record.values)
-    shown = [pair for f in facts.values() for pair in _take(f, values)]
+    shown = []
+    for feature_facts in facts.values():
+        feature = feature_facts.feature
+        keys = [key for key in feature.record_keys if key in values]
+        if not keys and not feature.internal:
+            shown.append((feature.name, "(absent)"))
+        shown += [(key, describe_value(values.pop(key), feature_facts)) for key in keys]
     shown += [(name, describe_value(left)) for name, left in values.items()]
     width = max((text_width(printable(name)) for name, _ in shown), default=0)
     out = []
@@ -229,37 +216,8 @@ def _lines(record: Record, facts: Mapping[str, FeatureFacts]) -> list[tuple[str,
     return out or [("(no features)", "")]
 
 
-def _take(
-    facts: FeatureFacts, values: dict[str, Sequence[Value]]
-) -> list[tuple[str, str]]:
-    """Takes a feature's keys out of a record; returns (name, text) for each line."""
-    feature = facts.feature
-    stored = {key: values.pop(key) for key in feature.record_keys if key in values}
-    if not stored:
-        return [] if feature.internal else [(feature.name, "(absent)")]
-    is_whole = len(stored) == len(feature.record_keys)
-    if feature.kind is Kind.BOX and is_whole and (text := _boxes([*stored.values()])):
-        return [(feature.name, text)]
-    return [(key, describe_value(numbers, facts)) for key, numbers in stored.items()]
-
-
-def _boxes(sides: Sequence[Sequence[Value]]) -> str:
-    """Returns boxes for people; "" where their sides are not parallel."""
-    if len(set(map(len, sides))) != 1:
-        return ""
-    count = len(sides[0])
-    boxes = [
-        f"({', '.join(_describe(x, None) for x in box)})"
-        for box in zip(*(side[:_MAX_ITEMS] for side in sides), strict=True)
-    ]
-    if count > _MAX_ITEMS:
-        boxes.append(f"... {count - _MAX_ITEMS:,} more")
-    head = f"{count_text(count, 'box', 'boxes')} ({', '.join(BOX_SIDES)})"
-    return f"{head}: {', '.join(boxes)}" if boxes else head
-
-
 def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -> str:
-    """Returns the values of one feature for people, on one line.
+    """Returns the values of one key for people, on one line.
 
     Args:
       values: of one type; exactly one is shown without brackets, unless the feature
@@ -275,60 +233,41 @@ def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -
 def _bracketed(values: Sequence[Value], facts: FeatureFacts | None) -> str:
     """Returns the first few values in brackets."""
     shown = [_describe(value, facts) for value in values[:_MAX_ITEMS]]
-    return _joined(shown, len(values))
-
-
-def _joined(shown: list[str], count: int) -> str:
-    """Returns texts in brackets, with the number of those left out."""
-    more = [f"... {count - len(shown):,} more"] if count > len(shown) else []
-    return f"[{', '.join(shown + more)}]"
+    if len(values) > len(shown):
+        shown.append(f"... {len(values) - len(shown):,} more")
+    return f"[{', '.join(shown)}]"
 
 
 def _describe(value: Value, facts: FeatureFacts | None) -> str:
     """Returns one value for people, by the kind of its feature."""
-    if isinstance(value, list):
-        return _bracketed(value, facts)
-    if isinstance(value, bytes):
-        kind = facts.feature.kind if facts else None
-        if kind is Kind.TEXT or (kind is None and is_text(value)):
-            return _quoted(value)
-        if facts and kind is Kind.TENSOR:
-            return f"<{_tensor_text(facts.feature, value)}{describe_bytes(value)}>"
-        return f"<{describe_bytes(value)}>"
-    if isinstance(value, float):
-        return _shortest(value)
-    match facts.feature.kind if facts else None:
-        case Kind.BOOL:
+    kind = facts.feature.kind if facts else None
+    match value, kind:
+        case list(), _:
+            return _bracketed(value, facts)
+        case bytes(), _:
+            if kind is Kind.TEXT or (kind is None and is_text(value)):
+                return _quoted(value)
+            return f"<{_tensor_text(facts)}{describe_bytes(value)}>"
+        case float(), _:
+            return _shortest(value)
+        case int(), Kind.BOOL:
             return f"{value} ({'false' if value == 0 else 'true'})"
-        case Kind.LABEL if facts:
-            return f"{value} ({_class_name(value, facts)})"
-        case Kind.TIMESTAMP if facts:
+        case int(), Kind.LABEL if facts:
+            named = 0 <= value < len(facts.classes)
+            name = printable(facts.classes[value]) if named else "no such class"
+            return f"{value} ({name})"
+        case int(), Kind.TIMESTAMP if facts:
             instant = instant_text(value, facts.feature.unit)
             return f"{value} ({instant})" if instant else str(value)
     return str(value)
 
 
-def _class_name(value: int, facts: FeatureFacts) -> str:
-    exists = 0 <= value < len(facts.classes)
-    return printable(facts.classes[value]) if exists else "no such class"
-
-
-def _tensor_text(feature: Feature, value: bytes) -> str:
-    """Returns "uint8[28, 28], ": of raw bytes with the size that the bytes tell."""
-    shape = list(feature.shape)
-    if not feature.dtype:
+def _tensor_text(facts: FeatureFacts | None) -> str:
+    """Returns "uint8[28, 28], ", or nothing for other bytes."""
+    if facts is None or not facts.feature.dtype:
         return ""
-    if feature.encoding == "proto":
-        return f"{feature.dtype}{shape_text(shape)}, TensorProto, "
-    if shape.count(None) == 1 and 0 not in shape:
-        # NumPy raises TypeError for types it does not know, such as bfloat16.
-        with contextlib.suppress(TypeError):
-            item_bytes = np.dtype(feature.dtype).itemsize * math.prod(
-                n for n in shape if n
-            )
-            if len(value) % item_bytes == 0:
-                shape[shape.index(None)] = len(value) // item_bytes
-    return f"{feature.dtype}{shape_text(shape)}, "
+    form = "TensorProto, " if facts.feature.encoding == "proto" else ""
+    return f"{facts.feature.dtype}{shape_text(facts.feature.shape)}, {form}"
 
 
 def _shortest(value: float) -> str:
@@ -418,18 +357,13 @@ def _json_value(value: Value, facts: FeatureFacts | None) -> Any:
     if isinstance(value, bytes):
         kind = facts.feature.kind if facts else None
         if kind is Kind.TEXT or (kind is None and is_text(value)):
-            try:
+            with contextlib.suppress(UnicodeDecodeError):
                 return value.decode()
-            except UnicodeDecodeError:
-                return _json_bytes(value)
         return _json_bytes(value)
     if isinstance(value, float):
-        if math.isnan(value):
-            return "NaN"
-        if math.isinf(value):
-            return "Infinity" if value > 0 else "-Infinity"
-        # The shortest number that reads back as the same float32.
-        return float(str(np.float32(value)))
+        if not math.isfinite(value):
+            return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+        return float(_shortest(value))
     return value
 
 

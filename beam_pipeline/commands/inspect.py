@@ -1,8 +1,8 @@
 """The command `inspect`: what a dataset or a single file contains.
 
 Of a dataset the manifest knows it all, so no record is read. A file that no manifest
-names is read once, in batches, and its features are summed up from its records; of
-several such files the forms are shown in which they differ.
+names is read once, in batches, and its features are summed up from its records; so are
+several such files, together.
 """
 
 import collections
@@ -11,18 +11,12 @@ import os
 from collections.abc import Mapping, Sequence
 
 from beam_pipeline.commands.head import describe_bytes, is_text
-from beam_pipeline.datasets.dataset import (
-    BareFiles,
-    Dataset,
-    SingleFile,
-    is_numbered_shard,
-    open_files,
-)
+from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_files
 from beam_pipeline.datasets.file_summary import (
     FileSummary,
+    RecordPlace,
     Variant,
-    forms,
-    summarize_file,
+    summarize_files,
 )
 from beam_pipeline.terminal.console import (
     Table,
@@ -59,8 +53,6 @@ _NO_JSON = (
     "JSON is the manifest's, and these files have none. Leave out --json, or convert "
     "them."
 )
-# Characters of the longest bar.
-_BAR = 20
 
 
 def show(path: str, *, as_json: bool = False) -> int:
@@ -82,11 +74,9 @@ def show(path: str, *, as_json: bool = False) -> int:
         return 0
     if isinstance(target, Dataset):
         _print_dataset(target.manifest)
-    elif isinstance(target, BareFiles):
-        _print_bare(path, target.paths)
-    else:
-        summary = summarize_file(target.path, allow_empty=target.may_be_empty)
-        _print_file(target, summary)
+        return 0
+    files = [target] if isinstance(target, SingleFile) else target.files
+    _print_files(path, files, summarize_files(files))
     return 0
 
 
@@ -235,8 +225,8 @@ def _print_classes(
         names = sorted({name for split in counts.values() for name in split}, key=int)
         head = [feature.name]
     totals = [sum(split.get(name, 0) for split in counts.values()) for name in names]
-    table = new_table(*head, *counts, "share", "", right=("id", *counts, "share"))
-    every, most = sum(totals), max(totals, default=0)
+    table = new_table(*head, *counts, "share", right=("id", *counts, "share"))
+    every = sum(totals)
     for number, name in enumerate(names[:_MAX_CLASSES]):
         cells = [shortened(name, _MAX_NAME)]
         if feature.kind is Kind.LABEL:
@@ -245,7 +235,6 @@ def _print_classes(
             *cells,
             *(f"{split.get(name, 0):,}" for split in counts.values()),
             share_text(totals[number], every) if every else "",
-            _bar(totals[number], most),
         )
     print_table(table)
     if len(names) > _MAX_CLASSES:
@@ -254,12 +243,6 @@ def _print_classes(
             f"{_spread(f'{min(totals):,}', f'{max(totals):,}')} "
             f"{'values' if feature.is_list else 'records'}",
         )
-
-
-def _bar(count: int, most: int) -> str:
-    """Returns a bar in eighths of a character; the largest count has the longest."""
-    eighths = -(-8 * _BAR * count // most) if most else 0
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _account_table(account: Account) -> Table:
@@ -282,76 +265,60 @@ def _account_table(account: Account) -> Table:
     return table
 
 
-def _print_file(file: SingleFile, summary: FileSummary) -> None:
-    compressed = summary.compression != "none"
-    print_head(
-        file.path,
+def _print_files(path: str, files: Sequence[SingleFile], summary: FileSummary) -> None:
+    """Prints what the records of files hold that no manifest states."""
+    compressed = sorted(summary.compressions - {"none"})
+    head = (
         f"  {count_text(summary.records, 'record')} of "
         f"{_spread(f'{summary.shortest:,}', f'{summary.longest:,}')} bytes, "
         f"{size_text(summary.bytes)}"
-        + (f" with {summary.compression}" if compressed else ""),
     )
-    if file.dataset is None:
-        text = "no manifest names this file: what follows was read from its records"
-    else:
-        text = f"a shard of the dataset {file.dataset.manifest.name!r} beside it"
+    if len(files) > 1:
+        head += f" in {count_text(len(files), 'file')}"
+    if compressed:
+        head += f" with {', '.join(compressed)}"
+    print_head(path, head)
+    beside = files[0].dataset
+    text = "without a manifest: what follows was read from the records"
+    if beside is not None:
+        text = f"a shard of the dataset {beside.manifest.name!r} beside it"
     print_line(text, "dim")
     if summary.variants:
-        print_table(_variants_table(summary))
-    if summary.not_examples:
+        print_table(_variants_table(summary, several=len(files) > 1))
+    if summary.first_not_example is not None:
+        place = _place(summary.first_not_example, several=len(files) > 1)
         print_line()
-        print_line(_odd_records(summary), "red")
+        print_line(
+            f"{count_text(summary.not_examples, 'record')} cannot be read as a "
+            f"tf.train.Example; the first is {place}",
+            "red",
+        )
 
 
-def _odd_records(summary: FileSummary) -> str:
-    return (
-        f"{count_text(summary.not_examples, 'record')} cannot be read as a "
-        f"tf.train.Example; the first is record {summary.first_not_example:,}"
-    )
+def _place(place: RecordPlace, *, several: bool) -> str:
+    """Returns which record it is, and of which file if there are several."""
+    path, number = place
+    name = f"{printable(os.path.basename(path))}, " if several else ""
+    return f"{name}record {number:,}"
 
 
-def _print_bare(path: str, paths: Sequence[str]) -> None:
-    """Prints the forms of all features in files that no manifest names."""
-    summaries = [
-        summarize_file(file, allow_empty=is_numbered_shard(file)) for file in paths
-    ]
-    records = sum(summary.records for summary in summaries)
-    size = sum(summary.bytes for summary in summaries)
-    files_of = count_text(len(paths), "file")
-    text = f"  {count_text(records, 'record')}, {size_text(size)} in {files_of}"
-    print_head(path, text)
-    text = "without a manifest: what follows was read from the records"
-    print_line(text, "dim")
-    table = new_table("feature", "form", "files", "first seen in", right=("files",))
-    # What an empty shard lacks says nothing of the features.
-    filled = [n for n, summary in enumerate(summaries) if summary.records]
-    for form in forms([summaries[n] for n in filled]):
-        name = printable(os.path.basename(paths[filled[form.first]]))
-        where = f"{name}, record {form.record:,}"
-        table.add_row(form.name, form.text, f"{form.files:,}", where)
-    print_table(table)
-    for file, summary in zip(paths, summaries, strict=True):
-        if summary.not_examples:
-            print_line(f"{printable(file)}: {_odd_records(summary)}", "red")
-
-
-def _variants_table(summary: FileSummary) -> Table:
+def _variants_table(summary: FileSummary, *, several: bool) -> Table:
     table = new_table("feature", "type", "present", "values", right=("present",))
     names = [variant.name for variant in summary.variants]
     for variant in summary.variants:
-        kind = variant.type
-        if variant.most != 1 or variant.fewest != 1:
-            spread = _spread(f"{variant.fewest:,}", f"{variant.most:,}")
+        kind, statistics = variant.type, variant.statistics
+        if (statistics.fewest, statistics.most) != (1, 1):
+            spread = _spread(f"{statistics.fewest:,}", f"{statistics.most:,}")
             kind += f", {spread} each"
-        extent = _extent(variant.statistics, variant.type == "bytes")
+        extent = _extent(statistics, variant.type == "bytes")
         if variant.sample:
             extent += f"; {_sample_text(variant)}"
         if names.count(variant.name) > 1:
-            extent += f" (first in record {variant.first_record:,})"
+            extent += f" (first in {_place(variant.first, several=several)})"
         table.add_row(
             variant.name,
             kind,
-            share_text(variant.statistics.present, summary.records),
+            share_text(statistics.present, summary.records),
             extent,
         )
     return table

@@ -130,7 +130,7 @@ def _targets(source: str, target: str) -> list[tuple[SingleFile, str]]:
             target = os.path.join(target, os.path.basename(source))
         return [(opened, target)]
     if isinstance(opened, BareFiles):
-        damaged = [SingleFile(path) for path in opened.paths]
+        damaged = opened.files
     else:
         damaged = [
             SingleFile(opened.path(shard.file), facts=shard)

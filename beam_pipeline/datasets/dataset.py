@@ -118,6 +118,11 @@ class BareFiles:
     paths: tuple[str, ...]
     is_folder: bool
 
+    @property
+    def files(self) -> list[SingleFile]:
+        """Each of them."""
+        return [SingleFile(path) for path in self.paths]
+
 
 def open_target(path: str) -> Dataset | SingleFile:
     """Returns what is at a path: a directory, its `manifest.json`, or a file.

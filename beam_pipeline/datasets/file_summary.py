@@ -1,8 +1,9 @@
-"""Summary of one TFRecord file, computed in a single pass, and how several differ.
+"""Summary of TFRecord files that no manifest names, computed in a single pass.
 
-For files that no manifest names, and whose writers may have changed their minds.
+Their writers may have changed their minds: a feature may have several types.
 """
 
+import contextlib
 import dataclasses
 import io
 import sys
@@ -12,195 +13,160 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.datasets.dataset import SingleFile
 from transforms.core.example.decoder import decode_records
 from transforms.core.statistics import Statistics, summarize
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
-from transforms.core.tfrecord.compression import detect
-from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import ExampleError, UsageError
 from transforms.storage.files import storage
 
 # Small reads of a file that is far away would each cost a round trip.
 _READ_BYTES = 1 << 20
 _TYPE_NAMES = {"int64": "int64", "float": "float", "large_binary": "bytes"}
+# The path of a file and the 0-based index of a record in it.
+RecordPlace = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variant:
-    """One form that a feature has in the records of a file.
+    """A feature with one of the types that it has in the records.
 
     Attributes:
       name: of the feature.
       type: "int64", "float", "bytes" or "none" (a feature without a type).
-      first_record: 0-based index of the first record that has it in this form.
-      statistics: of all values; `present` counts records.
-      fewest, most: values in a record; steps of a list.
+      first: the first record that has it with this type.
+      statistics: of all values; `present` counts records, `fewest` and `most` are
+        values in a record, or steps of a list.
       sample: the first value, where that is bytes.
       all_text: whether all values are UTF-8.
     """
 
     name: str
     type: str
-    first_record: int
+    first: RecordPlace
     statistics: Statistics
-    fewest: int
-    most: int
     sample: bytes = b""
     all_text: bool = False
 
     def merge(self, other: Self) -> "Variant":
-        """Returns the facts of both; `other` comes later in the file."""
+        """Returns the facts of both; `other` comes later."""
         return dataclasses.replace(
             self,
             statistics=self.statistics.merge(other.statistics),
-            fewest=min(self.fewest, other.fewest),
-            most=max(self.most, other.most),
             sample=self.sample or other.sample,
             all_text=self.all_text and other.all_text,
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class FileSummary:
-    """What one file holds.
+    """What some files hold.
 
     Attributes:
       records: how many.
       bytes: as stored.
-      compression: "none", "gzip" or "zlib", by content.
+      compressions: "none", "gzip" or "zlib", by content.
       shortest, longest: record in bytes.
-      variants: of features; more than one where records disagree on the type.
+      by_name: variants by name and type.
       not_examples: records that are no tf.train.Example, nor hold several.
-      first_not_example: 0-based index of the first of those; -1: there is none.
+      first_not_example: the first of those; None for none.
     """
 
-    records: int
-    bytes: int
-    compression: str
-    shortest: int
-    longest: int
-    variants: tuple[Variant, ...]
+    records: int = 0
+    bytes: int = 0
+    compressions: set[str] = dataclasses.field(default_factory=set)
+    shortest: int = sys.maxsize
+    longest: int = 0
+    by_name: dict[tuple[str, str], Variant] = dataclasses.field(default_factory=dict)
     not_examples: int = 0
-    first_not_example: int = -1
+    first_not_example: RecordPlace | None = None
 
+    @property
+    def variants(self) -> list[Variant]:
+        """The features in the order of their names and types."""
+        return [self.by_name[key] for key in sorted(self.by_name)]
 
-def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
-    """Reads a whole file, plain or compressed, and sums up what it holds.
+    def add_file(self, file: SingleFile) -> None:
+        """Adds the records of a file, plain or compressed.
 
-    Args:
-      path: where it is.
-      allow_empty: whether a file without a record is not damaged.
-
-    Raises:
-      TFRecordError: it is damaged.
-      UsageError: it cannot be read.
-    """
-    try:
-        # Buffered, because a pipe cannot be read twice.
-        with io.BufferedReader(storage(path).open_unbuffered(), _READ_BYTES) as file:
-            return _summarize(file, path, allow_empty)
-    except OSError as error:
-        raise UsageError(
-            f"The file must be readable; {path!r} is not: {error.strerror}."
-        ) from error
-
-
-def _summarize(
-    file: "io.BufferedReader[io.RawIOBase]", path: str, allow_empty: bool
-) -> FileSummary:
-    compression = detect(file.peek(HEADER_BYTES)[:HEADER_BYTES], path=path)
-    reader = TFRecordReader(file, allow_empty=allow_empty)
-    shortest, longest = sys.maxsize, 0
-    by_name: dict[tuple[str, str], Variant] = {}
-    failed, first_failed = 0, -1
-    for batch in reader.batches():
-        shortest = min(shortest, int(batch.lengths.min()))
-        longest = max(longest, int(batch.lengths.max()))
-        variants, wrong = _summarize_batch(batch)
-        for variant in variants:
-            key = (variant.name, variant.type)
-            by_name[key] = by_name[key].merge(variant) if key in by_name else variant
-        if wrong and not failed:
-            first_failed = wrong[0]
-        failed += len(wrong)
-    return FileSummary(
-        records=reader.records,
-        bytes=reader.stored_bytes,
-        compression=str(compression),
-        shortest=min(shortest, longest),
-        longest=longest,
-        variants=tuple(by_name[key] for key in sorted(by_name)),
-        not_examples=failed,
-        first_not_example=first_failed,
-    )
-
-
-def _summarize_batch(batch: PayloadBatch) -> tuple[list[Variant], list[int]]:
-    """Returns the variants in a batch, and which records are no Examples.
-
-    All at once where the records agree on types, otherwise one by one.
-    """
-    try:
-        return _variants(decode_records(batch), batch.first_record), []
-    except ExampleError:
-        pass
-    variants: list[Variant] = []
-    wrong = []
-    for number, payload in enumerate(batch.to_list(), batch.first_record):
+        Raises:
+          TFRecordError: it is damaged.
+          UsageError: it cannot be read.
+        """
         try:
-            variants += _variants(decode_records(PayloadBatch.of([payload])), number)
-        except ExampleError:
-            wrong.append(number)
-    return variants, wrong
+            # Buffered, because a pipe cannot be read twice.
+            with io.BufferedReader(
+                storage(file.path).open_unbuffered(), _READ_BYTES
+            ) as stream:
+                reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
+                for batch in reader.batches():
+                    self._add_batch(batch, file.path)
+        except OSError as error:
+            raise UsageError(
+                f"The file must be readable; {file.path!r} is not: {error.strerror}."
+            ) from error
+        self.records += reader.records
+        self.bytes += reader.stored_bytes
+        self.compressions.add(str(reader.compression))
+
+    def _add_batch(self, batch: PayloadBatch, path: str) -> None:
+        """Adds records: all at once where they agree on types, else one by one."""
+        self.shortest = min(self.shortest, int(batch.lengths.min()))
+        self.longest = max(self.longest, int(batch.lengths.max()))
+        with contextlib.suppress(ExampleError):
+            self._add_rows(decode_records(batch), (path, batch.first_record))
+            return
+        for number, payload in enumerate(batch.to_list(), batch.first_record):
+            try:
+                rows = decode_records(PayloadBatch.of([payload]))
+            except ExampleError:
+                self.not_examples += 1
+                self.first_not_example = self.first_not_example or (path, number)
+                continue
+            self._add_rows(rows, (path, number))
+
+    def _add_rows(self, rows: pa.RecordBatch, first: RecordPlace) -> None:
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            variant = _variant(name, column, first)
+            key = (name, variant.type)
+            before = self.by_name.get(key)
+            self.by_name[key] = before.merge(variant) if before else variant
 
 
-def _variants(rows: pa.RecordBatch, first_record: int) -> list[Variant]:
-    """Returns one variant for each column that has a value."""
-    variants = []
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        present = len(column) - column.null_count
-        if pa.types.is_null(field.type):
-            variants.append(
-                Variant(field.name, "none", first_record, Statistics(), 0, 0)
-            )
-            continue
-        fewest = most = 1
-        values = column
-        if pa.types.is_large_list(field.type):
-            lengths = pc.min_max(pc.list_value_length(column))
-            fewest, most = lengths["min"].as_py(), lengths["max"].as_py()
-            values = pc.list_flatten(column, recursive=True)
-        kind = str(values.type)
-        is_bytes = pa.types.is_large_binary(values.type)
-        if kind == "float":
-            # NaN is no bound.
-            summary = summarize(values.filter(pc.invert(pc.is_nan(values))))
-        else:
-            summary = summarize(values)
-        sample = values.drop_null()[0].as_py() if is_bytes and _any(values) else b""
-        variants.append(
-            Variant(
-                name=field.name,
-                type=_TYPE_NAMES.get(kind, kind),
-                first_record=first_record + _first_valid(column),
-                statistics=dataclasses.replace(summary, present=present),
-                fewest=fewest,
-                most=most,
-                sample=sample,
-                all_text=is_bytes and _is_utf8(values),
-            )
-        )
-    return variants
+def summarize_files(files: Sequence[SingleFile]) -> FileSummary:
+    """Reads whole files and sums up what they hold; errors are those of `add_file`."""
+    summary = FileSummary()
+    for file in files:
+        summary.add_file(file)
+    summary.shortest = min(summary.shortest, summary.longest)
+    return summary
 
 
-def _any(values: pa.Array) -> bool:
-    """Whether any value is not null."""
-    return bool(len(values) > values.null_count)
-
-
-def _first_valid(column: pa.Array) -> int:
-    """Returns the index of the first value that is not null."""
-    return int(pc.index(column.is_valid(), True).as_py())
+def _variant(name: str, column: pa.Array, first: RecordPlace) -> Variant:
+    if pa.types.is_null(column.type):
+        return Variant(name, "none", first, Statistics(fewest=0, most=0))
+    fewest = most = 1
+    values = column
+    if pa.types.is_large_list(column.type):
+        lengths = pc.min_max(pc.list_value_length(column))
+        fewest, most = lengths["min"].as_py(), lengths["max"].as_py()
+        values = pc.list_flatten(column, recursive=True)
+    kind = str(values.type)
+    # NaN is no bound.
+    bounded = values.filter(pc.invert(pc.is_nan(values))) if kind == "float" else values
+    present = len(column) - column.null_count
+    statistics = dataclasses.replace(
+        summarize(bounded), present=present, fewest=fewest, most=most
+    )
+    path, number = first
+    first = path, number + int(pc.index(column.is_valid(), True).as_py())
+    is_bytes = pa.types.is_large_binary(values.type)
+    filled = values.drop_null()[:1].to_pylist() if is_bytes else []
+    return Variant(
+        *(name, _TYPE_NAMES.get(kind, kind), first, statistics),
+        sample=filled[0] if filled else b"",
+        all_text=is_bytes and _is_utf8(values),
+    )
 
 
 def _is_utf8(values: pa.Array) -> bool:
@@ -209,49 +175,3 @@ def _is_utf8(values: pa.Array) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Form:
-    """One form of a feature.
-
-    Attributes:
-      name: of the feature.
-      text: its type, its number of values where that is not one, "absent".
-      files: in how many files it has this form.
-      first: index of the first of those.
-      record: 0-based index of the first record there that has it.
-    """
-
-    name: str
-    text: str
-    files: int
-    first: int
-    record: int
-
-
-def forms(summaries: Sequence[FileSummary]) -> list[Form]:
-    """Returns all forms of all features of several files, by name and form."""
-    by_text: dict[tuple[str, str], Form] = {}
-    names = {variant.name for each in summaries for variant in each.variants}
-    for number, summary in enumerate(summaries):
-        seen = [(v.name, _text(v, summary), v.first_record) for v in summary.variants]
-        absent = names - {variant.name for variant in summary.variants}
-        seen += [(name, "absent", 0) for name in absent]
-        for name, text, record in seen:
-            before = by_text.get((name, text)) or Form(name, text, 0, number, record)
-            after = dataclasses.replace(before, files=before.files + 1)
-            by_text[name, text] = after
-    return [by_text[key] for key in sorted(by_text)]
-
-
-def _text(variant: Variant, summary: FileSummary) -> str:
-    """Returns a variant as text: type, values in a record, whether always present."""
-    parts = [variant.type]
-    if variant.fewest != variant.most:
-        parts.append("any number each")
-    elif variant.most != 1:
-        parts.append(f"{variant.most:,} each")
-    if variant.statistics.present < summary.records:
-        parts.append("not in every record")
-    return ", ".join(parts)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from beam_pipeline.commands import inspect
 from beam_pipeline.datasets import file_summary
-from beam_pipeline.datasets.dataset import open_target
+from beam_pipeline.datasets.dataset import SingleFile, open_target
 from beam_pipeline.terminal.printing import text_width
 from beam_pipeline.terminal.words import count_text, share_text, size_text
 from tests.support.datasets import animals, example, write_dataset, write_records
@@ -186,12 +186,13 @@ def test_variants_over_several_batches(tmp_path: Folder) -> None:
     """Facts are merged over the pieces in which a file is read."""
     rows = [example({"n": n, "b": bytes(5_000)}) for n in range(1_000)]
     write_records(tmp_path / "x", [*rows, example({"n": 0.5})])
-    summary = file_summary.summarize_file(str(tmp_path / "x"))
-    found = {(v.name, v.type): v for v in summary.variants}
+    path = str(tmp_path / "x")
+    summary = file_summary.summarize_files([SingleFile(path)])
+    found = summary.by_name
     assert summary.records == 1_001
     assert found["n", "int64"].statistics.maximum == 999
-    assert found["n", "int64"].first_record == 0
-    assert found["n", "float"].first_record == 1_000
+    assert found["n", "int64"].first == (path, 0)
+    assert found["n", "float"].first == (path, 1_000)
     assert found["b", "bytes"].statistics.present == 1_000
 
 
