@@ -1,4 +1,4 @@
-"""Columns of plain numbers are what the exact rules find."""
+"""What is told of cells at a glance is what the exact rules find."""
 
 import re
 from unittest import mock
@@ -10,10 +10,6 @@ from hypothesis import strategies as st
 
 from transforms.core.infer import texts as exact
 from transforms.core.infer.evidence import Inference, inference
-from transforms.core.infer.texts import (
-    PlainNumbers,
-    plain_numbers,
-)
 
 # Cells by what they look like; the cells of a column are mostly of one look.
 _LOOKS = {
@@ -74,49 +70,14 @@ def _found(batches: list[dict[str, pa.Array | pa.ChunkedArray]]) -> Inference:
 
 
 @given(_batches())
-def test_plain_numbers_are_inferred_as_by_the_exact_rules(
+def test_a_glance_finds_what_the_exact_rules_find(
     batches: list[dict[str, pa.Array | pa.ChunkedArray]],
 ) -> None:
     """Features and all evidence are those of the exact rules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "plain_numbers", lambda cells: None)
         # Without all that is told of cells at a glance.
         patch.setattr(exact, "_are_words", lambda cells: False)
         patch.setattr(exact, "_BOOLS", (mock.ANY,))
         patch.setattr(exact, "_NOT_WHOLE", re.compile("(?!)"))
         expected = _found(batches)
     assert repr(_found(batches)) == repr(expected)
-
-
-@pytest.mark.parametrize("last", ["1.2.3.4", "007.5", "1-2"])
-def test_one_cell_that_cannot_be_cast_leaves_its_column_to_the_rules(last: str) -> None:
-    """Also behind the first cells."""
-    numbers = [f"{i}.5" for i in range(100)]
-    assert plain_numbers(pa.array(numbers)) == PlainNumbers(
-        100, 0.5, 99.5, pointed=False
-    )
-    assert plain_numbers(pa.array([*numbers, last])) is None
-
-
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        (["7", "-3", None], PlainNumbers(2, -3, 7, pointed=False)),
-        (["7.0", "-3.0"], PlainNumbers(2, -3, 7, pointed=True)),
-        (["7.0", "-3.5"], PlainNumbers(2, -3.5, 7.0, pointed=False)),
-    ],
-)
-def test_whole_numbers_are_told_from_others(
-    cells: list[str | None], expected: PlainNumbers
-) -> None:
-    """Numbers are whole where all cells are, with a point or without."""
-    assert plain_numbers(pa.array(cells)) == expected
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [[None], ["16777216"], ["1e39"], ["nan"], ["NA", "1"], ["+1"], ["2024-01-02"]],
-)
-def test_all_else_is_left_to_the_exact_rules(cells: list[str | None]) -> None:
-    """Nulls alone, large numbers, words, plus signs and dates are no plain numbers."""
-    assert plain_numbers(pa.array(cells, pa.string())) is None
