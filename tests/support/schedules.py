@@ -31,7 +31,7 @@ from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import put_classes
-from transforms.core.statistics import Statistics, StatisticsTable
+from transforms.core.statistics import Statistics
 from transforms.core.tfrecord.record_index import index_file
 from transforms.errors import (
     CommitError,
@@ -415,8 +415,7 @@ def _shard(job: int, store: Store, index: int) -> ShardFile:
     if _has_labels(job):
         facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
     size, crc = len(data), google_crc32c.value(data)
-    table = StatisticsTable.of(facts)
-    shard = ShardFile(name, "train", index, 1, size, size, crc, table)
+    shard = ShardFile(name, "train", index, 1, size, size, crc, facts)
     offsets = len(data).to_bytes(8, "little").rjust(16, b"\0")
     beside = index_file(name)
     store.announce(beside)

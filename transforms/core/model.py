@@ -22,7 +22,7 @@ from transforms.core import this_worker
 from transforms.core.manifest import FileFacts
 from transforms.core.reasons import Reason as Reason
 from transforms.core.reasons import Skipped as Skipped
-from transforms.core.statistics import StatisticsTable
+from transforms.core.statistics import Statistics
 from transforms.errors import ConservationError, bounded
 
 # (split, shard) as `place` numbers them; empty shards are left out of the files.
@@ -547,8 +547,7 @@ class ShardFile(Fact):
     """A finished file.
 
         >>> name = "rows-train.tfrecord-00000-of-00002"
-        >>> facts = StatisticsTable.of({})
-        >>> shard = ShardFile(name, "train", 0, 5, 180, 100, 0xBEEF, facts)
+        >>> shard = ShardFile(name, "train", 0, 5, 180, 100, 0xBEEF, statistics={})
         >>> shard.bytes - shard.payload_bytes == 16 * shard.records
         True
 
@@ -576,7 +575,7 @@ class ShardFile(Fact):
     bytes: int
     payload_bytes: int
     crc32c: int
-    statistics: StatisticsTable
+    statistics: Mapping[str, Statistics]
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
     image_notes: Mapping[str, int] = dataclasses.field(default_factory=dict)

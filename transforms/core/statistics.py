@@ -8,8 +8,7 @@ import dataclasses
 import functools
 import itertools
 import math
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -50,11 +49,6 @@ class Statistics:
     classes: Mapping[int, int] | None = dataclasses.field(default_factory=dict)
     fewest: int | None = None
     most: int | None = None
-
-    def row(self) -> tuple[Any, ...]:
-        """Returns the attributes in their order."""
-        facts = (self.present, self.minimum, self.maximum, self.classes)
-        return (*facts, self.fewest, self.most)
 
     def merge(self, other: Self) -> "Statistics":
         """Returns the facts of both."""
@@ -106,92 +100,10 @@ def _merged(
     return dict(sorted(classes.items())) if len(classes) <= MAX_CLASSES else None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class StatisticsTable(Mapping[str, Statistics]):
-    """The facts about n features, attribute by attribute.
-
-        >>> table = StatisticsTable.of({"x": Statistics(2, 0.5, 1.5)})
-        >>> table.present, table["x"].maximum
-        ((2,), 1.5)
-
-    Of 10,000 features, 10,000 objects would take most of the time in which facts are
-    passed on, stored and merged.
-
-    Attributes:
-      names: of the features.
-      present, minimum, maximum, fewest, most: n values each; see `Statistics`.
-      classes: by name, of the features of which classes are counted.
-    """
-
-    names: tuple[str, ...]
-    present: tuple[int, ...]
-    minimum: tuple[Number | None, ...]
-    maximum: tuple[Number | None, ...]
-    classes: Mapping[str, Mapping[int, int] | None]
-    fewest: tuple[int | None, ...]
-    most: tuple[int | None, ...]
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Statistics]) -> Self:
-        """Returns facts as a table."""
-        names = tuple(facts)
-        rows = map(Statistics.row, facts.values())
-        columns = [*zip(*rows, strict=True)] or [()] * len(Statistics().row())
-        present, minimum, maximum, classes, fewest, most = columns
-        counted = {
-            name: counts
-            for name, counts in zip(names, classes, strict=True)
-            if counts is None or counts
-        }
-        return cls(names, present, minimum, maximum, counted, fewest, most)
-
-    def merge(self, other: Self) -> "StatisticsTable":
-        """Returns the facts of both, which must be about the same features."""
-        classes = dict(self.classes)
-        for name, counts in other.classes.items():
-            classes[name] = _merged(classes.get(name, {}), counts)
-        return StatisticsTable(
-            names=self.names,
-            present=tuple(map(operator.add, self.present, other.present)),
-            minimum=tuple(map(_least, self.minimum, other.minimum)),
-            maximum=tuple(map(_most, self.maximum, other.maximum)),
-            classes=classes,
-            fewest=tuple(map(_least, self.fewest, other.fewest)),
-            most=tuple(map(_most, self.most, other.most)),
-        )
-
-    @functools.cached_property
-    def _by_name(self) -> dict[str, Statistics]:
-        classes = (self.classes.get(name, {}) for name in self.names)
-        rows = (self.present, self.minimum, self.maximum, classes)
-        facts = map(Statistics, *rows, self.fewest, self.most)
-        return dict(zip(self.names, facts, strict=True))
-
-    def __getitem__(self, name: str) -> Statistics:
-        return self._by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Without what is cached.
-        fields = dataclasses.fields(self)
-        return type(self), tuple(getattr(self, field.name) for field in fields)
-
-
 def merge_all(
     parts: Sequence[Mapping[str, Statistics]],
 ) -> dict[str, Statistics]:
     """Returns the merged facts by feature name."""
-    tables = [part for part in parts if isinstance(part, StatisticsTable)]
-    if len(tables) == len(parts) and len({table.names for table in tables}) == 1:
-        merged = tables[0]
-        for table in tables[1:]:
-            merged = merged.merge(table)
-        return dict(merged)
     out: dict[str, Statistics] = {}
     for part in parts:
         for name, statistics in part.items():
@@ -233,10 +145,10 @@ class Summaries:
         self._known[name] = facts if known is None else known.merge(facts)
 
     @property
-    def facts(self) -> StatisticsTable:
+    def facts(self) -> dict[str, Statistics]:
         """The facts by the feature's name, in the order of the schema."""
         names = [each.name for each in self._features if each.name in self._known]
-        return StatisticsTable.of({name: self._known[name] for name in names})
+        return {name: self._known[name] for name in names}
 
 
 def _of_short_floats(

@@ -19,12 +19,13 @@ from transforms.core.model import (
     ShardFile,
 )
 from transforms.core.placing.leakage import Fingerprints, Subject
-from transforms.core.statistics import Statistics, StatisticsTable
+from transforms.core.statistics import Statistics
 
 SEGMENT = Segment("a.csv", 7, 3, 100, b"\x00\xff", "segments/a", 9)
-STATISTICS = StatisticsTable.of(
-    {"x": Statistics(2, 0.5, float("inf"), {3: 1}), "y": Statistics(0, classes=None)}
-)
+STATISTICS = {
+    "x": Statistics(2, 0.5, float("inf"), {3: 1}),
+    "y": Statistics(0, classes=None),
+}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import functools
 import itertools
 import json
 import math
-import pickle
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import (
     MAX_CLASSES,
     Statistics,
-    StatisticsTable,
     merge_all,
     summarize,
     summarize_feature,
@@ -228,20 +226,6 @@ def test_merge_all_is_by_feature() -> None:
     ]
     assert merge_all(parts) == {"a": Statistics(2, 0, 9), "b": Statistics(2)}
     assert merge_all([]) == {}
-
-
-def test_tables_are_merged_as_their_features_are() -> None:
-    """Of the same features or others; a table stays what it is when it is pickled."""
-    one = {"a": Statistics(1, 0, 5, {0: 1}), "b": Statistics()}
-    other = {"a": Statistics(2, -1, 3, {0: 1, 7: 1}), "b": Statistics(1, 2, 2, None)}
-    merged = {"a": Statistics(3, -1, 5, {0: 2, 7: 1}), "b": Statistics(1, 2, 2, None)}
-    tables = [StatisticsTable.of(one), StatisticsTable.of(other)]
-    assert tables == [one, other]
-    assert merge_all([one, other]) == merge_all(tables) == merged
-    assert pickle.loads(pickle.dumps(tables)) == tables
-    lacking = {"b": Statistics(4, fewest=1, most=3)}
-    found = merge_all([tables[0], StatisticsTable.of(lacking)])
-    assert found == one | lacking
 
 
 def test_a_float_label_is_not_counted_by_value() -> None:

@@ -8,7 +8,7 @@ import google_crc32c
 import pytest
 
 from transforms.core.model import Reason, RejectLog, ShardFile
-from transforms.core.statistics import Statistics, StatisticsTable
+from transforms.core.statistics import Statistics
 from transforms.work.receipts import (
     FinishedShards,
     ShardDone,
@@ -32,9 +32,8 @@ def done(store: Store, name: str, *, rejected: int = 0) -> ShardDone:
     content = name.encode()
     pathlib.Path(store.dataset, name).write_bytes(content)
     statistics = {"text": Statistics(2, 1, 7, {3: 1}), "none": Statistics()}
-    facts = StatisticsTable.of(statistics)
     crc = google_crc32c.value(content)
-    shard = ShardFile(name, "train", 0, 2, len(content), 1, crc, facts)
+    shard = ShardFile(name, "train", 0, 2, len(content), 1, crc, statistics)
     log = RejectLog({Reason.FIELD_COUNT: rejected}, payload=b"a\rb\nc \xff")
     return ShardDone(shard, (log,) if rejected else ())
 

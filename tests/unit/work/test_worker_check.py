@@ -29,7 +29,6 @@ from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.statistics import StatisticsTable
 from transforms.core.this_worker import Worker
 from transforms.errors import CommitError, WorkerError
 from transforms.formats.csv.reader import CsvReader
@@ -53,7 +52,7 @@ VERSIONS = {"beam-tfrecord": "1.2.3", "pyarrow": "20.0.0", "libwebp": "1.4.0"}
 MAKERS: list[Callable[[], object]] = [
     lambda: ReadFacts("a", 0, 1),
     lambda: PlaceFacts("a", 0, {}, {}),
-    lambda: ShardFile("a", "train", 0, 1, 1, 1, 1, StatisticsTable.of({})),
+    lambda: ShardFile("a", "train", 0, 1, 1, 1, 1, {}),
     lambda: RejectLog({}),
     SplitFindings,
     lambda: ShardCounts({}, {}),
