@@ -38,7 +38,7 @@ from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store
-from transforms.work.worker_check import VersionRules, WorkerRules
+from transforms.work.worker_check import WorkerRules
 
 # Three stages hold the listing, each in base 64: 1 MiB of the graph in all.
 _INLINE_BYTES = (1 << 20) // 4
@@ -66,8 +66,6 @@ class ReadSource:
       skipped: items left out before reading, by reason.
       expected_rows: how many rows must be read; None if not known.
       notes: what a person should know of how it was understood.
-      versions: that the workers of an engine must have to read it; None where threads
-        of the program do.
     """
 
     root: str
@@ -76,7 +74,6 @@ class ReadSource:
     skipped: Mapping[str, int]
     expected_rows: int | None
     notes: tuple[str, ...]
-    versions: VersionRules | None = None
 
 
 class ReadAccounts(NamedTuple):
@@ -217,7 +214,6 @@ class ReadRows(beam.PTransform):
             skipped=planned.skipped,
             expected_rows=planned.expected_rows,
             notes=planned.notes,
-            versions=None if rules is None else rules.versions,
         )
         return RowsRead(rows, rejects, ReadAccounts(facts, known))
 

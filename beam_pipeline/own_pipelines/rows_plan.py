@@ -320,7 +320,6 @@ def _publication(
         max_records=spec.max_records,
         verified=spec.verify,
         keeps_equal=True,
-        reading=None if source is None else source.versions,
         steps="" if source is None else "add",
     )
 

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core import this_worker
 from transforms.core.manifest import FileFacts
 from transforms.core.reasons import Reason as Reason
 from transforms.core.reasons import Skipped as Skipped
@@ -326,20 +325,10 @@ def reject_in_words(
     return f"{', '.join(where)}: {message}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """What a stage says of its work, to the stages behind it and to later runs.
+    """What a stage says of its work, to the stages behind it and to later runs."""
 
-        >>> Fact(worker="").worker
-        ''
-
-    Attributes:
-      worker: stamp of the worker that has made it; see `this_worker`.
-    """
-
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
+    __slots__ = ()
 
 
 def task_of(stage: str, origin: str, start: int) -> str:

@@ -18,12 +18,7 @@ from transforms.core.manifest import (
     FileFacts,
     Manifest,
 )
-from transforms.core.model import (
-    Fact,
-    ReadFacts,
-    RejectLog,
-    ShardFile,
-)
+from transforms.core.model import Fact, ShardFile
 from transforms.core.naming import folder_of_parts
 from transforms.core.outcome import (
     crowd_remarks,
@@ -55,7 +50,6 @@ from transforms.storage.files import storage
 from transforms.storage.retry import storing
 from transforms.work.reject_files import remove_left, write_rejects
 from transforms.work.store import Store, crc32c_of
-from transforms.work.worker_check import counted, workers_of
 
 # Total size of shards up to which they are read again before publication.
 _SMALL_BYTES = 64 << 20
@@ -131,13 +125,11 @@ def commit_dataset(
     """Publishes the dataset that the facts describe; returns its digest.
 
     Raises:
-      WorkerError: a fact is of a worker with other versions than the job's.
       ConservationError: something would have been lost or doubled.
       InputError: there is no item, and that was not allowed.
       RejectLimitError: too many rejects; they are left beside the target.
       CommitError: the target is no longer what it was.
     """
-    workers = _workers([*facts, shard_counts], publication, store)
     if (digest := _already_done(publication, store)) is not None:
         remove_left(target.rejects_path(publication.directory))
         return digest
@@ -193,8 +185,6 @@ def commit_dataset(
     }
     if publication.like and (drift := publication.like.found(classes)):
         run["drift"] = drift
-    if workers:
-        run["worker_versions"] = workers
     if publication.new_lock:
         lock = storage(publication.new_lock).read_bytes()
         run["split_lock"] = hashlib.sha256(lock).hexdigest()
@@ -219,31 +209,6 @@ def commit_dataset(
         place.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
-
-
-def _workers(
-    facts: Sequence[Fact], publication: Publication, store: Store
-) -> list[dict[str, Any]]:
-    """Returns the versions of the workers that have made the facts.
-
-    Raises:
-      WorkerError: one of them has other versions than the job's.
-    """
-    if store.rules is None or not store.rules.named:
-        return []
-    versions = store.rules.versions
-    readers = [fact for fact in facts if _is_of_reading(fact)]
-    others = [fact for fact in facts if not _is_of_reading(fact)]
-    return counted(
-        workers_of(others, versions)
-        | workers_of(readers, publication.reading or versions)
-    )
-
-
-def _is_of_reading(fact: Fact) -> bool:
-    if isinstance(fact, RejectLog):
-        return fact.task.startswith("read\0")
-    return isinstance(fact, ReadFacts)
 
 
 def _crowds(shard_counts: ShardCounts, publication: Publication) -> list[str]:

@@ -16,7 +16,6 @@ from transforms.core.placing.vocabulary import Vocabulary
 from transforms.rows.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout
 from transforms.work.store import Store
-from transforms.work.worker_check import VersionRules
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,8 +83,6 @@ class Publication:
         None for those of up to `_SMALL_BYTES` in all.
       keeps_equal: whether nothing is published where the target holds an equal dataset.
       detached: whether nobody waits for the job, which therefore ends its work itself.
-      reading: versions that the workers that have read a source must have; None for
-        those of all.
       steps: what users' own steps between reading and placing may do beside changing
         rows: "drop" some, or also "add" some, which the account counts. Empty: none.
     """
@@ -112,7 +109,6 @@ class Publication:
     verified: bool | None = None
     keeps_equal: bool = False
     detached: bool = False
-    reading: VersionRules | None = None
     steps: Literal["", "drop", "add"] = ""
 
 

@@ -136,10 +136,10 @@ def _admit(bundle: SpooledBundle, plan: JobPlan) -> Iterator[Segment | _Fact]:
         )
     facts: list[ReadFacts | PlaceFacts | RejectLog] = [
         # What was refused was not placed, and has a place among the facts.
-        PlaceFacts(bundle.word, 0, {}, labels={}, worker=bundle.worker)
+        PlaceFacts(bundle.word, 0, {}, labels={})
     ]
     if not plan.spooled.has_source:
-        facts.append(ReadFacts(bundle.word, 0, bundle.received, worker=bundle.worker))
+        facts.append(ReadFacts(bundle.word, 0, bundle.received))
     if bundle.rejects is not None:
         facts.append(bundle.rejects)
     for fact in facts:

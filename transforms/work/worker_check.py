@@ -3,19 +3,14 @@
 A worker is a process that an engine has started, on any machine, from any image. All
 that it has from the submitter is the job; so the job brings what is asked of it, and
 the first bundle of each process checks that. What does not fit is raised there, and
-travels as the error of the task. Before the commit the facts of the job are checked
-likewise: which workers have made them.
+travels as the error of the task.
 """
 
-import collections
 import dataclasses
-import hashlib
-import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from transforms.core import this_worker
 from transforms.core.this_worker import Worker
@@ -52,8 +47,6 @@ _VARIABLES = (
 # (process, folder of the run, ...) of what was checked; a source has no folder.
 _checked: set[tuple[object, ...]] = set()
 _lock = threading.Lock()
-_Workers = Mapping[tuple[str, str], Worker]
-"""Workers by host and process."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,16 +62,6 @@ class VersionRules:
     wanted: Mapping[str, str]
     find: Callable[[], Mapping[str, str]]
     free: frozenset[str] = frozenset()
-
-    @property
-    def digest(self) -> str:
-        """A digest of the versions, by which facts of workers are compared."""
-        return digest_of(self._deciding(self.wanted))
-
-    def worker(self) -> Worker:
-        """Returns this process, with the versions that it has."""
-        found = self._deciding(self.find())
-        return Worker.this(digest_of(found), found.get(PROGRAM, ""))
 
     def check(self, folder: str) -> None:
         """Raises WorkerError where a version of this process differs from the job's.
@@ -100,7 +83,7 @@ class VersionRules:
         ]
         raise WorkerError(
             f"Every worker must have the versions that the job was submitted with, for "
-            f"they decide bytes; {self.worker().in_words()} has "
+            f"they decide bytes; {Worker.this().in_words()} has "
             f"{first_few(differing, _SHOWN)}. Install the same in the workers' image: "
             f"{self.install(names, folder)}; nothing was committed."
         )
@@ -131,8 +114,7 @@ class WorkerRules:
       elsewhere: whether the workers' machines share no disk with the submitter's.
       witnesses: of paths of the submitter's disk that all workers must see.
       variables: names of the variables that tell the submitter how stores are reached.
-      named: whether facts name their workers, as those of engines do; the process of
-        the submitter itself is no worker.
+      named: whether errors name the worker; the submitter's own process is none.
     """
 
     versions: VersionRules
@@ -146,12 +128,6 @@ class WorkerRules:
 def store_variables() -> tuple[str, ...]:
     """Returns the names of the variables here that say how stores are reached."""
     return tuple(name for name in _VARIABLES if os.environ.get(name))
-
-
-def digest_of(versions: Mapping[str, str]) -> str:
-    """Returns a digest of versions, by which facts of workers are compared."""
-    text = json.dumps(sorted(versions.items())).encode()
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
@@ -175,9 +151,9 @@ def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
         return
     with _lock:
         if run not in _checked:
-            worker = rules.versions.worker()
+            worker = Worker.this()
             if rules.named:
-                this_worker.become(worker, elsewhere=rules.elsewhere)
+                this_worker.become(elsewhere=rules.elsewhere)
             if reports is not None:
                 _report_failures(reports, worker)
             rules.versions.check(place)
@@ -262,7 +238,7 @@ def unreachable(
     refused = isinstance(error, OSError) and not isinstance(error, ConnectionError)
     said = (
         f"Every worker must reach the output's store; "
-        f"{rules.versions.worker().in_words()} does not reach {folder!r}: "
+        f"{Worker.this().in_words()} does not reach {folder!r}: "
         f"{reason_of(error)}."
     )
     if missing:
@@ -277,60 +253,3 @@ def unreachable(
             f"or by the role of their machine, and run again."
         )
     return StorageError(f"{said} Look after the workers' network, and run again.")
-
-
-def workers_of(
-    facts: Iterable[object], versions: VersionRules
-) -> dict[tuple[str, str], Worker]:
-    """Returns the workers that have made facts.
-
-    Args:
-      facts: of stages; each names its worker.
-      versions: that they must have.
-
-    Raises:
-      WorkerError: a fact names none, as those of an older version, or one of other
-        versions.
-    """
-    wanted = versions.digest
-    # A fact of a version without the field lacks it when it is unpickled.
-    stamps = (getattr(fact, "worker", "") for fact in facts)
-    # By process: its stamp changes when another dataset of the pipeline asks it.
-    workers = {}
-    for stamp in sorted(set(stamps)):
-        try:
-            worker = Worker.of(stamp)
-        except ValueError:
-            raise _foreign("a worker that says no version has", versions) from None
-        if not worker.has(wanted):
-            has = f"{worker.in_words()} has {PROGRAM} {worker.program} and other codecs"
-            if worker.program != versions.wanted[PROGRAM]:
-                has = f"{worker.in_words()} has {PROGRAM} {worker.program}"
-            raise _foreign(f"{has}, and has", versions)
-        workers[worker.host, worker.process] = worker
-    return workers
-
-
-def counted(workers: _Workers) -> list[dict[str, Any]]:
-    """Returns the versions that workers have, and how many have each."""
-    counts = collections.Counter(
-        (worker.program, worker.python, worker.platform) for worker in workers.values()
-    )
-    return [
-        {
-            PROGRAM: program,
-            "python": python,
-            "platform": platform,
-            "workers": count,
-        }
-        for (program, python, platform), count in sorted(counts.items())
-    ]
-
-
-def _foreign(who: str, versions: VersionRules) -> WorkerError:
-    wanted = versions.wanted[PROGRAM]
-    return WorkerError(
-        f"All work of a job must be done by the versions it was submitted with, "
-        f"{PROGRAM} {wanted} and its codecs; {who} done part of it. Install "
-        f"{PROGRAM}=={wanted} in the workers' image; nothing was committed."
-    )

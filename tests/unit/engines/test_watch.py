@@ -17,7 +17,7 @@ from transforms.storage import arrow, clients
 from transforms.work.reports import Reports
 
 Folder = pathlib.Path
-WORKER = Worker("pod", "12", "1.0", "3.11", "Linux x86_64", "c0ffee")
+WORKER = Worker("pod", "12")
 
 
 class Clock:

@@ -8,7 +8,6 @@ import pytest
 from transforms.core import this_worker
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.reasons import Fault, Reason
-from transforms.core.this_worker import Worker
 from transforms.errors import InputError, WorkerError
 from transforms.formats.table import unreadable
 from transforms.shards.image_loading import load_image
@@ -23,8 +22,8 @@ POLICY = ImagePolicy()
 def become(monkeypatch: pytest.MonkeyPatch) -> Become:
     """Makes this process a worker, elsewhere or not."""
     monkeypatch.setattr(this_worker, "_known", None)
-    worker = Worker("pod-7", "12", "1.0", "3.11", "Linux x86_64", "c0ffee")
-    return lambda elsewhere: this_worker.become(worker, elsewhere=elsewhere)
+    monkeypatch.setattr("socket.gethostname", lambda: "pod-7")
+    return lambda elsewhere: [this_worker.become(elsewhere=elsewhere)]
 
 
 def test_the_program_itself_sees_what_is_there(

@@ -12,7 +12,7 @@ from transforms.work import reports as reports_module
 from transforms.work.reports import FailureReports, Reports
 
 Folder = pathlib.Path
-WORKER = Worker("a/host of 'mine'", "12", "1.0", "3.11", "Linux x86_64", "c0ffee")
+WORKER = Worker("a/host of 'mine'", "12")
 
 
 @pytest.fixture

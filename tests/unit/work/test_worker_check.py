@@ -4,59 +4,36 @@ import ast
 import dataclasses
 import os
 import pathlib
-import pickle
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.support.job_plans import publication_of
 from tests.support.product_code import tree
 from transforms.core import this_worker
-from transforms.core.dataclass_json import from_json, to_json
 from transforms.core.model import (
     Block,
-    PlaceFacts,
-    ReadFacts,
     Reading,
-    RejectLog,
-    ShardFile,
 )
-from transforms.core.placing.leakage import SplitFindings
-from transforms.core.placing.placement import Sharding, SplitRule
-from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.this_worker import Worker
 from transforms.errors import CommitError, WorkerError
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.table import RawRows
 from transforms.formats.table_source import TableSource
-from transforms.stages import commit
 from transforms.storage.visibility import Witness
 from transforms.work import worker_check
 from transforms.work.reports import Reports
-from transforms.work.store import Store
 from transforms.work.worker_check import (
     VersionRules,
     WorkerRules,
     check_worker,
-    digest_of,
 )
 
 Folder = pathlib.Path
 
 VERSIONS = {"beam-tfrecord": "1.2.3", "pyarrow": "20.0.0", "libwebp": "1.4.0"}
-MAKERS: list[Callable[[], object]] = [
-    lambda: ReadFacts("a", 0, 1),
-    lambda: PlaceFacts("a", 0, {}, {}),
-    lambda: ShardFile("a", "train", 0, 1, 1, 1, 1, {}),
-    lambda: RejectLog({}),
-    SplitFindings,
-    lambda: ShardCounts({}, {}),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -82,98 +59,24 @@ def rules(reports: Reports, found: Mapping[str, str] = VERSIONS) -> WorkerRules:
     return WorkerRules(VersionRules(VERSIONS, lambda: found), reports)
 
 
-def check_facts(
-    facts: Sequence[Any], rules: WorkerRules | None
-) -> list[dict[str, Any]]:
-    """What the commit does first with the facts of a job."""
-    publication = publication_of(Schema(()), Sharding(SplitRule(), {}))
-    return commit._workers(facts, publication, Store("work", rules=rules))
-
-
 def test_local_runs_know_no_worker() -> None:
-    """Without rules nothing is checked, and facts carry nothing."""
+    """Without rules nothing is checked, and no error names a worker."""
     check_worker(None)
     assert this_worker.here() is None
-    assert this_worker.stamp() == ""
-    assert check_facts([make() for make in MAKERS], None) == []
     # As of a pipeline that runs in the process of its submitter.
     unnamed = WorkerRules(VersionRules(VERSIONS, lambda: VERSIONS), named=False)
     check_worker(unnamed)
     assert this_worker.here() is None
-    assert check_facts([make() for make in MAKERS], unnamed) == []
 
 
-def test_a_checked_worker_reports_and_signs_its_facts(reports: Reports) -> None:
-    """From the check on, every fact names the process and its versions."""
+def test_a_checked_worker_reports(reports: Reports) -> None:
+    """From the check on, the process is known, and reports that it is at work."""
     check_worker(rules(reports))
     worker = this_worker.here()
     assert worker is not None
-    assert (worker.program, worker.process) == ("1.2.3", str(os.getpid()))
+    assert worker.process == str(os.getpid())
     names = {entry.path for entry in reports.entries()}
     assert names == {f"{worker.host}-{worker.process}.worker", "submitter"}
-    for make in MAKERS:
-        stamp = pickle.loads(pickle.dumps(make())).worker
-        assert Worker.of(stamp) == worker
-    facts = [make() for make in MAKERS]
-    (counted,) = check_facts(facts, rules(reports))
-    assert counted == {
-        "beam-tfrecord": "1.2.3",
-        "python": worker.python,
-        "platform": worker.platform,
-        "workers": 1,
-    }
-
-
-def test_facts_of_an_older_version_are_refused(reports: Reports) -> None:
-    """Its pickles lack the field, which is no attribute then."""
-    check_worker(rules(reports))
-    for make in MAKERS[:5]:
-        fact = make()
-        names = [field.name for field in dataclasses.fields(fact)]  # type: ignore[arg-type]
-        old = type(fact).__new__(type(fact))
-        for name in names:
-            if name != "worker":
-                object.__setattr__(old, name, getattr(fact, name))
-        with pytest.raises(WorkerError, match="that says no version has done part"):
-            check_facts([fact, old], rules(reports))
-
-
-def test_facts_of_another_version_are_refused(reports: Reports) -> None:
-    """The error names the host that has made one."""
-    other = Worker("pod-7", "12", "0.0.9", "3.11.2", "Linux x86_64", digest_of({}))
-    fact = dataclasses.replace(ReadFacts("a", 0, 1), worker=other.stamp)
-    with pytest.raises(WorkerError, match=r"'pod-7' .* has beam-tfrecord 0\.0\.9, and"):
-        check_facts([fact], rules(reports))
-    other = dataclasses.replace(other, program="1.2.3")
-    fact = dataclasses.replace(fact, worker=other.stamp)
-    with pytest.raises(WorkerError, match=r"1\.2\.3 and other codecs, and has done"):
-        check_facts([fact], rules(reports))
-
-
-def test_a_worker_of_two_datasets(reports: Reports, tmp_path: Folder) -> None:
-    """A pipeline may write two, which ask for other versions; it counts once."""
-    first = rules(reports)
-    early = dataclasses.replace(ReadFacts("a", 0, 1), worker="")
-    check_worker(first)
-    early = dataclasses.replace(early, worker=this_worker.stamp())
-    versions = dataclasses.replace(first.versions, free=frozenset(("libwebp",)))
-    second = dataclasses.replace(first, versions=versions)
-    check_worker(second)
-    late = ReadFacts("b", 0, 1)
-    assert early.worker != late.worker
-    assert check_facts([late], second)[0]["workers"] == 1
-    assert check_facts([early, late], first)[0]["workers"] == 1
-    with pytest.raises(WorkerError, match="other codecs"):
-        check_facts([early], second)
-
-
-def test_receipts_name_no_worker(reports: Reports) -> None:
-    """Who takes a receipt over vouches for its facts: versions are equal by then."""
-    fact = dataclasses.replace(ReadFacts("a", 0, 1), worker="of an earlier run")
-    text = to_json(fact)
-    assert b"worker" not in text
-    check_worker(rules(reports))
-    assert from_json(ReadFacts, text).worker == this_worker.stamp() != ""
 
 
 @pytest.mark.parametrize(
@@ -202,12 +105,11 @@ def test_other_versions(reports: Reports, found: dict[str, str], said: str) -> N
 
 
 def test_versions_that_decide_nothing_are_free(reports: Reports) -> None:
-    """A job of plain rows works with any codec of images, and its facts are equal."""
+    """A job of plain rows works with any codec of images."""
     found = {**VERSIONS, "libwebp": "1.5.0", "zlib": "1.3"}
     free = frozenset(("libwebp", "zlib"))
     asked = WorkerRules(VersionRules(VERSIONS, lambda: found, free), reports)
     check_worker(asked)
-    assert len(check_facts([ReadFacts("a", 0, 1)], asked)) == 1
 
 
 def test_a_run_that_has_ended_takes_no_worker(reports: Reports) -> None:
