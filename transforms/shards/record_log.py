@@ -29,7 +29,6 @@ from transforms.core.manifest import FileFacts
 from transforms.core.model import CataloguePart, Segment
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind
-from transforms.core.statistics import Statistics
 from transforms.core.tfrecord.frame import FOOTER_BYTES, OVERHEAD_BYTES, unmask_all
 from transforms.core.tfrecord.record_index import (
     index_file,
@@ -196,28 +195,6 @@ def _as_stored(column: pa.Array, feature: Feature) -> pa.Array:
     if feature.kind is Kind.TEXT:
         return column.cast(pa.string())
     return column
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class EncodedShard:
-    """What is in the file of a shard, ready to be written.
-
-    Attributes:
-      framed: its records, in the bytes of a TFRecord file.
-      records: how many there are.
-      statistics: of its features, by name.
-      parts: see `ShardFile`.
-      log: of its records, for derived files.
-      repeated, repeated_example: see `ShardFile`.
-    """
-
-    framed: pa.Buffer
-    records: int
-    statistics: Mapping[str, Statistics]
-    parts: Mapping[str, int]
-    log: RecordLog
-    repeated: int = 0
-    repeated_example: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -14,7 +13,7 @@ from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Segment, ShardKey
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
-from transforms.core.rows.record_columns import record_schema
+from transforms.core.rows.record_columns import number_labels, record_schema
 from transforms.core.schema import Feature, Schema
 from transforms.shards.placeless_rows import PlacelessRows
 from transforms.work.store import Store
@@ -95,16 +94,22 @@ class ShardLayout:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Loaded:
-    """The rows of some shards.
+class ShardTask:
+    """One shard that is to be written.
 
     Attributes:
-      rows: of all of them, one shard after another.
-      lengths: how many rows each shard has in the order of `rows`.
+      key: of the shard.
+      segments: its rows, in source order.
+      rows: how many there are, about.
+      size: bytes of the segments.
+      known_as: what the caller knows it by.
     """
 
-    rows: ShardRows
-    lengths: Sequence[int]
+    key: ShardKey
+    segments: Sequence[Segment]
+    rows: int
+    size: int
+    known_as: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,43 +117,33 @@ class ShardJob:
     """What the shards of a job have in common.
 
     Attributes:
-      load: gives the rows of shards, whose sources it takes.
       shard_counts: of the job.
       classes: label feature -> its class names in the order of their ids.
       layout: what decides the bytes.
       store: where the files go.
     """
 
-    load: Callable[[Sequence[Any]], Loaded]
     shard_counts: ShardCounts
     classes: Mapping[str, pa.StringArray]
     layout: ShardLayout
     store: Store
 
+    def load(self, tasks: Sequence[ShardTask]) -> tuple[ShardRows, Sequence[int]]:
+        """Returns the rows of shards as `load_segments` does, with numbers for labels.
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ShardTask:
-    """One shard that is to be written.
-
-    Attributes:
-      key: of the shard.
-      source: what its rows are loaded from.
-      rows: how many there are, about.
-      size: bytes of the source.
-      known_as: what the caller knows it by.
-    """
-
-    key: ShardKey
-    source: Any
-    rows: int
-    size: int
-    known_as: str = ""
+        Raises:
+          EncodingError: a label is no class.
+        """
+        sources = [task.segments for task in tasks]
+        rows, lengths = load_segments(sources, layout=self.layout, store=self.store)
+        table = number_labels(rows.table, self.layout.schema.features, self.classes)
+        return dataclasses.replace(rows, table=table), lengths
 
 
 def load_segments(
     sources: Sequence[Sequence[Segment]], *, layout: ShardLayout, store: Store
-) -> Loaded:
-    """Returns the rows of shards that `place` has stored.
+) -> tuple[ShardRows, Sequence[int]]:
+    """Returns the rows of shards that `place` has stored, and how many each has.
 
     Args:
       sources: the segments of each shard, in source order.
@@ -176,22 +171,10 @@ def load_segments(
     )
     if layout.sharding.placeless:
         unique = layout.sharding.unique
-        return Loaded(
-            *PlacelessRows.ordered(rows, lengths, layout.schema, unique=unique)
-        )
-    return Loaded(rows, lengths)
+        return PlacelessRows.ordered(rows, lengths, layout.schema, unique=unique)
+    return rows, lengths
 
 
 def most_rows(columns: int) -> int:
     """Returns how many rows of this many columns are encoded at a time."""
     return min(_CHUNK_ROWS, _CHUNK_CELLS // max(columns, 1))
-
-
-def repeated_keys(
-    rows: ShardRows, job: ShardJob, start: int, stop: int
-) -> tuple[int, tuple[tuple[str, int | None], ...]]:
-    """Returns what `ShardFile` says of equal keys in a shard's rows."""
-    # Without a shuffle, rows of one key may be in any shards.
-    if not job.layout.sharding.shuffle:
-        return 0, ()
-    return rows.repeated_keys(start, stop)

@@ -2,20 +2,15 @@
 
 import collections
 import concurrent.futures
-import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.example.encoder import (
-    AroundValues,
-    ExampleEncoder,
-    FramedPieces,
-)
+from transforms.core.example.encoder import AroundValues, ExampleEncoder
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
@@ -36,7 +31,13 @@ from transforms.shards.image_rows import (
     faults,
 )
 from transforms.shards.record_log import RecordLog
-from transforms.shards.shard_job import CHUNK_BYTES, ShardLayout, most_rows
+from transforms.shards.shard_job import (
+    CHUNK_BYTES,
+    ShardJob,
+    ShardLayout,
+    ShardTask,
+    most_rows,
+)
 from transforms.work.rejects import RejectGatherer
 
 
@@ -51,6 +52,8 @@ class Written:
       notes: what is worth counting about the images that were written.
       held, gone: parts of items ("boxes") that were written, and that went with
         refused rows.
+      prints: (fingerprint, position) of each image that is written.
+      repeated, repeated_example: see `ShardFile`.
     """
 
     rejects: RejectGatherer
@@ -65,9 +68,28 @@ class Written:
     gone: collections.Counter[str] = dataclasses.field(
         default_factory=collections.Counter
     )
-
-    # (fingerprint, position) of each image that is written.
     prints: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    repeated: int = 0
+    repeated_example: tuple[tuple[str, int | None], ...] = ()
+
+    @classmethod
+    def nothing(cls, task: ShardTask, job: ShardJob) -> Self:
+        """Returns the results of a shard of which nothing is written yet."""
+        index, _ = job.shard_counts.numbering(*task.key)
+        return cls(
+            job.store.gather_rejects(f"write\0{task.key}"),
+            Summaries(job.layout.schema.stored),
+            RecordLog(job.layout, index),
+        )
+
+    def note_repeated(
+        self, rows: ShardRows, layout: ShardLayout, start: int, stop: int
+    ) -> None:
+        """Notes the equal keys of the shard's rows, which are some of the order."""
+        # Without a shuffle, rows of one key may be in any shards.
+        if layout.sharding.shuffle:
+            found = rows.repeated_keys(start, stop)
+            self.repeated, self.repeated_example = found
 
     def count(self, rows: pa.Table, schema: Schema) -> None:
         """Counts the parts of rows that are written."""
@@ -115,8 +137,7 @@ def write_rows(
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
     size = max(min(most_rows(len(schema)), by_bytes), 1)
     # One chunk has no next one to be encoded meanwhile; a thread only costs then.
-    alone = contextlib.nullcontext(writer) if len(rows) <= size else None
-    with alone or _Behind(writer) as behind:
+    with _Behind(threads=len(rows) > size) as behind:
         for start in range(0, len(rows), size):
             chunk, positions = rows.take(start, start + size)
             out.count(chunk, layout.schema)
@@ -125,7 +146,8 @@ def write_rows(
             batch = pa.record_batch([columns[name] for name in schema.names], schema)
             for framed in encoder.framed_chunks(batch):
                 out.log.add(framed.offsets, framed.buffer)
-                behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
+                count = len(framed.offsets) - 1
+                behind.do(writer.write_framed, framed.buffer, records=count)
             out.summaries.add(columns)
 
 
@@ -149,39 +171,25 @@ class _Behind:
     A failed write is raised by the next call, or on leaving.
     """
 
-    def __init__(self, writer: TFRecordWriter) -> None:
-        self._writer = writer
-        self._pool = concurrent.futures.ThreadPoolExecutor(1)
+    def __init__(self, *, threads: bool = True) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(1) if threads else None
         self._last: concurrent.futures.Future[None] | None = None
 
-    def write_framed(self, data: bytes, *, records: int) -> None:
-        """As `TFRecordWriter.write_framed`."""
-        self._submit(
-            functools.partial(self._writer.write_framed, data, records=records)
-        )
-
-    def write_pieces(self, framed: FramedPieces, *, records: int) -> None:
-        """As `TFRecordWriter.write_pieces`."""
-        self._submit(
-            functools.partial(
-                self._writer.write_pieces,
-                framed.pieces,
-                records=records,
-                size=framed.size,
-                crc32c=framed.crc32c,
-            )
-        )
-
-    def _submit(self, work: Callable[[], None]) -> None:
+    def do(self, work: Callable[..., None], *given: Any, **options: Any) -> None:
+        """Does the work once all before it is done; without a thread, now."""
+        if self._pool is None:
+            work(*given, **options)
+            return
         if self._last is not None:
             self._last.result()
-        self._last = self._pool.submit(work)
+        self._last = self._pool.submit(work, *given, **options)
 
     def __enter__(self) -> "_Behind":
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self._pool.shutdown()
+        if self._pool is not None:
+            self._pool.shutdown()
         if kind is None and self._last is not None:
             self._last.result()
 
@@ -204,7 +212,7 @@ def write_images(
     encoder = AroundValues(small, alone) if alone else None
     placed = rows.without_values()
     loader = ImageLoader(rows, images, root=layout.root, policy=layout.image_policy)
-    with _Behind(writer) as behind:
+    with _Behind() as behind:
         for chunk, positions, loaded in loader.chunks():
             sound = _sound(rows, chunk, positions, loaded, layout, out)
             if not sound.any():
@@ -229,7 +237,13 @@ def write_images(
                 records = pa.record_batch([columns[k] for k in small.names], small)
                 framed = encoder.frame(records, loaded[0].payloads, loaded[0].crcs)
                 out.log.add(framed.offsets, None, framed.payload_crcs)
-                behind.write_pieces(framed, records=len(chunk))
+                behind.do(
+                    writer.write_pieces,
+                    framed.pieces,
+                    records=len(chunk),
+                    size=framed.size,
+                    crc32c=framed.crc32c,
+                )
             else:
                 full = record_schema(layout.schema)
                 whole = columns | {
@@ -239,7 +253,8 @@ def write_images(
                 records = pa.record_batch([whole[k] for k in full.names], full)
                 encoded = ExampleEncoder(full).encode_framed(records)
                 out.log.add(encoded.offsets, encoded.buffer)
-                behind.write_framed(encoded.buffer, records=records.num_rows)
+                count = records.num_rows
+                behind.do(writer.write_framed, encoded.buffer, records=count)
             out.summaries.add(columns)
             for feature, column in zip(images, loaded, strict=True):
                 out.summaries.add_facts(feature.name, column.statistics)
@@ -264,15 +279,12 @@ def _sound(
             if not sound[i]:
                 continue
             origin, row = rows.origin(int(positions[i]))
+            path = "" if feature.inline else chunk[feature.name][i].as_py()
             if layout.origins_name_rows:
-                name = "" if feature.inline else chunk[feature.name][i].as_py()
-                path = name if feature.mask else ""
-                out.rejects.add([item.rejection(origin, None, fault, path)])
-            else:
-                path = "" if feature.inline else chunk[feature.name][i].as_py()
-                if feature.is_list:
-                    path = path[place] if path else f"{feature.name}[{place}]"
-                out.rejects.add([item.rejection(origin, row, fault, path)])
+                row, path = None, path if feature.mask else ""
+            elif feature.is_list:
+                path = path[place] if path else f"{feature.name}[{place}]"
+            out.rejects.add([item.rejection(origin, row, fault, path)])
             sound[i] = False
     if not sound.all():
         out.lose(chunk.filter(pa.array(~sound)), layout.schema)

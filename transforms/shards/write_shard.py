@@ -2,9 +2,8 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -14,16 +13,12 @@ import pyarrow as pa
 from transforms.core.manifest import FileFacts
 from transforms.core.model import ShardFile
 from transforms.core.naming import ShardName
-from transforms.core.placing.shard_rows import ShardRows
-from transforms.core.rows.record_columns import number_labels
-from transforms.core.statistics import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import return_freed_memory
 from transforms.shards.image_rows import store_fingerprints
-from transforms.shards.record_log import EncodedShard, RecordLog
-from transforms.shards.shard_job import ShardJob, ShardTask, repeated_keys
+from transforms.shards.shard_job import ShardJob, ShardTask
 from transforms.shards.shard_records import Written, write_images, write_rows
-from transforms.storage.drafts import Draft, discarded_on_error, written
+from transforms.storage.drafts import Draft, discarded_on_error, publish_together
 from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
 from transforms.work.receipts import ShardDone
@@ -33,19 +28,32 @@ from transforms.work.store import Store
 _LARGE_BYTES = 32 << 20
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ShardDraft:
+class EncodedShard(NamedTuple):
+    """What is in the file of a shard, ready to be written.
+
+    Attributes:
+      framed: its records, in the bytes of a TFRecord file.
+      records: how many there are.
+      facts: of them.
+    """
+
+    framed: pa.Buffer
+    records: int
+    facts: Written
+
+
+class ShardDraft(NamedTuple):
     """A shard that is written in full and does not have its name yet.
 
     Attributes:
       files: the shard's, and those of its indexes.
-      content: what is true of it once it has its name.
-      write_again: writes the shard once more, by itself, as `write_shard`.
+      done: what is true of it once it has its name, but for those rows.
+      rows: its rows of the catalogue, an Arrow stream; None for none.
     """
 
     files: Sequence[Draft]
-    content: "_Content"
-    write_again: Callable[[], ShardDone]
+    done: ShardDone
+    rows: pa.Buffer | None
 
 
 def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
@@ -56,41 +64,16 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
         it was tried again; nothing has appeared under its name.
       EncodingError: a value cannot become part of a tf.train.Example.
     """
-    path, store = _path_of(task, job), job.store
+    path = _path_of(task, job)
 
-    def work() -> _Content:
-        store.announce(os.path.basename(path))
-        draft = storage(path).draft(attempts=store.attempts)
-        with written(draft):
-            content = _write_once(task, job, draft, None)
-            # Last look before the file gets its name: a stopped run must put nothing
-            # more.
-            store.check_goes_on()
-        return content
+    def work() -> ShardDraft:
+        draft = _drafted(task, job, None)
+        publish_together(draft.files, check=job.store.check_goes_on)
+        return draft
 
     with storing(path):
-        content = persistently(work, path=path)
-        for name, data in content.indexes.items():
-            store.announce(name)
-            place = os.path.join(store.dataset, name)
-            storage(place).write_file(memoryview(data), attempts=store.attempts)
-    return _finished([content], store)[0]
-
-
-def finished_drafts(drafts: Sequence[ShardDraft], store: Store) -> list[ShardDone]:
-    """Stores what shards with names have beside their files; returns all facts."""
-    return _finished([draft.content for draft in drafts], store)
-
-
-def _finished(contents: Sequence["_Content"], store: Store) -> list[ShardDone]:
-    streams = [each.rows for each in contents if each.rows is not None]
-    stored = iter(store.put_streams(streams))
-    return [
-        each.done
-        if each.rows is None
-        else dataclasses.replace(each.done, rows=next(stored))
-        for each in contents
-    ]
+        draft = persistently(work, path=path)
+    return finished_drafts([draft], job.store)[0]
 
 
 def draft_shard(
@@ -105,39 +88,21 @@ def draft_shard(
 
     Errors are those of `write_shard`.
     """
-
-    def work() -> ShardDraft:
-        return _drafted(task, job, encoded)
-
     path = _path_of(task, job)
     with storing(path):
-        return persistently(work, path=path)
+        return persistently(lambda: _drafted(task, job, encoded), path=path)
 
 
-def _drafted(
-    task: ShardTask, job: ShardJob, encoded: EncodedShard | None
-) -> ShardDraft:
-    path = _path_of(task, job)
-    job.store.announce(os.path.basename(path))
-    draft = storage(path).draft(attempts=job.store.attempts)
-    with contextlib.ExitStack() as drafts:
-        drafts.enter_context(discarded_on_error(draft))
-        written = _write_once(task, job, draft, encoded)
-        beside = [
-            drafts.enter_context(discarded_on_error(_index(name, data, job)))
-            for name, data in written.indexes.items()
-        ]
-    again = functools.partial(write_shard, task, job)
-    return ShardDraft([draft, *beside], written, again)
-
-
-def _index(name: str, data: pa.Buffer, job: ShardJob) -> Draft:
-    job.store.announce(name)
-    path = os.path.join(job.store.dataset, name)
-    draft = storage(path).draft(attempts=job.store.attempts)
-    with discarded_on_error(draft):
-        draft.write(memoryview(data))
-    return draft
+def finished_drafts(drafts: Sequence[ShardDraft], store: Store) -> list[ShardDone]:
+    """Stores what shards with names have beside their files; returns all facts."""
+    streams = [draft.rows for draft in drafts if draft.rows is not None]
+    stored = iter(store.put_streams(streams))
+    return [
+        draft.done
+        if draft.rows is None
+        else dataclasses.replace(draft.done, rows=next(stored))
+        for draft in drafts
+    ]
 
 
 def _path_of(task: ShardTask, job: ShardJob) -> str:
@@ -148,42 +113,39 @@ def _path_of(task: ShardTask, job: ShardJob) -> str:
     return os.path.join(job.store.dataset, name)
 
 
-class _Content(NamedTuple):
-    """What the content of one shard comes to.
+def _drafted(
+    task: ShardTask, job: ShardJob, encoded: EncodedShard | None
+) -> ShardDraft:
+    with contextlib.ExitStack() as drafts:
 
-    Attributes:
-      done: its facts, but for those rows.
-      indexes: by their names.
-      rows: its rows of the catalogue, an Arrow stream; None for none.
-    """
+        def draft_of(name: str) -> Draft:
+            job.store.announce(name)
+            path = os.path.join(job.store.dataset, name)
+            draft = storage(path).draft(attempts=job.store.attempts)
+            return drafts.enter_context(discarded_on_error(draft))
 
-    done: ShardDone
-    indexes: Mapping[str, pa.Buffer]
-    rows: pa.Buffer | None
+        files = [draft_of(os.path.basename(_path_of(task, job)))]
+        done, indexes, rows = _written(task, job, files[0], encoded)
+        for name, data in indexes.items():
+            files.append(draft_of(name))
+            files[-1].write(memoryview(data))
+        return ShardDraft(files, done, rows)
 
 
-def _write_once(
+def _written(
     task: ShardTask, job: ShardJob, file: Draft, encoded: EncodedShard | None
-) -> _Content:
-    layout, store, key = job.layout, job.store, task.key
-    split, number = key
-    index, _ = job.shard_counts.numbering(split, number)
-    rejects = store.gather_rejects(f"write\0{key}")
-    log = RecordLog(layout, index) if encoded is None else encoded.log
-    out = Written(rejects, Summaries(layout.schema.stored), log)
+) -> tuple[ShardDone, Mapping[str, pa.Buffer], pa.Buffer | None]:
+    """Writes the records of a shard; returns its facts, indexes and catalogue rows."""
+    layout, (split, number) = job.layout, task.key
+    out = Written.nothing(task, job) if encoded is None else encoded.facts
     if encoded is None:
         if task.size >= _LARGE_BYTES:
             return_freed_memory()
-        rows = _loaded(task, job)
-        repeated, example = repeated_keys(rows, job, 0, len(rows))
-    else:
-        repeated, example = encoded.repeated, encoded.repeated_example
+        rows, _ = job.load([task])
+        out.note_repeated(rows, layout, 0, len(rows))
     with TFRecordWriter(file, compression=layout.compression) as writer:
         if encoded is not None:
             writer.write_framed(encoded.framed, records=encoded.records)
-            for name, statistics in encoded.statistics.items():
-                out.summaries.add_facts(name, statistics)
-            out.held.update(encoded.parts)
         elif layout.schema.loaded:
             write_images(rows, layout, writer, out)
         else:
@@ -195,11 +157,11 @@ def _write_once(
         if task.size >= _LARGE_BYTES:
             return_freed_memory()
     name = os.path.basename(file.path)
-    indexes = log.indexes(name)
+    indexes = out.log.indexes(name)
     shard = ShardFile(
         name=name,
         split=split,
-        index=index,
+        index=job.shard_counts.numbering(split, number)[0],
         records=facts.records,
         bytes=facts.stored_bytes,
         payload_bytes=facts.payload_bytes,
@@ -212,25 +174,19 @@ def _write_once(
             FileFacts(name, data.size, google_crc32c.value(data))
             for name, data in indexes.items()
         ),
-        repeated=repeated,
-        repeated_example=example,
+        repeated=out.repeated,
+        repeated_example=out.repeated_example,
     )
     prints = None
     if out.prints:
+        values, positions = zip(*out.prints, strict=True)
         prints = store_fingerprints(
-            key,
+            task.key,
             rows,
-            values=[value for value, _ in out.prints],
-            positions=np.array([position for _, position in out.prints]),
-            store=store,
+            values=values,
+            positions=np.array(positions),
+            store=job.store,
         )
-    rejected = rejects.finish()
+    rejected = out.rejects.finish()
     logs = () if rejected is None else (rejected,)
-    return _Content(ShardDone(shard, logs, prints), indexes, log.piece())
-
-
-def _loaded(task: ShardTask, job: ShardJob) -> ShardRows:
-    """Returns a shard's rows, with numbers for labels."""
-    rows = job.load([task.source]).rows
-    table = number_labels(rows.table, job.layout.schema.features, job.classes)
-    return dataclasses.replace(rows, table=table)
+    return ShardDone(shard, logs, prints), indexes, out.log.piece()

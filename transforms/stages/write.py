@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,12 +19,7 @@ from transforms.shards.record_log import (
     PartKey,
     write_catalogue_part,
 )
-from transforms.shards.shard_job import (
-    ShardJob,
-    ShardLayout,
-    ShardTask,
-    load_segments,
-)
+from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
 from transforms.shards.together import ShardGroup
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
@@ -89,11 +83,8 @@ class _WriteFile(beam.DoFn):
         if self.finished is None:
             self.finished = FinishedShards(plan.store)
         if self.group is None:
-            load = functools.partial(
-                load_segments, layout=plan.layout, store=plan.store
-            )
             classes = load_classes(shard_counts.classes, plan.store.get)
-            job = ShardJob(load, shard_counts, classes, plan.layout, plan.store)
+            job = ShardJob(shard_counts, classes, plan.layout, plan.store)
             self.group = ShardGroup(job)
             self.parts = CatalogueParts.of(shard_counts)
         input_digest = _input_digest(key, segments, shard_counts, plan.layout)

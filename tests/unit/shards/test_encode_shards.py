@@ -1,6 +1,6 @@
 """`transforms.shards.together`: the shards of a group are as if written alone."""
 
-import functools
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -27,13 +27,7 @@ from transforms.core.segment import (
     STAMP_COLUMN,
 )
 from transforms.errors import DamageError, EncodingError
-from transforms.shards.shard_job import (
-    Loaded,
-    ShardJob,
-    ShardLayout,
-    ShardTask,
-    load_segments,
-)
+from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
 from transforms.shards.together import ShardGroup, encode_shards
 from transforms.shards.write_shard import write_shard
 from transforms.work.store import Store
@@ -149,6 +143,17 @@ def tasks_of(
     ]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job(ShardJob):
+    """A job whose rows are in another folder than its shards."""
+
+    source: Store
+
+    def load(self, tasks: Sequence[ShardTask]) -> tuple[ShardRows, Sequence[int]]:
+        job = ShardJob(self.shard_counts, self.classes, self.layout, self.source)
+        return job.load(tasks)
+
+
 def counts_of(tasks: Sequence[ShardTask]) -> ShardCounts:
     return ShardCounts({task.key: task.rows for task in tasks}, {})
 
@@ -162,9 +167,8 @@ def test_shards_are_the_same_together_and_alone(
     with tempfile.TemporaryDirectory() as root:
         source = folder_of(root, "source")
         tasks = tasks_of(shards, layout, source)
-        load = functools.partial(load_segments, layout=layout, store=source)
         one, other = (
-            ShardJob(load, counts_of(tasks), NAMES, layout, folder_of(root, name))
+            Job(counts_of(tasks), NAMES, layout, folder_of(root, name), source)
             for name in ("alone", "together")
         )
         alone = [(task, write_shard(task, one)) for task in tasks]
@@ -179,6 +183,8 @@ def test_shards_are_the_same_together_and_alone(
 
 SCHEMA = Schema((Feature("id", Kind.INT64), Feature("class", Kind.LABEL)))
 LAYOUT = ShardLayout("set", SCHEMA, Sharding(SplitRule(), {}))
+INTEGERS_ALONE = Schema((Feature("id", Kind.INT64), Feature("class", Kind.INT64)))
+NUMBERED = ShardLayout("set", INTEGERS_ALONE, Sharding(SplitRule(), {}))
 
 
 def rows_of(shards: int, each: int = 3) -> list[list[list[dict[str, Any]]]]:
@@ -191,20 +197,21 @@ def rows_of(shards: int, each: int = 3) -> list[list[list[dict[str, Any]]]]:
 
 def test_shards_without_rows_are_as_they_are_alone(tmp_path: pathlib.Path) -> None:
     """All rows of a shard may be refused when it is written."""
-    tasks = [ShardTask(("train", shard), shard, 2, 10) for shard in range(4)]
 
-    def load(sources: Sequence[int]) -> Loaded:
-        parts = [
-            batch([{"id": number, "class": "dog"}] * (number % 2), LAYOUT, 0, "a")
-            for number in sources
-        ]
-        lengths = [part.num_rows for part in parts]
-        segments = [("a", part) for part in parts]
-        rows = ShardRows.of(segments, seed=0, shuffle=True, lengths=lengths)
-        return Loaded(rows, lengths)
+    class Half(ShardJob):
+        def load(self, tasks: Sequence[ShardTask]) -> tuple[ShardRows, list[int]]:
+            parts = [
+                batch([{"id": number, "class": 1}] * (number % 2), NUMBERED, 0, "a")
+                for _, number in (task.key for task in tasks)
+            ]
+            lengths = [part.num_rows for part in parts]
+            segments = [("a", part) for part in parts]
+            rows = ShardRows.of(segments, seed=0, shuffle=True, lengths=lengths)
+            return rows, lengths
 
+    tasks = [ShardTask(("train", shard), (), 2, 10) for shard in range(4)]
     one, other = (
-        ShardJob(load, counts_of(tasks), NAMES, LAYOUT, folder_of(str(tmp_path), name))
+        Half(counts_of(tasks), {}, NUMBERED, folder_of(str(tmp_path), name))
         for name in ("alone", "together")
     )
     group = ShardGroup(other)
@@ -229,8 +236,7 @@ def test_neighbours_in_a_file_are_read_at_once(
         return pread(*arguments)
 
     monkeypatch.setattr(os, "pread", counted)
-    load = functools.partial(load_segments, layout=LAYOUT, store=store)
-    job = ShardJob(load, counts_of(tasks), NAMES, LAYOUT, store)
+    job = ShardJob(counts_of(tasks), NAMES, LAYOUT, store)
     found = encode_shards(tasks, job)
     assert [each.records for each in found] == [9] * 20
     assert len(reads) == 3
@@ -247,12 +253,11 @@ def test_one_bad_shard_fails_as_it_does_alone(
         shards[2][0][0]["class"] = "horse"
     tasks = tasks_of(shards, LAYOUT, store)
     if wrong == "segment":
-        (piece,) = tasks[2].source
+        (piece,) = tasks[2].segments
         with open(os.path.join(store.segments, piece.file), "r+b") as file:
             file.seek(piece.offset + piece.size // 2)
             file.write(b"\xff")
-    load = functools.partial(load_segments, layout=LAYOUT, store=store)
-    job = ShardJob(load, counts_of(tasks), NAMES, LAYOUT, store)
+    job = ShardJob(counts_of(tasks), NAMES, LAYOUT, store)
     kind = EncodingError if wrong == "class" else DamageError
     with pytest.raises(kind) as alone:
         write_shard(tasks[2], job)
@@ -275,16 +280,19 @@ def test_a_group_takes_little_more_memory_than_a_chunk(tmp_path: pathlib.Path) -
     store = folder_of(str(tmp_path), "work")
     for size, rows, together in ((10, 3, 20), (2 << 20, 3, 2), (10, 30_000, 2)):
         tasks = [
-            ShardTask(each.key, each.source, rows, size)
+            ShardTask(each.key, each.segments, rows, size)
             for each in tasks_of(rows_of(20), LAYOUT, store)
         ]
         loaded: list[int] = []
 
-        def load(sources: Sequence[list[Segment]], into: Any = loaded) -> Loaded:
-            into.append(len(sources))
-            return load_segments(sources, layout=LAYOUT, store=store)
+        class Noted(ShardJob):
+            def load(
+                self, tasks: Sequence[ShardTask], into: list[int] = loaded
+            ) -> tuple[ShardRows, Sequence[int]]:
+                into.append(len(tasks))
+                return ShardJob.load(self, tasks)
 
-        group = ShardGroup(ShardJob(load, counts_of(tasks), NAMES, LAYOUT, store))
+        group = ShardGroup(Noted(counts_of(tasks), NAMES, LAYOUT, store))
         for task in tasks:
             group.add(task)
         group.finish()

@@ -1,5 +1,6 @@
 """`transforms.shards.together`: all of a group is durable before any has a name."""
 
+import dataclasses
 import errno
 import os
 import pathlib
@@ -16,7 +17,7 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import ROW_COLUMN
 from transforms.errors import CommitError, StorageError
 from transforms.shards import together
-from transforms.shards.shard_job import Loaded, ShardJob, ShardLayout, ShardTask
+from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
 from transforms.shards.together import ShardGroup
 from transforms.work import store as store_module
 from transforms.work.store import Store
@@ -25,6 +26,20 @@ Folder = pathlib.Path
 
 SCHEMA = Schema((Feature("id", Kind.INT64),))
 LAYOUT = ShardLayout("set", SCHEMA, Sharding(SplitRule(), {}))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job(ShardJob):
+    """A job with a row for each shard; what is loaded is noted."""
+
+    loads: list[list[int]]
+
+    def load(self, tasks: Sequence[ShardTask]) -> tuple[ShardRows, list[int]]:
+        numbers = [task.key[1] for task in tasks]
+        self.loads.append(numbers)
+        rows = pa.table({"id": numbers, ROW_COLUMN: numbers})
+        order = np.arange(len(numbers))
+        return ShardRows(rows, order, ("a",), np.zeros(1, np.int64)), [1] * len(numbers)
 
 
 class Group:
@@ -36,17 +51,10 @@ class Group:
         pathlib.Path(self.store.dataset).mkdir()
         counts = ShardCounts({("train", number): 1 for number in range(300)}, {})
         self.loads: list[list[int]] = []
-        self.group = ShardGroup(ShardJob(self.load, counts, {}, LAYOUT, self.store))
-
-    def load(self, sources: Sequence[int]) -> Loaded:
-        self.loads.append([*sources])
-        rows = pa.table({"id": [*sources], ROW_COLUMN: [*sources]})
-        count = len(sources)
-        shards = ShardRows(rows, np.arange(count), ("a",), np.zeros(1, np.int64))
-        return Loaded(shards, [1] * count)
+        self.group = ShardGroup(Job(counts, {}, LAYOUT, self.store, self.loads))
 
     def add(self, number: int, *, size: int = 3) -> None:
-        self.group.add(ShardTask(("train", number), number, 1, size))
+        self.group.add(ShardTask(("train", number), (), 1, size))
 
     @property
     def again(self) -> list[int]:
@@ -103,7 +111,7 @@ def test_all_are_synced_before_any_has_its_name(
     found = group.group.finish()
     assert steps == ["sync"] * 20 + ["rename"] * 20
     assert [finished.shard.name for _, finished in found] == group.named
-    assert [task.source for task, _ in found] == [*range(20)]
+    assert [task.key[1] for task, _ in found] == [*range(20)]
     assert group.named == NAMES
     assert group.unfinished == []
     assert group.loads == [[*range(20)]]
