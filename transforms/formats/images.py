@@ -25,6 +25,7 @@ written. The listing is one Arrow IPC file, so a job stays small for a million f
 import collections
 import dataclasses
 import functools
+import itertools
 import os
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import numpy_mask
 from transforms.core.model import (
     Block,
     Reason,
@@ -43,11 +45,11 @@ from transforms.core.model import (
 from transforms.core.placing.placement import usual_order
 from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.errors import InputError, SpecError, bounded, first_few
+from transforms.errors import InputError, SpecError, first_few
 from transforms.formats.file_names import split_in_path
 from transforms.formats.file_runs import RunReader
 from transforms.formats.label_join import Labels
-from transforms.formats.table import STAGE, Complaint, RawRows
+from transforms.formats.table import Complaint, RawRows, rejection_of
 from transforms.formats.tree_shape import Surroundings, check_tree
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, origins_of, stamps_of
@@ -234,15 +236,16 @@ def arrange(
             f"a suffix like .jpg or .wav. Name another folder, or use --include."
         )
     by_folders = (labels is None or labels.with_folders) and not unlabelled
-    shape = _Shape()
+    folders: collections.Counter[str] = collections.Counter()
     for batch in entries.batches():
-        shape.add(_folders_of(batch), batch["path"])
+        for row in _folders_of(batch).value_counts().to_pylist():
+            folders[row["values"]] += row["counts"]
     if around is not None and by_folders:
-        check_tree(entries, shape.folders, around, root=root)
+        check_tree(entries, folders, around, root=root)
     if splits_in_paths:
-        with_splits = all(map(split_in_path, shape.folders))
+        with_splits = all(map(split_in_path, folders))
     else:
-        with_splits = shape.has_splits(root, by_folders=by_folders)
+        with_splits = _has_splits(entries, folders, root, by_folders=by_folders)
     left_out = dict(skipped)
     if limit is not None and len(entries) > limit:
         left_out[Skipped.BEYOND_LIMIT] = len(entries) - limit
@@ -342,26 +345,18 @@ def _labelled(table: pa.Table, labels: Labels, with_splits: bool) -> pa.Table:
     }
     columns |= {f"={name}": c.slice(0, count) for name, c in labels.columns.items()}
     listed = pa.table(columns)
-    if not labels.orphans:
-        return listed
-    more = len(labels.orphans)
     split = table["split"][0].as_py() if with_splits and count else None
-    known = {
-        "origin": pa.array(
-            [o.origin or labels.table for o in labels.orphans], pa.string()
-        ),
-        "split": pa.array([split] * more, pa.string()),
-        "reason": pa.array([str(o.reason) for o in labels.orphans], pa.string()),
-        "message": pa.array([o.message for o in labels.orphans], pa.string()),
-        "row": pa.array([o.row for o in labels.orphans], pa.int64()),
-    }
-    orphans = pa.table(
+    orphans = [
         {
-            field.name: known.get(field.name, pa.nulls(more, field.type))
-            for field in listed.schema
+            "origin": orphan.origin or labels.table,
+            "split": split,
+            "reason": str(orphan.reason),
+            "message": orphan.message,
+            "row": orphan.row,
         }
-    )
-    return pa.concat_tables([listed, orphans])
+        for orphan in labels.orphans
+    ]
+    return pa.concat_tables([listed, pa.Table.from_pylist(orphans, listed.schema)])
 
 
 def _check_names(entries: FileList) -> None:
@@ -383,65 +378,45 @@ def _check_names(entries: FileList) -> None:
         before = entry
 
 
-class _Shape:
-    """What the folders of a tree look like; files are added in source order."""
+def _has_splits(
+    entries: FileList, folders: Mapping[str, int], root: str, *, by_folders: bool
+) -> bool:
+    """Whether the first level says the split; raises where no rule fits.
 
-    def __init__(self) -> None:
-        self._depths: collections.Counter[int] = collections.Counter()
-        self._examples: dict[int, list[str]] = {}
-        # How many files are in each folder.
-        self.folders: collections.Counter[str] = collections.Counter()
-
-    def add(self, folders: pa.DictionaryArray, paths: pa.BinaryArray) -> None:
-        """Adds files.
-
-        Args:
-          folders: of each file; see `_folders_of`.
-          paths: of the same files.
-        """
-        known = folders.dictionary.to_pylist()
-        depths = np.array([f.count("/") + 1 for f in known], np.int64)
-        of_row = depths[folders.indices.to_numpy()]
-        counts = np.bincount(folders.indices.to_numpy(), minlength=len(known))
-        self.folders.update(dict(zip(known, counts.tolist(), strict=True)))
-        for depth, count in zip(*np.unique(of_row, return_counts=True), strict=True):
-            self._depths[int(depth)] += int(count)
-            shown = self._examples.setdefault(int(depth), [])
-            for row in np.flatnonzero(of_row == depth)[: _SHOWN - len(shown)].tolist():
-                shown.append(paths[row].as_py().decode())
-
-    def has_splits(self, root: str, *, by_folders: bool) -> bool:
-        """Whether the first level says the split; raises where no rule fits."""
-        depths = self._depths
-        first = {folder.partition("/")[0] for folder in self.folders if folder}
-        with_splits = bool(first) and {n.lower() for n in first} <= SPLIT_WORDS
-        if not by_folders:
-            return with_splits and 1 not in depths
-        wanted = 3 if with_splits else 2
-        if set(depths) - {wanted}:
-            examples = [
-                f"{depths[depth]} like {', '.join(self._examples[depth])}"
-                for depth in sorted(depths)
-            ]
-            rule = (
-                "split/label/file" if with_splits else "label/file or split/label/file"
-            )
-            unknown = sorted(n for n in first if n.lower() not in SPLIT_WORDS)
-            if set(depths) == {3} and unknown:
-                # It looks like the rule, but for the name.
-                names = first_few([repr(name) for name in unknown], _SHOWN)
-                examples.append(
-                    f"{names}: not among the names of splits, which are "
-                    f"{', '.join(sorted(SPLIT_WORDS))}"
-                )
-            raise InputError(
-                f"Images, and other files, must be arranged as {rule} below {root!r}; "
-                f"found "
-                f"{'; '.join(examples)}. Point at the folder that holds the labels (or "
-                f"the splits), leave files out with --exclude, or use --unlabelled "
-                f"where they have no labels."
-            )
+    Args:
+      entries: the files.
+      folders: of all files, as `_folders_of` has them, and how many are in each.
+      root: named in errors.
+      by_folders: whether folders say the label.
+    """
+    depths: collections.Counter[int] = collections.Counter()
+    for folder, count in folders.items():
+        depths[folder.count("/") + 1] += count
+    first = {folder.partition("/")[0] for folder in folders if folder}
+    with_splits = bool(first) and {n.lower() for n in first} <= SPLIT_WORDS
+    if not by_folders:
+        return with_splits and 1 not in depths
+    if not set(depths) - {3 if with_splits else 2}:
         return with_splits
+    examples = []
+    for depth, count in sorted(depths.items()):
+        paths = (e.path for e in entries if e.path.count("/") + 1 == depth)
+        examples.append(f"{count} like {', '.join(itertools.islice(paths, _SHOWN))}")
+    rule = "split/label/file" if with_splits else "label/file or split/label/file"
+    unknown = sorted(n for n in first if n.lower() not in SPLIT_WORDS)
+    if set(depths) == {3} and unknown:
+        # It looks like the rule, but for the name.
+        names = first_few([repr(name) for name in unknown], _SHOWN)
+        examples.append(
+            f"{names}: not among the names of splits, which are "
+            f"{', '.join(sorted(SPLIT_WORDS))}"
+        )
+    raise InputError(
+        f"Images, and other files, must be arranged as {rule} below {root!r}; found "
+        f"{'; '.join(examples)}. Point at the folder that holds the labels (or the "
+        f"splits), leave files out with --exclude, or use --unlabelled where they have "
+        f"no labels."
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -464,24 +439,17 @@ class ImageListReader(RunReader):
     ) -> Iterator[RawRows]:
         """Yields a run at once; rows for which the listing has a reason are refused."""
         listed = {name: run[name].combine_chunks() for name in run.column_names}
-        count = run.num_rows
-        places = np.arange(count)
+        rows, places = listed, np.arange(run.num_rows)
         refused: list[Complaint] = []
         if "reason" in listed:
             sound = listed["reason"].is_null()
-            faulty = places[~np.asarray(sound)].tolist()
+            reasons, messages = listed["reason"], listed["message"]
             refused = [
-                (
-                    place,
-                    Reason(listed["reason"][place].as_py()),
-                    listed["message"][place].as_py(),
-                )
-                for place in faulty
+                (place, Reason(reasons[place].as_py()), messages[place].as_py())
+                for place in places[~numpy_mask(sound)].tolist()
             ]
             rows = {name: column.filter(sound) for name, column in listed.items()}
-            places = places[np.asarray(sound)]
-        else:
-            rows = listed
+            places = places[numpy_mask(sound)]
         found = {
             "image": rows["path"],
             "file": rows["path"],
@@ -511,15 +479,8 @@ def _rejections(
     out = []
     for place, reason, message in complaints:
         row = listed["row"][place].as_py() if "row" in listed else None
-        out.append(
-            Rejection(
-                source=listed["origin"][place].as_py(),
-                row=None if row is None else row + 1,
-                line=None,
-                stage=STAGE,
-                reason=reason,
-                message=bounded(message),
-                sha256=None,
-            )
-        )
+        origin = listed["origin"][place].as_py()
+        complaint = (row or 0, reason, message)
+        numbered = row is not None
+        out.append(rejection_of(origin, complaint, None, numbered=numbered))
     return out

@@ -12,7 +12,7 @@ import importlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from transforms.formats.file_names import IMAGE_SUFFIXES
 
@@ -78,9 +78,7 @@ class Format:
 
     def is_companion(self, path: str) -> bool:
         """Whether a file is read beside the inputs."""
-        return bool(self.companions) and (
-            re.search(self.companions, path.lower()) is not None
-        )
+        return bool(self.companions and re.search(self.companions, path.lower()))
 
     def reader_class(self) -> "type[TableFormat]":
         """Imports the format's code."""
@@ -120,6 +118,9 @@ _ARCHIVE_SUFFIXES = (
     *(".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"),
     *(".tar.bz2", ".tbz2", ".tar.xz", ".txz"),
 )
+# What annotations beside images share, and tables whose values have types.
+_BOXES: Any = {"companions": rf"({_IMAGE})$", "options": ("bad_box", "masks")}
+_TABLE: Any = {"options": ("null_values",), "in_archives": True, "stems": True}
 _FILES: Mapping[str, Format] = {
     "cifar10": Format(
         "CIFAR-10",
@@ -161,18 +162,16 @@ _FILES: Mapping[str, Format] = {
         "COCO JSON",
         "detection.coco.CocoReader",
         suffixes=(".json",),
-        companions=rf"({_IMAGE})$",
         content_check="detection.coco_text.recognise",
-        options=("bad_box", "masks"),
+        **_BOXES,
     ),
     "labelme": Format(
         "LabelMe JSON",
         "detection.labelme.LabelmeReader",
         suffixes=(".json",),
-        companions=rf"({_IMAGE})$",
         below=True,
         content_check="detection.labelme.recognise",
-        options=("bad_box", "masks"),
+        **_BOXES,
     ),
     "voc": Format(
         "Pascal VOC XML",
@@ -196,10 +195,9 @@ _FILES: Mapping[str, Format] = {
         "detection.boxes_csv.BoxesCsvReader",
         suffixes=(".csv",),
         compressed=True,
-        companions=rf"({_IMAGE})$",
         below=True,
         content_check="detection.boxes_csv.recognise",
-        options=("bad_box", "masks"),
+        **_BOXES,
     ),
     # Before images: a manifest says what they are.
     "automl": Format(
@@ -207,9 +205,8 @@ _FILES: Mapping[str, Format] = {
         "detection.automl.AutomlReader",
         suffixes=(".csv",),
         compressed=True,
-        companions=rf"({_IMAGE})$",
         content_check="detection.automl_manifest.recognise",
-        options=("bad_box", "masks"),
+        **_BOXES,
     ),
     "images": Format("images", names=rf"[^/]({_IMAGE})$"),
     "files": Format("files as bytes", names=rf"[^/]({_AUDIO})$"),
@@ -231,35 +228,27 @@ _FILES: Mapping[str, Format] = {
         "json_lines.reader.JsonLinesReader",
         suffixes=(".jsonl", ".ndjson"),
         compressed=True,
-        options=("null_values",),
-        in_archives=True,
-        stems=True,
+        **_TABLE,
         describes_images=True,
     ),
     "parquet": Format(
         "Parquet",
         "columnar.parquet.ParquetReader",
         suffixes=(".parquet", ".pq"),
-        options=("null_values",),
-        in_archives=True,
-        stems=True,
+        **_TABLE,
         describes_images=True,
     ),
     "arrow": Format(
         "Arrow IPC",
         "columnar.arrow_ipc.ArrowReader",
         suffixes=(".arrow", ".arrows", ".feather", ".ipc"),
-        options=("null_values",),
-        in_archives=True,
-        stems=True,
+        **_TABLE,
     ),
     "avro": Format(
         "Avro",
         "columnar.avro.AvroReader",
         suffixes=(".avro",),
-        options=("null_values",),
-        in_archives=True,
-        stems=True,
+        **_TABLE,
     ),
     "numpy": Format(
         "NumPy",

@@ -4,8 +4,8 @@ A new format is one module beside this one and one entry in `registry.FORMATS`.
 Sources travel to the workers: frozen, small, and without open files.
 
 A listing of the inputs is in a file of the work folder, or held by the source itself.
-The file is an Arrow IPC file whose batches have equal numbers of rows, but for the
-last: who wants some rows reads the batches that hold them.
+The file is an Arrow IPC file whose batches have `BATCH_ROWS` rows, but for the last:
+who wants some rows reads the batches that hold them.
 """
 
 import abc
@@ -28,8 +28,6 @@ from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently, storing
 from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
-# In the file's schema: how many rows each batch has but the last.
-_BATCH_ROWS = b"rows_a_batch"
 # Up to this size, a worker that asks again and again has it in memory.
 _HELD_BYTES = 16 << 20
 # A longer one in a store is not fetched whole.
@@ -139,36 +137,31 @@ class OpenListing:
         self._table = table
         self._reader = reader
         if table is not None:
-            self._size = self.count = table.num_rows
+            self.count = table.num_rows
             return
-        stored = (reader.schema.metadata or {}).get(_BATCH_ROWS)
-        if stored is None:
-            self._table = reader.read_all()
-            self._size = self.count = self._table.num_rows
-            return
-        self._size = int(stored)
         self._batches = reader.num_record_batches
         self.count = 0
         if self._batches:
             last = reader.get_batch(self._batches - 1)
-            self.count = (self._batches - 1) * self._size + last.num_rows
+            self.count = (self._batches - 1) * BATCH_ROWS + last.num_rows
 
     def rows(self, start: int, stop: int) -> pa.Table:
         """Returns the rows [start, stop)."""
         if self._table is not None:
             return self._table.slice(start, stop - start)
-        first = start // self._size
+        first = start // BATCH_ROWS
         batches = [
             self._reader.get_batch(number)
-            for number in range(first, min(-(-stop // self._size), self._batches))
+            for number in range(first, min(-(-stop // BATCH_ROWS), self._batches))
         ]
         found = pa.Table.from_batches(batches, self._reader.schema)
-        return found.slice(start - first * self._size, stop - start)
+        return found.slice(start - first * BATCH_ROWS, stop - start)
 
     def pieces(self) -> Iterator[pa.Table]:
         """Yields all rows, some at a time."""
-        for start in range(0, self.count, max(self._size, 1)):
-            yield self.rows(start, start + self._size)
+        size = self.count if self._table is not None else BATCH_ROWS
+        for start in range(0, self.count, max(size, 1)):
+            yield self.rows(start, start + size)
 
 
 @contextlib.contextmanager
@@ -213,12 +206,11 @@ def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
     Raises:
       StorageError: it could not be written; nothing has appeared.
     """
-    schema = rows.schema.with_metadata({_BATCH_ROWS: str(BATCH_ROWS)})
 
     def once() -> None:
         with (
             storage(path).create(attempts=attempts, durable=False) as sink,
-            pa.ipc.new_file(_Writable(sink), schema) as writer,
+            pa.ipc.new_file(_Writable(sink), rows.schema) as writer,
         ):
             for batch in _equal_batches(rows):
                 writer.write_batch(batch)
