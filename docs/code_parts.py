@@ -137,7 +137,7 @@ def _attribute_docstrings(owner: type) -> dict[str, str]:
 
 
 def _commands() -> Iterator[click.Command]:
-    from beam_pipeline.cli import cli
+    from beam_pipeline.commands.group import cli
 
     yield from (each for each in cli.commands.values() if not each.hidden)
 

@@ -1,7 +1,8 @@
-"""The flags of `convert`, `plan` and `spec`: the common ones, or all in sections."""
+"""How commands take options and list them: the flags of a job, and its settings."""
 
 import collections
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -10,8 +11,12 @@ from click.shell_completion import CompletionItem
 from beam_pipeline.engines.presets import RUNNERS
 from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
 from beam_pipeline.settings.removed import removed_flag
+from beam_pipeline.terminal.printing import STDOUT
+from beam_pipeline.terminal.stops import PipeClosed
+from transforms.errors import SpecError, UsageError
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain
+from transforms.storage.retry import naming
 
 
 def complete_path(
@@ -21,7 +26,7 @@ def complete_path(
     return [CompletionItem(incomplete, type="file")]
 
 
-class _Flag(click.Option):
+class Flag(click.Option):
     """A flag, and the section of the help that lists it."""
 
     def __init__(self, *arguments: Any, section: str = "", **extra: Any) -> None:
@@ -73,7 +78,7 @@ _COMMON = (
     "spec",
 )
 
-_SPEC = _Flag(
+_SPEC = Flag(
     ["--spec"],
     metavar="FILE",
     help="Read settings from YAML; - for stdin.",
@@ -83,7 +88,7 @@ _TYPES = {"int": int, "float": float}
 _NAMES = {"formats": ", ".join(FORMATS), "runners": ", ".join(RUNNERS)}
 
 
-def _flag(setting: Setting) -> _Flag:
+def _flag(setting: Setting) -> Flag:
     """Returns a setting's flag. One that is not given is None; the spec decides."""
     extra: dict[str, Any] = {"type": _TYPES.get(setting.kind)}
     if setting.kind == "switch":
@@ -92,7 +97,7 @@ def _flag(setting: Setting) -> _Flag:
         extra = {"type": click.Choice([str(choice) for choice in setting.choices])}
     elif setting.kind in ("list", "pairs"):
         extra = {"multiple": True}
-    return _Flag(
+    return Flag(
         [setting.flags, setting.name],
         metavar=setting.metavar or None,
         help=setting.help.format(**_NAMES),
@@ -101,7 +106,7 @@ def _flag(setting: Setting) -> _Flag:
     )
 
 
-def _flags() -> list[_Flag]:
+def _flags() -> list[Flag]:
     flags = [_flag(setting) for setting in SETTINGS.values() if setting.section]
     often = sum(flag.section == _SPEC.section for flag in flags)
     return [*flags[:often], _SPEC, *flags[often:]]
@@ -200,3 +205,96 @@ class JobCommand(Command):
                 records = [common[name] for name in _COMMON] + records
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+# The commands as the help lists them: in the order in which people need them.
+_COMMANDS = {
+    "Convert": ("convert", "plan", "spec"),
+    "Look at a dataset": ("inspect", "head", "report", "verify", "rejects", "diff"),
+    "Use a dataset": ("code", "subset", "merge", "export", "index"),
+    "Put in order": ("repair", "clean"),
+}
+
+
+class Group(click.Group):
+    """A group of commands under headings."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names, in the order of the help."""
+        return [name for names in _COMMANDS.values() for name in names]
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Writes a section for each heading."""
+        width = max(map(len, self.commands))
+        for title, names in _COMMANDS.items():
+            rows = [
+                (
+                    name.ljust(width),
+                    self.commands[name].get_short_help_str(formatter.width - width - 4),
+                )
+                for name in names
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        """Parses the command line; PipeClosed where nobody reads its help."""
+        try:
+            with naming(STDOUT):
+                return super().make_context(*arguments, **extra)
+        except BrokenPipeError as error:
+            raise PipeClosed from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; PipeClosed where nobody reads what it prints."""
+        try:
+            code = super().invoke(ctx)
+            with naming(STDOUT):
+                sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise PipeClosed from error
+        return code
+
+
+def job_settings(
+    flags: Mapping[str, Any], *, needs_output: bool = True
+) -> dict[str, Any]:
+    """Returns the settings of a --spec file; flags win over them."""
+    from beam_pipeline.settings.spec import load_spec, read_spec
+
+    given = {key: value for key, value in flags.items() if value not in (None, ())}
+    path = given.pop("spec", None)
+    settings: dict[str, Any] = {}
+    if path == "-":
+        settings = read_spec(sys.stdin.buffer.read(), "-")
+    elif path:
+        settings = load_spec(plain(path))
+    if needs_output and "source" in settings and "output" not in {*given, *settings}:
+        # Where the spec has the source, and no output, a single argument is the output.
+        given |= {"output": given.pop("source")} if "source" in given else {}
+    for key in given:
+        if SETTINGS[key].kind == "joined":
+            given[key] = given[key].split(",")
+        elif SETTINGS[key].kind == "list":
+            given[key] = list(given[key])
+        elif SETTINGS[key].kind == "pairs":
+            given[key] = _pairs(SETTINGS[key], given[key])
+    said = {*given, *settings}
+    if "source" not in said:
+        raise UsageError("SOURCE must be given, here or in --spec. See --help.")
+    if needs_output and "output" not in said:
+        raise UsageError("OUTPUT must be given, here or in --spec. See --help.")
+    return settings | given
+
+
+def _pairs(setting: Setting, texts: Sequence[str]) -> dict[str, str]:
+    """Returns what was given as NAME=VALUE, once or several times."""
+    pairs = [text.partition("=") for text in texts]
+    if not all(equals for _, equals, _ in pairs):
+        # Without the text: it may be a key.
+        raise SpecError(f"{setting.flags} takes {setting.metavar}, with an '='.")
+    return {name: value for name, _, value in pairs}

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from beam_pipeline.cli import cli
+from beam_pipeline.commands.group import cli
 from beam_pipeline.settings.options import SECTIONS, SETTINGS
 
 # The old name of `spec` and `code`, which the help does not list.

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 from click.testing import CliRunner
 
-from beam_pipeline.cli import cli
+from beam_pipeline.commands.group import cli
 from beam_pipeline.own_pipelines.parameters import spec_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.removed import REMOVED, REMOVED_VALUES

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline import cli
 from beam_pipeline.commands import convert as convert_command
+from beam_pipeline.commands import group
 from beam_pipeline.settings.options import SETTINGS as DECLARED
 from beam_pipeline.settings.spec import (
     FeatureSpec,
@@ -497,7 +497,8 @@ def settings_of(
         return 0
 
     monkeypatch.setattr(convert_command, "run", take)
-    cli.cli.main(["convert", *arguments], standalone_mode=False, obj={"beam_flags": []})
+    command = ["convert", *arguments]
+    group.cli.main(command, standalone_mode=False, obj={"beam_flags": []})
     (settings,) = taken
     return settings
 
@@ -551,7 +552,7 @@ def test_a_spec_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_setting_has_a_flag() -> None:
     """Every setting of the spec can be given on the command line, and nothing else."""
-    for command in (cli.convert, cli.plan):
+    for command in (group.convert, group.plan):
         flags = {
             parameter.name
             for parameter in command.params
