@@ -17,6 +17,7 @@ _HEAD = '''\
 """The keywords of `convert` and of `WriteDataset`, for editors and type checkers.
 
 `make settings` writes this module from `beam_pipeline.settings.options`; change that.
+`help(beam_pipeline.convert)` says what each one means.
 """
 
 from collections.abc import Mapping
@@ -47,12 +48,12 @@ def keywords() -> str:
 
 
 def _entries(names: Iterable[str]) -> str:
-    return "\n".join(_entry(SETTINGS[name]) for name in names)
+    return "".join(_entry(SETTINGS[name]) for name in names)
 
 
 def _entry(setting: Setting) -> str:
     kinds = " | ".join(_type_text(each) for each in setting.types)
-    return f'    {setting.name}: {kinds}\n    """{setting.python_help}"""\n'
+    return f"    {setting.name}: {kinds}\n"
 
 
 def _type_text(annotation: Any) -> str:
