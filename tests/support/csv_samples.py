@@ -5,6 +5,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.sample import SampleInput, sample_blocks
 from transforms.formats.table import TableSample
@@ -26,4 +28,6 @@ def sample(*files: bytes, dialect: Any = None, **options: Any) -> TableSample:
 
 def sample_of(inputs: Sequence[SampleInput], **options: Any) -> TableSample:
     """Returns the sample of these inputs."""
-    return sample_blocks(range(len(inputs)), inputs.__getitem__, **options)
+    sizes = np.array([each.size for each in inputs])
+    get = inputs.__getitem__
+    return sample_blocks(range(len(inputs)), get, sizes=sizes, **options)

@@ -1,10 +1,11 @@
 """The column names of a CSV file."""
 
+import collections
 import csv
 import functools
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from transforms.formats.csv.blocks import (
     too_long,
     unclosed,
 )
-from transforms.formats.csv.dialect import WHITESPACE, CsvDialect, file_encoding
+from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.records import malformed
 from transforms.formats.csv.scan import Scan, Stream, pieces_of, with_tabs
 from transforms.formats.table import listed
@@ -33,8 +34,22 @@ _MOST_CHARS = 10_000
 _BOM = "\ufeff"
 
 
-def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, ...]:
-    """Returns the names of a file's columns, in the file's order.
+class Header(NamedTuple):
+    """The first record of a file.
+
+    Attributes:
+      record: its bytes as UTF-8, without line ends around it.
+      fields: its fields, whether they are names or not.
+      names: of the file's columns, in the file's order.
+    """
+
+    record: bytes
+    fields: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> Header:
+    """Returns the first record of a file, and the names of the columns.
 
     They are `dialect.columns` where given, or else what the first record holds, or
     else, in a file without a header, column_0, column_1, and so on.
@@ -46,13 +61,14 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
         delimiter, or all names are in other quotes.
     """
     record = _first_record(stream, dialect, origin)
-    names = _fields(record, dialect)
-    if not names:
+    fields = _fields(record, dialect)
+    count = len(fields)
+    if not count:
         raise InputError(
             f"{origin}: no header; a CSV file must begin with one, and this one has no "
             f"line. Delete it, or leave it out with --exclude."
         )
-    count = len(names)
+    names = fields
     if dialect.columns is not None:
         # Without a header the first record is a row, and may be a bad one.
         if dialect.header and count != len(dialect.columns):
@@ -60,44 +76,19 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
                 f"{origin}: the header has {count} fields, but {len(dialect.columns)} "
                 f"columns are named"
             )
-        return dialect.columns
-    if not dialect.header:
-        return tuple(f"column_{index}" for index in range(count))
-    if len(malformed(record, dialect)):
-        raise InputError(
-            f"{origin}: text follows a closing quote ({dialect.quote}) in the header. "
-            f"Correct it; where quotes are part of the names, say --quote ''"
-        )
-    if count == 1:
-        _check_delimiter(names[0], dialect, origin)
-    _check_quote(names, dialect, origin)
-    _check_names(names, origin)
-    return names
-
-
-def header_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
-    """Returns the first record as the file has it, without line ends around it.
-
-    Empty where the file is not in UTF-8.
-
-    Raises:
-      InputError: it does not end, or is not valid in the encoding.
-    """
-    record = _first_record(stream, dialect, origin)
-    stream.seek(0)
-    if file_encoding(stream.read(4), dialect, origin) != "utf-8":
-        return b""
-    return record.rstrip(b"\r\n")
-
-
-def header_fields(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, ...]:
-    """Returns the fields of the first record, whether they are names or not.
-
-    Raises:
-      InputError: the record is not valid in the encoding.
-    """
-    record = _first_record(stream, dialect, origin)
-    return _fields(record, dialect)
+        names = dialect.columns
+    elif not dialect.header:
+        names = tuple(f"column_{index}" for index in range(count))
+    else:
+        if len(malformed(record, dialect)):
+            raise InputError(
+                f"{origin}: text follows a closing quote ({dialect.quote}) in the "
+                f"header. Correct it; where quotes are part of the names, say "
+                f"--quote ''"
+            )
+        _check_marks(names, dialect, origin)
+        _check_names(names, origin)
+    return Header(record.rstrip(b"\r\n"), fields, names)
 
 
 def _fields(record: bytes, dialect: CsvDialect) -> tuple[str, ...]:
@@ -222,18 +213,16 @@ def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
         ) from error
 
 
-def _check_delimiter(name: str, dialect: CsvDialect, origin: str) -> None:
-    for mark in _OTHER_DELIMITERS:
-        if mark in name and mark != dialect.delimiter:
+def _check_marks(names: Sequence[str], dialect: CsvDialect, origin: str) -> None:
+    """Raises InputError where names show another delimiter or quote."""
+    for mark in _OTHER_DELIMITERS if len(names) == 1 else "":
+        if mark in names[0] and mark != dialect.delimiter:
             raise InputError(
-                f"{origin}: the header is one column, {name[:60]!r}, with "
+                f"{origin}: the header is one column, {names[0][:60]!r}, with "
                 f"{dialect.delimiter!r} as the delimiter; is it {mark!r}? Say so with "
                 f"--delimiter; if other files have another, convert this one by itself "
                 f"and join the datasets with 'beam-tfrecord merge'."
             )
-
-
-def _check_quote(names: Sequence[str], dialect: CsvDialect, origin: str) -> None:
     for mark in _OTHER_QUOTES:
         if mark != dialect.quote and all(
             len(name) > 1 and name[0] == name[-1] == mark for name in names
@@ -254,23 +243,14 @@ def _check_names(names: Sequence[str], origin: str) -> None:
             f"Check --encoding, --delimiter and --quote; if the file has no header, "
             f"say --no-header"
         )
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names, start=1):
-        places.setdefault(name, []).append(place)
-    if empty := places.pop("", None):
-        raise InputError(
-            f"{origin}: every column must have a name; the header has none at column "
-            f"{_numbers(empty)}. Correct it, or give all names with --columns; if the "
-            f"file has no header, say --no-header"
-        )
-    for name, found in places.items():
-        if len(found) > 1:
-            raise InputError(
-                f"{origin}: the columns' names must differ; {name!r} is the name of "
-                f"columns {_numbers(found)}. Correct it; if the file has no header, "
-                f"say --no-header"
-            )
-
-
-def _numbers(places: Sequence[int]) -> str:
-    return ", ".join(map(str, places[:_SHOWN_NAMES]))
+    counts = collections.Counter(names)
+    odd = next((name for name in names if not name or counts[name] > 1), None)
+    if odd is None:
+        return
+    places = [place for place, name in enumerate(names, start=1) if name == odd]
+    shown = ", ".join(map(str, places[:_SHOWN_NAMES]))
+    raise InputError(
+        f"{origin}: every column must have a name of its own; {odd!r} is that of "
+        f"column {shown}. Correct it, or give all names with --columns; if the file "
+        f"has no header, say --no-header"
+    )

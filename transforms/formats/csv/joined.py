@@ -140,7 +140,7 @@ def join_files(
     Args:
       contents: files, how they are written, and all of their bytes; None for one that
         is not to be joined.
-      header_of: returns the header of a file with these bytes, see `header_record`;
+      header_of: returns the header record of a file with these bytes, see `Header`;
         raises InputError where it is not that of the source.
       most_bytes: of text that are joined; the last file may go beyond.
     """

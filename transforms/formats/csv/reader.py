@@ -7,12 +7,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
+
 from transforms.core.model import Block
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
 from transforms.formats.csv.header import (
+    Header,
     check_same_columns,
-    header_record,
     read_header,
 )
 from transforms.formats.csv.header_check import HeaderCheck
@@ -154,7 +156,7 @@ class CsvReader(TableReader):
         return sample_blocks(
             inputs,
             self._sample_input,
-            sizes=inputs.sizes if isinstance(inputs, InputFiles) else None,
+            sizes=InputFiles.of(inputs, root="").sizes,
             check=self._header_check,
             far=bool(inputs) and is_remote(inputs[0].path),
             decimal=self.decimal,
@@ -185,6 +187,7 @@ class CsvReader(TableReader):
         sample = sample_blocks(
             range(len(inputs)),
             inputs.__getitem__,
+            sizes=np.array([each.size for each in inputs]),
             check=self._header_check,
             decimal=self.decimal,
         )
@@ -216,7 +219,7 @@ class CsvReader(TableReader):
     ) -> Iterator[Block]:
         """Yields the blocks of a file; a compressed file is one."""
         with open_content(file) as stream:
-            self._check_header(stream, file.origin)
+            dialect, _ = self._begun(stream, file.origin)
             packed = isinstance(stream, Unpacked)
             if packed and limit_rows is None:
                 yield file.whole()
@@ -225,7 +228,7 @@ class CsvReader(TableReader):
             for block in iter_blocks(
                 stream,
                 file.origin,
-                self._dialect_in(stream, file.origin),
+                dialect,
                 block_bytes=_PIECE_BYTES if packed else block_bytes,
                 limit_rows=limit_rows,
             ):
@@ -297,14 +300,15 @@ class CsvReader(TableReader):
             raise unreadable(file.path, error) from error
 
     def _header_of(self, data: bytes, file: InputFile) -> bytes:
-        stream = io.BytesIO(data)
-        self._check_header(stream, file.origin)
-        dialect = self._dialect_in(stream, file.origin)
-        return header_record(stream, dialect, file.origin)
+        _, header = self._begun(io.BytesIO(data), file.origin)
+        return header.record
 
-    def _check_header(self, stream: Any, origin: str) -> None:
-        names = read_header(stream, self._dialect_in(stream, origin), origin)
-        check_same_columns(self.named_in, self.names, origin, names)
+    def _begun(self, stream: Any, origin: str) -> tuple[CsvDialect, Header]:
+        """Returns how an open file is written, and its header, which is checked."""
+        dialect = self._dialect_in(stream, origin)
+        header = read_header(stream, dialect, origin)
+        check_same_columns(self.named_in, self.names, origin, header.names)
+        return dialect, header
 
 
 # Of thousands of files, that is cheaper than to check its fields for each.

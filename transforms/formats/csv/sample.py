@@ -18,9 +18,8 @@ from transforms.errors import InputError
 from transforms.formats.csv.blocks import text_of
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import (
+    Header,
     check_same_columns,
-    header_fields,
-    header_record,
     read_header,
     repeats_header,
 )
@@ -74,7 +73,7 @@ def sample_blocks(
     files: Sequence[_File],
     input_of: Callable[[_File], SampleInput],
     *,
-    sizes: npt.NDArray[np.int64] | None = None,
+    sizes: npt.NDArray[np.int64],
     sample_bytes: int = SAMPLE_BYTES,
     check: HeaderCheck | None = None,
     far: bool = False,
@@ -90,7 +89,7 @@ def sample_blocks(
     Args:
       files: of the source.
       input_of: returns what to take rows from, of a file.
-      sizes: their bytes, where they are at hand: int64 array.
+      sizes: their bytes: int64 array.
       sample_bytes: about how much to read.
       check: judges the first rows of files; None if it is known what they are.
       far: whether opening a file waits for a network.
@@ -102,8 +101,6 @@ def sample_blocks(
         encoding, and all such files are named; or nearly all rows have another number
         of fields than the header.
     """
-    if sizes is None:
-        sizes = np.array([input_of(file).size for file in files], np.int64)
     is_small = int(sizes.sum()) <= sample_bytes
 
     def looks(places: int = _PLACES) -> Iterator[_Look]:
@@ -192,10 +189,10 @@ class _Look:
 def _names_in(look: _Look) -> tuple[str, ...]:
     """Returns the names of a file's columns; InputError where it cannot be read."""
     with contextlib.closing(look.open()) as stream:
-        names = read_header(stream, look.file.dialect, look.file.origin)
+        header = read_header(stream, look.file.dialect, look.file.origin)
         for _ in _texts(stream, look):
             pass
-    return names
+    return header.names
 
 
 def _content(look: _Look) -> tuple[_Look, CsvDialect, bytes | None]:
@@ -237,16 +234,14 @@ class _Seen:
 
     def header_of(self, data: bytes, look: _Look) -> bytes:
         """Returns the header record of a file, which it has seen then."""
-        stream, file = io.BytesIO(data), look.file
-        self.see_header(stream, file)
-        return header_record(stream, file.dialect, file.origin)
+        return self.see_header(io.BytesIO(data), look.file).record
 
-    def see_header(self, stream: Any, file: SampleInput) -> None:
+    def see_header(self, stream: Any, file: SampleInput) -> Header:
         """Notes the first row of a file; raises InputError for another header."""
-        names = read_header(stream, file.dialect, file.origin)
+        header = read_header(stream, file.dialect, file.origin)
+        names = header.names
         if self._check is not None and file.dialect.columns is not None:
-            fields = header_fields(stream, file.dialect, file.origin)
-            self._heads[file.origin] = fields
+            self._heads[file.origin] = header.fields
         if self.first is None:
             self.first, self.names = file, names
             self._heads = self._heads or {file.origin: names}
@@ -256,6 +251,7 @@ class _Seen:
             # Files without headers differ in their first rows: say that instead.
             self.check_heads()
             raise
+        return header
 
     def add(self, texts: Iterable[tuple[bytes, int]], dialect: CsvDialect) -> None:
         """Adds the rows of texts; each comes with its length in the files."""

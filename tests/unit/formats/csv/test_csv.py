@@ -61,7 +61,7 @@ HEADER = b"flag,count,name,score\n"
 
 
 def header_of(data: bytes, dialect: CsvDialect | None = None) -> tuple[Any, ...]:
-    return read_header(io.BytesIO(data), dialect or CsvDialect(), "f.csv")
+    return read_header(io.BytesIO(data), dialect or CsvDialect(), "f.csv").names
 
 
 def read(
@@ -179,9 +179,9 @@ def test_a_header_longer_than_the_first_read_is_whole() -> None:
     [
         (b"", CsvDialect(), "f.csv: no header"),
         (b"\xef\xbb\xbf\r\n\n", CsvDialect(), "f.csv: no header"),
-        (b"a,b,a,c,b\n", CsvDialect(), "'a' is the name of columns 1, 3"),
-        (b"a,,b,\n", CsvDialect(), "none at column 2, 4"),
-        (b'a,""\n', CsvDialect(), "none at column 2"),
+        (b"a,b,a,c,b\n", CsvDialect(), "'a' is that of column 1, 3"),
+        (b"a,,b,\n", CsvDialect(), "'' is that of column 2, 4"),
+        (b'a,""\n', CsvDialect(), "'' is that of column 2"),
         (b"a" * 10_001, CsvDialect(), "has 10,001 and begins with 'aaaa.*--encoding"),
         (b"a;b;c\n1;2;3\n", CsvDialect(), "is it ';'. Say so with --delimiter"),
         (b"a\tb\n", CsvDialect(), r"is it '\\t'"),

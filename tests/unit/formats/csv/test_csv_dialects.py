@@ -251,7 +251,11 @@ def test_a_header_may_hold_escapes() -> None:
     """Names are read by the rules of rows."""
     data = b'a\\,b,"c\\"d",e\\\nf\n1,2,3\n'
     dialect = CsvDialect(escape="\\")
-    assert read_header(io.BytesIO(data), dialect, "f.csv") == ("a,b", 'c"d', "e\nf")
+    assert read_header(io.BytesIO(data), dialect, "f.csv").names == (
+        "a,b",
+        'c"d',
+        "e\nf",
+    )
     (block,) = iter_blocks(io.BytesIO(data), "f.csv", dialect, block_bytes=1)
     assert (block.start, block.first_line, block.rows) == (17, 3, 1)
 
@@ -402,7 +406,7 @@ def read_all(
 ]:
     """Reads a file in blocks: rows of the wanted columns, numbers, refused, skipped."""
     dialect = dialect or CsvDialect()
-    names = read_header(io.BytesIO(data), dialect, "f.csv")
+    names = read_header(io.BytesIO(data), dialect, "f.csv").names
     wanted = names if wanted is None else wanted
     rows: list[tuple[Any, ...]] = []
     numbers: list[int] = []

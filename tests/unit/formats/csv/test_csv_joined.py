@@ -141,7 +141,7 @@ def sampled_apart(datas: Sequence[bytes]) -> tuple[list[Any], int, int, str]:
     unread = size = 0
     try:
         for number, data in enumerate(datas):
-            names = read_header(io.BytesIO(data), CsvDialect(), f"{number}.csv")
+            names = read_header(io.BytesIO(data), CsvDialect(), f"{number}.csv").names
             if not number:
                 first = names
             check_same_columns("0.csv", first, f"{number}.csv", names)
