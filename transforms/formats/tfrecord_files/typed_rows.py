@@ -216,44 +216,31 @@ def _nested(feature: Feature, lists: pa.ListArray) -> Composed:
             f"holds {int(sizes[np.argmax(bad)]):,} values"
         )
         return Composed(lists, bad, Reason.WRONG_SHAPE, message)
+    shape, values, sizes = feature.shape, lists.flatten(), sizes[present]
+    for axis in range(len(shape) - 1, 0, -1):
+        size = shape[axis]
+        if size is None:
+            outer, inner = _product(shape[:axis]), _product(shape[axis + 1 :])
+            counts = np.repeat(sizes // max(outer * inner, 1), outer)
+            values = pa.ListArray.from_arrays(_offsets(counts), values)
+        else:
+            values = pa.FixedSizeListArray.from_arrays(values, size)
+    rows = np.zeros(len(lists), np.int64)
+    rows[present] = shape[0] or sizes // max(_product(shape[1:]), 1)
     absent = pa.array(~present) if lists.null_count else None
-    shape = feature.shape
-    if None not in shape:
-        values = _in_fixed(_padded(lists, present, _product(shape)), shape[1:])
-        column = pa.FixedSizeListArray.from_arrays(values, shape[0], mask=absent)
-        return Composed(column)
-    free = shape.index(None)
-    outer, inner = shape[:free], shape[free + 1 :]
-    values = _in_fixed(lists.flatten(), inner)
-    each = _product(outer)
-    counts = np.repeat(sizes // max(each * _product(inner), 1), each)
-    offsets = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
-    if not outer:
-        return Composed(pa.ListArray.from_arrays(offsets, values, mask=absent))
-    values = _in_fixed(pa.ListArray.from_arrays(offsets, values), outer[1:])
-    return Composed(pa.FixedSizeListArray.from_arrays(values, outer[0], mask=absent))
+    column = pa.ListArray.from_arrays(_offsets(rows), values, mask=absent)
+    if shape[0] is not None:
+        column = column.cast(pa.list_(values.type, shape[0]))
+    return Composed(column)
+
+
+def _offsets(counts: npt.NDArray[np.int64]) -> pa.Int32Array:
+    return pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
 
 
 def _product(shape: Sequence[int | None]) -> int:
     """Returns the number of values in the sizes that are known."""
     return math.prod(size for size in shape if size is not None)
-
-
-def _in_fixed(values: pa.Array, sizes: Sequence[int | None]) -> pa.Array:
-    for size in reversed(sizes):
-        values = pa.FixedSizeListArray.from_arrays(values, size)
-    return values
-
-
-def _padded(lists: pa.ListArray, present: npt.NDArray[np.bool_], each: int) -> pa.Array:
-    """Returns the values of lists of one size; those of absent lists are null."""
-    values = lists.flatten()
-    if present.all():
-        return values
-    places = np.full((len(present), each), -1, np.int64)
-    places[present] = np.arange(len(values)).reshape(-1, each)
-    flat = places.reshape(-1)
-    return values.take(pa.array(flat, mask=flat < 0))
 
 
 def _python_values(feature: Feature, column: pa.Array) -> list[Any]:
