@@ -220,21 +220,6 @@ def check_paths(
             )
 
 
-def unseen_image(who: str, image: str) -> TargetError:
-    """Returns the error of an image that workers elsewhere do not see.
-
-    Args:
-      who: does not see it, as the first words of the message.
-      image: a path of this machine, and where the source names it, in words.
-    """
-    return TargetError(
-        f"{who} are elsewhere: they must see every image; the source names {image}, "
-        f"a path of this machine. Put the images into an object store and name them "
-        f"there, or say --shared-output, if every machine sees them under these very "
-        f"paths."
-    )
-
-
 def not_started(name: str, place: Place, said: str) -> UsageError | None:
     """Returns the error of an engine that cannot start workers; None for another.
 

@@ -15,7 +15,6 @@ from beam_pipeline.engines.checks import (
     WITHIN_SERVER,
     check_paths,
     host_elsewhere,
-    unseen_image,
 )
 from transforms.errors import TargetError
 from transforms.storage.paths import is_remote
@@ -110,19 +109,3 @@ def check_seen(
     if not shared:
         starts = "" if workers.started else START_THERE
         check_paths(workers.who, local, starts=starts)
-
-
-def check_images(image: str, pipeline: beam.Pipeline, *, shared: bool) -> None:
-    """Refuses an image of this machine that a source elsewhere names.
-
-    Args:
-      image: its path and its row in words; empty for none.
-      pipeline: that is to read it.
-      shared: whether its user says that all machines see it.
-
-    Raises:
-      TargetError: the workers do not see it.
-    """
-    workers = None if shared or not image else workers_of(pipeline)
-    if workers is not None:
-        raise unseen_image(workers.who, image)

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from beam_pipeline.engines.engine import version_rules
 from beam_pipeline.own_pipelines.engine_workers import (
-    check_images,
     check_seen,
     workers_of,
 )
@@ -186,7 +185,6 @@ class ReadRows(beam.PTransform):
                 ("folder of --images-root", spec.images_folder),
             ]
             check_seen(places, begin.pipeline, shared=spec.shared_output)
-            check_images(planned.local_image, begin.pipeline, shared=spec.shared_output)
         source = planned.make(_listing_of(planned.listing.table(), spec))
         rules = None
         if workers_of(begin.pipeline) is not None:

@@ -21,10 +21,9 @@ from transforms.errors import SpecError, nearest
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.images import NAMES_OF_FILES, PAIR_NAMES, PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
-from transforms.formats.table import InputFile, TableSample
+from transforms.formats.table import TableSample
 from transforms.storage.files import sizes_of
 from transforms.storage.paths import SCHEMES, is_remote, relative, spellings
-from transforms.storage.visibility import first_local
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
@@ -481,27 +480,6 @@ def check_images_named(spec: Spec, schema: Schema) -> None:
     )
 
 
-def first_local_image(
-    sample: TableSample, schema: Schema, files: Sequence[InputFile]
-) -> str:
-    """Returns an image that the sample names by a path of one machine, and its row.
-
-    Args:
-      sample: of the files.
-      schema: of the rows.
-      files: those of the source.
-
-    Returns:
-      In words, as in "'/data/a.jpg' in row 7 of rows.csv"; empty for none. The row is
-      counted where the sample has all rows of one file.
-    """
-    for column in _columns_of_paths(sample, schema):
-        if (local := first_local(column)) is not None:
-            row, path = local
-            return f"{path!r} in {_place(row, sample, files)}"
-    return ""
-
-
 def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:
     """Returns images that the sample names, as it does: the first, and evenly on.
 
@@ -531,10 +509,3 @@ def _columns_of_paths(sample: TableSample, schema: Schema) -> Iterator[pa.Array]
         if feature.separator and pa.types.is_string(column.type):
             column = pc.split_pattern(column, feature.separator)
         yield column
-
-
-def _place(row: int, sample: TableSample, files: Sequence[InputFile]) -> str:
-    if len(files) > 1:
-        return f"a row of its {len(files):,} files"
-    counted = sample.complete and not sample.unread
-    return f"{f'row {row + 1:,}' if counted else 'a row'} of {files[0].origin}"

@@ -149,8 +149,6 @@ class PlannedSource:
       content: the columns whose content decides the split of a row; empty where
         something else does.
       given_classes: the class names that the setting `vocabulary` gives.
-      local_image: an image that rows in a store name by a path of this machine, and
-        its row, in words; empty where none was found.
       named_image: an image as rows name it; empty where none does.
     """
 
@@ -172,7 +170,6 @@ class PlannedSource:
     notes: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
     given_classes: tuple[str, ...] = ()
-    local_image: str = ""
     named_image: str = ""
     counted: bool = False
     mask_classes: "MaskClasses | None" = None

@@ -23,7 +23,6 @@ from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import (
     check_images_named,
     check_images_root,
-    first_local_image,
     image_folders,
     image_shares,
     named_images,
@@ -78,7 +77,6 @@ from transforms.formats.table_source import (
     TableSource,
 )
 from transforms.shards.allocation import return_freed_memory
-from transforms.storage.paths import is_remote
 from transforms.storage.row_spool import RowSpool
 
 # Rows that tell whether values hold images, and whether rows differ in their content.
@@ -258,9 +256,6 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         ),
         content=source.content,
         counted=counted,
-        local_image=(
-            first_local_image(sample, schema, listed) if is_remote(inputs.root) else ""
-        ),
         named_image=named[0] if named else "",
     )
 

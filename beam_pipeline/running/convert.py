@@ -10,7 +10,6 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.engines.checks import unseen_image
 from beam_pipeline.engines.engine import (
     Engine,
     RunHooks,
@@ -183,7 +182,6 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     """
     if hooks.between is not None:
         plan = _with_steps(plan, hooks.between)
-    _check_images(plan, engine, hooks.beam_flags)
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     check_room(plan)
     with (
@@ -269,15 +267,6 @@ def _with_steps(plan: Plan, between: object) -> Plan:
     return dataclasses.replace(plan, request=request)
 
 
-def _check_images(plan: Plan, engine: Engine | None, beam_flags: Sequence[str]) -> None:
-    """Raises TargetError for an image that workers elsewhere would not see."""
-    image = plan.planned.local_image
-    if engine is None or not image or plan.spec.shared_output:
-        return
-    if engine.works_elsewhere(plan.spec, beam_flags):
-        raise unseen_image(f"The workers of {engine.name}", image)
-
-
 def _account(store: Store) -> Mapping[str, Any] | None:
     """Returns the account of items that a refused commit has left; None without one."""
     try:
@@ -296,7 +285,6 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> str:
     Raises:
       BeamTFRecordError: it was not taken.
     """
-    _check_images(plan, engine, hooks.beam_flags)
     place = engine.place(plan.spec, hooks.beam_flags)
     with (
         open_work_folder(plan, say=hooks.say, stays=True) as (opened, resumes),

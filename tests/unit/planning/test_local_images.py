@@ -1,4 +1,4 @@
-"""Images that a table names by paths of one machine."""
+"""Images that a table names: which columns do, and how large they are."""
 
 import pathlib
 from collections.abc import Iterable
@@ -8,62 +8,12 @@ import pytest
 
 from beam_pipeline.planning import image_columns
 from beam_pipeline.planning.image_columns import (
-    first_local_image,
     image_shares,
     named_images,
 )
 from tests.support.image_sources import write_images
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.formats.table import InputFile, TableSample
-
-FILES = [InputFile("a/rows.csv", "s3://b/a/rows.csv", 10, 0)]
-
-
-def found(
-    column: pa.Array | pa.ChunkedArray,
-    *,
-    feature: Feature | None = None,
-    files: list[InputFile] | None = None,
-    complete: bool = True,
-) -> str:
-    schema = Schema((feature or Feature("image", Kind.IMAGE),))
-    sample = TableSample({"image": column}, len(column), complete=complete)
-    return first_local_image(sample, schema, files or FILES)
-
-
-@pytest.mark.parametrize(
-    "path", ["/data/a.jpg", "file:///data/a.jpg", "FILE:///data/a.jpg"]
-)
-def test_a_local_path(path: str) -> None:
-    """The path, and its row as people count."""
-    column = pa.array(["s3://b/a.jpg", None, "inner/a.jpg", path])
-    assert found(column) == f"{path!r} in row 4 of a/rows.csv"
-    chunked = pa.chunked_array([column.slice(0, 2), column.slice(2)])
-    assert found(chunked) == f"{path!r} in row 4 of a/rows.csv"
-
-
-def test_paths_that_all_machines_see() -> None:
-    """In stores, and beside the table; and images that are in the table."""
-    assert not found(pa.array(["s3://b/a.jpg", "inner/a.jpg", "profile:a.jpg", None]))
-    assert not found(pa.array([b"/data", b"image"]))
-    assert not found(pa.array([], pa.string()))
-
-
-def test_several_images_in_a_row() -> None:
-    """As a list, and as a text that is cut."""
-    lists = pa.array([["s3://b/a.jpg"], [], ["b.jpg", "/data/a.jpg"]])
-    assert found(lists) == "'/data/a.jpg' in row 3 of a/rows.csv"
-    cut = Feature("image", Kind.IMAGE, shape=(None,), separator=";")
-    texts = pa.array(["s3://b/a.jpg;b.jpg", None, "b.jpg; /data/a.jpg"])
-    assert found(texts, feature=cut) == "'/data/a.jpg' in row 3 of a/rows.csv"
-
-
-def test_rows_that_cannot_be_counted() -> None:
-    """A sample of a file, or several files."""
-    column = pa.array(["/data/a.jpg"])
-    assert found(column, complete=False) == "'/data/a.jpg' in a row of a/rows.csv"
-    two = [*FILES, *FILES]
-    assert found(column, files=two) == "'/data/a.jpg' in a row of its 2 files"
+from transforms.formats.table import TableSample
 
 
 @pytest.mark.parametrize(
