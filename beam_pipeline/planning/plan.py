@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -21,6 +19,7 @@ from beam_pipeline.planning.inputs import (
 from beam_pipeline.planning.like import Like, find_like, new_features
 from beam_pipeline.planning.request import (
     Request,
+    digest_of,
     make_request,
     with_images,
 )
@@ -85,38 +84,51 @@ _SAID_BY_SCHEMA = frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Prepared:
+    """A job whose inputs are listed, and not yet read.
+
+    Attributes:
+      spec: with the name filled in.
+      resolved: the same with what files say in place of their paths.
+      inputs: the files.
+      request: what the job asks for.
+      done: the dataset at the output, where that is what the job would give.
+      notes: what a person should know before the run.
+      seen: what is at the target now.
+      like: what is taken from an earlier dataset; None for nothing.
+    """
+
+    spec: Spec
+    resolved: Spec
+    inputs: Inputs
+    request: Request
+    done: Manifest | None
+    notes: tuple[str, ...]
+    seen: str
+    like: Like | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan(Prepared):
     """A job that can be run.
 
     Attributes:
-      spec: as given, with the name filled in.
       directory: the output, as an absolute path.
-      inputs: the files.
       planned: the source, its schema and its splits.
       sharding: where rows go.
       splits: how rows fall into splits, and what is looked up for it.
       vocabularies: of its labels, as far as they are known.
-      seen: what is at the target now.
       inline: whether segments travel through the shuffle.
       workers: how many processes.
-      request: what the job asks for, to be compared with another one's.
-      notes: what a person should know before the run.
-      like: what it takes from an earlier dataset; None for nothing.
     """
 
-    spec: Spec
     directory: str
-    inputs: Inputs
     planned: PlannedSource
     sharding: Sharding
     splits: SplitPlan
     vocabularies: dict[str, Vocabulary]
-    seen: str
     inline: bool
     workers: int
-    request: Request
-    notes: tuple[str, ...] = ()
-    like: Like | None = None
 
     @property
     def name(self) -> str:
@@ -154,7 +166,7 @@ class Plan:
         """
         decided = [self._decided, self.request.inputs, deciding_versions()]
         images = self.request.images
-        return _digest([*decided, images] if images else decided)
+        return digest_of([*decided, images] if images else decided)
 
     @functools.cached_property
     def work_digest(self) -> str:
@@ -163,7 +175,7 @@ class Plan:
         What a run leaves unfinished serves those of the same work digest: each block
         and each shard is known by its own inputs.
         """
-        return _digest([self._decided, self.inputs.root, deciding_versions()])
+        return digest_of([self._decided, self.inputs.root, deciding_versions()])
 
     @functools.cached_property
     def _decided(self) -> list[Any]:
@@ -179,36 +191,6 @@ class Plan:
 
 def _listed(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
     return [(entry.path, entry.size, entry.modified_ns) for entry in entries]
-
-
-def _digest(facts: Any) -> str:
-    text = json.dumps(facts, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A job whose inputs are listed, and not yet read.
-
-    Attributes:
-      spec: with the name filled in.
-      resolved: the same with what files say in place of their paths.
-      inputs: the files.
-      request: what the job asks for.
-      done: the dataset at the output, where that is what the job would give.
-      notes: what a person should know before the run.
-      seen: what is at the target now.
-      like: what is taken from an earlier dataset; None for nothing.
-    """
-
-    spec: Spec
-    resolved: Spec
-    inputs: Inputs
-    request: Request
-    done: Manifest | None
-    notes: tuple[str, ...]
-    seen: str
-    like: Like | None = None
 
 
 def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
@@ -344,10 +326,13 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     }
     notes = (*notes, *shard_notes(spec, planned.record_bytes))
     check_name(str(spec.name), planned.rule.names)
+    changed = {
+        "request": with_images(prepared.request, spec, inputs, planned),
+        "notes": notes,
+    }
     return Plan(
-        spec=spec,
+        **vars(prepared) | changed,
         directory=absolute(spec.output),
-        inputs=inputs,
         planned=planned,
         sharding=Sharding(
             rule=planned.rule,
@@ -359,12 +344,8 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         ),
         splits=splits,
         vocabularies=vocabularies,
-        seen=prepared.seen,
         inline=_inline(planned),
         workers=_workers(spec, inputs),
-        request=with_images(prepared.request, spec, inputs, planned),
-        notes=notes,
-        like=prepared.like,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.inputs import Inputs, PlannedSource, named_entry
+from beam_pipeline.planning.inputs import Inputs, PlannedSource
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
@@ -24,10 +24,9 @@ from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, bounded
 from transforms.formats.file_names import is_image_name
-from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.files import storage
-from transforms.storage.paths import absolute, is_remote
+from transforms.storage.paths import absolute
 
 _CHUNK_BYTES = 8 << 20
 _URI = "://"
@@ -66,7 +65,7 @@ class Request:
     def beside(self, data: bytes) -> "Request":
         """Returns the request with more that decides bytes."""
         more = hashlib.sha256(data).hexdigest()
-        return dataclasses.replace(self, settings=_digest([self.settings, more]))
+        return dataclasses.replace(self, settings=digest_of([self.settings, more]))
 
     def answered_by(self, manifest: Manifest, spec: Spec) -> bool:
         """Whether the dataset of a manifest is what this request would give.
@@ -152,7 +151,7 @@ def make_request(spec: Spec, inputs: Inputs) -> Request:
     """
     listed = [inputs.entries, FileList.of(inputs.companions)]
     return Request(
-        settings=_digest(_settings(spec, inputs.format)),
+        settings=digest_of(_settings(spec, inputs.format)),
         inputs=_listing(listed, inputs.root, spec.fingerprint),
         files=len(inputs.entries),
         fingerprint=spec.fingerprint,
@@ -180,28 +179,15 @@ def with_images(
 
 
 def _images(request: Request) -> str:
-    """Returns the digest of the images as they lie there now; empty for unknown."""
-    entries: list[FileEntry] = []
-    looked_at = 0
-    if is_remote(request.images_root):
-        tree = storage(request.images_root).list_tree()
-        if len(tree) > _MOST_IMAGES:
-            return ""
-        entries = [e for e in tree if not e.skipped and is_image_name(e.path)]
-    # Of a path elsewhere there is nothing to walk.
-    for folder, folders, names in os.walk(request.images_root):
-        folders.sort()
-        looked_at += len(names)
-        if looked_at > _MOST_IMAGES:
-            return ""
-        try:
-            entries += [
-                named_entry(os.path.join(folder, name), request.images_root)
-                for name in sorted(names)
-                if is_image_name(name)
-            ]
-        except SourceError:
-            return ""
+    """Returns the digest of the images as they are now; empty for unknown."""
+    folder = storage(request.images_root)
+    try:
+        tree = folder.list_tree() if folder.is_folder() else FileList.of(())
+    except SourceError:
+        return ""
+    if len(tree) > _MOST_IMAGES:
+        return ""
+    entries = [e for e in tree if not e.skipped and is_image_name(e.path)]
     if not entries:
         return ""
     listed = [FileList.of(entries)]
@@ -256,7 +242,8 @@ def _content(path: str) -> str:
     return digest.hexdigest()
 
 
-def _digest(facts: Any) -> str:
+def digest_of(facts: Any) -> str:
+    """Returns the digest of facts that JSON can say."""
     text = json.dumps(facts, sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
