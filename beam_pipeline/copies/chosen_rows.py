@@ -3,9 +3,10 @@
 import collections
 import csv
 import dataclasses
+import functools
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,13 @@ from transforms.core.schema import Kind
 from transforms.errors import InputError, SpecError, UsageError, nearest, shortened
 from transforms.reading.catalogue import Catalogue
 from transforms.storage.files import storage
+
+Mask = npt.NDArray[np.bool_]
+# The catalogue of each split; empty for none.
+_Catalogues = Mapping[str, Catalogue]
+_ROWS = 65_536
+# The column of a catalogue with the key of each record.
+_KEY = "_key"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,11 +143,6 @@ def _text(data: bytes, path: str) -> str:
         ) from error
 
 
-Mask = npt.NDArray[np.bool_]
-
-_ROWS = 65_536
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Relabelling:
     """New class names of a feature.
@@ -161,8 +164,7 @@ class Chosen:
 
     Attributes:
       kept: split -> n bools for its n records; other splits are left out whole.
-      relabelled: split -> n bools, true where a class id changes; splits without any
-        are left out.
+      relabelled: split -> n bools, true where a class id changes.
       skipped: how many records were left out, by reason.
       unknown_keys: how many keys are those of no record that was looked at.
     """
@@ -205,52 +207,56 @@ def relabelling_of(
     return Relabelling(name, facts.feature.record_keys[0], changes)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Columns:
-    """What tells values of records: the catalogue where it has them, else the shards.
+def with_key(request: Request, manifest: Manifest, catalogues: _Catalogues) -> Request:
+    """Returns the request with the feature that holds the keys, if it is known."""
+    dropped = request.dropped
+    if dropped is None or dropped.feature:
+        return request
+    column = str(manifest.settings.get("key_column") or "")
+    features = [facts.feature for facts in manifest.features]
+    names = [f.name for f in features if (f.column or f.name) == column]
+    names += [_KEY] if _KEY in _own_columns(catalogues) else []
+    if not names:
+        return request
+    dropped = dataclasses.replace(dropped, feature=names[0])
+    return dataclasses.replace(request, dropped=dropped)
 
-    Attributes:
-      dataset: opened with class names.
-      catalogues: of its splits; empty for none.
-    """
 
-    dataset: OpenDataset
-    catalogues: Mapping[str, Catalogue]
+def _own_columns(catalogues: _Catalogues) -> set[str]:
+    """Returns the columns that every catalogue has."""
+    schemas = [set(catalogue.schema.names) for catalogue in catalogues.values()]
+    return set.intersection(*schemas) if schemas else set()
 
-    @property
-    def names(self) -> list[str]:
-        """The features, and what else every catalogue has."""
-        schemas = [catalogue.schema.names for catalogue in self.catalogues.values()]
-        shared = (
-            [n for n in schemas[0] if all(n in s for s in schemas)] if schemas else []
-        )
-        return [*dict.fromkeys((*self.dataset.features, *shared))]
 
-    def _of(self, split: str, name: str) -> Iterator[pa.Array]:
-        """Yields a column of a split, in the order of its records."""
-        catalogue = self.catalogues.get(split)
-        if catalogue is not None and name in catalogue.schema.names:
-            batches = catalogue.batches([name], 0, len(catalogue))
-        else:
-            batches = self.dataset[split].select([name]).batches(_ROWS)
-        for batch in batches:
-            yield batch.column(0)
-
-    def rows_where(
-        self, split: str, name: str, test: Callable[[pa.Array], pa.BooleanArray]
-    ) -> Mask:
-        """Returns n bools, true for records with a value of which a test is true."""
-        parts = [np.zeros(0, np.bool_)]
-        for column in self._of(split, name):
-            values, rows = values_and_rows(column)
-            hit = np.zeros(len(column), np.bool_)
-            hit[rows[test(values).to_numpy(zero_copy_only=False)]] = True
-            parts.append(hit)
-        return np.concatenate(parts)
+def _rows_where(
+    dataset: OpenDataset,
+    catalogues: _Catalogues,
+    split: str,
+    name: str,
+    test: Callable[[pa.Array], pa.BooleanArray],
+) -> Mask:
+    """Returns n bools, true for records with a value of which a test is true."""
+    if name in dataset.features:
+        # From the catalogue, if it has the feature.
+        batches = dataset[split].select([name]).batches(_ROWS)
+    else:
+        batches = catalogues[split].batches([name], 0, len(catalogues[split]))
+    masks = [np.zeros(0, np.bool_)]
+    for batch in batches:
+        values, rows = values_and_rows(batch.column(0))
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        mask = np.zeros(batch.num_rows, np.bool_)
+        mask[rows[test(values).to_numpy(zero_copy_only=False)]] = True
+        masks.append(mask)
+    return np.concatenate(masks)
 
 
 def choose(
-    columns: Columns, request: Request, relabelling: Relabelling | None
+    dataset: OpenDataset,
+    catalogues: _Catalogues,
+    request: Request,
+    relabelling: Relabelling | None,
 ) -> Chosen:
     """Returns which records a subset holds.
 
@@ -258,7 +264,8 @@ def choose(
     Memory is some bytes a record.
 
     Args:
-      columns: of the dataset.
+      dataset: opened with class names.
+      catalogues: of its splits; empty for none.
       request: what is asked of the subset.
       relabelling: of its classes.
 
@@ -268,11 +275,12 @@ def choose(
       InputError: no record of the dataset has one of the keys.
       DamageError: a record is damaged.
     """
-    dataset = columns.dataset
     condition = condition_of(dataset, request.label, request.where)
     skipped: collections.Counter[str] = collections.Counter()
     kept, relabelled = {}, {}
-    search = None if request.dropped is None else _Search(columns, request.dropped)
+    search = None
+    if request.dropped is not None:
+        search = _Search(dataset, catalogues, request.dropped)
     for name in dataset:
         if request.split and name != request.split:
             skipped["other_split"] += dataset.splits[name] or 0
@@ -284,39 +292,52 @@ def choose(
             mask[view.where(condition).positions] = True
             skipped["condition"] += int(np.count_nonzero(~mask))
         if search is not None:
-            hit = search.hits(name) & mask
+            hit = _rows_where(dataset, catalogues, name, search.feature, search) & mask
             skipped["dropped_key"] += int(np.count_nonzero(hit))
             mask &= ~hit
         kept[name] = mask
         if relabelling is not None and relabelling.changes.ids:
-            touched = _touched(columns, name, relabelling) & mask
-            if touched.any():
-                relabelled[name] = touched
+            feature = relabelling.feature
+            classes = dataset.classes[feature]
+            old = pa.array([classes[n] for n in relabelling.changes.ids], pa.string())
+            test = functools.partial(_is_among, old)
+            relabelled[name] = mask & _rows_where(
+                dataset, catalogues, name, feature, test
+            )
     if search is not None and not request.split:
         # Of one split, the keys may be those of another.
         search.check()
-    unknown = 0 if search is None else search.unknown
     counts = {reason: count for reason, count in sorted(skipped.items()) if count}
-    return Chosen(kept, relabelled, counts, unknown)
+    return Chosen(kept, relabelled, counts, search.unknown if search else 0)
+
+
+def _is_among(names: pa.Array, values: pa.Array) -> pa.BooleanArray:
+    return pc.is_in(values.cast(pa.string()), names)
 
 
 class _Search:
-    """Looks for the records of some keys."""
+    """Looks for the records of some keys.
 
-    def __init__(self, columns: Columns, dropped: Keys) -> None:
-        name, dataset = dropped.feature, columns.dataset
-        if not name:
+    Attributes:
+      feature: that holds them.
+    """
+
+    def __init__(
+        self, dataset: OpenDataset, catalogues: _Catalogues, dropped: Keys
+    ) -> None:
+        self.feature = dropped.feature
+        if not self.feature:
             raise UsageError(
                 f"The feature that holds the keys must be named with --key-feature; "
                 f"{dataset.path} was made without a key column. It has: "
                 f"{', '.join(dataset.features)}."
             )
-        if name not in columns.names:
+        names = [*dict.fromkeys((*dataset.features, *_own_columns(catalogues)))]
+        if self.feature not in names:
             raise SpecError(
-                f"--key-feature must name a feature; there is no {name!r}"
-                f"{nearest(name, columns.names)}."
+                f"--key-feature must name a feature; there is no {self.feature!r}"
+                f"{nearest(self.feature, names)}."
             )
-        self._name, self._columns = name, columns
         self._keys = pa.array(sorted(dropped.keys), pa.large_string())
         self._seen = np.zeros(len(self._keys), np.bool_)
         self._example = ""
@@ -329,9 +350,9 @@ class _Search:
         if not self._seen.any():
             raise InputError(
                 f"A file of keys must have keys of the dataset; no record has one of "
-                f"these {len(self._keys):,} in its feature {self._name!r}, which holds "
-                f"keys like {shortened(self._example)!r}. Nothing was written. Correct "
-                f"the keys, or name their feature with --key-feature."
+                f"these {len(self._keys):,} in its feature {self.feature!r}, which "
+                f"holds keys like {shortened(self._example)!r}. Nothing was written. "
+                f"Correct the keys, or name their feature with --key-feature."
             )
 
     @property
@@ -339,48 +360,21 @@ class _Search:
         """How many keys no record has had."""
         return int(np.count_nonzero(~self._seen))
 
-    def hits(self, split: str) -> Mask:
-        """Returns n bools, true for records that have one of the keys."""
-        return self._columns.rows_where(split, self._name, self._are_keys)
-
-    def _are_keys(self, values: pa.Array) -> pa.BooleanArray:
-        texts = _as_text(values, self._name)
-        if not self._example:
-            self._example = next((t for t in texts[:1].to_pylist() if t), "")
+    def __call__(self, values: pa.Array) -> pa.BooleanArray:
+        """Returns which values are among the keys."""
+        if not (pa.types.is_integer(values.type) or is_bytes(values.type)):
+            raise UsageError(
+                f"Keys are whole numbers or texts; the feature {self.feature!r} is "
+                f"{values.type}. Name another with --key-feature."
+            )
+        try:
+            texts = values.cast(pa.large_string())
+        except pa.ArrowInvalid as error:
+            raise UsageError(
+                f"Keys that are bytes must be UTF-8; the feature {self.feature!r} "
+                f"holds others."
+            ) from error
+        self._example = self._example or next(filter(None, texts[:1].to_pylist()), "")
         places = pc.index_in(texts, self._keys)
         self._seen[places.drop_null().to_numpy()] = True
         return places.is_valid()
-
-
-def _touched(columns: Columns, split: str, relabelling: Relabelling) -> Mask:
-    """Returns n bools, true for records with a class that gets another id."""
-    classes = columns.dataset.classes[relabelling.feature]
-    names = pa.array(
-        [classes[number] for number in relabelling.changes.ids], pa.string()
-    )
-
-    def changes(values: pa.Array) -> pa.BooleanArray:
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        return pc.is_in(values.cast(pa.string()), names)
-
-    return columns.rows_where(split, relabelling.feature, changes)
-
-
-def _as_text(values: pa.Array, name: str) -> pa.Array:
-    """Returns keys as a file of keys spells them."""
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        values = values.dictionary_decode()
-        kind = values.type
-    if not (pa.types.is_integer(kind) or is_bytes(kind)):
-        raise UsageError(
-            f"Keys are whole numbers or texts; the feature {name!r} is {kind}. Name "
-            f"another with --key-feature."
-        )
-    try:
-        return values.cast(pa.large_string())
-    except pa.ArrowInvalid as error:
-        raise UsageError(
-            f"Keys that are bytes must be UTF-8; the feature {name!r} holds others."
-        ) from error

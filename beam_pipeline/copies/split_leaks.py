@@ -10,7 +10,6 @@ from beam_pipeline.terminal.words import size_text
 from transforms.core.placing.leakage import (
     Leaks,
     Place,
-    Shared,
     SplitFindings,
     Subject,
     find_shared,
@@ -55,24 +54,38 @@ def leak_notes(
         ]
     opened = [open_dataset(dataset.directory) for dataset in datasets]
     parts = [
-        (rows, name, _fingerprints(rows, name, image.name, read))
+        _Images(rows, split, image.name)
         for rows in opened
-        for name in names
-        if name in rows.splits
+        for split in names
+        if split in rows.splits
     ]
-    values = np.concatenate([prints for _, _, prints in parts])
-    splits = np.concatenate(
-        [np.full(len(p), names.index(name), np.int16) for _, name, p in parts]
-    )
-    shared = find_shared(values, splits, count=len(names)).without([_MISSING])
-    compared = _compared(parts, shared, image.name)
-    shared = shared.without([value for value, same in compared.items() if not same])
+    prints = [part.fingerprints(read) for part in parts]
+    splits = [
+        np.full(len(some), names.index(part.split), np.int16)
+        for part, some in zip(parts, prints, strict=True)
+    ]
+    shared = find_shared(
+        np.concatenate(prints), np.concatenate(splits), count=len(names)
+    ).without([_MISSING])
+    few = shared.values[:_COMPARED]
+    # Fingerprint -> content -> split -> an example.
+    places: dict[int, dict[bytes, dict[str, Place]]] = {v: {} for v in few.tolist()}
+    for part, some in zip(parts, prints, strict=True):
+        for position in np.flatnonzero(np.isin(some, few)).tolist():
+            data, place = part.at(position)
+            contents = places[int(some[position])]
+            contents.setdefault(data, {}).setdefault(part.split, place)
+    equal = {
+        value: next((tuple(c.values()) for c in contents.values() if len(c) > 1), ())
+        for value, contents in places.items()
+    }
+    shared = shared.without([value for value, same in equal.items() if not same])
     leaks = Leaks(
         Subject.IMAGE,
         items=len(shared.values),
         pairs=shared.pairs(names),
-        examples=tuple([same for same in compared.values() if same][:_EXAMPLES]),
-        confirmed=len(compared) < _COMPARED,
+        examples=tuple([same for same in equal.values() if same][:_EXAMPLES]),
+        confirmed=len(few) < _COMPARED,
     )
     return SplitFindings(leaks=(leaks,)).warnings()
 
@@ -84,44 +97,36 @@ def _image_of(dataset: Dataset) -> Feature | None:
     return next(images, None)
 
 
-def _fingerprints(
-    rows: OpenDataset, split: str, image: str, read: Callable[[int], None]
-) -> UInt64s:
-    """Returns a fingerprint of each record's image."""
-    return np.fromiter(_each(rows, split, image, read), np.uint64)
+class _Images:
+    """The images of a split of a dataset."""
 
-
-def _each(
-    rows: OpenDataset, split: str, image: str, read: Callable[[int], None]
-) -> Iterator[int]:
-    for batch in rows[split].select([image]).batches(_TOGETHER):
-        read(batch.nbytes)
-        for value in batch.column(0):
-            data = value.as_py()
-            yield fingerprint_image(data, readable_again=True) if data else _MISSING
-
-
-def _compared(
-    parts: Sequence[tuple[OpenDataset, str, UInt64s]], shared: Shared, image: str
-) -> dict[int, tuple[Place, ...]]:
-    """Returns fingerprint -> places of equal images, one of each split; () for none."""
-    few = shared.values[:_COMPARED]
-    contents_of: dict[int, dict[bytes, dict[str, Place]]] = {
-        v: {} for v in few.tolist()
-    }
-    for rows, split, prints in parts:
+    def __init__(self, rows: OpenDataset, split: str, image: str) -> None:
+        self.split = split
+        self._path, self._image = rows.path, image
         name = next((n for n, f in rows.features.items() if names_files(f)), "")
-        view = rows[split].select([image, name] if name else [image])
-        for position in np.flatnonzero(np.isin(prints, few)).tolist():
-            row = view[position]
-            example = (
-                Place(split, str(row[name]), 0)
-                if name and row[name]
-                else Place(split, rows.path, position)
-            )
-            equal = contents_of[int(prints[position])].setdefault(bytes(row[image]), {})
-            equal.setdefault(split, example)
-    return {
-        value: next((tuple(c.values()) for c in contents.values() if len(c) > 1), ())
-        for value, contents in contents_of.items()
-    }
+        self._name = name
+        self._view = rows[split].select([image, name] if name else [image])
+
+    def fingerprints(self, read: Callable[[int], None]) -> UInt64s:
+        """Returns a fingerprint of each record's image."""
+
+        def each() -> Iterator[int]:
+            for batch in self._view.select([self._image]).batches(_TOGETHER):
+                read(batch.nbytes)
+                for value in batch.column(0):
+                    data = value.as_py()
+                    yield (
+                        fingerprint_image(data, readable_again=True)
+                        if data
+                        else _MISSING
+                    )
+
+        return np.fromiter(each(), np.uint64)
+
+    def at(self, position: int) -> tuple[bytes, Place]:
+        """Returns the image of a record, and where it is."""
+        row = self._view[position]
+        name = row[self._name] if self._name else ""
+        if name:
+            return bytes(row[self._image]), Place(self.split, str(name), 0)
+        return bytes(row[self._image]), Place(self.split, self._path, position)

@@ -2,56 +2,39 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import BinaryIO
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
 from beam_pipeline.copies.chosen_rows import (
     Chosen,
-    Columns,
     Relabelling,
     Request,
     choose,
     relabelling_of,
+    with_key,
 )
-from beam_pipeline.copies.publication import (
-    Made,
-    look_at,
-    publish_copy,
-    with_sidecars,
-)
-from beam_pipeline.copies.shard_copies import (
-    Changed,
-    CopiedShard,
-    Facts,
-    add_facts,
-    classes_by_name,
-    copied,
-    shards_of,
-    with_new_ids,
-    with_range_of,
-)
+from beam_pipeline.copies.derived_copies import with_sidecars
+from beam_pipeline.copies.publication import Made, look_at, publish_copy
+from beam_pipeline.copies.shard_copies import CopiedShard, Opener, copied, shards_of
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text, counts_text
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
-from transforms.core.manifest import (
-    Account,
-    FeatureFacts,
-    Manifest,
-    ShardFacts,
-    SplitFacts,
-)
-from transforms.core.schema import Kind
-from transforms.core.statistics import Statistics
-from transforms.errors import InputError, bounded, first_few
+from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
+from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import Statistics, summarize_feature
+from transforms.core.tfrecord import TFRecordReader
+from transforms.errors import ExampleError, InputError, bounded, first_few
+from transforms.formats.tfrecord_files.columns import decode
+from transforms.formats.tfrecord_files.features import record_types
 from transforms.storage.files import storage
 from transforms.work.store import Store
 
 # How many names a note has.
 _SHOWN = 10
-# The column of a catalogue with the key of each record.
-_KEY = "_key"
+# Feature -> what is true of its values.
+_Facts = dict[str, Statistics]
 
 
 def make_subset(
@@ -60,7 +43,7 @@ def make_subset(
     request: Request,
     *,
     overwrite: bool = False,
-    opened: Callable[[str], BinaryIO],
+    opened: Opener,
 ) -> Made:
     """Writes a part of a dataset as a dataset of its own.
 
@@ -77,42 +60,50 @@ def make_subset(
       InputError: no record is left.
       DamageError: the dataset is damaged. Nothing was published.
     """
-    there = look_at(directory, [dataset], overwrite=overwrite)
+    output = look_at(directory, [dataset], overwrite=overwrite)
+    before = dataset.manifest
     rows = open_dataset(dataset.directory, labels="names")
-    columns = Columns(rows, catalogues_of(dataset))
-    request = _with_key(request, dataset.manifest, columns)
-    relabelling = relabelling_of(rows, dataset.manifest, request)
-    chosen = choose(columns, request, relabelling)
+    catalogues = catalogues_of(dataset)
+    request = with_key(request, before, catalogues)
+    relabelling = relabelling_of(rows, before, request)
+    chosen = choose(rows, catalogues, request, relabelling)
     if not any(mask.any() for mask in chosen.kept.values()):
         left_out = f": {counts_text(chosen.skipped)}" if chosen.skipped else ""
         raise InputError(
-            f"A subset must have at least one record; of the "
-            f"{dataset.manifest.records:,} of {dataset.directory!r} none is left"
-            f"{left_out}."
+            f"A subset must have at least one record; of the {before.records:,} of "
+            f"{dataset.directory!r} none is left{left_out}."
         )
-    splits = [s for s in dataset.manifest.splits if s.name in chosen.kept]
-    names = [split.name for split in splits]
-    shards = [
-        _cut(shard, chosen, relabelling)
-        for split in splits
-        for shard in shards_of(dataset, split)
-    ]
+    splits = {
+        split.name: [_cut(s, chosen, relabelling) for s in shards_of(dataset, split)]
+        for split in before.splits
+        if split.name in chosen.kept
+    }
+    sources = {s.facts.file: s for shards in splits.values() for s in shards}
 
     def build(store: Store) -> Manifest:
-        written, values = _write(dataset.manifest, names, shards, store, opened)
-        facts = _features(dataset.manifest, written, values, relabelling)
-        manifest = _manifest(dataset.manifest, request, chosen, *facts)
-        notes = [*_remarks(chosen), *_emptied(dataset.manifest, manifest)]
+        stored = [f.feature for f in before.features if f.feature.record_keys]
+        written, values = [], {}
+        for name, shards in splits.items():
+            facts = [copied(each, each.facts.file, store, opened) for each in shards]
+            written.append(SplitFacts(name, tuple(facts)))
+            values[name] = _merged(
+                _facts_of(each, stored, store, opened) for each in shards
+            )
+        features = _features(before, written, values, relabelling)
+        counted = tuple(
+            _with_classes(split, before, values[split.name], features)
+            for split in written
+        )
+        manifest = _manifest(before, request, chosen, counted, features)
+        notes = [*_remarks(chosen), *_emptied(before, manifest)]
         run = {"subset_of": dataset.directory, "notes": notes}
         manifest = dataclasses.replace(manifest, run=run)
-        sources = {shard.facts.file: shard for shard in shards}
         label_map = _label_map(dataset, relabelling)
         return with_sidecars(manifest, label_map, sources, store)
 
-    decides = [dataset.manifest.digest, request.to_json()]
-    manifest = publish_copy(there, decides, build)
-    whole = sum(shard.is_whole for shard in shards)
-    return Made(manifest, whole, len(shards) - whole)
+    manifest = publish_copy(output, [before.digest, request.to_json()], build)
+    whole = sum(shard.is_whole for shard in sources.values())
+    return Made(manifest, whole, len(sources) - whole)
 
 
 def _cut(
@@ -120,103 +111,96 @@ def _cut(
 ) -> CopiedShard:
     """Returns a shard with the records of it that are chosen, and their new ids."""
     span = slice(shard.first, shard.first + shard.facts.records)
-    touched = chosen.relabelled.get(shard.split)
-    changed = None
-    if relabelling is not None and touched is not None and touched[span].any():
-        changed = Changed(touched[span], {relabelling.key: relabelling.changes.ids})
-    kept = chosen.kept[shard.split][span]
-    return dataclasses.replace(shard, kept=kept, changed=changed)
+    relabelled = chosen.relabelled.get(shard.split)
+    ids = {}
+    if relabelling is not None and relabelled is not None and relabelled[span].any():
+        ids = {relabelling.key: relabelling.changes.ids}
+    return dataclasses.replace(shard, kept=chosen.kept[shard.split][span], ids=ids)
 
 
-def _write(
-    manifest: Manifest,
-    names: Sequence[str],
-    shards: Sequence[CopiedShard],
-    store: Store,
-    opened: Callable[[str], BinaryIO],
-) -> tuple[tuple[SplitFacts, ...], dict[str, Facts]]:
-    """Writes the shards of some splits; returns these, and what holds for their values.
+def _facts_of(
+    shard: CopiedShard, features: Sequence[Feature], store: Store, opened: Opener
+) -> _Facts:
+    """Returns what is true of the values in a new shard, which is read for it."""
+    # What is only linked is read, and named if it is damaged, where it was.
+    path = shard.path
+    if not shard.is_whole:
+        path = os.path.join(store.dataset, shard.facts.file)
+    compression = shard.dataset.manifest.compression
+    types = {k: kind for each in features for k, kind in record_types(each).items()}
+    with opened(path) as file:
+        reader = TFRecordReader(file, compression=compression, allow_empty=True)
+        facts: _Facts = {}
+        for payloads in reader.batches():
+            decoded = decode(payloads, types)
+            if decoded.refused:
+                row, _, message = min(decoded.refused)
+                raise ExampleError(
+                    f"{path}: example {payloads.first_record + row:,}: {message}. "
+                    f"Verify the dataset, and convert it again."
+                )
+            values = {f.name: summarize_feature(f, decoded.columns) for f in features}
+            facts = _merged([facts, values])
+    return facts
 
-    Args:
-      manifest: of the dataset that the subset is of.
-      names: of the splits.
-      shards: where the records of each shard come from.
-      store: where the shards go.
-      opened: opens a file of the dataset.
-    """
-    features = [f.feature for f in manifest.features if f.feature.record_keys]
-    written: dict[str, list[ShardFacts]] = {name: [] for name in names}
-    values: dict[str, Facts] = {name: {} for name in names}
-    for shard in shards:
-        facts, more = copied(shard, shard.facts.file, features, store, opened)
-        written[shard.split].append(facts)
-        add_facts(values[shard.split], more)
-    return tuple(SplitFacts(n, tuple(some)) for n, some in written.items()), values
+
+def _merged(several: Iterable[_Facts]) -> _Facts:
+    out: _Facts = {}
+    for facts in several:
+        for name, statistics in facts.items():
+            out[name] = out[name].merge(statistics) if name in out else statistics
+    return out
 
 
 def _features(
-    manifest: Manifest,
+    before: Manifest,
     splits: Sequence[SplitFacts],
-    values: Mapping[str, Facts],
+    values: Mapping[str, _Facts],
     relabelling: Relabelling | None,
-) -> tuple[tuple[SplitFacts, ...], tuple[FeatureFacts, ...]]:
-    """Returns the splits with their classes, and what is true of each feature.
+) -> tuple[FeatureFacts, ...]:
+    """Returns what is true of each feature of the subset.
 
     Args:
-      manifest: of the dataset that the subset is of.
-      splits: as `_write` returned them.
-      values: of each split, before any class id is changed.
+      before: the manifest of the dataset that it is of.
+      splits: of the subset.
+      values: of each split.
       relabelling: of its classes; None for none.
     """
-    counted = {split.name: split.classes for split in manifest.splits}
-    classes: dict[str, dict[str, dict[str, int]]] = {s.name: {} for s in splits}
-    whole: Facts = {}
-    for of_split in values.values():
-        add_facts(whole, of_split)
-    features = []
+    whole = _merged(values.values())
     records = sum(split.records for split in splits)
-    for facts in manifest.features:
+    out = []
+    for facts in before.features:
         feature, names = facts.feature, tuple(facts.classes)
-        ids: Mapping[int, int] = {}
         if relabelling is not None and feature.name == relabelling.feature:
-            names, ids = relabelling.changes.names, relabelling.changes.ids
-        statistics = whole.get(feature.name, Statistics())
-        if ids:
-            counts = with_new_ids(statistics.classes, ids)
-            statistics = with_range_of(statistics, counts, len(names))
-        for split, by_feature in values.items():
-            seen = by_feature.get(feature.name, Statistics())
-            counts = with_new_ids(seen.classes, ids)
-            if feature.name in counted[split] and counts is not None:
-                by_name = classes_by_name(feature, counts, names)
-                if by_name or feature.kind is Kind.LABEL:
-                    classes[split][feature.name] = by_name
-        if feature.vocabulary is not None and names != tuple(facts.classes):
+            names = relabelling.changes.names
+        if feature.vocabulary is not None:
             feature = dataclasses.replace(feature, vocabulary=names)
+        statistics = whole.get(feature.name, Statistics())
         always = statistics.present == records
         statistics = dataclasses.replace(statistics, classes={})
-        features.append(FeatureFacts(feature, statistics, names, always))
-    named = (dataclasses.replace(s, classes=classes[s.name]) for s in splits)
-    return tuple(named), tuple(features)
+        out.append(FeatureFacts(feature, statistics, names, always))
+    return tuple(out)
 
 
-def _with_key(request: Request, manifest: Manifest, columns: Columns) -> Request:
-    """Returns the request with the feature that holds the keys."""
-    dropped = request.dropped
-    if dropped is None or dropped.feature:
-        return request
-    key = str(manifest.settings.get("key_column") or "")
-    if _KEY in columns.names:
-        dropped = dataclasses.replace(dropped, feature=_KEY)
-    by_column = {
-        facts.feature.column or facts.feature.name: facts for facts in manifest.features
-    }
-    if key not in by_column:
-        return request
-    feature = by_column[key].feature.name
-    return dataclasses.replace(
-        request, dropped=dataclasses.replace(dropped, feature=feature)
-    )
+def _with_classes(
+    split: SplitFacts,
+    before: Manifest,
+    values: _Facts,
+    features: Sequence[FeatureFacts],
+) -> SplitFacts:
+    """Returns a split with its records by class, where the dataset had counted them."""
+    counted = {s.name: s.classes for s in before.splits}[split.name]
+    classes = {}
+    for facts in features:
+        name = facts.feature.name
+        counts = values.get(name, Statistics()).classes
+        if name not in counted or counts is None:
+            continue
+        if facts.feature.kind is Kind.LABEL:
+            classes[name] = {c: counts.get(n, 0) for n, c in enumerate(facts.classes)}
+        elif counts:
+            classes[name] = {str(value): n for value, n in sorted(counts.items())}
+    return dataclasses.replace(split, classes=classes)
 
 
 def _remarks(chosen: Chosen) -> list[str]:

@@ -94,7 +94,7 @@ def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
             **shared.settings,
             "parts": {part.name: part.manifest.digest for part in parts},
         },
-        image_notes=_summed(manifest.image_notes for manifest in manifests),
+        image_notes=summed(manifest.image_notes for manifest in manifests),
         derived=_beside(parts, lambda manifest: manifest.derived),
     )
 
@@ -124,18 +124,18 @@ def _splits(parts: Sequence[Part]) -> tuple[SplitFacts, ...]:
             tuple(
                 _below(part, shard) for part, split in found for shard in split.shards
             ),
-            _class_counts([split for _, split in found]),
+            class_counts([split for _, split in found]),
         )
         for name, found in by_name.items()
     )
 
 
-def _class_counts(splits: Sequence[SplitFacts]) -> dict[str, dict[str, int]]:
+def class_counts(splits: Sequence[SplitFacts]) -> dict[str, dict[str, int]]:
     """Returns feature -> class -> records; of features that are counted everywhere."""
     out = {}
     for name in dict.fromkeys(name for split in splits for name in split.classes):
         if all(name in split.classes for split in splits if split.records):
-            out[name] = _summed(split.classes.get(name, {}) for split in splits)
+            out[name] = summed(split.classes.get(name, {}) for split in splits)
     return out
 
 
@@ -143,17 +143,23 @@ def _facts(
     feature: Feature, manifests: Sequence[Manifest], classes: tuple[str, ...]
 ) -> FeatureFacts:
     """Returns what is true of a feature in all parts; some may lack it."""
-    alike = [f for m in manifests for f in m.features if f.feature.name == feature.name]
-    merged = functools.reduce(
-        Statistics.merge, (facts.statistics for facts in alike), Statistics()
-    )
-    statistics = dataclasses.replace(merged, classes={})
+    statistics = joined_statistics(feature.name, manifests)
     records = sum(manifest.records for manifest in manifests)
     if feature.kind is Kind.LABEL:
         # Beyond them is the class of all other names, where there is one.
-        longest = max((facts.classes for facts in alike), key=len, default=())
-        classes = max(classes, longest, key=len)
+        stated = (f for m in manifests for f in m.features)
+        same = (f.classes for f in stated if f.feature.name == feature.name)
+        classes = max(classes, *same, key=len)
     return FeatureFacts(feature, statistics, classes, statistics.present == records)
+
+
+def joined_statistics(feature: str, manifests: Sequence[Manifest]) -> Statistics:
+    """Returns what is true of the values of a feature in several datasets."""
+    stated = (f for m in manifests for f in m.features if f.feature.name == feature)
+    merged = functools.reduce(
+        Statistics.merge, (facts.statistics for facts in stated), Statistics()
+    )
+    return dataclasses.replace(merged, classes={})
 
 
 def _account(accounts: Sequence[Account]) -> Account:
@@ -161,15 +167,16 @@ def _account(accounts: Sequence[Account]) -> Account:
     return Account(
         read=sum(account.read for account in accounts),
         written=sum(account.written for account in accounts),
-        rejected=_summed(account.rejected for account in accounts),
-        skipped=_summed(account.skipped for account in accounts),
-        parts={k: _summed(a.parts.get(k, {}) for a in accounts) for k in kinds},
+        rejected=summed(account.rejected for account in accounts),
+        skipped=summed(account.skipped for account in accounts),
+        parts={k: summed(a.parts.get(k, {}) for a in accounts) for k in kinds},
         dropped_by_steps=sum(account.dropped_by_steps for account in accounts),
         added_by_steps=sum(account.added_by_steps for account in accounts),
     )
 
 
-def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Returns how often each name was counted in all."""
     out: collections.Counter[str] = collections.Counter()
     for each in counts:
         out.update(each)
