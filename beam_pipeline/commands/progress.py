@@ -106,85 +106,11 @@ def _count(folder: str) -> int:
 def _bytes(folder: str) -> int:
     """Returns the size of the files in a folder; 0 if it does not exist."""
     total = 0
-    try:
-        if is_remote(folder):
-            return sum(entry.size for entry in storage(folder).entries_in(folder))
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                total += entry.stat().st_size
-    except FileNotFoundError:
-        # A file was renamed, or the folder published, while it was looked at.
-        pass
+    # A file may be renamed, or the folder published, while it is looked at.
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            total += entry.stat().st_size
     return total
-
-
-class _Looker:
-    """Looks at the work folder, seldom where that is far away.
-
-    Attributes:
-      rejected: items that finished tasks have rejected so far. Only tasks that leave a
-        receipt on this machine count, so it may lag behind.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._pause = _FAR_SECONDS if is_remote(plan.work_folder) else 0.0
-        self._seen = Progressed("reading", 0.0, 0)
-        self._next = time.monotonic() + self._pause
-        self._items = sum(plan.planned.records.values())
-        self._began = time.monotonic()
-        # The share that an earlier run has done does not count for this one's speed.
-        self._first: float | None = None
-        self._wanted = sum(plan.planned.record_bytes.values())
-        self._counted: set[str] = set()
-        self.rejected = 0
-
-    def look(self) -> Progressed:
-        """Returns how far the run has come, as it was seen last."""
-        if time.monotonic() >= self._next:
-            # Progress is not worth a failure: the next look may succeed.
-            with contextlib.suppress(OSError, StorageError):
-                progress = look(self._plan)
-                # What is published is gone from the work folder.
-                if progress.share >= self._seen.share:
-                    self._seen = progress
-                if self._first is None:
-                    self._first = self._seen.share
-                # In an object store each receipt is a request.
-                if not is_remote(self._plan.work_folder):
-                    store = Store(self._plan.work_folder)
-                    self.rejected += new_rejects(store, self._counted)
-            self._next = time.monotonic() + self._pause
-        return self._seen
-
-    def speed(self) -> str:
-        """Returns "~12k items/s  24 MB/s  ETA 0:42", or "" as long as none is known."""
-        seconds = time.monotonic() - self._began
-        first = self._first or 0.0
-        return speed_text(self._seen.share, first, self._items, self._wanted, seconds)
-
-
-def speed_text(
-    share: float, first: float, items: int, size: int, seconds: float
-) -> str:
-    """Returns the rates and the time that is left, all estimated.
-
-    Args:
-      share: of the job that is done, 0 to 1.
-      first: that was done when the run began.
-      items: of the whole job, about.
-      size: of all records in bytes, about.
-      seconds: since it began.
-    """
-    done = share - first
-    if done <= 0 or seconds <= 0:
-        return ""
-    left = max(round((1 - share) * seconds / done), 0)
-    hours, minutes = divmod(left // 60, 60)
-    clock = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
-    rate = float(f"{done * items / seconds:.3g}")
-    bytes_rate = size_text(round(done * size / seconds))
-    return f"~{rate:,.10g} items/s  {bytes_rate}/s  ETA {clock}:{left % 60:02d}"
 
 
 class _Shown:
@@ -240,14 +166,35 @@ def shown_planning(*, quiet: bool) -> Iterator[None]:
 def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
     """Yields a function to call while the plan runs; it shows progress on stderr."""
     shown = _Shown(quiet=quiet)
-    looker = _Looker(plan)
+    is_far = is_remote(plan.work_folder)
+    began = time.monotonic()
+    # In an object store a look costs several requests.
+    due = began + (_FAR_SECONDS if is_far else 0)
+    seen = Progressed("reading", 0.0, 0)
+    # What an earlier run has done does not count for the time that is left.
+    first: float | None = None
+    # Only tasks that leave a receipt on this machine count, so it may lag behind.
+    rejected, receipts = 0, set[str]()
 
     def progress() -> str:
-        seen = looker.look()
-        written = f", {size_text(seen.written)} written" if seen.written else ""
-        rejects = f", {looker.rejected:,} rejected" if looker.rejected else ""
-        text = f"{seen.share:4.0%} {seen.phase}{rejects}"
-        return f"{text}  {looker.speed()}".rstrip() + written
+        nonlocal seen, first, rejected, due
+        now = time.monotonic()
+        # Progress is not worth a failure: the next look may succeed.
+        with contextlib.suppress(OSError, StorageError):
+            if now >= due:
+                due = now + (_FAR_SECONDS if is_far else 0)
+                # What is published is gone from the work folder.
+                seen = max(look(plan), seen, key=lambda each: each.share)
+                first = seen.share if first is None else first
+                if not is_far:
+                    rejected += new_rejects(Store(plan.work_folder), receipts)
+        parts = [f"{seen.share:4.0%} {seen.phase}"]
+        parts += [f"{rejected:,} rejected"] if rejected else []
+        if (done := seen.share - (first or 0)) > 0:
+            left = round((1 - seen.share) * (now - began) / done)
+            parts.append(f"ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}")
+        parts += [f"{size_text(seen.written)} written"] if seen.written else []
+        return ", ".join(parts)
 
     try:
         yield lambda: shown.tell(progress)
