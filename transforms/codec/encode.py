@@ -13,20 +13,20 @@ hold:
 |                                              | floats, integers may be among it |
 | None, NaT, pandas' NA, an empty list         | nothing: the key is left out     |
 
-An empty array has a type, and becomes an empty list of it. Rows that become the same
-columns are encoded together.
+An empty array has a type, and becomes an empty list of it. Columns that hold single
+values of one Python type are encoded together, other rows one by one.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import EncodeError
 
 from transforms.codec.schemas import (
-    NOTHING,
     Coding,
     Row,
     RowError,
@@ -37,22 +37,16 @@ from transforms.codec.typed import encode_typed
 from transforms.core.example.encoder import encode_examples
 from transforms.core.example.messages import OrderedExample
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
+from transforms.core.example.varint import varint
 from transforms.core.nesting import check_key
 from transforms.core.rows.python_kinds import OddValueError, family_of, plain_values
-from transforms.core.rows.values import fitted_column, misfit
+from transforms.core.rows.values import fitted_column
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
 _SHOWN_ROW_CHARS = 200
-_LISTS = {
-    bool: "int64_list",
-    int: "int64_list",
-    float: "float_list",
-    str: "bytes_list",
-    bytes: "bytes_list",
-}
-
-
+# Fewer rows take longer as columns than one by one.
+_FEW = 16
 # Columns of one of these, and of None, need no look at each value.
 _OF_TYPE = {
     int: Kind.INT64,
@@ -61,15 +55,32 @@ _OF_TYPE = {
     str: Kind.TEXT,
     bytes: Kind.BYTES,
 }
-_OF_FAMILIES: Mapping[frozenset[str], Kind] = {
-    **dict.fromkeys(map(frozenset, (["int"], ["bool"], ["int", "bool"])), Kind.INT64),
-    **dict.fromkeys(map(frozenset, (["float"], ["int", "float"])), Kind.FLOAT),
-    **dict.fromkeys(
-        map(frozenset, (["text"], ["bytes"], ["text", "bytes"])), Kind.BYTES
-    ),
+# Family of values -> the list of the message, and what makes an item of one.
+_STORED: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "int": ("int64_list", int),
+    "bool": ("int64_list", int),
+    "float": ("float_list", float),
+    "text": ("bytes_list", str.encode),
+    "bytes": ("bytes_list", bytes),
 }
-# What a column holds: its kind, and whether it holds lists.
-_Form = tuple[Kind, bool]
+_PLAIN = {
+    int: _STORED["int"],
+    bool: _STORED["bool"],
+    float: _STORED["float"],
+    str: _STORED["text"],
+    bytes: _STORED["bytes"],
+}
+_OUTSIDE = {
+    "": "it is nested too deeply",
+    "int64_list": "outside int64, -2^63 to 2^63-1",
+    "float_list": "outside float32, which holds integers only where it is exact",
+    "bytes_list": "a text must have no surrogates",
+}
+_LISTS = (list, tuple, range, np.ndarray)
+_NO_RULE = (
+    "a value must be a number, text or bytes, and those of a list of one of these "
+    "kinds; convert it, or give a schema that says its kind"
+)
 
 
 def encode_example(mapping: Row, schema: SchemaLike | None = None) -> bytes:
@@ -98,10 +109,11 @@ def encode_example(mapping: Row, schema: SchemaLike | None = None) -> bytes:
         schema lacks its key; names row, feature and value.
     """
     coding = None if schema is None else coding_of(schema)
-    plain = None
     if coding is None or coding.plain is not None:
         plain = plain_example(mapping, None if coding is None else coding.plain)
-    return encode_rows([mapping], coding)[0] if plain is None else plain
+        if plain is not None:
+            return plain
+    return encode_rows([mapping], coding)[0]
 
 
 def encode_rows(rows: Sequence[Row], coding: Coding | None) -> list[bytes]:
@@ -152,48 +164,24 @@ def _refuse_name(rows: Sequence[Row], name: str) -> NoReturn:
     )
 
 
-def plain_example(
-    row: Mapping[str, Any], types: Mapping[str, type] | None
-) -> bytes | None:
+def plain_example(row: Row, types: Mapping[str, type] | None) -> bytes | None:
     """Returns the Example of a row; None where other rules must decide.
 
     Args:
       row: names to values.
       types: the type that each value must have, and None may have; None for any.
     """
-    example = OrderedExample()
-    # An Example without features is `0a 00`, not nothing.
-    example.features.SetInParent()
-    features = example.features.feature
-    try:
-        # Texts sort as their UTF-8 does.
-        for name in sorted(row):
-            value = row[name]
-            kind = type(value)
-            if types is not None and name not in types:
-                return None
-            if value is None:
-                continue
-            if type(name) is not str or (types is not None and types[name] is not kind):
-                return None
-            if kind is list or kind is tuple:
-                (kind,) = {*map(type, value)}
-            else:
-                value = (value,)
-            if kind is float:
-                # protobuf makes an infinity of a value that is beyond float32.
-                struct.pack(f"<{len(value)}f", *value)
-            elif kind is str:
-                value = [text.encode() for text in value]
-            elif kind is bool:
-                value = [int(item) for item in value]
-            entry = features.add()
-            entry.key = name
-            getattr(entry.value, _LISTS[kind]).value.extend(value)
-        data: bytes = example.SerializeToString()
-    except (TypeError, ValueError, KeyError, OverflowError, EncodeError):
+    if types is not None and not (
+        row.keys() <= types.keys()
+        and all(v is None or type(v) is types[name] for name, v in row.items())
+    ):
         return None
-    return data if len(data) <= MAX_EXAMPLE_BYTES else None
+    if not all(type(name) is str for name in row):
+        return None
+    try:
+        return _example(row)
+    except OddValueError:
+        return None
 
 
 def encode_untyped(rows: Sequence[Row], names: Sequence[str]) -> list[bytes]:
@@ -206,99 +194,127 @@ def encode_untyped(rows: Sequence[Row], names: Sequence[str]) -> list[bytes]:
     Raises:
       RowError: no rule stores a value.
     """
-    columns: dict[str, list[Any]] = {}
-    forms: dict[str, _Form] = {}
-    mixed: dict[str, list[_Form | None]] = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        kinds = {_OF_TYPE.get(kind) for kind in set(map(type, values)) - {type(None)}}
-        if len(kinds) == 1 and None not in kinds:
-            (kind,) = kinds
-            assert kind is not None
-            forms[name] = kind, False
-        elif kinds:
-            values, found = _formed(name, values)
-            distinct = {form for form in found if form is not None}
-            if len(distinct) > 1:
-                mixed[name] = found
-            elif distinct:
-                (forms[name],) = distinct
-            else:
-                continue
-        else:
-            continue
-        columns[name] = values
-    parts: dict[tuple[_Form | None, ...], list[int]] = {}
-    if not mixed:
-        return _encoded(columns, forms, range(len(rows)))
-    # Rows of one form each: what a row becomes must not depend on the others.
-    for index, key in enumerate(zip(*mixed.values(), strict=True)):
-        parts.setdefault(key, []).append(index)
-    out = [b""] * len(rows)
-    for key, places in parts.items():
-        own = dict(zip(mixed, key, strict=True))
-        kept = {name: form for name, form in own.items() if form is not None}
-        part = {
-            name: [values[index] for index in places]
-            for name, values in columns.items()
-            if name in forms or name in kept
-        }
-        records = _encoded(part, forms | kept, places)
-        for index, record in zip(places, records, strict=True):
-            out[index] = record
+    if len(rows) >= _FEW and (columns := _columns(rows, names)):
+        return encode_examples(pa.record_batch(columns))
+    out = []
+    for index, row in enumerate(rows):
+        try:
+            out.append(_example(row))
+        except OddValueError as error:
+            raise RowError(str(error), index) from error
     return out
 
 
-def _formed(name: str, values: list[Any]) -> tuple[list[Any], list[_Form | None]]:
-    """Returns values in types that a column takes, and what each of them holds."""
-    values = [
-        list(value) if type(value) is range else value for value in plain_values(values)
-    ]
-    forms: list[_Form | None] = []
-    for index, value in enumerate(values):
+def _columns(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.Array]:
+    """Returns rows as columns; none where one has values of several types, or odd."""
+    columns = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        kinds = set(map(type, values)) - {type(None)}
+        if len(kinds) > 1 or not kinds <= _OF_TYPE.keys():
+            return {}
+        for kind in kinds:
+            try:
+                columns[name] = fitted_column(values, Feature(name, _OF_TYPE[kind]))
+            except OddValueError:
+                return {}
+    return columns
+
+
+def _example(row: Row) -> bytes:
+    """Returns a row as an Example.
+
+    Raises:
+      OddValueError: no rule stores a value; names feature and value.
+    """
+    example = OrderedExample()
+    # An Example without features is `0a 00`, not nothing.
+    example.features.SetInParent()
+    # Texts sort as their UTF-8 does.
+    for name in sorted(row):
+        value = row[name]
+        stored = ""
         try:
-            form = _form(value)
-        except OddValueError as error:
-            raise RowError(
+            stored, items = _items_of(value)
+            if not stored:
+                continue
+            entry = example.features.feature.add()
+            entry.key = name
+            target = getattr(entry.value, stored)
+            if isinstance(items, np.ndarray):
+                target.MergeFromString(_packed(items))
+                items = []
+            elif stored == "float_list":
+                # protobuf makes an infinity of a value that is beyond float32.
+                struct.pack(f"<{len(items)}f", *items)
+            target.SetInParent()
+            target.value.extend(items)
+        except (TypeError, ValueError, OverflowError) as error:
+            why = error if isinstance(error, OddValueError) else _OUTSIDE[stored]
+            raise OddValueError(
                 f"feature {name!r} cannot hold {bounded(repr(value), SHOWN_CHARS)} "
-                f"({type(value).__name__}): {error}",
-                index,
+                f"({type(value).__name__}): {why}"
             ) from error
-        forms.append(form)
-        if form is None:
-            values[index] = None
-    return values, forms
+    try:
+        data: bytes = example.SerializeToString()
+    except EncodeError:  # of 2 GiB and more
+        data = b""
+    if not 0 < len(data) <= MAX_EXAMPLE_BYTES:
+        raise OddValueError(f"an Example must not exceed {MAX_EXAMPLE_BYTES} bytes")
+    return data
 
 
-def _form(value: Any) -> _Form | None:
-    """Returns the form of a value; None for one that is missing, and an empty list."""
+def _items_of(value: Any) -> tuple[str, Any]:
+    """Returns the list of the message that a value becomes, and its items.
+
+    "" for one that is missing, and for an empty list.
+    """
+    rule = _PLAIN.get(type(value))
+    if rule is not None:
+        return rule[0], [rule[1](value)]
+    (value,) = plain_values([value])
     if value is None:
-        return None
-    families: set[str]
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return (Kind.FLOAT if value.dtype.kind == "f" else Kind.INT64), True
-    many = isinstance(value, list | tuple | np.ndarray)
-    if many:
-        items: list[Any] = []
+        return "", []
+    if type(value) is np.ndarray and value.dtype.kind in "biuf":
+        flat = value.ravel()
+        is_float = value.dtype.kind == "f"
+        return (
+            ("float_list", flat)
+            if is_float
+            else ("int64_list", [*map(int, flat.tolist())])
+        )
+    items: list[Any] = [value]
+    if isinstance(value, _LISTS):
+        items = []
         _add_items(value, items)
-        families = {family_of(type(v)) for v in plain_values(items) if v is not None}
+        items = plain_values(items)
         if not items:
-            return None
-    else:
-        families = {family_of(type(value))}
-    kind = _OF_FAMILIES.get(frozenset(families))
-    if kind is None and many:
-        raise OddValueError(
-            "the values of a list must be numbers, or texts and bytes; it has "
-            f"{', '.join(sorted(f or 'others' for f in families)) or 'nothing'}; "
-            f"convert them, or give a schema"
-        )
-    if kind is None:
-        raise OddValueError(
-            "no rule says how such a value is stored; convert it, or give a schema "
-            "that says its kind"
-        )
-    return kind, many
+            return "", items
+    families = {family_of(kind) for kind in set(map(type, items))}
+    if not families <= _STORED.keys():
+        raise OddValueError(_NO_RULE)
+    if len(families) == 1:
+        stored, make = _STORED[families.pop()]
+        return stored, list(map(make, items))
+    if families == {"int", "float"}:
+        integers = [v for v in items if family_of(type(v)) == "int"]
+        if any(float(np.float32(v)) != v for v in integers):
+            raise OddValueError(_OUTSIDE["float_list"])
+        return "float_list", items
+    names = {_STORED[family][0] for family in families}
+    if len(names) > 1:
+        raise OddValueError(_NO_RULE)
+    return names.pop(), [_STORED[family_of(type(v))][1](v) for v in items]
+
+
+def _packed(floats: npt.NDArray[np.floating]) -> bytes:
+    """Returns a FloatList; raises OverflowError for what float32 cannot hold."""
+    with np.errstate(over="ignore"):
+        narrow = floats.astype("<f4")
+    if (np.isinf(narrow) & np.isfinite(floats)).any():
+        raise OverflowError
+    data = narrow.tobytes()
+    return b"\x0a" + varint(len(data)) + data if data else data
 
 
 def _add_items(value: Any, items: list[Any]) -> tuple[int, ...]:
@@ -306,9 +322,12 @@ def _add_items(value: Any, items: list[Any]) -> tuple[int, ...]:
     if isinstance(value, np.ndarray) and value.ndim:
         items += value.ravel().tolist()
         return tuple(value.shape)
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | range):
         items.append(value)
         return ()
+    if not any(isinstance(part, _LISTS) for part in value):
+        items += value
+        return (len(value),)
     try:
         shapes = {_add_items(part, items) for part in value}
     except RecursionError as error:
@@ -319,29 +338,3 @@ def _add_items(value: Any, items: list[Any]) -> tuple[int, ...]:
             "with the shape [None, None]"
         )
     return (len(value), *(shapes.pop() if shapes else ()))
-
-
-def _encoded(
-    columns: Mapping[str, list[Any]],
-    forms: Mapping[str, _Form],
-    places: Sequence[int],
-) -> list[bytes]:
-    """Returns rows of one form each as Examples.
-
-    Args:
-      columns: by name, n values each.
-      forms: of each column.
-      places: which rows they are; n of them.
-    """
-    if not columns:
-        return [NOTHING] * len(places)
-    arrays = {}
-    for name, values in columns.items():
-        feature = Feature(name, forms[name][0])
-        try:
-            arrays[name] = fitted_column(values, feature)
-        except OddValueError as error:
-            raise RowError(
-                misfit(values, feature, error), places[max(error.index, 0)]
-            ) from error
-    return encode_examples(pa.record_batch(arrays))

@@ -120,28 +120,29 @@ def test_the_order_of_keys_means_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    "value",
     [
-        (2**63, "outside int64"),
-        (1e39, "outside float32"),
-        ([1, 2.5, "a"], "float, int, text"),
-        ([True, 0.5], "bool, float"),
-        ([1, None], "no nulls"),
-        ([[1], [2, 3]], r"\[None, None\]"),
-        ([2**24 + 1, 0.5], "only where it is exact"),
-        ({"a": 1}, "give a schema"),
-        (1j, "give a schema"),
-        (datetime.datetime(2024, 5, 1), "give a schema"),
-        (object, "give a schema"),
-        ("\ud800", "surrogates"),
-        (np.array([1j]), "others"),
+        2**63,
+        1e39,
+        [1, 2.5, "a"],
+        [True, 0.5],
+        [1, None],
+        [[1], [2, 3]],
+        [2**24 + 1, 0.5],
+        {"a": 1},
+        1j,
+        datetime.datetime(2024, 5, 1),
+        object,
+        "\ud800",
+        np.array([1j]),
+        np.ma.masked_array([1, 2], [True, False]),
     ],
 )
-def test_what_no_rule_stores_is_refused(value: Any, why: str) -> None:
+def test_what_no_rule_stores_is_refused(value: Any) -> None:
     """The error names row, feature and value."""
-    with pytest.raises(EncodingError, match=why):
+    with pytest.raises(EncodingError):
         encode_example({"x": value})
-    with pytest.raises(EncodingError, match=why) as caught:
+    with pytest.raises(EncodingError) as caught:
         encode_rows([{"x": 1}, {"x": value}], None)
     assert "row 2 ({'x': " in str(caught.value)
     assert "feature 'x'" in str(caught.value)
@@ -358,7 +359,7 @@ def test_a_schema_is_kept_to(schema: Any, value: Any, why: str) -> None:
 
 def test_single_plain_rows_do_without_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A column of one value would take fifty times as long."""
-    monkeypatch.delattr("transforms.codec.encode.encode_rows")
+    monkeypatch.delattr("transforms.codec.encode.encode_examples")
     row = {"i": 1, "f": 0.5, "t": "é", "b": b"\xff", "ok": True, "none": None}
     kinds = ("int64", "float", "text", "bytes", "bool", "int64")
     schema = dict(zip(row, kinds, strict=True))

@@ -53,7 +53,7 @@ def test_arrays_equal_protobuf(array: Array) -> None:
     """Stored value by value, row by row; what does not fit is never wrapped."""
     wanted = expected(array)
     if wanted is None:
-        with pytest.raises(EncodingError, match=r"row 1 .*feature 'x' .*outside"):
+        with pytest.raises(EncodingError, match=r"row 1 .*feature 'x'"):
             encode_example({"x": array})
         return
     data = encode_example({"x": array})

@@ -349,7 +349,7 @@ class _Tally:
         outside = present.filter(pa.array(found.cells_with(Reason.OUT_OF_RANGE)))
         outside = outside.filter(pc.match_substring_regex(trimmed(outside), INTEGER))
         self.large.add(outside)
-        return len(outside) + len(present) - found.values.null_count
+        return len(outside) + len(present) - int(found.values.null_count)
 
 
 def _are_words(cells: pa.StringArray) -> bool:
