@@ -1,8 +1,7 @@
 """Serialised Examples to the values of each feature.
 
-Records whose features are in one order are decoded together, with whole-array
-operations, whichever of them each record lacks; a batch seldom has records of more than
-one or two orders. protobuf reads the few records that no order fits, one by one.
+Regular records are decoded together, with whole-array operations, whichever features
+each record lacks. protobuf reads the few others one by one.
 """
 
 import dataclasses
@@ -15,12 +14,12 @@ import pyarrow as pa
 
 from transforms.core.arrays import offsets_of, raw_values
 from transforms.core.example.example_layout import (
+    FEW_RECORDS,
     TAGS,
     PaddedBytes,
     Spans,
-    common_layout,
+    Typed,
     gathered,
-    longest_key,
     read_values,
     split_bytes,
     walk,
@@ -38,15 +37,6 @@ VALUE_TYPES = {
 """The type of single values, by their list in the message."""
 
 _TAG_OF = {kind: tag for tag, kind in TAGS.items()}
-# Fewer records are read faster by protobuf.
-_LEAST_RECORDS = 16
-# Orders that are looked for in a batch, and records that show each.
-_MOST_LAYOUTS = 8
-_MOST_SHOWN = 64
-# A search that finds fewer than one of this many records ends: the rest is odd.
-_LEAST_SHARE = 64
-_PADDING = 32
-
 _NO_RECORDS: Longs = np.empty(0, np.int64)
 
 
@@ -75,13 +65,6 @@ class FeatureColumn:
             several = np.flatnonzero(self.counts > 1)
             rows = several if self.rows is None else self.rows[several]
             yield from zip(rows.tolist(), self.counts[several].tolist(), strict=True)
-
-    def of_records(self, records: Longs, count: int) -> "FeatureColumn":
-        """Returns the column of some of `count` records as one of all of them."""
-        if len(records) == count:
-            return self
-        rows = records if self.rows is None else records[self.rows]
-        return dataclasses.replace(self, rows=rows)
 
     def single(self, count: int) -> pa.Array:
         """Returns the first value of each of n records; null where there is none."""
@@ -140,15 +123,12 @@ class ExampleColumns:
     odd: Longs
 
 
-# A key in UTF-8, and the tag of its list.
-_Typed = tuple[bytes, int]
-# The columns of different records.
-_Parts = dict[_Typed, list[FeatureColumn]]
+# By key in UTF-8 and tag of the list: the columns of different records.
+_Parts = dict[tuple[bytes, int], list[FeatureColumn]]
 
 
 def read_columns(
     payloads: PayloadBatch,
-    known: Mapping[str, str] | None = None,
     *,
     wanted: Collection[str] | None = None,
     parse: Callable[[bytes], Any] = message,
@@ -157,47 +137,24 @@ def read_columns(
 
     Args:
       payloads: n serialised Examples.
-      known: by name, the kind that most records have of a feature.
       wanted: the features to return; None: all.
-      parse: returns the message of a record that no order fits, or raises ExampleError.
+      parse: returns the message of an irregular record, or raises ExampleError.
     """
-    tags = {name.encode(): _TAG_OF[kind] for name, kind in (known or {}).items()}
     count = len(payloads)
     parts: _Parts = {}
     untyped: set[bytes] = set()
-    odd: list[Longs] = []
-    left = np.arange(count)
-    padded = PaddedBytes(payloads.data if count >= _LEAST_RECORDS else b"", _PADDING)
-    for _ in range(_MOST_LAYOUTS):
-        if len(left) < _LEAST_RECORDS:
-            break
-        shown = _spread(len(left))
-        layout = common_layout(map(payloads.payload, left[shown]), tags)
-        if layout is None:
-            odd.append(left[shown])
-            left = np.delete(left, shown)
-            continue
-        if longest_key(layout) > len(padded.data) - len(payloads.data) - _PADDING:
-            padded = PaddedBytes(payloads.data, _PADDING + longest_key(layout))
-        starts, lengths = payloads.starts[left], payloads.lengths[left]
-        fits, found, without_type = walk(padded, starts, lengths, layout)
-        untyped |= without_type
-        spans_of = {
-            (key, tag): found[key]
-            for key, tag in layout
-            if tag is not None
-            and key in found
-            and (wanted is None or key.decode() in wanted)
-        }
-        columns, bad = _decoded(padded, spans_of, fits)
-        odd.append(left[bad])
-        for (key, tag), column in columns.items():
-            tags[key] = tag
-            parts.setdefault((key, tag), []).append(column.of_records(left, count))
-        before, left = len(left), left[~fits]
-        if (before - len(left)) * _LEAST_SHARE < before:
-            break
-    rest = np.unique(np.concatenate((*odd, left)))
+    rest = np.arange(count)
+    if count >= FEW_RECORDS:
+        padded = PaddedBytes(payloads.data)
+        fits, found = walk(padded, payloads.starts, payloads.lengths)
+        keys = None if wanted is None else {name.encode() for name in wanted}
+        found = [step for step in found if keys is None or step[0][0] in keys]
+        parts, bad = _decoded(padded, found, fits)
+        good = fits & ~bad
+        for (key, tag), spans in found:
+            if tag is None and len(spans.among(good)):
+                untyped.add(key)
+        rest = np.flatnonzero(~good)
     errors = _parse(payloads, rest, parse, wanted, parts, untyped)
     features: dict[str, dict[str, FeatureColumn]] = {}
     for key, tag in sorted(parts):
@@ -207,31 +164,26 @@ def read_columns(
     return ExampleColumns(features, names, errors, rest)
 
 
-def _spread(count: int) -> Longs:
-    """Returns some of `count` places, evenly spread however many are looked at."""
-    golden = np.arange(min(count, _MOST_SHOWN)) * 0.6180339887498949
-    return (golden % 1 * count).astype(np.int64)
-
-
 def _decoded(
-    padded: PaddedBytes, found: Mapping[_Typed, Spans], fits: Mask
-) -> tuple[dict[_Typed, FeatureColumn], Mask]:
+    padded: PaddedBytes, found: Sequence[tuple[Typed, Spans]], fits: Mask
+) -> tuple[_Parts, Mask]:
     """Returns the values of the records that fit, but for those returned as a mask.
 
     These must be decided by protobuf.
     """
     bad = np.zeros(len(fits), np.bool_)
     while True:
-        columns: dict[_Typed, FeatureColumn] = {}
+        parts: _Parts = {}
         good = fits & ~bad
         everything, before = bool(good.all()), int(bad.sum())
-        for (key, tag), spans in found.items():
+        for (key, tag), spans in found:
             mine = spans if everything else spans.among(good)
-            if len(mine):
-                columns[key, tag], wrong = _column(padded, TAGS[tag], mine)
+            if tag is not None and len(mine):
+                column, wrong = _column(padded, TAGS[tag], mine)
+                parts.setdefault((key, tag), []).append(column)
                 bad[wrong] = True
         if int(bad.sum()) == before:
-            return columns, bad
+            return parts, bad
 
 
 def _column(
@@ -271,7 +223,7 @@ def _parse(
     Returns the errors of those that it cannot read.
     """
     errors: dict[int, ExampleError] = {}
-    found: dict[_Typed, tuple[list[int], list[Sequence[Any]]]] = {}
+    found: dict[tuple[bytes, int], tuple[list[int], list[Sequence[Any]]]] = {}
     for place in places.tolist():
         try:
             features = parse(payloads.payload(place)).features.feature

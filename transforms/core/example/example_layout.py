@@ -1,8 +1,9 @@
-"""Find the values of Examples of one layout, with whole-array operations.
+"""Find the values of serialised Examples, with whole-array operations.
 
 Writers put the features of all records in one order, and leave out those that a record
 lacks. An array of cursors, one a record, walks over all records at once, feature by
-feature; the cursor of a record that lacks a feature stays where it is:
+feature: what comes next in one record is looked for in all of them, and the cursor of a
+record that has something else stays where it is:
 
     0a T                                        Example: T bytes of Features
       0a E  0a k name  12 F                     entry: E bytes; a Feature of F bytes
@@ -13,17 +14,15 @@ feature; the cursor of a record that lacks a feature stays where it is:
     bytes: 0a P payload occurs once for each value
 
 Every byte outside the payloads must be accounted for, and every length must end where
-the one around it ends. A record that differs anywhere is left to protobuf, so the
-result is protobuf's for the output of any writer.
+the one around it ends. A record that differs anywhere, or has a key twice, is left to
+protobuf, so the result is protobuf's for the output of any writer.
 
 Sources: Protocol Buffers, "Encoding".
 """
 
 import dataclasses
 import functools
-import graphlib
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,12 +38,19 @@ from transforms.core.example.varint import (
 )
 
 TAGS = {0x0A: "bytes_list", 0x12: "float_list", 0x1A: "int64_list"}
-# So many records in a row without a further feature end the search for features.
-_ENOUGH_RECORDS = 3
-
-# A key in UTF-8, and the tag of its list; None where no record showed it.
-Layout = tuple[tuple[bytes, int | None], ...]
 _BYTES_TAG = 0x0A
+# A key in UTF-8, and the tag of its list; None for a feature without a type.
+Typed = tuple[bytes, int | None]
+# Longer keys are left to protobuf. Behind a key come at most 32 bytes of lengths.
+_MOST_KEY_BYTES = 1024
+_PADDING = _MOST_KEY_BYTES + 32
+# Records whose next features are compared, where they differ: the least key comes
+# first, as in the usual order of features.
+_COMPARED = 8
+# A step that moves fewer cursors is a poor one, as is one that moves fewer than one in
+# `_LEAST_SHARE` of those that are left; after so many of these protobuf reads the rest.
+FEW_RECORDS = 16
+_LEAST_SHARE, _MOST_POOR_STEPS = 64, 64
 
 _Words = npt.NDArray[np.uint64]
 
@@ -59,8 +65,7 @@ class PaddedBytes:
     """Bytes with room behind them, as arrays with an item at every byte.
 
     Args:
-      data: the bytes.
-      padding: zeros behind them: a read at any cursor then stays inside.
+      data: the bytes. Behind them come zeros: a read at any cursor stays inside.
 
     Attributes:
       data: the bytes and the padding.
@@ -69,8 +74,8 @@ class PaddedBytes:
       floats: float32 at every byte.
     """
 
-    def __init__(self, data: bytes, padding: int = 16) -> None:
-        self.data = data + bytes(padding)
+    def __init__(self, data: bytes) -> None:
+        self.data = data + bytes(_PADDING)
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self.data, np.uint8)
         count = len(self.data) - 7
         # The items overlap: a read at n cursors is one indexing.
@@ -95,116 +100,12 @@ class PaddedBytes:
         return value, cursor + size
 
 
-def common_layout(
-    records: Iterable[bytes], known: Mapping[bytes, int]
-) -> Layout | None:
-    """Returns the order of the features of some records; None if none has an order.
-
-    Args:
-      records: serialised Examples. No more are looked at once several in a row show no
-        further feature.
-      known: tags of features that other records may have, by key.
-    """
-    shown: list[list[bytes]] = []
-    tags: dict[bytes, int | None] = {}
-    nothing_new = 0
-    for data in records:
-        entries = _entries(data)
-        if entries is None or any(
-            tag is not None and (tags.get(key) or known.get(key) or tag) != tag
-            for key, tag in entries.items()
-        ):
-            continue
-        shown.append(list(entries))
-        before = len(tags)
-        for key, tag in entries.items():
-            tags[key] = tags.get(key) or tag or known.get(key)
-        nothing_new = nothing_new + 1 if len(tags) == before else 0
-        if nothing_new == _ENOUGH_RECORDS:
-            break
-    if not shown:
-        return None
-    if all(keys == sorted(keys) for keys in shown):
-        # The usual order of features, so that of others, too.
-        order = sorted({*tags, *known})
-    else:
-        order = _common_order(shown)
-    return tuple((key, tags.get(key) or known.get(key)) for key in order)
-
-
-def _common_order(shown: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """Returns an order that all have; if there is none, that of the first."""
-    behind: dict[bytes, set[bytes]] = {}
-    for keys in shown:
-        for key in keys:
-            behind.setdefault(key, set())
-        for before, after in itertools.pairwise(keys):
-            behind[after].add(before)
-    try:
-        return list(graphlib.TopologicalSorter(behind).static_order())
-    except graphlib.CycleError:
-        return list(shown[0])
-
-
-def _entries(data: bytes) -> dict[bytes, int | None] | None:
-    """Returns the tags of a record's features by key, in their order.
-
-    None for a record that no layout fits: not even its outer parts are regular.
-    """
-    out: dict[bytes, int | None] = {}
-    if data[:1] != b"\x0a":
-        return None if data else out
-    size, position = _varint_at(data, 1)
-    if position + size != len(data):
-        return None
-    while position < len(data):
-        if data[position] != 0x0A:
-            return None
-        size, position = _varint_at(data, position + 1)
-        stop = position + size
-        if stop > len(data) or data[position : position + 1] != b"\x0a":
-            return None
-        size, start = _varint_at(data, position + 1)
-        key = data[start : start + size]
-        # Behind the key come 12, the Feature's length, the tag of its list.
-        size, tag = _varint_at(data, start + size + 1)
-        if tag > stop or key in out or not _is_text(key):
-            return None
-        out[key] = data[tag] if size and tag < stop else None
-        if out[key] is not None and out[key] not in TAGS:
-            return None
-        position = stop
-    return out
-
-
-def _is_text(key: bytes) -> bool:
-    try:
-        key.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _varint_at(data: bytes, position: int) -> tuple[int, int]:
-    """Returns the length at a position and where it ends.
-
-    Without a length of at most 4 bytes it returns one past the data twice, which no
-    layout has.
-    """
-    value = 0
-    for index, byte in enumerate(data[position : position + 4]):
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return value, position + index + 1
-    return len(data) + 1, len(data) + 1
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spans:
-    """Where the values of one feature are.
+    """Where the values of one feature are, in all records that a step found it in.
 
     Attributes:
-      rows: int64 array of m: the records that have it, ascending; None: all.
+      rows: int64 array of m: those records, ascending; None: all.
       starts, stops: int64 arrays of m: the packed numbers, or the single value.
       lists: of bytes, the records with another number of values than one: rows,
         starts, stops of their lists. They are not among `rows`.
@@ -229,65 +130,105 @@ class Spans:
         return Spans(rows[kept], self.starts[kept], self.stops[kept], lists)
 
 
-def longest_key(layout: Layout) -> int:
-    """Returns the bytes of the longest key: so far beyond a record a walk may read."""
-    return max((len(key) for key, _ in layout), default=0)
+_NOWHERE = Spans(_NO_ROWS, _NO_ROWS, _NO_ROWS)
 
 
 def walk(
-    padded: PaddedBytes, starts: Longs, lengths: Longs, layout: Layout
-) -> tuple[Mask, dict[bytes, Spans], set[bytes]]:
-    """Returns which of n records have the layout, and where their values are.
+    padded: PaddedBytes, starts: Longs, lengths: Longs
+) -> tuple[Mask, list[tuple[Typed, Spans]]]:
+    """Returns which of n records are regular, and where their values are.
 
     Args:
-      padded: bytes that hold the records, and room for the longest key and 32 more.
+      padded: bytes that hold the records.
       starts, lengths: int64 arrays of n: where each record is.
-      layout: the features that they may have, in order.
 
     Returns:
-      A mask of n, spans by the feature's key, and the keys that have no type somewhere.
-      Spans of records that do not have the layout are meaningless.
+      A mask of n, and features with spans, one for each step. Spans of records that are
+      not regular are meaningless.
     """
     cursors = _Cursors(padded, starts, starts + lengths)
-    found: dict[bytes, Spans] = {}
-    for key, tag in layout:
-        spans = cursors.entry(key, tag)
-        if spans is not None:
-            found[key] = spans
-    return cursors.fits & (cursors.places == cursors.stops), found, cursors.untyped
+    found = list(cursors)
+    return cursors.fits, found
 
 
 class _Cursors:
     """Cursors of n records.
 
-    The cursor of a record that turned out not to fit is at its end, where it finds no
-    further feature.
+    The cursor of a record that turned out not to be regular is at its end.
     """
 
     def __init__(self, padded: PaddedBytes, starts: Longs, stops: Longs) -> None:
         self._padded = padded
-        self.stops = stops
-        self.untyped: set[bytes] = set()
+        self._stops = stops
+        self._seen: dict[bytes, Mask] = {}
         size, places = padded.lengths(np.minimum(starts + 1, stops))
         fits = (padded.bytes[starts] == 0x0A) & (places + size == stops)
         self.fits: Mask = fits | (starts == stops)
-        self.places: Longs = np.where(fits, places, stops)
+        self._places: Longs = np.where(fits, places, stops)
 
-    def entry(self, key: bytes, tag: int | None) -> Spans | None:
+    def __iter__(self) -> Iterator[tuple[Typed, Spans]]:
+        poor, are_alike = 0, True
+        while len(left := np.flatnonzero(self._places < self._stops)):
+            if poor > _MOST_POOR_STEPS:
+                self._refuse(left)
+                return
+            few = left[:1] if are_alike else left[:: -(-len(left) // _COMPARED)]
+            heads = {row: self._head(row) for row in few.tolist()}
+            known = [head for head in heads.values() if head is not None]
+            first = min(known, key=lambda head: (head[0], head[1] or 0), default=None)
+            spans = _NOWHERE if first is None else self._step(*first)
+            moved = len(spans)
+            are_alike = are_alike and moved == len(left)
+            poor += moved < FEW_RECORDS or moved * _LEAST_SHARE < len(left)
+            if first is not None and moved:
+                yield first, spans
+            else:
+                # It is no entry, or one of wrong lengths.
+                odd = [row for row, head in heads.items() if head in (first, None)]
+                self._refuse(np.array(odd))
+
+    def _head(self, row: int) -> Typed | None:
+        """Returns the key and the tag at a cursor; None where no entry begins."""
+        data, place = self._padded.data, int(self._places[row])
+        size, at = _length_at(data, place + 1)
+        stop = at + size
+        if data[place] != 0x0A or data[at] != 0x0A or stop > self._stops[row]:
+            return None
+        size, at = _length_at(data, at + 1)
+        if size > _MOST_KEY_BYTES:
+            return None
+        key = data[at : at + size]
+        # Behind the key come 12, the Feature's length, the tag of its list.
+        size, at = _length_at(data, at + size + 1)
+        tag = data[at] if size else None
+        if at > stop or not (tag is None or tag in TAGS):
+            return None
+        try:
+            key.decode()
+        except UnicodeDecodeError:
+            return None
+        return key, tag
+
+    def _step(self, key: bytes, tag: int | None) -> Spans:
         """Moves over the entries of one feature; returns where its values are."""
         if tag is None:
-            self.places = self.places.copy()
-            self._exact_entries(np.arange(len(self.stops)), key, None)
-            return None
+            spans = self._entries(np.arange(len(self._stops)), key, tag)
+        else:
+            spans = self._typed_entries(key, tag)
+        self._check_once(key, spans)
+        return spans
+
+    def _typed_entries(self, key: bytes, tag: int) -> Spans:
         begins, ends, plain = self._plain_entries(key, tag)
         if plain.all():
-            self.places = ends
+            # The spans keep theirs: cursors move on.
+            self._places = ends.copy()
             return Spans(None, begins, ends)
         left = self._maybe_here(np.flatnonzero(~plain), key)
-        self.places = np.where(plain, ends, self.places)
+        self._places = np.where(plain, ends, self._places)
         lists = None
         if len(left):
-            others = self._exact_entries(left, key, tag)
+            others = self._entries(left, key, tag)
             plain[others.rows] = True
             begins[others.rows] = others.starts
             ends[others.rows] = others.stops
@@ -295,13 +236,24 @@ class _Cursors:
             if plain.all():
                 return Spans(None, begins, ends)
         rows = np.flatnonzero(plain)
-        found = Spans(rows, begins[rows], ends[rows], lists)
-        return found if len(found) else None
+        return Spans(rows, begins[rows], ends[rows], lists)
+
+    def _check_once(self, key: bytes, spans: Spans) -> None:
+        """Refuses records that have had the key before: the last one wins."""
+        here = np.zeros(len(self._stops), np.bool_)
+        here[slice(None) if spans.rows is None else spans.rows] = True
+        if spans.lists is not None:
+            here[spans.lists[0]] = True
+        seen = self._seen.get(key)
+        if seen is not None:
+            self._refuse(np.flatnonzero(here & seen))
+            here |= seen
+        self._seen[key] = here
 
     def _plain_entries(self, key: bytes, tag: int) -> tuple[Longs, Longs, Mask]:
         """Returns payloads of entries of less than 128 bytes, and which records do."""
         head = _plain_head(key, tag)
-        words, places = self._padded.words, self.places
+        words, places = self._padded.words, self._places
         first = words[places]
         sizes = (first >> np.uint64(8) & np.uint64(0xFF)).astype(np.intp)
         wrong = (first ^ head.table[0][sizes]) & head.masks[0]
@@ -312,56 +264,49 @@ class _Cursors:
             part &= head.masks[index]
             wrong |= part
         ends = places + (sizes + 2)
-        return places + head.size, ends, (wrong == 0) & (ends <= self.stops)
+        return places + head.size, ends, (wrong == 0) & (ends <= self._stops)
 
     def _maybe_here(self, rows: Longs, key: bytes) -> Longs:
         """Returns those of some records whose next entry may have the key."""
-        places = self.places[rows]
+        places = self._places[rows]
         named = self._holds(places + 2, b"\x0a" + varint(len(key)) + key + b"\x12")
         # The length of a longer entry takes more bytes.
         named |= self._padded.bytes[places + 1] >= 0x80
         return rows[named]
 
-    def _exact_entries(self, rows: Longs, key: bytes, tag: int | None) -> Spans:
+    def _entries(self, rows: Longs, key: bytes, tag: int | None) -> Spans:
         """Moves the cursors of some records over their entries of any size."""
-        padded, places = self._padded, self.places[rows]
-        here = (places < self.stops[rows]) & (padded.bytes[places] == 0x0A)
-        rows, places = rows[here], places[here]
-        sizes, places = padded.lengths(places + 1)
-        # The key is part of the entry, or else this reads another record's bytes.
+        padded, stops = self._padded, self._stops[rows]
+        places = self._places[rows]
         literal = b"\x0a" + varint(len(key)) + key + b"\x12"
-        ends = places + sizes
-        here = (sizes > len(literal)) & (ends <= self.stops[rows])
-        rows, places, ends = rows[here], places[here], ends[here]
-        here = self._holds(places, literal)
-        rows, places, ends = rows[here], places[here] + len(literal), ends[here]
-        rows, places, ends = self._counted(rows, places, ends)
-        none = places == ends
-        self.places[rows[none]] = ends[none]
-        if none.any():
-            self.untyped.add(key)
-        rows, places, ends = rows[~none], places[~none], ends[~none]
-        right = (padded.bytes[places] == tag) & (tag is not None)
-        self._refuse(rows[~right])
-        rows, places, ends = self._counted(rows[right], places[right] + 1, ends[right])
-        self.places[rows] = ends
-        empty = places == ends
-        right = empty | (padded.bytes[places] == 0x0A)
-        self._refuse(rows[~right])
-        rows, places, ends, empty = (
-            each[right] for each in (rows, places, ends, empty)
-        )
-        sizes, begins = padded.lengths(np.minimum(places + 1, ends))
+        # Only lengths move these positions, so all reads stay within the padding.
+        sizes, at = padded.lengths(places + 1)
+        ends = at + sizes
+        right = (padded.bytes[places] == 0x0A) & (places < stops) & (ends <= stops)
+        right &= self._holds(at, literal)
+        sizes, at = padded.lengths(at + len(literal))
+        right &= at + sizes == ends
+        if tag is None:
+            right &= at == ends
+            self._places[rows[right]] = ends[right]
+            return Spans(rows[right], ends[right], ends[right])
+        right &= (at < ends) & (padded.bytes[at] == tag)
+        sizes, at = padded.lengths(at + 1)
+        right &= at + sizes == ends
+        empty = at == ends
+        right &= empty | (padded.bytes[at] == 0x0A)
+        sizes, begins = padded.lengths(at + 1)
         whole = ~empty & (begins + sizes == ends)
-        if tag == _BYTES_TAG:
-            lists = (rows[~whole], places[~whole], ends[~whole])
-            if whole.all():
-                return Spans(rows, begins, ends)
-            return Spans(rows[whole], begins[whole], ends[whole], lists)
-        right = whole | empty
-        self._refuse(rows[~right])
-        begins = np.where(empty, ends, begins)
-        return Spans(rows[right], begins[right], ends[right])
+        if tag != _BYTES_TAG:
+            right &= whole | empty
+            begins = np.where(empty, ends, begins)
+            whole = right
+        self._places[rows[right]] = ends[right]
+        lists = None
+        if (others := right & ~whole).any():
+            lists = rows[others], at[others], ends[others]
+        whole = whole & right
+        return Spans(rows[whole], begins[whole], ends[whole], lists)
 
     def _holds(self, places: Longs, literal: bytes) -> Mask:
         """Tells where these bytes are at the places."""
@@ -373,21 +318,19 @@ class _Cursors:
             here &= self._padded.words[places + offset] & mask == wanted
         return here
 
-    def _counted(
-        self, rows: Longs, places: Longs, ends: Longs
-    ) -> tuple[Longs, Longs, Longs]:
-        """Requires lengths that count to the ends; refuses the other records."""
-        sizes, places = self._padded.lengths(places)
-        right = places + sizes == ends
-        if right.all():
-            return rows, places, ends
-        self._refuse(rows[~right])
-        return rows[right], places[right], ends[right]
-
     def _refuse(self, rows: Longs) -> None:
-        if len(rows):
-            self.fits[rows] = False
-            self.places[rows] = self.stops[rows]
+        self.fits[rows] = False
+        self._places[rows] = self._stops[rows]
+
+
+def _length_at(data: bytes, position: int) -> tuple[int, int]:
+    """Returns the length at a position, and where it ends; 2**62 for over 28 bits."""
+    value = 0
+    for index, byte in enumerate(data[position : position + 4]):
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, position + index + 1
+    return 1 << 62, position
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

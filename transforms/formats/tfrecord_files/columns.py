@@ -228,7 +228,7 @@ def decode(
     payloads = payloads.trimmed()
     count = len(payloads)
     known = {name: _kind_of(kind) for name, kind in types.items()}
-    found = read_columns(payloads, known, wanted=types, parse=parse)
+    found = read_columns(payloads, wanted=types, parse=parse)
     faults = {
         place: Fault(
             Reason.WRONG_TYPE if isinstance(error, StepTypeError) else Reason.MALFORMED,

@@ -294,7 +294,7 @@ def test_columns_equal_what_protobuf_says(rows: list[Values]) -> None:
 @pytest.fixture(autouse=True)
 def few_records_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole-array operations work on any number of records."""
-    monkeypatch.setattr(example_columns, "_LEAST_RECORDS", 1)
+    monkeypatch.setattr(example_columns, "FEW_RECORDS", 1)
 
 
 def python_values(
@@ -381,8 +381,8 @@ def test_records_that_mostly_lack_features_are_regular() -> None:
     assert not len(read_columns(batch).odd)
 
 
-def test_orders_without_end_cost_a_bounded_search() -> None:
-    """Every record has another order: most are left to protobuf, and all are right."""
+def test_each_record_may_have_another_order() -> None:
+    """And some have no features; all are right."""
     noise = random.Random(6)
     payloads = []
     for index in range(300):
@@ -393,7 +393,6 @@ def test_orders_without_end_cost_a_bounded_search() -> None:
         )
         payloads.append(field(1, entries) if index % 7 else b"")
     batch = PayloadBatch.of(payloads)
-    assert len(read_columns(batch).odd) > 100
     assert decode_examples(batch).to_pylist() == expected_rows(payloads)
 
 
