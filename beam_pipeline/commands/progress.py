@@ -17,7 +17,7 @@ from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import Line
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms.errors import StorageError
-from transforms.formats.file_runs import RunSource
+from transforms.formats.table_source import RunSource
 from transforms.storage.files import storage
 from transforms.storage.local import listed_so_far
 from transforms.storage.paths import is_remote

@@ -37,10 +37,10 @@ from transforms.errors import (
     first_few,
 )
 from transforms.formats import images
-from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader
 from transforms.formats.pairs import MASK, mask_features
 from transforms.formats.registry import TABLE_FORMATS
+from transforms.formats.table_source import RunSource
 from transforms.formats.tree_shape import Surroundings
 from transforms.storage.file_list import FileList
 

@@ -23,14 +23,14 @@ from transforms.core.placing.placement import (
 )
 from transforms.core.schema import Schema
 from transforms.errors import BeamTFRecordError, InputError, SourceError, source_error
-from transforms.formats.choose_files import (
+from transforms.formats.file_names import is_image_name, is_split_word, plain_name
+from transforms.formats.input_files import (
     MOST_OTHERS,
     are_plain_images,
     choose_files,
     only_texts,
     unmatched,
 )
-from transforms.formats.file_names import is_image_name, is_split_word, plain_name
 from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.pairs import Layout
 from transforms.formats.registry import (

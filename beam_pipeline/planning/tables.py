@@ -61,20 +61,21 @@ from transforms.core.placing.content import content_hashes, holds_images
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
-from transforms.formats.file_runs import RunReader, RunSource
-from transforms.formats.input_files import InputFiles, run_files_of
+from transforms.formats.input_files import InputFiles, file_notes
 from transforms.formats.registry import FORMAT_OPTIONS, FORMATS
+from transforms.formats.row_source import RowSource
 from transforms.formats.table import (
     InputFile,
     Planned,
     TableFormat,
     TableReader,
     TableSample,
-    file_notes,
 )
 from transforms.formats.table_source import (
-    RowSource,
+    RunReader,
+    RunSource,
     TableSource,
+    run_files_of,
 )
 from transforms.shards.allocation import return_freed_memory
 from transforms.storage.row_spool import RowSpool

@@ -21,11 +21,11 @@ from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection.boxed_rows import BOXES
-from transforms.formats.file_runs import RunReader, RunSource
 from transforms.formats.input_files import InputFiles
+from transforms.formats.row_source import RowSource
 from transforms.formats.source import InlineListing, Source
 from transforms.formats.table import InputFile, TableReader
-from transforms.formats.table_source import RowSource, TableSource
+from transforms.formats.table_source import RunReader, RunSource, TableSource
 from transforms.storage.files import storage
 
 Folder = pathlib.Path

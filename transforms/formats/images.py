@@ -47,9 +47,9 @@ from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import InputError, SpecError, first_few
 from transforms.formats.file_names import split_in_path
-from transforms.formats.file_runs import RunReader
 from transforms.formats.label_join import Labels
 from transforms.formats.table import Complaint, RawRows, rejection_of
+from transforms.formats.table_source import RunReader
 from transforms.formats.tree_shape import Surroundings, check_tree
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, origins_of, stamps_of

@@ -1,4 +1,4 @@
-"""The files of a table format's source as columns: thousands of files are no objects.
+"""The files of a source: which are chosen, and as columns: thousands are no objects.
 
 The listing, which workers read as well, is in source order:
 
@@ -6,40 +6,36 @@ The listing, which workers read as well, is in source order:
     size      int64   bytes
     position  int64   bytes of the files before it
     stamp     int64   of the file as it was listed; see `entries.stamp`
-
-Small files are gathered: a block is a run of the listing, with rows of many files. A
-block, its segments and its receipts have a fixed cost that pays for thousands of rows:
-for each small file it would be most of the work.
-
-Runs are cut by content: after a file whose path's hash says so, with a least and a most
-number of files, and a most of bytes. So a file that is added or removed changes the run
-that it is in, and seldom the next one: those further on begin and end where they did.
 """
 
-import math
+import collections
+import fnmatch
+import itertools
 import operator
 import os
-from collections.abc import Iterator, Sequence
-from typing import SupportsIndex, overload
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.placing.placement import origin_bases
-from transforms.errors import InputError
-from transforms.formats.table import SMALL_BYTES, InputFile
+from transforms.core.arrays import numpy_mask
+from transforms.core.reasons import Skipped
+from transforms.errors import InputError, bounded
+from transforms.formats.file_names import IMAGE_SUFFIXES, split_at_start
+from transforms.formats.table import SMALL_BYTES, InputFile, TableReader
 from transforms.storage.file_list import FileList, stamps_of
 
-# Fewer files than these are no worse off each by itself.
-_FEWEST_FILES = 16
-# About how many runs there are: then a change touches less than 1 in 100 files.
-_RUNS = 256
-# Files of a run on average, where a run of 1 / `_RUNS` would be shorter.
-_LEAST_MEAN = 8
-# A run has at most this many times its mean: cut sooner, it would move the next ones.
-LONGEST = 4
+# Files left out for their suffix that are looked at for tables to name.
+MOST_OTHERS = 4096
+# Files, their first rows and columns of which it is seen whether they have rows in
+# common; and when values name rows.
+_NAMED_FILES, _COMPARED_FILES, _COMPARED_ROWS, _COMPARED_COLUMNS = 64, 8, 10_000, 8
+_LEAST_IDS, _DISTINCT_IN_100 = 5, 90
 _LISTING = pa.schema(
     {
         "path": pa.string(),
@@ -48,6 +44,121 @@ _LISTING = pa.schema(
         "stamp": pa.int64(),
     }
 )
+
+
+class Chosen(NamedTuple):
+    """Files to read, and the others.
+
+    Attributes:
+      files: to read.
+      skipped: how many were left out, by reason.
+      others: the first of those that were left out for their suffix.
+    """
+
+    files: FileList
+    skipped: dict[str, int]
+    others: tuple[str, ...]
+
+
+def _in_any_case(suffix: str) -> str:
+    # Not by a flag: in Unicode, more than two characters are one letter.
+    letters = (f"[{c}{c.upper()}]" if c.isalpha() else re.escape(c) for c in suffix)
+    return "".join(letters)
+
+
+# What nearly all names of images match.
+_PLAIN = rf"[^/.](?:{'|'.join(map(_in_any_case, IMAGE_SUFFIXES))})$"
+# What names of annotations match that are for one image each.
+_TEXT = r"(?i)[^/]\.(txt|json|xml)$"
+
+
+def are_plain_images(paths: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    """Tells which of many paths are beyond doubt those of images.
+
+    What is True is an image for `is_image_name`, and a file of no other format; what
+    is False may be an image as well.
+    """
+    return numpy_mask(pc.match_substring_regex(paths, _PLAIN))
+
+
+def choose_files(
+    files: FileList,
+    *,
+    takes: Callable[[str], bool],
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> "Chosen":
+    """Returns the files to read, and which were left out.
+
+    A pattern is matched against the whole relative path and against the file name;
+    `*` crosses folders. One that ends with `/` is for all files in folders of that
+    name, at any depth. With `include`, what it matches is read whatever its suffix;
+    without, what `takes` says, which must be the same of all plain names of images.
+    """
+    skipped: collections.Counter[str] = collections.Counter()
+    takes_images = takes(f"a/a{IMAGE_SUFFIXES[0]}")
+
+    def reason_of(path: str) -> str:
+        name = path.rpartition("/")[2]
+        if include and not _matches(path, name, include):
+            return Skipped.NOT_INCLUDED
+        if _matches(path, name, exclude):
+            return Skipped.EXCLUDED
+        return "" if include or takes(path) else Skipped.OTHER_SUFFIX
+
+    def keep(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        kept = ~numpy_mask(batch["hidden"])
+        if count := int((~kept).sum()):
+            skipped[Skipped.HIDDEN] += count
+        looked_at = kept
+        if takes_images and not (include or exclude):
+            looked_at = kept & ~are_plain_images(batch["path"])
+        for index in np.flatnonzero(looked_at).tolist():
+            path = os.fsdecode(batch["path"][index].as_py())
+            if reason := reason_of(path):
+                skipped[reason] += 1
+                kept[index] = False
+                if reason is Skipped.OTHER_SUFFIX and len(others) < MOST_OTHERS:
+                    others.append(path)
+        return kept
+
+    others: list[str] = []
+    chosen = files.filter(keep)
+    counts = {str(reason): count for reason, count in sorted(skipped.items())}
+    return Chosen(chosen, counts, tuple(others))
+
+
+def only_texts(files: FileList) -> FileList:
+    """Returns the files that may hold annotations, each of one image."""
+
+    def are_texts(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        named = pc.match_substring_regex(batch["path"], _TEXT)
+        return numpy_mask(named) & ~numpy_mask(batch["hidden"])
+
+    return files.filter(are_texts)
+
+
+def unmatched(files: FileList, patterns: Sequence[str]) -> list[str]:
+    """Returns the patterns that match none of the files that are not hidden."""
+    left = list(dict.fromkeys(patterns))
+    for batch in files.batches():
+        seen = batch["path"].filter(pc.invert(batch["hidden"]))
+        for index in range(len(seen)):
+            if not left:
+                return []
+            path = os.fsdecode(seen[index].as_py())
+            name = path.rpartition("/")[2]
+            left = [p for p in left if not _matches(path, name, [p])]
+    return left
+
+
+def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
+    return any(
+        fnmatch.fnmatchcase(f"/{path}", f"*/{p}*")
+        if p.endswith("/")
+        else fnmatch.fnmatchcase(path, p) or fnmatch.fnmatchcase(name, p)
+        for p in patterns
+    )
 
 
 class InputFiles(Sequence[InputFile]):
@@ -171,58 +282,78 @@ def _is_text(path: bytes) -> bool:
     return True
 
 
-def run_files_of(
-    origins: pa.Array | pa.ChunkedArray,
-    sizes: npt.NDArray[np.int64],
-    *,
-    block_bytes: int,
-) -> int:
-    """Returns about how many files a run has, a power of two; 0 for no runs.
+def file_notes(
+    reader: TableReader,
+    files: Sequence[InputFile],
+    columns: Mapping[str, pa.Array | pa.ChunkedArray],
+) -> Iterator[str]:
+    """Yields notes on files that are read as one table, and are perhaps not one.
 
-        >>> origins = pa.array([f"{i:05}.csv" for i in range(10_000)])
-        >>> run_files_of(origins, np.full(10_000, 4_000), block_bytes=8 << 20)
-        32
+    They name the files and their rows, one that is named like a split, and one most of
+    whose rows are in another. Files whose names differ in digits alone are one table.
 
     Args:
-      origins: of the files, in source order.
-      sizes: their bytes.
-      block_bytes: the most that a run holds.
+      reader: of the files.
+      files: all of them.
+      columns: sampled, by name.
     """
-    count = len(origins)
-    mean = int(sizes.sum()) // max(count, 1)
-    if count < _FEWEST_FILES or mean > SMALL_BYTES:
-        return 0
-    # Rows of one shard go by the origin of their block first, which must be their own
-    # order.
-    if pc.any(pc.less_equal(origins.slice(1), origins.slice(0, count - 1))).as_py():
-        return 0
-    wanted = 1 << round(math.log2(max(count / _RUNS, _LEAST_MEAN)))
-    # Runs that end because they are full would all move where a file is added.
-    roomy = max(block_bytes // (LONGEST * max(mean, 1)), 1)
-    return min(wanted, 1 << (roomy.bit_length() - 1))
+    origins = [file.origin for file in files[:_NAMED_FILES]]
+    kinds = {re.sub("[0-9]+", "0", posixpath.basename(origin)) for origin in origins}
+    if len(kinds) < 2 or any(map(reader.split_of, origins)):
+        return
+    compared = [
+        name
+        for name, column in columns.items()
+        if pa.types.is_string(column.type) or pa.types.is_integer(column.type)
+    ][:_COMPARED_COLUMNS]
+    rows: dict[str, int] = {}
+    values: dict[str, dict[str, pa.Array]] = {}
+    for file in files[:_COMPARED_FILES]:
+        raws = [
+            raw
+            for block in reader.blocks(
+                file, block_bytes=SMALL_BYTES, limit_rows=_COMPARED_ROWS
+            )
+            for raw in reader.read(file, block, compared)
+        ]
+        rows[file.origin] = sum(len(raw.numbers) + len(raw.refused) for raw in raws)
+        values[file.origin] = {
+            name: pa.chunked_array(
+                [raw.columns[name] for raw in raws], columns[name].type
+            ).unique()
+            for name in compared
+        }
+    shown = [
+        f"{name} ({'over ' if count >= _COMPARED_ROWS else ''}{count:,})"
+        for name, count in rows.items()
+    ]
+    if more := len(files) - len(shown):
+        shown.append(f"{more:,} more")
+    listed = ", ".join(shown)
+    yield bounded(f"{len(files):,} files are one table; with their rows: {listed}")
+    if named := [origin for origin in origins if split_at_start(origin)]:
+        yield (
+            f"{named[0]!r} is named like a split, but not all files are named by such "
+            f"a word alone; name them so, or leave others out with --exclude"
+        )
+    for one, other in itertools.permutations(values, 2):
+        for name in compared:
+            found = values[one][name]
+            if _are_ids(found, rows[one]):
+                common = pc.is_in(found, value_set=values[other][name]).true_count
+                if common * 2 > len(found):
+                    yield (
+                        f"most rows of {one!r} may be in {other!r}, too: {common:,} of "
+                        f"{len(found):,} values of {name!r} are; if so, leave one of "
+                        f"them out with --exclude"
+                    )
+                    return
+                break
 
 
-def run_stop(
-    origins: Sequence[str], sizes: Sequence[int], *, run_files: int, block_bytes: int
-) -> int:
-    """Returns how many of the first files are the run that begins with them.
-
-    It ends before a file that is not small; 0 where the first one is not.
-
-    Args:
-      origins: of the files that follow, in source order; `LONGEST` times `run_files`
-        of them, or all.
-      sizes: their bytes.
-      run_files: about how many files a run has; a power of two.
-      block_bytes: the most that a run of more than one file holds.
-    """
-    ends = origin_bases(origins, "run", 0) & np.uint64(run_files - 1) == 0
-    total = 0
-    most = LONGEST * run_files
-    for index, (size, is_end) in enumerate(zip(sizes, ends.tolist(), strict=True)):
-        total += size
-        if size > SMALL_BYTES or index == most or (index and total > block_bytes):
-            return index
-        if is_end and index + 1 >= run_files // 8:
-            return index + 1
-    return len(origins)
+def _are_ids(values: pa.Array, rows: int) -> bool:
+    """Tells whether values name rows, and do not only number those of a file."""
+    if len(values) < _LEAST_IDS or len(values) * 100 < rows * _DISTINCT_IN_100:
+        return False
+    numbers = pa.array(["1", "2", "3"])
+    return pc.is_in(values.cast(pa.string()), value_set=numbers).true_count < 3

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,23 +39,17 @@ class RejectedRows(Sequence[Rejection]):
           make: returns the rejections at some places of 0 to count - 1, which ascend.
         """
         self._make = make
-        self._places = np.arange(count)
+        self._count = count
 
     def __len__(self) -> int:
-        return len(self._places)
+        return self._count
 
     def __iter__(self) -> Iterator[Rejection]:
         for start in range(0, len(self), _RUN_ROWS):
-            yield from self._make(self._places[start : start + _RUN_ROWS])
+            yield from self._make(np.arange(start, min(start + _RUN_ROWS, len(self))))
 
-    @overload
-    def __getitem__(self, index: int) -> Rejection: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Rejection]: ...
-    def __getitem__(self, index: int | slice) -> Rejection | Sequence[Rejection]:
-        if isinstance(index, slice):
-            return self._make(self._places[index])
-        return self._make(self._places[[index]])[0]
+    def __getitem__(self, index: Any) -> Any:
+        return [*self][index]
 
 
 def rejections_of(

@@ -6,7 +6,7 @@
 A format is a `TableFormat`: it looks at the files of a source once, and plans how to
 read them. What it returns is a `TableReader`: how the files fall into blocks, and how a
 block becomes raw columns. All the rest is the same for all formats and lives in
-`table_source.py`.
+`row_source.py` and `table_source.py`.
 """
 
 import abc
@@ -14,16 +14,12 @@ import dataclasses
 import errno
 import hashlib
 import io
-import itertools
-import posixpath
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Reason
@@ -35,7 +31,7 @@ from transforms.errors import (
     bounded,
     first_few,
 )
-from transforms.formats.file_names import split_at_start, split_of_table
+from transforms.formats.file_names import split_of_table
 from transforms.storage.entries import FileEntry
 from transforms.storage.files import fetched, storage
 from transforms.storage.paths import is_remote
@@ -44,10 +40,6 @@ from transforms.storage.visibility import unseen
 STAGE = "read"
 # Larger files are blocks of their own, or several.
 SMALL_BYTES = 1 << 20
-# Files, their first rows and columns of which it is seen whether they have rows in
-# common; and when values name rows.
-_NAMED_FILES, _COMPARED_FILES, _COMPARED_ROWS, _COMPARED_COLUMNS = 64, 8, 10_000, 8
-_LEAST_IDS, _DISTINCT_IN_100 = 5, 90
 # Columns that a message names.
 _SHOWN_COLUMNS = 8
 # Of a row: its number in the origin (0-based), the reason, the message.
@@ -477,80 +469,3 @@ def unreadable(path: str, error: OSError | DamageError) -> BeamTFRecordError:
         f"Every file of the source must stay as it is, and readable, during the run; "
         f"{path!r} did not: {found}. Run again."
     )
-
-
-def file_notes(
-    reader: TableReader,
-    files: Sequence[InputFile],
-    columns: Mapping[str, pa.Array | pa.ChunkedArray],
-) -> Iterator[str]:
-    """Yields notes on files that are read as one table, and are perhaps not one.
-
-    They name the files and their rows, one that is named like a split, and one most of
-    whose rows are in another. Files whose names differ in digits alone are one table.
-
-    Args:
-      reader: of the files.
-      files: all of them.
-      columns: sampled, by name.
-    """
-    origins = [file.origin for file in files[:_NAMED_FILES]]
-    kinds = {re.sub("[0-9]+", "0", posixpath.basename(origin)) for origin in origins}
-    if len(kinds) < 2 or any(map(reader.split_of, origins)):
-        return
-    compared = [
-        name
-        for name, column in columns.items()
-        if pa.types.is_string(column.type) or pa.types.is_integer(column.type)
-    ][:_COMPARED_COLUMNS]
-    rows: dict[str, int] = {}
-    values: dict[str, dict[str, pa.Array]] = {}
-    for file in files[:_COMPARED_FILES]:
-        raws = [
-            raw
-            for block in reader.blocks(
-                file, block_bytes=SMALL_BYTES, limit_rows=_COMPARED_ROWS
-            )
-            for raw in reader.read(file, block, compared)
-        ]
-        rows[file.origin] = sum(len(raw.numbers) + len(raw.refused) for raw in raws)
-        values[file.origin] = {
-            name: pa.chunked_array(
-                [raw.columns[name] for raw in raws], columns[name].type
-            ).unique()
-            for name in compared
-        }
-    shown = [
-        f"{name} ({'over ' if count >= _COMPARED_ROWS else ''}{count:,})"
-        for name, count in rows.items()
-    ]
-    if more := len(files) - len(shown):
-        shown.append(f"{more:,} more")
-    listed = ", ".join(shown)
-    yield bounded(f"{len(files):,} files are one table; with their rows: {listed}")
-    if named := [origin for origin in origins if split_at_start(origin)]:
-        yield (
-            f"{named[0]!r} is named like a split, but not all files are named by such "
-            f"a word alone; name them so, or leave others out with --exclude"
-        )
-    for one, other in itertools.permutations(values, 2):
-        for name in compared:
-            found = values[one][name]
-            if _are_ids(found, rows[one]):
-                common = pc.is_in(found, value_set=values[other][name]).true_count
-                if common * 2 > len(found):
-                    yield (
-                        f"most rows of {one!r} may be in {other!r}, too: {common:,} of "
-                        f"{len(found):,} values of {name!r} are; if so, leave one of "
-                        f"them out with --exclude"
-                    )
-                    return
-                break
-
-
-def _are_ids(values: pa.Array, rows: int) -> bool:
-    """Tells whether values name rows, and do not only number those of a file."""
-    if len(values) < _LEAST_IDS or len(values) * 100 < rows * _DISTINCT_IN_100:
-        return False
-    numbers = pa.array(["1", "2", "3"])
-    return pc.is_in(values.cast(pa.string()), value_set=numbers).true_count < 3

@@ -64,7 +64,7 @@ class Surroundings:
     """What is beside the images of a tree, and what the refusal of the tree proposes.
 
     Attributes:
-      texts: the files of `only_texts` in `choose_files`.
+      texts: the files of `only_texts`.
       command: converts the source.
       images_alone: its options for images without labels; empty where there are none.
       folders_too: its options that take folders as classes without this check.

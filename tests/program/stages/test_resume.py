@@ -26,8 +26,7 @@ from transforms.core.model import Block
 from transforms.core.tfrecord import TFRecordReader
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.reader import CsvReader
-from transforms.formats.file_runs import RunSource
-from transforms.formats.table_source import TableSource
+from transforms.formats.table_source import RunSource, TableSource
 from transforms.publishing import target
 from transforms.shards import together
 from transforms.shards.shard_job import ShardTask

@@ -7,11 +7,11 @@ import pytest
 from transforms.core.model import Block
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.csv.reader import CsvReader
-from transforms.formats.input_files import InputFiles, run_files_of, run_stop
+from transforms.formats.input_files import InputFiles
 from transforms.formats.raw_rows import gathered
 from transforms.formats.source import InlineListing
 from transforms.formats.table import SMALL_BYTES, InputFile, RawRows
-from transforms.formats.table_source import TableSource
+from transforms.formats.table_source import TableSource, run_files_of, run_stop
 
 BLOCK = 8 << 20
 SCHEMA = Schema((Feature("a", Kind.INT64),))

@@ -14,11 +14,11 @@ from transforms.core.model import Block, Skipped
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.formats import images
-from transforms.formats.choose_files import choose_files
 from transforms.formats.file_names import is_image_name
-from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader, Listing
+from transforms.formats.input_files import choose_files
 from transforms.formats.source import write_listing
+from transforms.formats.table_source import RunSource
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from transforms.errors import InputError
-from transforms.formats.choose_files import only_texts
 from transforms.formats.file_names import is_image_name
 from transforms.formats.images import arrange
+from transforms.formats.input_files import only_texts
 from transforms.formats.tree_shape import Surroundings
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList

@@ -35,9 +35,9 @@ from transforms.formats.archive.model import (
     MemberFault,
     bounded_image,
 )
-from transforms.formats.choose_files import only_texts
 from transforms.formats.file_names import is_image_name
 from transforms.formats.images import SPLIT_WORDS, arrange
+from transforms.formats.input_files import only_texts
 from transforms.formats.table import (
     Complaint,
     InputFile,

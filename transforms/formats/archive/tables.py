@@ -35,6 +35,7 @@ from transforms.formats.archive.model import (
     Member,
     shown_name,
 )
+from transforms.formats.input_files import file_notes
 from transforms.formats.raw_rows import gathered
 from transforms.formats.registry import table_format
 from transforms.formats.table import (
@@ -45,7 +46,6 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     TableSample,
-    file_notes,
 )
 from transforms.storage.entries import stamp_of
 

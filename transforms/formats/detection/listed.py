@@ -39,7 +39,6 @@ from transforms.formats.detection.boxed_rows import (
     size_of_image,
 )
 from transforms.formats.detection.key_points import KeyPoints
-from transforms.formats.file_runs import RunReader
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
     Complaint,
@@ -50,6 +49,7 @@ from transforms.formats.table import (
     rejecter,
     rejection_of,
 )
+from transforms.formats.table_source import RunReader
 from transforms.storage.entries import FileEntry, TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.visibility import unseen

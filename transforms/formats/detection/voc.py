@@ -63,7 +63,6 @@ from transforms.formats.detection.voc_files import (
     parse_voc,
 )
 from transforms.formats.file_names import split_in_path
-from transforms.formats.file_runs import RunReader
 from transforms.formats.pairs import MASK, MASK_WORDS, MaskIndex, masks_in
 from transforms.formats.table import (
     Complaint,
@@ -74,6 +73,7 @@ from transforms.formats.table import (
     rejecter,
     rejection_of,
 )
+from transforms.formats.table_source import RunReader
 from transforms.storage.files import storage
 
 SPLIT_COLUMN = "image set"
