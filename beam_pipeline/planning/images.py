@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_pipeline.planning.evidence import column_notes, rounding_notes
 from beam_pipeline.planning.features import declare, merged
@@ -315,39 +314,19 @@ def with_known_classes(
         given = set(vocabulary.given)
         lacking = [class_name for class_name in in_source if class_name not in given]
         if lacking and vocabulary.unknown is not Unknown.APPEND:
-            records = _records_of(planned, lacking)
-            notes.append(_class_note(name, lacking, records, vocabulary.unknown))
+            notes.append(_class_note(name, lacking, vocabulary.unknown))
     return dataclasses.replace(planned, classes=classes), notes
 
 
-def _records_of(planned: PlannedSource, names: list[str]) -> dict[str, int]:
-    """Returns how many images of the listing have each of some classes."""
-    out = dict.fromkeys(names, 0)
-    classes = pa.array(names, pa.string())
-    for batch in planned.listing.batches():
-        labels = batch["label"]
-        kept = labels.filter(pc.is_in(labels, value_set=classes))
-        for pair in kept.value_counts().to_pylist():
-            out[pair["values"]] += pair["counts"]
-    return out
-
-
-def _class_note(
-    feature: str, lacking: list[str], records: Mapping[str, int], unknown: Unknown
-) -> str:
-    shown = [
-        f"{name!r:.80} ({count_text(records[name], 'record')})"
-        if records
-        else f"{name!r:.80}"
-        for name in lacking
-    ]
-    text = (
-        f"{count_text(len(lacking), 'class', 'classes')} of {feature!r} not in the "
-        f"vocabulary: {first_few(shown, _SHOWN_CLASSES)}; "
-    )
-    if unknown is Unknown.OOV:
-        return bounded(f"{text}the records get the class {UNKNOWN_NAME!r}")
+def _class_note(feature: str, lacking: list[str], unknown: Unknown) -> str:
+    end = f"the records get the class {UNKNOWN_NAME!r}"
+    if unknown is not Unknown.OOV:
+        end = (
+            "the records are rejected. Add the names, leave the files out with "
+            "--exclude 'NAME/', or give --unknown-label oov"
+        )
+    shown = first_few([f"{name!r:.80}" for name in lacking], _SHOWN_CLASSES)
     return bounded(
-        f"{text}the records are rejected. Add the names, leave the files out with "
-        f"--exclude 'NAME/', or give --unknown-label oov"
+        f"{count_text(len(lacking), 'class', 'classes')} of {feature!r} not in the "
+        f"vocabulary: {shown}; {end}"
     )

@@ -266,7 +266,8 @@ def hint_of(spec: Spec, entries: FileList) -> str:
 
     Looked at are the tables in the folder of the source, in the one above it and in
     that of the first image. Of several tables, the one that names most images is
-    proposed; a table whose columns name images alone is a source by itself.
+    proposed. A table with other columns of images, or with several rows of one image,
+    as where a row is a box, is not.
     """
     root = absolute(spec.source)
     beside = [os.path.dirname(os.path.join(root, e.path)) for e in entries.first(1)]
@@ -277,7 +278,8 @@ def hint_of(spec: Spec, entries: FileList) -> str:
             columns = _columns(said, path)
             for name, ids in columns.items():
                 named = _named_images(ids, entries)
-                if len(named) > best:
+                others = (column for n, column in columns.items() if n != name)
+                if len(named) > best and not any(map(_are_images, others)):
                     best = len(named)
                     hint = _command(said, path, name, columns, named)
     return hint
@@ -314,11 +316,11 @@ def _columns(spec: Spec, path: str) -> Mapping[str, pa.Array]:
 
 
 def _named_images(column: pa.Array, entries: FileList) -> list[str]:
-    """Returns the images that a column names; none where few of its values are ids."""
+    """Returns the images that a column names, once each; none if few values do."""
     kind = column.type
     if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
         return []
-    ids = column.slice(0, _MOST_ROWS).cast(pa.string()).drop_null().unique()
+    ids = column.slice(0, _MOST_ROWS).cast(pa.string()).drop_null()
     try:
         joined = join_labels(entries, ids, np.arange(len(ids)), table="")
     except BeamTFRecordError:
@@ -346,30 +348,21 @@ def _command(
       named: the images, of which there may be others in other folders.
     """
     output = [spec.output] if spec.output else []
-    convert = ["beam-tfrecord", "convert"]
-    ids = columns[id_column].drop_null()
     others = [name for name in columns if name != id_column]
-    images = [name for name in others if _are_images(columns[name])]
-    start = f"The ids in column {id_column!r} of {path!r} are names of these images"
-    if images:
-        said = ["--image-columns", ",".join([id_column, *images])]
-        return f"{start}; try: {shlex.join([*convert, path, *output, *said])}"
-    if len(ids.unique()) < len(ids):
-        return (
-            f"{start}, of which some are in several rows, as where a row is a box; for "
-            f"a record a row try: {shlex.join([*convert, path, *output])}"
-        )
     # Of a long table, rows of other splits may follow.
     first = os.path.commonpath(map(os.path.dirname, named)).partition("/")[0]
-    is_whole = len(ids) < _MOST_ROWS or not is_split_word(first)
+    is_whole = len(columns[id_column]) < _MOST_ROWS or not is_split_word(first)
     source = os.path.join(spec.source, first) if first and is_whole else spec.source
-    words = [*convert, source, *output, "--labels", path]
+    words = ["beam-tfrecord", "convert", source, *output, "--labels", path]
     words += ["--id-column", id_column] if spec.header is not False else []
     usual = [name for name in others if _USUAL.search(name)]
     label = next(iter(usual or others), "")
     words += ["--label-column", label] if label else ["--unlabelled"]
     also = f" (or another of {', '.join(map(repr, others[:8]))})" if others[1:] else ""
-    return f"{start}; try: {shlex.join(words)}{also}"
+    return (
+        f"The ids in column {id_column!r} of {path!r} are names of these images; try: "
+        f"{shlex.join(words)}{also}"
+    )
 
 
 def _are_images(column: pa.Array) -> bool:

@@ -310,20 +310,21 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         if name not in source_format.options:
             raise SpecError(f"{name} is not for {source_format.title}; leave it out.")
         given[name] = tuple(value) if isinstance(value, list) else value
-    if spec.images_root and "images_root" in fields:
-        given["images_root"] = spec.images_folder
-    if "max_image_bytes" in fields:
-        given["max_image_bytes"] = spec.image_policy.max_bytes
-    if "recognised" in fields:
-        given["recognised"] = spec.format == "auto"
-    if "image_policy" in fields:
-        given["image_policy"] = spec.image_policy
-    if "folders_said" in fields:
-        given["folders_said"] = spec.format != "auto"
-    if spec.infer == "full" and "full" in fields:
-        given["full"] = True
-    if "vocabulary" in fields and spec.vocabulary is not None:
-        given["vocabulary"] = class_names(spec.vocabulary)
+    # What some formats need of settings that are for all.
+    offered = {
+        "images_root": spec.images_folder or None,
+        "max_image_bytes": spec.image_policy.max_bytes,
+        "image_policy": spec.image_policy,
+        "recognised": spec.format == "auto",
+        "folders_said": spec.format != "auto",
+        "full": spec.infer == "full",
+        "vocabulary": class_names(spec.vocabulary) if spec.vocabulary else None,
+    }
+    given |= {
+        name: value
+        for name, value in offered.items()
+        if name in fields and value is not None
+    }
     return made.with_settings(given)
 
 
