@@ -14,7 +14,8 @@ from beam_pipeline.page.distributions import (
     bar,
     describe,
     describe_counts,
-    overlay,
+    plot,
+    rows_of,
 )
 from beam_pipeline.page.pictures import (
     Equal,
@@ -32,8 +33,6 @@ from beam_pipeline.page.sample import (
     object_counts,
     sample_split,
 )
-from beam_pipeline.reader_programs import READERS, program
-from beam_pipeline.reader_programs.facts import Facts
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import (
@@ -47,17 +46,15 @@ from beam_pipeline.terminal.words import (
 )
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import Kind
-from transforms.errors import DamageError, UsageError
+from transforms.errors import DamageError
 from transforms.publishing.earlier_rejects import RejectGroup, find_rejects
 from transforms.storage.files import storage
 
 _COLOURS = 6
 _MOST_BARS = 60
 _MOST_MISSING = 12
-# More features than this have no chart, and more than that are not listed.
+# More features than this are not listed.
 _MOST_CHARTS = 500
-_MOST_FEATURES = 2_000
-_MOST_CODE = 40_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,14 +109,12 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "colours": {name: n % _COLOURS for n, name in enumerate(names)},
         "sampled": {each.split: len(each) for each in samples},
         "rows_a_shard": ROWS_A_SHARD,
-        "compared": _compared(manifest),
         "classes": [_ClassTable(each) for each in counts],
         "image": image,
         "charts": _charts(manifest, samples, counts),
         "rejects": _rejected_of(dataset),
         "equal": equal[0],
         "equal_count": equal[1],
-        "programs": _programs(dataset),
         "notes": manifest.run.get("notes", []),
         "gallery": shown,
     }
@@ -136,17 +131,6 @@ def _check_sizes(dataset: Dataset) -> None:
                     f"{dataset.path(shard.file)} must have {shard.bytes:,} bytes as "
                     f"the manifest says; found {size:,}. See beam-tfrecord verify."
                 )
-
-
-def _compared(manifest: Manifest) -> tuple[str, str] | None:
-    """Returns the splits whose values are shown over each other."""
-    filled = {split.name: split.records for split in manifest.splits if split.records}
-    if len(filled) < 2:
-        return None
-    first = "train" if "train" in filled else max(filled, key=filled.__getitem__)
-    others = {name: n for name, n in filled.items() if name != first}
-    second = "test" if "test" in others else max(others, key=others.__getitem__)
-    return first, second
 
 
 class _ClassTable:
@@ -175,61 +159,41 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def _charts(
-    manifest: Manifest,
-    samples: Sequence[Sample],
-    counts: Sequence[ClassCounts],
+    manifest: Manifest, samples: Sequence[Sample], counts: Sequence[ClassCounts]
 ) -> list[Chart]:
-    compared = _compared(manifest)
-    counted = {each.facts.feature.name: each for each in counts}
-    listed = [f for f in manifest.features if not f.feature.internal][:_MOST_FEATURES]
+    counted = {
+        each.facts.feature.name: each
+        for each in counts
+        if each.facts.feature.kind is Kind.LABEL
+    }
+    listed = [f for f in manifest.features if not f.feature.internal][:_MOST_CHARTS]
     most = 20 if len(listed) <= 60 else 6
-    filled = [each for each in samples if len(each)]
     charts = []
-    for number, facts in enumerate(listed):
+    for facts in listed:
         name = facts.feature.name
-        if number >= _MOST_CHARTS or not filled:
+        columns = {
+            each.split: each.columns[name]
+            for each in samples
+            if len(each) and name in each.columns
+        }
+        if not columns:
             charts.append(Chart(facts, None, "", most))
             continue
-        columns = {each.split: each.columns[name] for each in filled}
-        if name in counted and facts.feature.kind is Kind.LABEL:
-            rows = {
-                split: (len(column), len(column) - column.null_count)
-                for split, column in columns.items()
-            }
+        if name in counted:
             by_name = {
                 split: dict(zip(counted[name].names, some, strict=True))
                 for split, some in counted[name].counts.items()
                 if split in columns
             }
-            values = describe_counts(by_name, rows)
+            values = describe_counts(by_name, rows_of(columns))
         else:
-            values = describe(facts.feature, columns, compared)
-        charts.append(Chart(facts, values, _plot(manifest, name, values), most))
+            values = describe(facts.feature, columns)
+        svg = ""
+        if values.histogram is not None:
+            title = html.escape(f"Histogram of {shortened(name)}")
+            svg = plot(values.histogram, title)
+        charts.append(Chart(facts, values, svg, most))
     return charts
-
-
-def _plot(manifest: Manifest, name: str, values: Distribution) -> str:
-    if values.histogram is None:
-        return ""
-    order = [split.name for split in manifest.splits]
-    colours = [order.index(split) % _COLOURS for split in values.histogram.counts]
-    title = html.escape(f"Histogram of {shortened(name)}")
-    return overlay(values.histogram, colours, title)
-
-
-def _programs(dataset: Dataset) -> list[tuple[str, str, str]]:
-    """Returns of each library its name, and a program or why there is none."""
-    facts = Facts(dataset.directory, dataset.manifest)
-    programs = []
-    for reader in READERS:
-        try:
-            code, note = program(reader, facts), ""
-        except UsageError as error:
-            code, note = "", str(error)
-        if len(code) > _MOST_CODE:
-            code, note = "", "The program is too long for this page."
-        programs.append((reader, printable(code, keep="\n"), printable(note)))
-    return programs
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The values of a feature in each split: presence, histogram, frequent values.
+"""The values of a feature: presence, histogram, frequent values of each split.
 
 | kind                     | shown as                                                |
 | ------------------------ | ------------------------------------------------------- |
@@ -16,7 +16,8 @@ facts give the same bytes.
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,10 @@ _LONG_TAIL = 5
 _MIDDLE = (0.005, 0.995)
 # Beyond, a float has no halves between whole numbers.
 _MOST_WHOLE = 2**51
+# Values that are listed; of more distinct ones than these a histogram is drawn.
+_SHOWN_VALUES = 20
+_FEW = {Kind.BOOL: 2, Kind.INT64: 12, Kind.TEXT: 1_000}
+_NUMBERS = (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,45 +49,37 @@ class Histogram:
 
     Attributes:
       edges: n + 1 ascending numbers.
-      counts: of each sample, n numbers.
-      outside: how many numbers of all samples are beyond the edges.
+      counts: n numbers.
+      outside: how many numbers are beyond the edges.
       ends: the range of numbers that are shown; whole numbers are in the middle of
         their bins, so these reach further.
     """
 
     edges: tuple[float, ...]
-    counts: Mapping[str, tuple[int, ...]]
+    counts: tuple[int, ...]
     outside: int
     ends: tuple[float, float]
 
 
-def histogram_of(samples: Mapping[str, Floats], *, whole: bool) -> Histogram | None:
-    """Returns histograms over the same bins; None where there is nothing to show.
+def histogram_of(values: Floats, *, whole: bool) -> Histogram | None:
+    """Returns a histogram; None where there is nothing to show.
 
     Args:
-      samples: finite numbers by name.
+      values: finite numbers.
       whole: whether the numbers are whole; a bin is then a whole number wide.
     """
-    every = np.concatenate([*samples.values(), np.empty(0)])
-    if not len(every):
+    if not len(values):
         return None
-    low, high = float(every.min()), float(every.max())
-    inner = _quantiles(every, _MIDDLE)
+    low, high = float(values.min()), float(values.max())
+    # Numbers that are there: between two large ones the difference may be infinite.
+    inner = np.quantile(values, _MIDDLE, method="inverted_cdf").tolist()
     if high / 2 - low / 2 > _LONG_TAIL * (inner[1] / 2 - inner[0] / 2) > 0:
         low, high = inner
     whole = whole and max(-low, high) < _MOST_WHOLE
     edges = _edges(low, high, whole=whole)
-    counts = {
-        name: tuple(np.histogram(values, edges)[0].tolist())
-        for name, values in samples.items()
-    }
-    inside = sum(map(sum, counts.values()))
-    return Histogram(tuple(edges.tolist()), counts, len(every) - inside, (low, high))
-
-
-def _quantiles(values: Floats, shares: tuple[float, ...]) -> list[float]:
-    # Numbers that are there: between two large ones the difference may be infinite.
-    return [*map(float, np.quantile(values, shares, method="inverted_cdf"))]
+    counts = np.histogram(values, edges)[0].tolist()
+    outside = len(values) - sum(counts)
+    return Histogram(tuple(edges.tolist()), tuple(counts), outside, (low, high))
 
 
 def _edges(low: float, high: float, *, whole: bool) -> Floats:
@@ -101,39 +98,22 @@ def _edges(low: float, high: float, *, whole: bool) -> Floats:
     return np.asarray(np.unique(edges))
 
 
-def overlay(histogram: Histogram, colours: Sequence[int], title: str) -> str:
-    """Returns the histograms of one or two samples over each other, each by shares.
-
-    The first is filled, the second a line.
+def plot(histogram: Histogram, title: str) -> str:
+    """Returns a histogram as SVG.
 
     Args:
-      histogram: of one or two samples.
-      colours: of each sample, the number of its colour.
+      histogram: all bins of which are equally wide.
       title: what it shows, for those who do not see it; already escaped.
     """
-    shares = [
-        np.array(counts) / max(sum(counts), 1) for counts in histogram.counts.values()
-    ]
-    # All bins are equally wide.
     xs = np.linspace(0, _WIDTH, len(histogram.edges))
-    top = max(float(heights.max()) for heights in shares) or 1.0
-    paths = []
-    for number, (heights, colour) in enumerate(zip(shares, colours, strict=False)):
-        style = "line" if number else "area"
-        path = _steps(xs, _HEIGHT - heights / top * (_HEIGHT - 4))
-        paths.append(f'<path class="{style} c{colour}" d="{path}"/>')
+    top = max(histogram.counts) or 1
+    ys = _HEIGHT - np.array(histogram.counts) / top * (_HEIGHT - 4)
+    steps = (f"V{y:.1f}H{x:.1f}" for y, x in zip(ys, xs[1:], strict=True))
     return (
         f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'preserveAspectRatio="none" aria-label="{title}">{"".join(paths)}</svg>'
+        f'preserveAspectRatio="none" aria-label="{title}"><path class="area c0" '
+        f'd="M0.0 {_HEIGHT}{"".join(steps)}V{_HEIGHT}"/></svg>'
     )
-
-
-def _steps(xs: npt.NDArray[np.float64], ys: npt.NDArray[np.float64]) -> str:
-    """Returns the outline of a histogram from its left foot to its right one."""
-    parts = [f"M{xs[0]:.1f} {_HEIGHT}"]
-    for number, y in enumerate(ys):
-        parts.append(f"V{y:.1f}H{xs[number + 1]:.1f}")
-    return "".join((*parts, f"V{_HEIGHT}"))
 
 
 def bar(share: float, colour: int) -> str:
@@ -146,30 +126,21 @@ def bar(share: float, colour: int) -> str:
     )
 
 
-_SHOWN_VALUES = 20
-_FEW_WHOLE = 12
-_MOST_TEXTS = 1_000
-_NUMBERS = (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Frequent:
     """Values that occur often.
 
     Attributes:
-      values: of each split how often each occurs, in the order that is shown.
-      others: of each split how many values are none of them.
+      names: the values, in the order that is shown.
+      counts: of each split how often each value occurs, also those not shown.
+      totals: of each split, all together.
       distinct: how many there are.
     """
 
-    values: Mapping[str, Mapping[str, int]]
-    others: Mapping[str, int]
+    names: list[str]
+    counts: Mapping[str, Mapping[str, int]]
+    totals: Mapping[str, int]
     distinct: int
-
-    @property
-    def names(self) -> list[str]:
-        """The values, in the order that is shown."""
-        return [*next(iter(self.values.values()), {})]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -185,51 +156,43 @@ class Distribution:
 
     measured: str
     rows: Mapping[str, tuple[int, int]]
-    histogram: Histogram | None
-    frequent: Frequent | None
-    odd: int
+    histogram: Histogram | None = None
+    frequent: Frequent | None = None
+    odd: int = 0
 
 
-def describe(
-    feature: Feature,
-    columns: Mapping[str, pa.Array],
-    compared: tuple[str, str] | None,
-) -> Distribution:
+def describe(feature: Feature, columns: Mapping[str, pa.Array]) -> Distribution:
     """Returns what the values of a feature are like.
 
     Args:
       feature: of the dataset.
       columns: of each split, as `transforms.reading.stream.Columns` gives them; of an
         image its size in bytes, as int64.
-      compared: the names of the two splits whose histograms are shown; None for all.
     """
-    rows = {
-        name: (len(column), len(column) - column.null_count)
-        for name, column in columns.items()
-    }
+    kind, rows = feature.kind, rows_of(columns)
     flat = {name: _flat(feature, column) for name, column in columns.items()}
-    if feature.kind is Kind.BOOL:
-        counts = {name: counts_of(values) for name, values in flat.items()}
-        return describe_counts(counts, rows, by_value=True)
-    if feature.kind is Kind.TEXT:
-        counts = {name: counts_of(values) for name, values in flat.items()}
-        distinct = len(set().union(*counts.values()))
-        total = sum(map(len, flat.values()))
-        if distinct <= _MOST_TEXTS and (
-            distinct <= _SHOWN_VALUES or 2 * distinct < total
-        ):
-            return describe_counts(counts, rows)
+    if kind in _FEW:
+        every = pa.chunked_array([*flat.values()])
+        distinct = pc.count_distinct(every).as_py()
+        few = distinct <= _FEW[kind]
+        if kind is Kind.TEXT and distinct > _SHOWN_VALUES:
+            few = few and 2 * distinct < len(every)
+        if distinct and few:
+            counts = {name: counts_of(values) for name, values in flat.items()}
+            order = {Kind.BOOL: str, Kind.INT64: int}.get(kind)
+            return describe_counts(counts, rows, order)
     measured = ""
-    if feature.kind not in _NUMBERS:
-        measured = "boxes" if feature.kind is Kind.BOX else "bytes"
-    numbers = {name: _numbers(values) for name, values in flat.items()}
-    finite = {name: values[np.isfinite(values)] for name, values in numbers.items()}
-    odd = sum(map(len, numbers.values())) - sum(map(len, finite.values()))
-    whole = feature.kind is not Kind.FLOAT
-    frequent = _few_whole(finite) if feature.kind is Kind.INT64 else None
-    shown = {name: finite[name] for name in (compared or finite)}
-    histogram = None if frequent else histogram_of(shown, whole=whole)
-    return Distribution(measured, rows, histogram, frequent, odd)
+    if kind not in _NUMBERS:
+        measured = "boxes" if kind is Kind.BOX else "bytes"
+    numbers = np.concatenate([np.empty(0), *map(_numbers, flat.values())])
+    finite = numbers[np.isfinite(numbers)]
+    histogram = histogram_of(finite, whole=kind is not Kind.FLOAT)
+    return Distribution(measured, rows, histogram, odd=len(numbers) - len(finite))
+
+
+def rows_of(columns: Mapping[str, pa.Array]) -> dict[str, tuple[int, int]]:
+    """Returns of each split its rows, and how many of them have a value."""
+    return {name: (len(c), len(c) - c.null_count) for name, c in columns.items()}
 
 
 def _flat(feature: Feature, column: pa.Array) -> pa.Array:
@@ -247,43 +210,24 @@ def _numbers(values: pa.Array) -> Floats:
     return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
 
 
-def _few_whole(samples: Mapping[str, Floats]) -> Frequent | None:
-    """Returns the counts of whole numbers, if there are few of them."""
-    every = np.unique(np.concatenate([*samples.values(), np.empty(0)]))
-    if not 0 < len(every) <= _FEW_WHOLE:
-        return None
-    counts = {
-        name: {f"{int(value)}": int((values == value).sum()) for value in every}
-        for name, values in samples.items()
-    }
-    return Frequent(counts, dict.fromkeys(samples, 0), len(every))
-
-
 def describe_counts(
     counts: Mapping[str, Mapping[str, int]],
     rows: Mapping[str, tuple[int, int]],
-    *,
-    by_value: bool = False,
+    order: Callable[[str], Any] | None = None,
 ) -> Distribution:
     """Returns the same of values that have been counted, as the classes of labels.
 
     Args:
       counts: of each split, by value.
       rows: see `Distribution`.
-      by_value: whether values are shown in their own order.
+      order: returns by what values are sorted; None for their frequency.
     """
-    totals: collections.Counter[str] = collections.Counter()
-    for by_category in counts.values():
-        totals.update(by_category)
-    ranked = sorted(totals, key=lambda v: (v,) if by_value else (-totals[v], v))
-    shown = ranked[:_SHOWN_VALUES]
-    values = {
-        name: {value: by_category.get(value, 0) for value in shown}
-        for name, by_category in counts.items()
-    }
-    others = {
-        name: sum(by_category.values()) - sum(values[name].values())
-        for name, by_category in counts.items()
-    }
-    frequent = Frequent(values, others, len(totals)) if totals else None
-    return Distribution("", rows, None, frequent, 0)
+    every: collections.Counter[str] = collections.Counter()
+    for by_value in counts.values():
+        every.update(by_value)
+    if not every:
+        return Distribution("", rows)
+    ranked = sorted(every, key=order or (lambda value: (-every[value], value)))
+    totals = {split: sum(by_value.values()) for split, by_value in counts.items()}
+    frequent = Frequent(ranked[:_SHOWN_VALUES], counts, totals, len(every))
+    return Distribution("", rows, frequent=frequent)

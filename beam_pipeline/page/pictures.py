@@ -35,15 +35,6 @@ _MOST_EACH = 12
 _MOST_CLASSES = 1_000
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 _BOX, _BOX_EDGE = "#ffd400", "#000000"
-# Of classes and objects, over the picture.
-_COLOURS = np.array(
-    [
-        *((230, 25, 75), (60, 180, 75), (0, 130, 200), (245, 130, 48)),
-        *((145, 30, 180), (70, 240, 240), (240, 50, 230), (210, 245, 60)),
-    ],
-    np.uint16,
-)
-
 # What Pillow and its plugins raise for files that are damaged, or too large.
 _UNDECODABLE = (
     *(OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError),
@@ -104,17 +95,12 @@ def chosen(
     }
 
 
-def draw(
-    data: bytes,
-    boxes: Sequence[Sequence[float]] = (),
-    masks: Sequence[Sequence[bytes]] = (),
-) -> Thumbnail | None:
+def draw(data: bytes, boxes: Sequence[Sequence[float]] = ()) -> Thumbnail | None:
     """Returns the thumbnail of an image; None where it cannot be decoded.
 
     Args:
       data: the file.
       boxes: xmin, ymin, xmax, ymax of each, from 0 to 1.
-      masks: PNGs of class numbers, one a list; or the masks of objects.
     """
     try:
         with warnings.catch_warnings():
@@ -126,8 +112,6 @@ def draw(
             image.draft("RGB", (SIDE, SIDE))
             small = _in_rgb(image)
             small.thumbnail((SIDE, SIDE), Image.Resampling.BILINEAR)
-            for some in masks:
-                small = _with_masks(small, some)
     except _UNDECODABLE:
         return None
     if len(boxes):
@@ -140,9 +124,8 @@ def draw(
 def _in_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith(("I", "F")):
         # Pillow clips 16 bits to 8.
-        values = np.asarray(image, np.float64)
-        most = max(float(np.nanmax(values, initial=0)), 1.0)
-        scale = 255 / (65_535 if most > 255 else 255)
+        values = np.nan_to_num(np.asarray(image, np.float64))
+        scale = 255 / (65_535 if values.max(initial=0) > 255 else 255)
         grey = np.clip(values * scale, 0, 255).astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
     if image.mode in ("LA", "PA", "RGBA", "P"):
@@ -150,20 +133,6 @@ def _in_rgb(image: Image.Image) -> Image.Image:
         under = Image.new("RGBA", rgba.size, "#808080")
         return Image.alpha_composite(under, rgba).convert("RGB")
     return image.convert("RGB")
-
-
-def _with_masks(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
-    """Returns an image with colours over it: of one mask its classes, else objects."""
-    pixels = np.asarray(image).astype(np.uint16)
-    for number, png in enumerate(masks, start=1):
-        mask = Image.open(io.BytesIO(png), formats=["PNG"])
-        if mask.width * mask.height > MAX_PIXELS:
-            continue
-        numbers = np.asarray(mask.resize(image.size, Image.Resampling.NEAREST))
-        shown = numbers > 0
-        of_pixel = numbers[shown] if len(masks) == 1 else np.full(shown.sum(), number)
-        pixels[shown] = (pixels[shown] + _COLOURS[of_pixel % len(_COLOURS)]) // 2
-    return Image.fromarray(pixels.astype(np.uint8))
 
 
 def _draw_boxes(image: Image.Image, boxes: Sequence[Sequence[float]]) -> None:
@@ -244,20 +213,19 @@ class _Reader:
         label = counts.facts.feature.name if counts else ""
         boxes = next((n for n, f in features.items() if f.kind is Kind.BOX), "")
         name = next((n for n, f in features.items() if names_files(f)), "")
-        self._dataset, self._image = dataset, image
+        self._dataset, self._image = dataset, image.name
         self._label, self._boxes, self._name = label, boxes, name
-        self._masks = [
-            n for n, f in features.items() if f.mask and f.derived_from == image.name
-        ]
-        self._names = [n for n in (image.name, label, boxes, name, *self._masks) if n]
+        self._names = [n for n in (image.name, label, boxes, name) if n]
         self._classes = (
             dict(zip(counts.ids, counts.names, strict=True)) if counts else {}
         )
 
-    def data(self, split: str, positions: Sequence[int]) -> list[bytes | None]:
-        """Returns the images' bytes."""
-        rows = self._dataset[split].select([self._image.name])[[*positions]]
-        return [self._bytes(row) for row in rows]
+    def data(self, split: str, position: int) -> bytes | None:
+        """Returns the bytes of an image."""
+        data: bytes | None = self._dataset[split].select([self._image])[position][
+            self._image
+        ]
+        return data
 
     def read(self, split: str, positions: Sequence[int]) -> Iterator[Picture]:
         """Yields the pictures of records, in the order of the positions."""
@@ -270,27 +238,15 @@ class _Reader:
                 )
 
     def _picture(self, split: str, position: int, row: Mapping[str, Any]) -> Picture:
-        data = self._bytes(row)
+        data = row[self._image]
         boxes = row[self._boxes] if self._boxes else None
         boxes = [] if boxes is None else [*boxes]
-        masks = [row[name] for name in self._masks if row[name] is not None]
-        lists = [[m] if isinstance(m, bytes) else [*m] for m in masks]
-        thumbnail = draw(data, boxes, lists) if data else None
+        thumbnail = draw(bytes(data), boxes) if data else None
         name = str(row[self._name] or "") if self._name else ""
-        return Picture(thumbnail, split, position, name, self._named(row), len(boxes))
-
-    def _bytes(self, row: Mapping[str, Any]) -> bytes | None:
-        data = row[self._image.name]
-        if self._image.is_list:
-            data = None if data is None or not len(data) else data[0]
-        return None if data is None else bytes(data)
-
-    def _named(self, row: Mapping[str, Any]) -> str:
-        if not self._label or row[self._label] is None:
-            return ""
-        ids = np.ravel(row[self._label]).tolist()
+        label = row[self._label] if self._label else None
+        ids = [] if label is None else np.ravel(label).tolist()
         names = dict.fromkeys(self._classes.get(number, str(number)) for number in ids)
-        return ", ".join(names)
+        return Picture(thumbnail, split, position, name, ", ".join(names), len(boxes))
 
 
 def pictures(
@@ -378,7 +334,7 @@ def equal_images(
             if at < len(values) and values[at] == fingerprint:
                 sample = samples[number]
                 places.append((sample.split, int(sample.positions[rows[at]])))
-        contents = {reader.data(split, [at])[0] for split, at in places}
+        contents = {reader.data(*place) for place in places}
         if len(contents) == 1:
             same = [next(reader.read(split, [at])) for split, at in places]
             groups.append(Equal(same, len({each.label for each in same}) > 1))

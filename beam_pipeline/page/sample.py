@@ -33,7 +33,7 @@ class Sample:
 
     Attributes:
       split: its name.
-      columns: of each feature; of images, their sizes in bytes.
+      columns: of each feature but lists of images; of images, their sizes in bytes.
       positions: of the records in the split, ascending.
       fingerprints: of the image of each record, CRC32C << 32 | size; 0 for none. Empty
         where records have no image.
@@ -49,9 +49,10 @@ class Sample:
 
 
 def image_of(manifest: Manifest) -> Feature | None:
-    """Returns the first image that records have; None for none."""
-    images = (facts.feature for facts in manifest.features)
-    return next((e for e in images if e.kind is Kind.IMAGE and not e.internal), None)
+    """Returns the first image that records have; None for none, or lists of them."""
+    features = [f.feature for f in manifest.features if not f.feature.internal]
+    images = (f for f in features if f.kind is Kind.IMAGE and not f.is_list)
+    return next(images, None)
 
 
 def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) -> Sample:
@@ -62,75 +63,54 @@ def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) ->
       ExampleError: it does not hold what a feature must.
       OSError: a shard cannot be read.
     """
-    view, image = dataset[split.name], image_of(manifest)
-    schema = view.arrow_schema
-    kept: dict[str, list[pa.Array]] = {name: [] for name in schema.names}
+    features = dataset.features
+    names = [
+        n for n, f in features.items() if f.kind is not Kind.IMAGE or not f.is_list
+    ]
+    view, image = dataset[split.name].select(names), image_of(manifest)
+    kept: dict[str, list[pa.Array]] = {name: [] for name in names}
     prints = [np.empty(0, np.uint64)]
-    positions = _positions(manifest, split)
-    for start, stop in positions:
-        for batch in view[start:stop].batches(_TOGETHER):
-            for name, column in zip(schema.names, batch.columns, strict=True):
-                if dataset.features[name].kind is Kind.IMAGE:
-                    if image is not None and name == image.name:
-                        prints.append(_fingerprints(column))
-                    column = _sizes(column)
+    positions = [np.empty(0, np.int64)]
+    for start, stop in _ranges(manifest, split):
+        positions.append(np.arange(start, stop))
+        for batch in view[start:stop].batches(_TOGETHER) if names else ():
+            for name, column in zip(names, batch.columns, strict=True):
+                if image is not None and name == image.name:
+                    # A call for each image: its bytes are far more work.
+                    each = _fingerprints(column)
+                    prints.append(np.fromiter(each, np.uint64, len(column)))
+                if features[name].kind is Kind.IMAGE:
+                    column = pc.cast(pc.binary_length(column), pa.int64())
                 kept[name].append(column)
-    columns = {name: _joined(parts) for name, parts in kept.items()}
-    numbers = [np.arange(start, stop) for start, stop in positions]
-    every = np.concatenate([np.empty(0, np.int64), *numbers])
-    return Sample(split.name, columns, every, np.concatenate(prints))
+    columns = {
+        name: pa.concat_arrays(parts) if parts else pa.array([], pa.null())
+        for name, parts in kept.items()
+    }
+    every, fingerprints = np.concatenate(positions), np.concatenate(prints)
+    return Sample(split.name, columns, every, fingerprints)
 
 
-def _positions(manifest: Manifest, split: SplitFacts) -> list[tuple[int, int]]:
-    """Returns the ranges of records that are sampled, one for each shard."""
+def _ranges(manifest: Manifest, split: SplitFacts) -> Iterator[tuple[int, int]]:
+    """Yields the ranges of records that are sampled, one for each shard."""
     shards = sum(len(facts.shards) for facts in manifest.splits)
-    budget = _BYTES[image_of(manifest) is not None] // max(shards, 1)
-    ranges, start = [], 0
+    has_images = any(f.feature.kind is Kind.IMAGE for f in manifest.features)
+    budget = _BYTES[has_images] // max(shards, 1)
+    start = 0
     for shard in split.shards:
         if shard.records:
             mean = shard.payload_bytes // shard.records + 1
             rows = min(shard.records, ROWS_A_SHARD, max(budget // mean, 1))
-            ranges.append((start, start + rows))
+            yield start, start + rows
         start += shard.records
-    return ranges
 
 
-def _joined(parts: list[pa.Array]) -> pa.Array:
-    return pa.concat_arrays(parts) if parts else pa.array([], pa.null())
-
-
-def _sizes(images: pa.Array) -> pa.Array:
-    """Returns the size of each image; of lists, a list."""
-    if pa.types.is_list(images.type):
-        sizes = pc.cast(pc.binary_length(images.flatten()), pa.int64())
-        lists = pa.ListArray.from_arrays(_offsets(images), sizes)
-        return lists
-    return pc.cast(pc.binary_length(images), pa.int64())
-
-
-def _offsets(lists: pa.ListArray) -> pa.Array:
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    return pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
-
-
-def _fingerprints(images: pa.Array) -> npt.NDArray[np.uint64]:
-    """Returns a fingerprint of each image; of lists, of the first.
-
-    A call for each image: its bytes are far more work.
-    """
-    return np.fromiter(_each_print(images), np.uint64, len(images))
-
-
-def _each_print(images: pa.Array) -> Iterator[int]:
-    nested = pa.types.is_list(images.type)
+def _fingerprints(images: pa.Array) -> Iterator[int]:
     for value in images:
-        if nested and value.is_valid:
-            value = value.values[0] if len(value.values) else pa.scalar(None)
-        if not value.is_valid:
-            yield 0
-            continue
         data = value.as_py()
-        yield google_crc32c.value(data) << 32 | len(data) & 0xFFFFFFFF
+        if data is None:
+            yield 0
+        else:
+            yield google_crc32c.value(data) << 32 | len(data) & 0xFFFFFFFF
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,13 +152,8 @@ class ClassCounts:
 
     def missing(self, split: str) -> list[str]:
         """Returns the classes that occur in the dataset and not in a split."""
-        return [
-            name
-            for name, count, total in zip(
-                self.names, self.counts[split], self.totals, strict=True
-            )
-            if total and not count
-        ]
+        both = zip(self.names, self.counts[split], self.totals, strict=True)
+        return [name for name, count, total in both if total and not count]
 
 
 def class_counts(manifest: Manifest) -> list[ClassCounts]:
@@ -186,23 +161,24 @@ def class_counts(manifest: Manifest) -> list[ClassCounts]:
     tables = []
     for facts in manifest.features:
         name = facts.feature.name
-        counted = {
-            s.name: s.classes[name] for s in manifest.splits if name in s.classes
-        }
-        if facts.feature.internal or not counted:
-            continue
-        if facts.feature.kind is Kind.LABEL:
-            names = [*facts.classes]
-        else:
-            names = sorted(
-                {value for each in counted.values() for value in each}, key=int
-            )
-        counts = {
-            s.name: [counted.get(s.name, {}).get(each, 0) for each in names]
-            for s in manifest.splits
-        }
-        tables.append(ClassCounts(facts, names, counts))
+        counted = {s.name: s.classes.get(name, {}) for s in manifest.splits}
+        known = any(name in split.classes for split in manifest.splits)
+        if known and not facts.feature.internal:
+            values = {value for each in counted.values() for value in each}
+            is_label = facts.feature.kind is Kind.LABEL
+            names = [*facts.classes] if is_label else sorted(values, key=int)
+            tables.append(_table(facts, names, counted))
     return sorted(tables, key=lambda each: not each.facts.feature.is_label)
+
+
+def _table(
+    facts: FeatureFacts,
+    names: Sequence[str],
+    counted: Mapping[str, Mapping[str, int]],
+    sampled: bool = False,
+) -> ClassCounts:
+    counts = {s: [some.get(n, 0) for n in names] for s, some in counted.items()}
+    return ClassCounts(facts, names, counts, sampled)
 
 
 def object_counts(
@@ -218,21 +194,13 @@ def object_counts(
       columns: of each split the sampled ones, by feature.
     """
     features = {facts.feature.name: facts for facts in manifest.features}
-    for facts in manifest.features:
-        stem = facts.feature.name.removesuffix("bbox")
-        named = features.get(f"{stem}class/text")
-        if facts.feature.kind is not Kind.BOX or named is None:
-            continue
-        counted = {
-            split: counts_of(some[named.feature.name])
-            for split, some in columns.items()
-        }
-        names = sorted(set().union(*counted.values()))
-        counts = {
-            split: [some.get(name, 0) for name in names]
-            for split, some in counted.items()
-        }
-        return [ClassCounts(named, names, counts, sampled=True)] if names else []
+    for name, facts in features.items():
+        named = features.get(f"{name.removesuffix('bbox')}class/text")
+        if facts.feature.kind is Kind.BOX and named is not None:
+            label = named.feature.name
+            counted = {s: counts_of(some[label]) for s, some in columns.items()}
+            names = sorted(set().union(*counted.values()))
+            return [_table(named, names, counted, sampled=True)] if names else []
     return []
 
 

@@ -89,7 +89,7 @@ PROGRAM = {
     "beam_pipeline.reading": "settings planning datasets",
     "beam_pipeline.copies": "version terminal reading datasets",
     "beam_pipeline.reader_programs": "terminal datasets",
-    "beam_pipeline.page": "terminal datasets reading reader_programs",
+    "beam_pipeline.page": "terminal datasets reading",
     "beam_pipeline.commands": (
         "settings terminal beam_internals engines planning running "
         "datasets reading reader_programs page copies"

@@ -1,6 +1,5 @@
 """`report`, and `convert --report`: the page of a dataset."""
 
-import html
 import html.parser
 import io
 import pathlib
@@ -10,8 +9,8 @@ import pytest
 from PIL import Image
 
 from beam_pipeline.page import build, sample
-from beam_pipeline.reader_programs import READERS
 from tests.support.datasets import Row, Splits, animals, write_dataset
+from tests.support.kinds import write_kinds
 from tests.support.outputs import dataset as facts_of
 from tests.support.runs import command, convert
 from tests.support.sources import write_csv
@@ -130,14 +129,6 @@ def test_what_is_read_of_each_shard(
     assert said in page.text
 
 
-def test_a_program_for_each_reader(images: Folder) -> None:
-    """The text that `code --as` prints."""
-    _, text = page_of(images)
-    shown = html.unescape(text)
-    for reader in READERS:
-        assert command("code", images, "--as", reader).out.strip() in shown
-
-
 def test_two_runs_give_the_same_bytes(images: Folder, tmp_path: Folder) -> None:
     """Nothing on the page comes from the time, or the order of work."""
     for name in ("a.html", "b.html"):
@@ -201,13 +192,6 @@ def test_images_that_cannot_be_decoded(tmp_path: Folder) -> None:
     assert page.text.count("cannot be decoded") == 2
 
 
-def drawn(number: int) -> bytes:
-    """A small image, another for each number."""
-    out = io.BytesIO()
-    Image.new("RGB", (8, 8), (number, 0, 0)).save(out, "PNG")
-    return out.getvalue()
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
 def test_tables(tmp_path: Folder, compression: str) -> None:
     """Every kind of value, missing ones and bytes that are no text, in any shards."""
@@ -223,11 +207,14 @@ def test_tables(tmp_path: Folder, compression: str) -> None:
     assert not page.all("img")
 
 
-def test_one_record(tmp_path: Folder) -> None:
-    """There is nothing to compare, and nothing fails."""
-    write_dataset(tmp_path / "set", {"train": animals(1)})
-    page, _ = page_of(tmp_path / "set")
-    assert "is the line" not in page.text
+def test_one_record_of_lists_of_images(tmp_path: Folder) -> None:
+    """They have neither pictures nor charts, and nothing fails."""
+    image = Feature("image", Kind.IMAGE, shape=(None,))
+    for features in ((image,), (image, Feature("n", Kind.INT64))):
+        row = {"image": [b"one", b"two"], "n": 1}
+        write_kinds(tmp_path / f"{len(features)}", [row], features)
+        page, _ = page_of(tmp_path / f"{len(features)}")
+        assert not page.all("img")
 
 
 class TestPlace:
