@@ -27,8 +27,6 @@ _PIECE_BYTES, _PIECE_PART, _MAX_PIECE_BYTES = 8 << 20, 16, 1 << 30
 _LONG_VALUE_BYTES = 128
 # Larger values stay as they were read, and are taken one by one.
 _LARGE_VALUE_BYTES = 16 << 10
-# Words of a step that are looked at together, so that they stay in the cache.
-_WORDS_TOGETHER = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -339,34 +337,14 @@ def _order_keys(
 def _sorted_positions(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Returns the stable sorting order of 64-bit keys.
 
-    Sorts words of the upper bits of a key above its position: NumPy sorts words three
-    times as fast as it finds their order. Keys of equal upper bits, few among hashes,
-    are put in order by all of their bits.
+    NumPy's stable sort takes five times as long as the other, so it sorts only keys
+    that occur twice, of which there are few among hashes.
     """
-    count = len(keys)
-    if count < 2:
-        return np.arange(count)
-    bits = (count - 1).bit_length()
-    least = keys.min()
-    width = int(keys.max() - least).bit_length()
-    lost = max(width + bits - 64, 0)
-    # In place: new arrays of this size would cost more than what is done with them.
-    words = keys - least
-    words >>= np.uint64(lost)
-    words <<= np.uint64(bits)
-    words |= np.arange(count, dtype=np.uint64)
-    words.sort()
-    same = np.empty(count - 1, np.bool_)
-    for start in range(0, count - 1, _WORDS_TOGETHER):
-        piece = words[start : start + _WORDS_TOGETHER + 1]
-        few = same[start : start + _WORDS_TOGETHER]
-        np.less(piece[1:] ^ piece[:-1], np.uint64(1 << bits), out=few)
-    words &= np.uint64((1 << bits) - 1)
-    order = words.view(np.int64)
-    if lost and same.any():
-        tied = np.zeros(count, np.bool_)
-        tied[1:] = same
-        tied[:-1] |= same
-        ties = order[tied]
+    order = np.argsort(keys)
+    ordered = keys[order]
+    same = ordered[1:] == ordered[:-1]
+    if same.any():
+        tied = np.append(same, False) | np.append(False, same)
+        ties = np.sort(order[tied])
         order[tied] = ties[np.argsort(keys[ties], kind="stable")]
     return order
