@@ -135,8 +135,8 @@ def _gather(
     records = {}
     for key in sorted(segments):
         source = in_source_order(segments[key])
-        rows, _ = load_segments([source], layout=plan.layout, store=plan.store)
-        records[key] = _records(rows, plan, classes)
+        loaded, _ = load_segments([source], layout=plan.layout, store=plan.store)
+        records[key] = _records(loaded, plan, classes)
     names = {name: found.to_pylist() for name, found in classes.items()}
     return Gathered(plan, counts.rows, records, rejections, names)
 

@@ -150,7 +150,7 @@ _FILES: Mapping[str, Format] = {
         "TFRecord",
         "tfrecord_files.reader.TFRecordFiles",
         # TFDS's writer of single examples numbers shards without saying how many.
-        names=r"(\.tfrecords?(-\d{5,})?|\.tfrec|-\d{5,}-of-\d{5,})(\.gz|\.zlib)?$",
+        names=r"(\.tfrecords?(-\d{5,})?|\.tfrec|\.records?|-\d{5,}-of-\d{5,})(\.gz|\.zlib)?$",
         companions=(
             r"(^|/)(manifest\.json|dataset_info\.json|features\.json|metadata\.json"
             r"|rejects(-\d{5,}-of-\d{5,})?\.(jsonl|items)|(label_map|schema)\.pbtxt"

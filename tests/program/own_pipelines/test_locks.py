@@ -14,6 +14,7 @@ from tests.support.own_pipelines import digest_of, run_steps, write_rows
 from tests.support.stress import sizes
 from transforms.core.example.messages import read_examples
 from transforms.errors import CommitError, InputError, RaceError, SpecError
+from transforms.work import split_tables
 
 Folder = pathlib.Path
 HALVES = {"train": 0.5, "test": 0.5}
@@ -90,7 +91,7 @@ def test_a_lock_that_cannot_be_written_is_written_by_the_next_attempt(
     if status == "up to date":
         write_rows(rows, tmp_path / "out", **given)
     failed: list[int] = []
-    real = earlier_runs.install_lock
+    real = split_tables.install_lock
 
     def fail(*arguments: Any) -> None:
         if len(failed) < 2:

@@ -44,6 +44,24 @@ def test_files_are_recognised_by_every_suffix(name: str) -> None:
             assert known.takes(f"b{packed}") == taken
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.tfrecord",
+        "a.tfrecords",
+        "a.tfrec",
+        "a.record",
+        "a-00000-of-00002",
+        "a.tfrecord.gz",
+    ],
+)
+def test_names_of_tfrecord_files(name: str) -> None:
+    """As TFDS, Kaggle and the Object Detection API call them."""
+    assert [key for key, known in FORMATS.items() if known.pattern.search(name)] == [
+        "tfrecord"
+    ]
+
+
 def test_every_suffix_is_claimed_by_a_format() -> None:
     """A source of one file with a suffix of a table is of that table's format."""
     for name, known in TABLE_FORMATS.items():

@@ -14,7 +14,7 @@ from transforms.shards.image_loading import load_image
 from transforms.storage.visibility import unseen
 
 Folder = pathlib.Path
-Become = Callable[[bool], None]
+Become = Callable[[bool], object]
 POLICY = ImagePolicy()
 
 
@@ -23,7 +23,7 @@ def become(monkeypatch: pytest.MonkeyPatch) -> Become:
     """Makes this process a worker, elsewhere or not."""
     monkeypatch.setattr(this_worker, "_known", None)
     monkeypatch.setattr("socket.gethostname", lambda: "pod-7")
-    return lambda elsewhere: [this_worker.become(elsewhere=elsewhere)]
+    return lambda elsewhere: this_worker.become(elsewhere=elsewhere)
 
 
 def test_the_program_itself_sees_what_is_there(
