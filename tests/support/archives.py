@@ -14,8 +14,8 @@ from typing import Any
 import zstandard
 
 from transforms.core.model import Reason
-from transforms.formats.archive.members import iter_members
-from transforms.formats.archive.model import Content, Found, MemberFault
+from transforms.formats.archive.archives import iter_members
+from transforms.formats.archive.members import Content, Found, MemberFault
 
 FILES = {
     "train/cat/1.jpg": b"one" * 100,

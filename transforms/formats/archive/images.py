@@ -11,30 +11,25 @@ on the way through it.
 
 import collections
 import dataclasses
-import functools
 import itertools
 import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
-from transforms.formats.archive.base import RowArchive
-from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.members import (
-    read_member,
-)
-from transforms.formats.archive.model import (
     ARCHIVE_SUFFIXES,
     Content,
+    Item,
     Member,
     MemberFault,
-    bounded_image,
 )
+from transforms.formats.archive.rows import Row, RowArchive
 from transforms.formats.file_names import is_image_name
 from transforms.formats.images import SPLIT_WORDS, arrange
 from transforms.formats.input_files import only_texts
@@ -43,7 +38,6 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
-    SourceFile,
     TableSample,
     rejecter,
     rejection_of,
@@ -59,36 +53,8 @@ _IMAGE, _LABEL, _SPLIT = "image", "label", "split"
 _NAME = "__name__"
 
 
-_Item = Content | MemberFault
-
-
-class _PlannedImage(NamedTuple):
-    """A sound image as a plan knows it.
-
-    Attributes:
-      path: among all the images of the source.
-      name: its origin.
-      size: bytes.
-    """
-
-    path: str
-    name: str
-    size: int
-
-
-def is_image_member(member: Member) -> bool:
-    """Whether a member is an item of a source of images, sound or not.
-
-    A nested archive is an item too, and is rejected: skipped, its content would be
-    lost without a word.
-    """
-    if member.is_hidden:
-        return False
-    return is_image_name(member.name) or member.fault is Reason.NESTED_ARCHIVE
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
-class ArchiveImages(RowArchive[_Item]):
+class ArchiveImages(RowArchive):
     """Archives of images.
 
     Attributes:
@@ -107,6 +73,24 @@ class ArchiveImages(RowArchive[_Item]):
     folders_said: bool = False
     split_column: str = ""
 
+    @staticmethod
+    def skip_reason(member: Member) -> Skipped | None:
+        """Returns why a member is no item; None for an image, sound or not.
+
+        A nested archive is an item too, and is rejected: skipped, its content would be
+        lost without a word.
+        """
+        if member.is_hidden:
+            return Skipped.HIDDEN
+        if is_image_name(member.name) or member.fault is Reason.NESTED_ARCHIVE:
+            return None
+        return Skipped.OTHER_SUFFIX
+
+    @staticmethod
+    def key_of(member: Member) -> str:
+        """Returns nothing: each image is a row by itself."""
+        return ""
+
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Plans from names and sizes alone: images in the sample are all zeros.
 
@@ -114,7 +98,7 @@ class ArchiveImages(RowArchive[_Item]):
           InputError: no images, or no rule for their folders; see `arrange`.
         """
         reader = dataclasses.replace(self, by_archive=len(files) > 1)
-        first: dict[str, _PlannedImage] = {}
+        first: dict[str, tuple[str, FileEntry]] = {}
         counts: list[int] = []
         folders: collections.Counter[str] = collections.Counter()
         others = FileLister()
@@ -123,18 +107,17 @@ class ArchiveImages(RowArchive[_Item]):
             for file in files:
                 counts.append(0)
                 above = f"{_stem_of(file.origin)}/" if reader.by_archive else ""
-                for name in self.listing(file).members.names():
-                    if not is_image_name(name) and name.isprintable():
-                        others.add(above, [name], [0], [0])
-                for member in self.listed_rows(file):
-                    if member.fault is None:
+                for member in self.listing(file).members:
+                    if not is_image_name(member.name):
+                        if member.name.isprintable():
+                            others.add(above, [member.name], [0], [0])
+                    elif member.fault is None and not member.is_hidden:
                         counts[-1] += 1
                         path = reader._path(file.origin, member)
                         folder = posixpath.dirname(path)
                         folders[f"{folder}/" if folder else ""] += 1
                         entry = FileEntry(path, member.size, 0)
-                        if folder not in first:
-                            first[folder] = reader._planned(file.origin, entry)
+                        first.setdefault(folder, (file.origin, entry))
                         yield entry
 
         # A million members are no lists beside their listing.
@@ -159,8 +142,7 @@ class ArchiveImages(RowArchive[_Item]):
         )
         step = max(-(-len(found) // _SAMPLE_ROWS), 1)
         each = itertools.islice(zip(archives, found, strict=True), 0, None, step)
-        chosen = [reader._planned(archive, entry) for archive, entry in each]
-        sample = reader._sample_of(chosen, first.values(), len(found))
+        sample = reader._sample_of([*each], first.values(), len(found))
         return Planned(reader, sample, features)
 
     def _around(self, files: Sequence[InputFile], others: FileList) -> Surroundings:
@@ -173,46 +155,26 @@ class ArchiveImages(RowArchive[_Item]):
             folders_too="--format archive",
         )
 
-    def skip_reason(self, member: Member) -> Skipped | None:
-        """Returns why a member is no item; None if it is one."""
-        if is_image_member(member):
-            return None
-        return Skipped.HIDDEN if member.is_hidden else Skipped.OTHER_SUFFIX
-
-    def read_row(self, stream: BinaryIO, file: SourceFile, row: Member) -> _Item:
-        """Returns an image, or why it cannot be read."""
-        return read_member(stream, file.origin, row)
-
-    def rows_in(self, items: Iterator[_Item]) -> Iterator[_Item]:
-        """Returns the items: each is a row."""
-        return items
-
-    def contents_in(self, row: _Item) -> Sequence[Content]:
-        """Returns the image, if it could be read."""
-        return [row] if isinstance(row, Content) else []
-
     def raw(
         self,
-        rows: Sequence[_Item],
+        rows: Sequence[Row],
         block: Block,
         columns: Sequence[str],
         skipped: dict[str, int],
     ) -> RawRows:
         """Returns a piece of images; all columns of them."""
-        good: list[Content] = []
-        bad: list[MemberFault] = []
-        for item in rows:
-            if isinstance(item, MemberFault):
-                bad.append(item)
-            else:
-                good.append(item)
-        names = [self._origin(block.origin, item.member) for item in good]
+        items: list[Item] = [item for row in rows for item in row.items]
+        good = [item for item in items if isinstance(item, Content)]
+        bad = [item for item in items if isinstance(item, MemberFault)]
+        above = f"{block.origin}/" if self.by_archive else ""
+        members = [*(item.member for item in good), *(item.member for item in bad)]
+        sources = [above + member.printable for member in members]
         paths = [self._path(block.origin, item.member) for item in good]
-        found = self._columns([item.data for item in good], paths, names)
+        found = self._columns([item.data for item in good], paths, sources[: len(good)])
         refused: list[Complaint] = [
-            (len(good) + i, fault.reason, fault.message) for i, fault in enumerate(bad)
+            (place, fault.reason, fault.message)
+            for place, fault in enumerate(bad, len(good))
         ]
-        sources = [*names, *(self._origin(block.origin, f.member) for f in bad)]
 
         def rejection(complaint: Complaint) -> Rejection:
             place = complaint[0]
@@ -230,60 +192,47 @@ class ArchiveImages(RowArchive[_Item]):
             places=np.arange(len(good)),
         )
 
-    def listed_rows(self, file: SourceFile) -> MemberList:
-        """Returns the members that are images."""
-        listing, limit = self.listing(file), self.max_image_bytes
-        bounded = functools.partial(bounded_image, limit=limit)
-        return listing.derived(
-            (is_image_member, limit),
-            lambda: listing.members.select(is_image_member, bounded),
-        )
-
-    def _origin(self, archive: str, member: Member) -> str:
-        return f"{archive}/{member.printable}" if self.by_archive else member.printable
-
     def _parts(self, path: str) -> list[str]:
         """Returns the folders and the name of an image, without shared folders."""
         return path.split("/")[self.strip :]
 
     def _path(self, archive: str, member: Member) -> str:
+        """Returns the path of a member among all the members of the source."""
         if self.by_archive:
             return f"{_stem_of(archive)}/{member.origin}"
         return member.origin
 
-    def _planned(self, archive: str, entry: FileEntry) -> "_PlannedImage":
-        """Returns what a sample needs of a sound member, by its path and size."""
-        name = entry.path
-        if self.by_archive:
-            name = archive + entry.path.removeprefix(_stem_of(archive))
-        return _PlannedImage(entry.path, name, entry.size)
-
     def _sample_of(
         self,
-        chosen: list["_PlannedImage"],
-        first: Iterable["_PlannedImage"],
+        chosen: list[tuple[str, FileEntry]],
+        first: Iterable[tuple[str, FileEntry]],
         total: int,
     ) -> TableSample:
-        """Returns a sample of some of all members, and one of each split.
+        """Returns a sample of some of all images, and one of each split.
 
         Args:
-          chosen: spread evenly.
-          first: of each folder.
-          total: how many members there are.
+          chosen: their archives, paths and sizes, spread evenly.
+          first: the same of each folder.
+          total: how many images there are.
         """
-        while len(chosen) > 8 and sum(image.size for image in chosen) > _SAMPLE_BYTES:
+        while len(chosen) > 8 and sum(e.size for _, e in chosen) > _SAMPLE_BYTES:
             chosen = chosen[::2]
         if self.split_column:
-            seen = {self._parts(image.path)[0] for image in chosen}
-            for image in first:
-                split = self._parts(image.path)[0]
+            seen = {self._parts(entry.path)[0] for _, entry in chosen}
+            for archive, entry in first:
+                split = self._parts(entry.path)[0]
                 if split not in seen:
                     seen.add(split)
-                    chosen.append(image)
+                    chosen.append((archive, entry))
         columns = self._columns(
-            [bytes(image.size) for image in chosen],
-            [image.path for image in chosen],
-            [image.name for image in chosen],
+            [bytes(entry.size) for _, entry in chosen],
+            [entry.path for _, entry in chosen],
+            [
+                archive + entry.path.removeprefix(_stem_of(archive))
+                if self.by_archive
+                else entry.path
+                for archive, entry in chosen
+            ],
         )
         count = len(chosen)
         return TableSample(columns, count, total_rows=total, complete=count == total)
@@ -327,8 +276,5 @@ def _shared_folders(paths: Sequence[str]) -> int:
 
 def _stem_of(origin: str) -> str:
     """Returns the path of an archive without its suffix, `.tar.gz` included."""
-    suffixes = sorted(ARCHIVE_SUFFIXES, key=len, reverse=True)
-    for suffix in suffixes:
-        if origin.lower().endswith(suffix):
-            return origin[: -len(suffix)]
-    return origin
+    ends = [suffix for suffix in ARCHIVE_SUFFIXES if origin.lower().endswith(suffix)]
+    return origin[: len(origin) - max(map(len, ends), default=0)]

@@ -1,282 +1,308 @@
-"""The members of an archive: zip, and tar with or without compression, by content.
+"""What is known of an archive's members, and the limits on unpacking them.
 
-    list_members   what the headers say, for planning; only a packed tar is unpacked
-    iter_members   every member in order with its content, or why it has none
-    read_member    one member of a zip or plain tar, by what its listing says
-    stream_member  the same piece by piece
-
-Memory is bounded by one member's content; where members are read in turn, also by their
-names, which have to differ. Nothing here writes content to disk. What concerns one
-member is a value, a `MemberFault`; what casts doubt on the rest of the archive is an
-error that names the member before it.
+An archive comes from anywhere. A name that would lead out of a folder, a link, a
+device, an archive in the archive or a bomb is never followed, made or entered: the
+member becomes a fault with a reason, and nothing is ever written to disk under the
+name that an archive says.
 """
 
-import enum
+import array
+import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any, BinaryIO, TypeVar
+import itertools
+import pickle
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from transforms.core.image.policy import too_many_bytes
+from transforms.core.image.resize import MAX_BYTES
 from transforms.core.model import Reason, Skipped
-from transforms.errors import DamageError, InputError, SpecError, bounded
-from transforms.formats.archive.member_list import MemberList, identity_of, repeated
-from transforms.formats.archive.model import (
-    Content,
-    Found,
-    Limits,
-    Member,
-    MemberFault,
-    SkippedMember,
-    shown_name,
-)
-from transforms.formats.archive.tar import (
-    BLOCK_BYTES,
-    TarBytes,
-    is_header,
-    is_packed,
-    tar_members,
-)
-from transforms.formats.archive.zip import MemberError, list_zip, zip_chunks
-from transforms.storage.files import storage
+from transforms.errors import DamageError, bounded
+from transforms.formats.file_names import is_image_name
+from transforms.formats.registry import FORMATS
 
-Skip = Callable[[Member], Skipped | None]
-Check = Callable[[Member], Member]
-_Derived = TypeVar("_Derived")
-
-_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
-_DEFAULT_LIMITS = Limits()
+ARCHIVE_SUFFIXES = FORMATS["archive"].suffixes
+# Read by nothing here, but archives all the same: never data of their own.
+_FOREIGN_SUFFIXES = (".7z", ".rar", ".tar.lz4", ".tar.lzma", ".tar.z", ".cab", ".cpio")
+_LITTER = re.compile(r"(?:^|/)(?:\.|(?:__MACOSX|Thumbs\.db|desktop\.ini)(?:/|\Z))")
+_DRIVE = re.compile("[A-Za-z]:")
+_SHOWN_CHARS = 100
+_BATCH_MEMBERS = 4096
 
 
-class ArchiveKind(enum.StrEnum):
-    """What an archive is, by its content."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """What an archive may ask for before it is taken for a bomb.
 
-    ZIP = "zip"
-    TAR = "tar"
-    PACKED_TAR = "packed tar"
+    Attributes:
+      max_member_bytes: of one member, unpacked; a larger one is a fault.
+      max_total_bytes: of all members together, unpacked; more is an error.
+      max_ratio: unpacked bytes a packed byte, of a member of a zip (a fault) or of
+        the whole stream of a tar (an error). Deflate cannot give more than 1,032.
+      ratio_free_bytes: unpacked, less than which no ratio is too high.
+      max_members: more is an error.
+      max_image_bytes: of a member with an image's name; a larger one is a fault.
+    """
+
+    max_member_bytes: int = 1 << 30
+    max_total_bytes: int = 1 << 42
+    max_ratio: int = 200
+    ratio_free_bytes: int = 16 << 20
+    max_members: int = 5_000_000
+    max_image_bytes: int = MAX_BYTES
+
+    def is_bomb(self, unpacked: int, packed: int) -> bool:
+        """Whether the ratio of unpacked to packed bytes is too high."""
+        return unpacked > max(self.ratio_free_bytes, packed * self.max_ratio)
+
+
+class Member(NamedTuple):
+    """One member as the archive's headers have it; directories are not members.
+
+    A tuple is made in a fifth of the time of a frozen dataclass, and archives have
+    millions of members.
+
+    Attributes:
+      number: 0-based, among the archive's entries, directories included.
+      raw_name: as stored.
+      name: decoded, without `./` and doubled `/`; bytes that are not text are in it
+        as surrogate escapes (and the member has a fault).
+      size: bytes, unpacked, as declared.
+      offset: of its header, in the file or in the unpacked stream of a packed tar.
+      data_offset: of its data in the same; -1 where only the header says (zip).
+      packed: bytes as stored.
+      method: of the compression, by the numbers of zip; 0 in a tar.
+      flags: of a zip's entry.
+      crc32: of the content (zip).
+      fault: why it is not to be read, as far as the headers show; None for nothing.
+      message: the fault in words.
+    """
+
+    number: int
+    raw_name: bytes
+    name: str
+    size: int
+    offset: int
+    data_offset: int = -1
+    packed: int = 0
+    method: int = 0
+    flags: int = 0
+    crc32: int = 0
+    fault: Reason | None = None
+    message: str = ""
 
     @property
-    def is_sequential(self) -> bool:
-        """Whether a member can only be reached through all those before it."""
-        return self is ArchiveKind.PACKED_TAR
+    def is_hidden(self) -> bool:
+        """Whether it is left out unasked; a path out of the folder never is."""
+        return self.fault is not Reason.UNSAFE_PATH and is_litter(self.name)
+
+    @property
+    def origin(self) -> str:
+        """The name in NFC: the identity that placement hashes."""
+        return unicodedata.normalize("NFC", self.name)
+
+    @property
+    def printable(self) -> str:
+        """The name for reports: what is no text in it is escaped."""
+        raw = self.origin.encode("utf-8", "surrogateescape")
+        return raw.decode("utf-8", "backslashreplace")
 
 
-def kind_of(file: BinaryIO, path: str) -> ArchiveKind:
-    """Returns what the archive is; its name is not looked at.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Content:
+    """A member that was read, its size and (in a zip) its checksum found right."""
 
-    Raises:
-      InputError: it is not an archive that can be read.
+    member: Member
+    data: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MemberFault:
+    """A member that cannot be an item, why, and the same in words of at most 1 KiB."""
+
+    member: Member
+    reason: Reason
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkippedMember:
+    """A member that is left out on purpose."""
+
+    member: Member
+    reason: Skipped
+
+
+class MemberError(DamageError):
+    """One member is damaged; those beside it may be whole. Becomes a `MemberFault`."""
+
+
+Item = Content | MemberFault
+Found = Item | SkippedMember
+
+
+def is_litter(name: str) -> bool:
+    """Whether a path has a hidden part or one that operating systems leave behind."""
+    return _LITTER.search(name) is not None
+
+
+def name_and_fault(raw: bytes, encoding: str) -> tuple[str, Reason | None, str]:
+    """Returns the path that a stored name says, and why it is refused, if it is.
+
+    `./a//b` is `a/b`. Parts that lead elsewhere, such as a leading `/`, are refused.
     """
-    file.seek(0)
-    head = file.read(BLOCK_BYTES)
-    if is_packed(head):
-        return ArchiveKind.PACKED_TAR
-    if is_header(head) or head == bytes(BLOCK_BYTES):
-        return ArchiveKind.TAR
-    if head.startswith(_ZIP_MAGICS):
-        return ArchiveKind.ZIP
-    if head[257:262] == b"ustar":
-        raise DamageError(
-            f"{path}: the archive is damaged before its first member: the checksum of "
-            f"its header is wrong. Fetch or write it again."
+    try:
+        name = raw.decode(encoding)
+        # UTF-7 can state half a surrogate pair, which is no text.
+        name.encode()
+        is_text = True
+    except UnicodeError:
+        name, is_text = raw.decode("utf-8", "surrogateescape"), False
+    path = "/".join(part for part in name.split("/") if part not in ("", "."))
+    path = f"/{path}" if name.startswith("/") else path
+    unsafe = _unsafe(path)
+    # Most names are good: what messages show is made where there is one.
+    if unsafe:
+        return (
+            path,
+            Reason.UNSAFE_PATH,
+            f"names of members must be relative paths with '/' between; "
+            f"{shown_name(path)} {unsafe}. Pack the archive again from inside the "
+            f"folder.",
         )
-    found = f"begins with {head[:8].hex(' ')}" if head else "is empty"
-    raise InputError(
-        f"{path}: an archive must be a zip, or a tar that is plain or packed with "
-        f"gzip, zstd, bzip2 or xz; this one {found}. Fetch or write it again."
-    )
+    if not is_text:
+        return (
+            path,
+            Reason.INVALID_ENCODING,
+            f"names of members must be UTF-8 unless their encoding is stated; "
+            f"{shown_name(path)} is not. State it (--zip-encoding cp949, say).",
+        )
+    if path.lower().endswith(ARCHIVE_SUFFIXES + _FOREIGN_SUFFIXES):
+        return (
+            path,
+            Reason.NESTED_ARCHIVE,
+            f"archives are read one level deep; {shown_name(path)} is an archive in an "
+            f"archive. Take it out and name it as a source of its own, or exclude it.",
+        )
+    return path, None, ""
 
 
-def list_members(
-    file: BinaryIO,
-    path: str,
-    *,
-    limits: Limits = _DEFAULT_LIMITS,
-    name_encoding: str = "",
-) -> MemberList:
-    """Returns the members in their order, as the headers have them.
-
-    Those that cannot be items have a `fault`; directories are left out.
-
-    Args:
-      file: can be sought; nothing else may use it meanwhile.
-      path: for messages.
-      limits: see `Limits`.
-      name_encoding: of names that are not marked as UTF-8; "" for UTF-8.
-
-    Raises:
-      DamageError: the archive is damaged, or (but for a zip) has no end.
-      InputError: it is no archive, or goes beyond the limits.
-      SpecError: no such encoding.
-    """
-    _check_encoding(name_encoding)
-    if kind_of(file, path) is ArchiveKind.ZIP:
-        return MemberList.of(list_zip(file, path, limits, encoding=name_encoding))
-    source = TarBytes(file, path, limits)
-    return MemberList.of(tar_members(source, encoding=name_encoding))
+def _unsafe(path: str) -> str:
+    if not path or path == "/":
+        return "is empty"
+    if path.startswith("/"):
+        return "is absolute"
+    if _DRIVE.match(path):
+        return "starts with a drive letter"
+    if "\\" in path:
+        return "holds a backslash"
+    if "\0" in path:
+        return "holds a zero byte"
+    return "leads out of its folder" if ".." in path.split("/") else ""
 
 
-def iter_members(
-    file: BinaryIO,
-    path: str,
-    *,
-    limits: Limits = _DEFAULT_LIMITS,
-    name_encoding: str = "",
-    skip: Skip = lambda _member: None,
-    check: Check = lambda member: member,
-) -> Iterator[Found]:
-    """Yields what became of each member, in their order.
-
-    Args:
-      file, path, limits, name_encoding: see `list_members`.
-      skip: why to leave a member out, or None to read it. It is asked before a fault
-        counts, so that a member with one can be left out on purpose; hidden ones and
-        the litter of operating systems are left out without being asked for.
-      check: returns a member, with a fault where the reader does not want it.
-
-    Raises:
-      See `list_members`.
-    """
-    _check_encoding(name_encoding)
-    if kind_of(file, path) is ArchiveKind.ZIP:
-        listed = list_members(file, path, limits=limits, name_encoding=name_encoding)
-        for member in map(check, listed):
-            yield _judged(member, skip) or read_member(file, path, member)
-        return
-    source = TarBytes(file, path, limits)
-    members = tar_members(source, encoding=name_encoding)
-    for member in map(check, _with_distinct_names(members)):
-        yield _judged(member, skip) or Content(member, source.content(member.size))
+def shown_name(name: str) -> str:
+    """Returns a name as messages have it: quoted, escaped and not too long."""
+    shown = ascii(name) if not name.isprintable() else repr(name)
+    if len(shown) > _SHOWN_CHARS:
+        shown = f"{shown[:_SHOWN_CHARS]}...{shown[-1]}"
+    return bounded(shown)
 
 
-def read_member(file: BinaryIO, path: str, member: Member) -> Content | MemberFault:
-    """Returns one member of a zip or plain tar, by its listing.
+def checked(members: Iterable[Member], limits: Limits) -> Iterator[Member]:
+    """Yields members, with a fault those whose name came before, and large images.
 
-    Raises:
-      DamageError: the archive is shorter than it was when it was listed.
-    """
-    if member.fault is not None:
-        return MemberFault(member, member.fault, member.message)
-    try:
-        return Content(member, b"".join(stream_member(file, path, member)))
-    except MemberError as damage:
-        return _damaged(member, damage)
-
-
-def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:
-    """Yields the content of a member of a zip or plain tar, at most 1 MiB a piece.
-
-    Raises:
-      MemberError: the member is damaged; what was yielded must not be used.
-      DamageError: the archive is shorter than it was when it was listed.
-    """
-    if member.data_offset < 0:
-        yield from zip_chunks(file, member)
-        return
-    left = member.size
-    while left:
-        # Callers may use the file between two pieces.
-        file.seek(member.data_offset + member.size - left)
-        data = file.read(min(left, 1 << 20))
-        if not data:
-            raise DamageError(
-                f"{path}: the archive is cut off in member {member.number + 1}, "
-                f"{shown_name(member.name)}. Fetch or write it again."
-            )
-        left -= len(data)
-        yield data
-
-
-def _check_encoding(encoding: str) -> None:
-    try:
-        b"a".decode(encoding or "utf-8")
-    except (LookupError, UnicodeError, AttributeError) as error:
-        raise SpecError(
-            f"The encoding of names must be one that Python knows, like cp949; found "
-            f"{encoding!r}."
-        ) from error
-
-
-def _judged(member: Member, skip: Skip) -> SkippedMember | MemberFault | None:
-    """Returns why a member is not to be read, or None."""
-    if member.is_hidden:
-        return SkippedMember(member, Skipped.HIDDEN)
-    reason = skip(member)
-    if reason is not None:
-        return SkippedMember(member, reason)
-    if member.fault is not None:
-        return MemberFault(member, member.fault, member.message)
-    return None
-
-
-def _with_distinct_names(members: Iterator[Member]) -> Iterator[Member]:
-    """Yields members, those with a fault whose name an earlier one has.
-
-    As `MemberList` does for those that can be listed before one of them is read.
+    Names that differ only in case or normalisation are the same file on many disks,
+    and readers of zip disagree on which of two equal names wins. The names are in
+    memory until the last member.
     """
     first: dict[str, int] = {}
     for member in members:
-        identity = identity_of(member)
-        earlier = member.number
-        if identity is not None:
-            earlier = first.setdefault(identity, member.number)
-        is_first = earlier == member.number or member.fault is not None
-        yield member if is_first else repeated(member, earlier)
+        if member.is_hidden:
+            yield member
+            continue
+        number = member.number
+        earlier = first.setdefault(member.origin.casefold(), number)
+        if member.fault is not None:
+            yield member
+        elif earlier != number:
+            yield member._replace(
+                fault=Reason.DUPLICATE_NAME,
+                message=f"names of members must differ, not only in case; "
+                f"{shown_name(member.name)} is the name of member {earlier + 1} too. "
+                f"Rename one, or take one out.",
+            )
+        elif member.size > limits.max_image_bytes and is_image_name(member.name):
+            fault = too_many_bytes(member.size, limits.max_image_bytes)
+            yield member._replace(fault=fault.reason, message=fault.message)
+        else:
+            yield member
 
 
-def _damaged(member: Member, damage: MemberError) -> MemberFault:
-    return MemberFault(
-        member,
-        Reason.DAMAGED_MEMBER,
-        bounded(
-            f"member {member.number + 1}, {shown_name(member.name)}, must hold what "
-            f"the archive's directory states; {damage}. Fetch or write it again."
-        ),
-    )
+class MemberList:
+    """Members in their order, those with faults and the litter of systems among them.
 
+    Batches of members are compressed columns: some 20 bytes a member, which would take
+    500 as an object. The latest batch is kept as objects, so that looking from front to
+    back is cheap. Threads may read a list at the same time.
 
-class ArchiveListing:
-    """What an archive holds.
-
-    Attributes:
-      is_sequential: whether a member can only be reached through those before it.
-      members: see `MemberList`.
+        >>> members = [Member(0, b"a", "a", 5, 0), Member(1, b"B", "B", 7, 9)]
+        >>> found = MemberList.of(members)
+        >>> len(found), [member.size for member in found[1:]]
+        (2, [7])
     """
 
-    def __init__(self, members: MemberList, *, is_sequential: bool) -> None:
-        self.members = members
-        self.is_sequential = is_sequential
-        self._derived: dict[Hashable, Any] = {}
+    def __init__(
+        self, batches: Sequence[tuple[bytes, int]], places: Sequence[int]
+    ) -> None:
+        """Takes compressed batches, and the places of its own among all members."""
+        self._batches = batches
+        self._places = places
+        self._made = functools.lru_cache(maxsize=1)(self._members_of)
 
-    def derived(self, key: Hashable, make: Callable[[], _Derived]) -> _Derived:
-        """Returns what a reader makes of the listing; of one key made once."""
-        if key not in self._derived:
-            self._derived[key] = make()
-        found: _Derived = self._derived[key]
-        return found
+    @classmethod
+    def of(cls, members: Iterable[Member]) -> "MemberList":
+        """Lists members."""
+        batches: list[tuple[bytes, int]] = []
+        remaining, count = iter(members), 0
+        while some := list(itertools.islice(remaining, _BATCH_MEMBERS)):
+            columns = pickle.dumps([*zip(*some, strict=True)])
+            batches.append((pa.compress(columns, "zstd", asbytes=True), len(columns)))
+            count += len(some)
+        return cls(batches, range(count))
 
+    def select(self, keep: Callable[[Member], object]) -> "MemberList":
+        """Returns those members that `keep` holds for; it is asked once for each."""
+        places = array.array("q")
+        for place, member in zip(self._places, self, strict=True):
+            if keep(member):
+                places.append(place)
+        chosen = self._places if len(places) == len(self) else places
+        return MemberList(self._batches, chosen)
 
-# A worker mostly reads blocks of one archive, one after the other. A listing of
-# millions of members is too large to keep many.
-@functools.lru_cache(maxsize=2)
-def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveListing:
-    """Returns the listing of an archive; of a packed tar by unpacking all of it.
+    def __len__(self) -> int:
+        return len(self._places)
 
-    Args:
-      path: where it is.
-      origin: what messages call it.
-      stamp: of the archive as it was listed.
-      encoding: of names; see `list_members`.
+    def __iter__(self) -> Iterator[Member]:
+        return self._at(self._places)
 
-    Raises:
-      OSError: it cannot be read, or has another stamp.
-      DamageError, InputError: see `list_members`.
-    """
-    with storage(path).open_input(stamp=stamp) as file:
-        kind = kind_of(file, origin)
-        members = list_members(file, origin, name_encoding=encoding)
-        return ArchiveListing(members, is_sequential=kind.is_sequential)
+    def __getitem__(self, places: slice) -> list[Member]:
+        return [*self._at(self._places[places])]
 
+    def _at(self, places: Iterable[int]) -> Iterator[Member]:
+        number, made = -1, list[Member]()
+        for place in places:
+            batch, row = divmod(place, _BATCH_MEMBERS)
+            if batch != number:
+                number, made = batch, self._made(batch)
+            yield made[row]
 
-def is_sequential(path: str) -> bool:
-    """Whether members of an archive can only be reached through those before them."""
-    with storage(path).open_input() as file:
-        return kind_of(file, path).is_sequential
+    def _members_of(self, number: int) -> list[Member]:
+        packed, size = self._batches[number]
+        # Made in this process: no pickle comes from a file.
+        columns: list[Any] = pickle.loads(pa.decompress(packed, size, "zstd"))
+        return [*map(Member, *columns)]

@@ -11,14 +11,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from transforms.core.image.resize import MAX_BYTES
 from transforms.errors import InputError, SpecError
+from transforms.formats.archive.archives import Archives
 from transforms.formats.archive.images import ArchiveImages
-from transforms.formats.archive.members import list_archive
-from transforms.formats.archive.model import is_litter, shown_name
+from transforms.formats.archive.members import is_litter, shown_name
 from transforms.formats.archive.tables import ArchiveTables
-from transforms.formats.archive.webdataset import WebDataset
-from transforms.formats.archive.webdataset_samples import key_and_column
+from transforms.formats.archive.webdataset import WebDataset, key_and_column
 from transforms.formats.file_names import is_image_name
 from transforms.formats.registry import TABLE_FORMATS, table_format
 from transforms.formats.table import (
@@ -33,20 +31,16 @@ _LOOKED_AT = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ArchiveReader(TableFormat):
+class ArchiveReader(Archives, TableFormat):
     """Archives, before it is known what they hold.
 
     Attributes:
-      zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
-      max_image_bytes: a larger member that is an image is rejected unread.
       folders_said: see `ArchiveImages`.
       table_settings: settings of the tables in archives, for their own reader.
     """
 
     title: ClassVar[str] = "archives"
 
-    zip_encoding: str | None = None
-    max_image_bytes: int = MAX_BYTES
     folders_said: bool = False
     table_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -60,31 +54,27 @@ class ArchiveReader(TableFormat):
         )
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Plans with the reader that the members ask for."""
-        return self._chosen(files).plan(files)
-
-    def _chosen(self, files: Sequence[InputFile]) -> TableFormat:
-        """Returns the reader for what the members of the first archives are.
+        """Plans with the reader that the members of the first archives ask for.
 
         Raises:
           InputError: they are nothing that can be read.
           SpecError: a setting that is not for what the members are.
         """
+        return self._chosen(files).plan(files)
+
+    def _chosen(self, files: Sequence[InputFile]) -> TableFormat:
         looked_at = files[:_LOOKED_AT]
 
         def names() -> Iterator[str]:
             return itertools.chain.from_iterable(map(self._names, looked_at))
 
+        told = (self.zip_encoding, self.max_image_bytes)
         if all(_are_samples(file, self._names(file)) for file in looked_at):
             self._check_settings("WebDataset", ())
-            return WebDataset(self.zip_encoding, self.max_image_bytes)
+            return WebDataset(*told)
         if any(map(is_image_name, names())):
             self._check_settings("images in archives", ())
-            return ArchiveImages(
-                self.zip_encoding,
-                self.max_image_bytes,
-                folders_said=self.folders_said,
-            )
+            return ArchiveImages(*told, folders_said=self.folders_said)
         tables = collections.Counter(map(table_format, names()))
         del tables[""]
         if not tables:
@@ -101,13 +91,12 @@ class ArchiveReader(TableFormat):
                 f"{', '.join(sorted(tables))}. Take one kind out."
             )
         (name,) = tables
-        return ArchiveTables(self.zip_encoding, format=name, inner=self._inner(name))
+        return ArchiveTables(*told, format=name, inner=self._inner(name))
 
     def _names(self, file: InputFile) -> Iterator[str]:
         """Yields the names of the members of an archive."""
-        encoding = self.zip_encoding or ""
-        listing = list_archive(file.path, file.origin, file.stamp, encoding)
-        return itertools.filterfalse(is_litter, listing.members.names())
+        members = self.listing(file).members
+        return (member.name for member in members if not is_litter(member.name))
 
     def _inner(self, name: str) -> TableReader:
         known = TABLE_FORMATS[name]

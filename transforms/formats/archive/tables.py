@@ -11,30 +11,22 @@ A table that cannot be read is an error, not a reject: it may hold any number of
 import collections
 import contextlib
 import dataclasses
+import functools
 import itertools
+import operator
 import os
 import posixpath
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, ClassVar, Self
+from typing import IO, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
-from transforms.formats.archive.base import ArchiveReaderBase
-from transforms.formats.archive.members import (
-    ArchiveListing,
-    is_sequential,
-    iter_members,
-    stream_member,
-)
-from transforms.formats.archive.model import (
-    Content,
-    Member,
-    shown_name,
-)
+from transforms.formats.archive.archives import Archives, kind_of, stream_member
+from transforms.formats.archive.members import Content, Member, MemberList, shown_name
 from transforms.formats.input_files import file_notes
 from transforms.formats.raw_rows import gathered
 from transforms.formats.registry import table_format
@@ -60,12 +52,28 @@ _SAMPLE_MEMBERS = 8
 # The small members of a packed tar are sorted in memory up to this many bytes in all.
 _MOST_SORTED_BYTES = 64 << 20
 
-# A member, to be held as a file in memory.
-_Memory = contextlib.AbstractContextManager[InputFile]
+_Members = MemberList | list[Member]
+_Sized = TypeVar("_Sized", Member, "_Table")
+
+
+class _Table(NamedTuple):
+    """A member, to be held as a file in memory.
+
+    Attributes:
+      origin: of its rows.
+      size: bytes.
+      chunks: its content; can be read once.
+      position: bytes of input before its rows.
+    """
+
+    origin: str
+    size: int
+    chunks: Iterable[bytes]
+    position: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ArchiveTables(ArchiveReaderBase):
+class ArchiveTables(Archives, TableReader):
     """Archives of tables of one format.
 
     Attributes:
@@ -95,22 +103,37 @@ class ArchiveTables(ArchiveReaderBase):
         Raises:
           InputError: there are none, or one cannot be read.
         """
-        with self._opened(files) as (chosen, tables):
+        lists = [self._tables(file) for file in files]
+        sizes = [member.size for members in lists for member in members]
+        step = -(-len(sizes) // _SAMPLE_MEMBERS) or 1
+        total, start = sum(sizes), 0
+        share = sum(sizes[::step]) / total if total else 1
+        with contextlib.ExitStack() as stack:
+            chosen: list[InputFile] = []
+            for file, members in zip(files, lists, strict=True):
+                tables = self._content(file, members[-start % step :: step])
+                chosen += (stack.enter_context(_in_memory(table)) for table in tables)
+                start += len(members)
             planned = self.inner.plan(chosen)
             sample = planned.sample
             notes = file_notes(planned.reader, chosen, sample.columns)
-            sample = dataclasses.replace(sample, notes=(*sample.notes, *notes))
-        if tables.share != 1:
-            sample = dataclasses.replace(sample, complete=False)
+            sample = dataclasses.replace(
+                sample,
+                notes=(*sample.notes, *notes),
+                complete=sample.complete and share == 1,
+            )
         inner = planned.reader
+        is_many = len(sizes) >= _FEWEST_MEMBERS
         reader = dataclasses.replace(
             self,
             inner=inner,
             null_values=inner.null_values,
             decimal=inner.decimal,
-            gathers=tables.are_small,
+            gathers=is_many and total <= len(sizes) * SMALL_BYTES,
         )
-        sample = self._scaled(sample, files, chosen, tables.share)
+        if sample.total_rows is None or share != 1:
+            packed = sum(file.size for file in files)
+            sample = _scaled(sample, sum(file.size for file in chosen), packed * share)
         return dataclasses.replace(planned, reader=reader, sample=sample)
 
     def content_columns(
@@ -133,269 +156,215 @@ class ArchiveTables(ArchiveReaderBase):
     ) -> Iterator[Block]:
         """Yields runs of members, or single ones; a packed tar as a whole.
 
-        `start` and `stop` count the members that are read.
+        `start` and `stop` count the members that are read. With a limit, the archive is
+        one block that says its rows.
         """
-        members = self._tables(file, sort=self.gathers and limit_rows is None)
-        if self.listing(file).is_sequential:
+        if limit_rows is not None:
             rows = 0
-            if limit_rows is not None:
-                for memory in self._unpacked(file, members, file.position):
-                    rows += self._count(memory, limit_rows - rows)
-                    if rows == limit_rows:
-                        break
+            for table in self._content(file, self._tables(file)):
+                with _in_memory(table) as held:
+                    cut = self.inner.blocks(
+                        held, block_bytes=_BLOCK_BYTES, limit_rows=limit_rows - rows
+                    )
+                    rows += sum(block.rows for block in cut)
+                if rows == limit_rows:
+                    break
             yield file.whole(rows=rows)
-            return
-        if limit_rows is None:
+        elif self.listing(file).is_sequential:
+            yield file.whole()
+        else:
+            start = 0
             most = _RUN_MEMBERS if self.gathers else 1
-            for start, stop in _runs(members, block_bytes, most):
-                yield file.block(start, stop, rows=0)
-            return
-        # A block without rows is a run in the order of names.
-        start, left = 0, limit_rows
-        for stop, member in enumerate(members, 1):
-            rows = self._count(self._member_file(file, member, file.position), left)
-            if rows or not (start or stop < len(members)):
-                yield file.block(start, stop, rows=rows)
-                start, left = stop, left - rows
-            if not left:
-                return
+            members = self._tables(file, by_name=self.gathers)
+            for run in [*_runs(members, block_bytes, most)] or [[]]:
+                yield file.block(start, start + len(run), rows=0)
+                start += len(run)
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
-        """Yields the rows of a run of members, or of all of a packed tar."""
+        """Yields the rows of a run of members, or of all of an archive."""
         listing = self.listing(file)
         gathers = self.gathers and not block.rows
-        members = self._tables(file, sort=gathers)
-        memories: Iterator[_Memory]
-        if listing.is_sequential:
-            is_short = sum(member.size for member in members) <= _MOST_SORTED_BYTES
+        sort = False
+        if listing.is_sequential or block.rows:
+            members = self._tables(file)[:]
             is_sorted = _are_sorted(members)
-            gathers = gathers and (is_short or is_sorted)
-            memories = self._unpacked(
-                file, members, block.position, sort=gathers and not is_sorted
-            )
+            sort = gathers and not is_sorted
+            if sort and sum(member.size for member in members) > _MOST_SORTED_BYTES:
+                gathers = sort = False
         else:
-            memories = (
-                self._member_file(file, member, block.position + member.offset)
-                for member in members[block.start : block.stop]
-            )
-        skipped = {} if block.start else self._skipped(listing)
-        for raw in self._rows(memories, columns, block.rows or None, gathers=gathers):
+            members = self._tables(file, by_name=gathers)[block.start : block.stop]
+        tables = self._content(file, members, block.position, sort=sort)
+        skipped = collections.Counter[str]()
+        if not block.start:
+            reasons = (_skip_reason(m, self.format) for m in listing.members)
+            skipped.update(str(reason) for reason in reasons if reason is not None)
+        raws = self._gathered(tables, columns)
+        if not gathers:
+            raws = self._one_by_one(tables, columns, block.rows or None)
+        for raw in raws:
             placed = dataclasses.replace(raw.block, stamp=block.stamp)
-            yield _also_skipped(dataclasses.replace(raw, block=placed), skipped)
-            skipped = {}
+            both = dict(collections.Counter(raw.skipped) + skipped)
+            yield dataclasses.replace(raw, block=placed, skipped=both)
+            skipped.clear()
         if skipped:
             # All members are empty.
             none = {name: pa.nulls(0, pa.string()) for name in columns}
-            yield RawRows(block, none, np.zeros(0, np.int64), skipped=skipped)
+            yield RawRows(block, none, np.zeros(0, np.int64), skipped=dict(skipped))
 
-    def _rows(
-        self,
-        found: Iterable[_Memory],
-        columns: Sequence[str],
-        limit: int | None,
-        *,
-        gathers: bool,
+    def _gathered(
+        self, tables: Iterable[_Table], columns: Sequence[str]
     ) -> Iterator[RawRows]:
-        """Yields the rows of members, up to a limit; small ones gathered if asked."""
-        if gathers:
-            for held in self._together(found):
-                raws = self.inner.read_whole(held, columns, block_bytes=_BLOCK_BYTES)
-                yield from gathered(raws, most_bytes=_BLOCK_BYTES)
-            return
-        left = limit
-        for memory in found:
+        """Yields the rows of small members; what their names say is alike in a run."""
+
+        def said(table: _Table) -> tuple[str, str]:
+            return self.split_of(table.origin), posixpath.dirname(table.origin)
+
+        for _, alike in itertools.groupby(tables, said):
+            for run in _runs(alike, _BLOCK_BYTES, _HELD_MEMBERS):
+                with contextlib.ExitStack() as stack:
+                    held = [stack.enter_context(_in_memory(table)) for table in run]
+                    raws = self.inner.read_whole(
+                        held, columns, block_bytes=_BLOCK_BYTES
+                    )
+                    yield from gathered(raws, most_bytes=_BLOCK_BYTES)
+
+    def _one_by_one(
+        self, tables: Iterable[_Table], columns: Sequence[str], left: int | None
+    ) -> Iterator[RawRows]:
+        """Yields the rows of members, up to a limit."""
+        for table in tables:
             if left == 0:
                 # The walk goes on, to find out whether the archive is whole.
                 continue
-            with memory as inner:
-                for piece in self.inner.blocks(
-                    inner, block_bytes=_BLOCK_BYTES, limit_rows=left
-                ):
-                    for raw in self.inner.read(inner, piece, columns):
+            with _in_memory(table) as file:
+                blocks = self.inner.blocks(
+                    file, block_bytes=_BLOCK_BYTES, limit_rows=left
+                )
+                for block in blocks:
+                    for raw in self.inner.read(file, block, columns):
                         yield raw
                         if left is not None:
                             left -= raw.block.rows
 
-    def _together(self, found: Iterable[_Memory]) -> Iterator[list[InputFile]]:
-        """Yields members that are read together; they are held until the next ones.
+    def _tables(
+        self, file: SourceFile, *, by_name: bool = False
+    ) -> MemberList | list[Member]:
+        """Returns the members to read; InputError where one cannot be."""
+        members = self.listing(file).members
+        return _tables_in(members, self.format, file.origin, by_name)
 
-        What their names say of the rows is the same for all.
-        """
-        with contextlib.ExitStack() as stack:
-            waiting: list[InputFile] = []
-            size = 0
-            for memory in found:
-                own = contextlib.ExitStack()
-                file = own.enter_context(memory)
-                if waiting and (
-                    size + file.size > _BLOCK_BYTES
-                    or len(waiting) == _HELD_MEMBERS
-                    or self._says(waiting[-1].origin) != self._says(file.origin)
-                ):
-                    yield waiting
-                    stack.close()
-                    waiting, size = [], 0
-                stack.push(own)
-                waiting.append(file)
-                size += file.size
-            if waiting:
-                yield waiting
-
-    def _says(self, origin: str) -> tuple[str, str]:
-        """Returns what the name of a member says: its split, and its folder."""
-        return self.split_of(origin), posixpath.dirname(origin)
-
-    def _count(self, memory: _Memory, limit: int) -> int:
-        with memory as file:
-            blocks = self.inner.blocks(file, block_bytes=_BLOCK_BYTES, limit_rows=limit)
-            return sum(block.rows for block in blocks)
-
-    def _tables(self, file: SourceFile, *, sort: bool = False) -> Sequence[Member]:
-        """Returns the members to read; InputError where one cannot be.
-
-        They are sorted if asked, but for those of a packed tar.
-        """
-        listing = self.listing(file)
-
-        def is_table(member: Member) -> bool:
-            if _skip_reason(member, self.format) is not None:
-                return False
-            if member.fault is not None:
-                raise InputError(f"{file.origin}: {member.message}")
-            return True
-
-        members = listing.derived(self.format, lambda: listing.members.select(is_table))
-        if not sort or listing.is_sequential:
-            return members
-
-        def by_name() -> Sequence[Member]:
-            if _are_sorted(members):
-                return members
-            return sorted(members, key=lambda member: member.origin)
-
-        return listing.derived((self.format, "by name"), by_name)
-
-    def _skipped(self, listing: ArchiveListing) -> dict[str, int]:
-        """Returns how many members are left out, by reason."""
-        reasons = (_skip_reason(member, self.format) for member in listing.members)
-        return dict(collections.Counter(str(r) for r in reasons if r is not None))
-
-    @contextlib.contextmanager
-    def _member_file(
-        self, file: SourceFile, member: Member, position: int
-    ) -> Iterator[InputFile]:
-        """Holds a member of a zip or plain tar as a file in memory."""
-        with contextlib.ExitStack() as stack:
-            with file.open() as stream:
-                origin = _origin(file, member)
-                chunks = stream_member(stream, file.origin, member)
-                try:
-                    inner = stack.enter_context(_in_memory(origin, chunks, position))
-                except DamageError as error:
-                    raise DamageError(
-                        f"{file.origin}: member {shown_name(member.name)}: {error}. "
-                        f"Fetch or write it again."
-                    ) from error
-            yield inner
-
-    def _unpacked(
+    def _content(
         self,
         file: SourceFile,
         members: Iterable[Member],
-        position: int,
+        position: int = 0,
         *,
         sort: bool = False,
-    ) -> Iterator[_Memory]:
-        """Yields some members of a packed tar, in the order of their names if asked."""
-        wanted = frozenset(member.number for member in members)
-
-        def skip(member: Member) -> Skipped | None:
-            return None if member.number in wanted else Skipped.NOT_SELECTED
-
+    ) -> Iterator[_Table]:
+        """Yields members of an archive, as they come or in the order of their names."""
         with file.open() as stream:
-            walk = iter_members(
-                stream, file.origin, name_encoding=self.zip_encoding or "", skip=skip
-            )
-            contents = (
-                (_origin(file, item.member), item.data)
-                for item in walk
+            if not kind_of(stream, file.origin).is_sequential:
+                for member in members:
+                    origin, before = _origin(file, member), position + member.offset
+                    yield _Table(origin, member.size, _chunks(file, member), before)
+                return
+            wanted = frozenset(member.number for member in members)
+
+            def skip(member: Member) -> Skipped | None:
+                return None if member.number in wanted else Skipped.NOT_SELECTED
+
+            tables = (
+                _Table(
+                    _origin(file, item.member), len(item.data), [item.data], position
+                )
+                for item in self.walk(stream, file, skip)
                 if isinstance(item, Content)
             )
-            for origin, data in sorted(contents) if sort else contents:
-                yield _in_memory(origin, [data], position)
-
-    @contextlib.contextmanager
-    def _opened(
-        self, archives: Sequence[InputFile]
-    ) -> Iterator[tuple[list[InputFile], "_Sampled"]]:
-        """Holds some members of all archives; says what all of them are like."""
-        lists = [*map(self._tables, archives)]
-        sizes = [member.size for members in lists for member in members]
-        step = -(-len(sizes) // _SAMPLE_MEMBERS) or 1
-        with contextlib.ExitStack() as stack:
-            held: list[InputFile] = []
-            start = 0
-            for file, members in zip(archives, lists, strict=True):
-                chosen = [
-                    members[place] for place in range(-start % step, len(members), step)
-                ]
-                start += len(members)
-                if chosen and is_sequential(file.path):
-                    memories = self._unpacked(file, chosen, file.position)
-                else:
-                    memories = (
-                        self._member_file(file, member, file.position)
-                        for member in chosen
-                    )
-                held.extend(map(stack.enter_context, memories))
-            total = sum(sizes)
-            share = sum(sizes[::step]) / total if total else 1
-            yield held, _Sampled(share, len(sizes), total)
-
-    def _scaled(
-        self,
-        sample: TableSample,
-        archives: Sequence[InputFile],
-        chosen: Sequence[InputFile],
-        share: float = 1,
-    ) -> TableSample:
-        """Returns the sample with its bytes as bytes of the archives."""
-        if sample.total_rows is not None and share == 1:
-            return sample
-        packed = sum(file.size for file in archives)
-        content = sum(file.size for file in chosen)
-        read = sample.sampled_bytes or content
-        if sample.total_rows:
-            # Only some rows of those members were sampled; their bytes are a share.
-            read = round(content * (sample.rows + sample.unread) / sample.total_rows)
-        return dataclasses.replace(
-            sample,
-            total_rows=None,
-            sampled_bytes=max(round(packed * share * read / max(content, 1)), 1),
-        )
+            by_name = operator.attrgetter("origin")
+            yield from sorted(tables, key=by_name) if sort else tables
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Sampled:
-    """What a sample of members is a sample of.
+# Of what is kept of the listings.
+@functools.lru_cache(maxsize=4)
+def _tables_in(
+    members: MemberList, format_name: str, archive: str, by_name: bool
+) -> _Members:
+    def is_table(member: Member) -> bool:
+        if _skip_reason(member, format_name) is not None:
+            return False
+        if member.fault is not None:
+            raise InputError(f"{archive}: {member.message}")
+        return True
 
-    Attributes:
-      share: of the bytes of all members, that are in the sample.
-      count: of all members.
-      bytes: of all members.
+    found = members.select(is_table)
+    if not by_name or _are_sorted(found):
+        return found
+    return sorted(found, key=lambda member: member.origin)
+
+
+def _skip_reason(member: Member, format_name: str) -> Skipped | None:
+    """Returns why a member is not a table of the source; None if it is."""
+    if member.is_hidden:
+        return Skipped.HIDDEN
+    if member.fault is Reason.NESTED_ARCHIVE:
+        return None
+    return None if table_format(member.name) == format_name else Skipped.OTHER_SUFFIX
+
+
+def _are_sorted(members: Iterable[Member]) -> bool:
+    """Whether members come in the order of their names."""
+    origins = (member.origin for member in members)
+    return all(one <= other for one, other in itertools.pairwise(origins))
+
+
+def _runs(
+    items: Iterable[_Sized], most_bytes: int, most: int
+) -> Iterator[list[_Sized]]:
+    """Yields at most so many items, and of this size, together; one at least."""
+    run: list[_Sized] = []
+    size = 0
+    for item in items:
+        if run and (size + item.size > most_bytes or len(run) == most):
+            yield run
+            run, size = [], 0
+        run.append(item)
+        size += item.size
+    if run:
+        yield run
+
+
+def _scaled(sample: TableSample, content: int, packed: float) -> TableSample:
+    """Returns a sample of members whose bytes are those of the archives.
+
+    Args:
+      sample: of some members.
+      content: bytes of those.
+      packed: bytes of the archives that they take.
     """
+    read = sample.sampled_bytes or content
+    if sample.total_rows:
+        # Only some rows of those members were sampled; their bytes are a share.
+        read = round(content * (sample.rows + sample.unread) / sample.total_rows)
+    stored = max(round(packed * read / max(content, 1)), 1)
+    return dataclasses.replace(sample, total_rows=None, sampled_bytes=stored)
 
-    share: float
-    count: int
-    bytes: int
 
-    @property
-    def are_small(self) -> bool:
-        """Whether there are many, and small ones in the mean."""
-        is_many = self.count >= _FEWEST_MEMBERS
-        return is_many and self.bytes <= self.count * SMALL_BYTES
+def _origin(archive: SourceFile, member: Member) -> str:
+    return f"{archive.origin}/{member.origin}"
+
+
+def _chunks(archive: SourceFile, member: Member) -> Iterator[bytes]:
+    """Yields the content of a member of a zip or plain tar."""
+    try:
+        with archive.open() as stream:
+            yield from stream_member(stream, archive.origin, member)
+    except DamageError as error:
+        raise DamageError(
+            f"{archive.origin}: member {shown_name(member.name)}: {error}. Fetch or "
+            f"write it again."
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -407,69 +376,20 @@ class _MemberInMemory(InputFile):
         return self.position
 
 
-def _are_sorted(members: Iterable[Member]) -> bool:
-    """Whether members come in the order of their names."""
-    origins = (member.origin for member in members)
-    return all(one <= other for one, other in itertools.pairwise(origins))
-
-
-def _origin(archive: SourceFile, member: Member) -> str:
-    return f"{archive.origin}/{member.origin}"
-
-
-def _runs(
-    members: Sequence[Member], block_bytes: int, most: int
-) -> Iterator[tuple[int, int]]:
-    """Yields where runs of at most so many members start and stop; one at least."""
-    start = size = 0
-    for stop, member in enumerate(members):
-        if stop > start and (size + member.size > block_bytes or stop - start == most):
-            yield start, stop
-            start, size = stop, 0
-        size += member.size
-    yield start, len(members)
-
-
-def _also_skipped(raw: RawRows, skipped: dict[str, int]) -> RawRows:
-    """Adds skipped members to the rows that the inner format skipped."""
-    both = collections.Counter(raw.skipped) + collections.Counter(skipped)
-    return dataclasses.replace(raw, skipped=dict(both))
-
-
-def _write(file: IO[bytes], data: bytes) -> None:
-    """Writes all of the data to a file without a buffer."""
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
-
-
 @contextlib.contextmanager
-def _in_memory(
-    origin: str, chunks: Iterable[bytes], position: int
-) -> Iterator[InputFile]:
+def _in_memory(table: _Table) -> Iterator[InputFile]:
     """Holds an anonymous file in memory that can be opened by a path."""
     with contextlib.ExitStack() as stack:
         file: IO[bytes]
         if hasattr(os, "memfd_create"):
             descriptor = os.memfd_create("member", os.MFD_CLOEXEC)
-            file = stack.enter_context(open(descriptor, "wb", buffering=0))
+            file = stack.enter_context(open(descriptor, "wb"))
             path = f"/proc/self/fd/{descriptor}"
         else:
             # Systems without memfd get a temporary file, removed after use.
-            file = stack.enter_context(tempfile.NamedTemporaryFile(buffering=0))
+            file = stack.enter_context(tempfile.NamedTemporaryFile())
             path = file.name
-        size = 0
-        for chunk in chunks:
-            _write(file, chunk)
-            size += len(chunk)
-        stamp = stamp_of(file.fileno())
-        yield _MemberInMemory(origin, path, size, position, stamp=stamp)
-
-
-def _skip_reason(member: Member, format_name: str) -> Skipped | None:
-    """Returns why a member is not a table of the source; None if it is."""
-    if member.is_hidden:
-        return Skipped.HIDDEN
-    if member.fault is Reason.NESTED_ARCHIVE:
-        return None
-    return None if table_format(member.name) == format_name else Skipped.OTHER_SUFFIX
+        file.writelines(table.chunks)
+        file.flush()
+        size, stamp = file.tell(), stamp_of(file.fileno())
+        yield _MemberInMemory(table.origin, path, size, table.position, stamp=stamp)

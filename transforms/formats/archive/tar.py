@@ -29,12 +29,10 @@ import pyarrow as pa
 from transforms.core.model import Reason
 from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import DamageError, InputError
-from transforms.formats.archive.model import (
+from transforms.formats.archive.members import (
     Limits,
     Member,
-    decode_name,
-    name_fault,
-    path_of,
+    name_and_fault,
     shown_name,
 )
 
@@ -45,7 +43,6 @@ _STEP_BYTES = 1 << 20
 _BUFFER_BYTES = 1 << 16
 # Of a long name or of pax records; real ones have some hundred bytes.
 _MAX_EXTENSION_BYTES = 1 << 20
-
 # Of a member: more than any disk holds.
 _MOST_BYTES = 1 << 62
 
@@ -57,14 +54,22 @@ _WITHOUT_DATA = {
     b"4": "a device",
     b"6": "a pipe",
 }
-_DIRECTORIES, _VOLUME, _SPARSE = (b"5", b"D"), b"V", b"S"
+# Directories, and the name of a volume.
+_NO_MEMBERS, _SPARSE = (b"5", b"D", b"V"), b"S"
+_AS_SPARSE = "stored as a sparse file"
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD = b"L", b"K", b"x", b"g", b"X"
 _EXTENSIONS = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD)
+
+
+def unzstd(file: Any) -> pa.CompressedInputStream:
+    """Returns the content of a zstd file; it raises OSError where that is cut off."""
+    return pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
+
 
 # What unpacks a stream, by how it begins.
 _UNPACKERS: dict[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": lambda file: Inflater(file.read, Compression.GZIP),
-    b"\x28\xb5\x2f\xfd": lambda file: unzstd(file),
+    b"\x28\xb5\x2f\xfd": unzstd,
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\x00": lzma.LZMAFile,
 }
@@ -75,22 +80,15 @@ def is_packed(head: bytes) -> bool:
     return head.startswith(tuple(_UNPACKERS))
 
 
-def unzstd(file: Any) -> pa.CompressedInputStream:
-    """Returns the content of a zstd file; it raises OSError where that is cut off."""
-    return pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
-
-
 class _Unpacked(io.RawIOBase):
     """The content of a packed tar, unless it is a bomb."""
 
     def __init__(self, file: BinaryIO, head: bytes, path: str, limits: Limits) -> None:
         super().__init__()
-        make = next(
-            make for magic, make in _UNPACKERS.items() if head[:6].startswith(magic)
-        )
         self._file, self._path, self._limits = file, path, limits
-        self._content = make(file)
-        self._unpacked = 0
+        makers = (make for mark, make in _UNPACKERS.items() if head.startswith(mark))
+        self._content = next(makers)(file)
+        self._size = 0
 
     def readable(self) -> bool:
         return True
@@ -104,37 +102,32 @@ class _Unpacked(io.RawIOBase):
                 raise
             text = str(error).removeprefix(": ").partition(". ")[0]
             raise DamageError(f"the packed stream is damaged: {text}") from error
-        self._unpacked += len(data)
+        self._size += len(data)
         limits, packed = self._limits, self._file.tell()
-        if self._unpacked > limits.max_total_bytes:
+        if self._size > limits.max_total_bytes:
             raise InputError(
                 f"{self._path}: an archive may unpack to {limits.max_total_bytes} "
                 f"bytes; this one holds more. Split it, or check where it comes from."
             )
-        if limits.is_bomb(self._unpacked, packed):
+        if limits.is_bomb(self._size, packed):
             raise InputError(
                 f"{self._path}: an archive may unpack to {limits.max_ratio} times its "
-                f"size; {packed} bytes of this one gave {self._unpacked} or more: it "
-                f"is taken for a bomb. Unpack it yourself if it is none."
+                f"size; {packed} bytes of this one gave {self._size} or more: it is "
+                f"taken for a bomb. Unpack it yourself if it is none."
             )
         buffer[: len(data)] = data
         return len(data)
 
 
-class TarBytes:
-    """The bytes of a tar, front to back; of a packed one as they are unpacked.
-
-    Attributes:
-      offset: of the next byte.
-      limits: of the members.
-    """
+class Tar:
+    """A tar, front to back; a packed one as it is unpacked."""
 
     def __init__(self, file: BinaryIO, path: str, limits: Limits) -> None:
         """Begins at the start of an archive; `path` is for messages."""
         file.seek(0)
         head = file.read(BLOCK_BYTES)
         self._path = path
-        self.limits = limits
+        self._limits = limits
         self._file: Any = file
         # Of a plain file, in which what is not wanted is sought over.
         self._size = -1 if is_packed(head) else file.seek(0, 2)
@@ -142,58 +135,186 @@ class TarBytes:
         if self._size < 0:
             unpacked = _Unpacked(file, head, path, limits)
             self._file = io.BufferedReader(unpacked, _BUFFER_BYTES)
-        self.offset = 0
+        self._offset = 0
         self._last: Member | None = None
 
-    def header(self) -> bytes | None:
+    def members(self, *, encoding: str = "") -> Iterator[Member]:
+        """Yields the members in order, but for directories.
+
+        Between two of them, `content` gives the content of the first.
+
+        Args:
+          encoding: of names; "" for UTF-8. Names from pax records are UTF-8 always.
+
+        Raises:
+          DamageError: the archive is damaged after some member, which is named.
+          InputError: it holds more members than the limits allow.
+        """
+        index = 0
+        # What extension headers say of the member after them.
+        said: dict[bytes, bytes] = {}
+        while (header := self._header()) is not None:
+            kind, begin = header[156:157], self._offset
+            size = self._stated_size(header)
+            if kind in _EXTENSIONS:
+                said |= self._extension(kind, size)
+            else:
+                size = 0 if kind in _WITHOUT_DATA else int(said.get(b"size", size))
+                if size > _MOST_BYTES:
+                    raise self._damage(f"the next header states {size} bytes")
+                member = self._member(header, said, index, size, encoding)
+                said = {}
+                if member is not None:
+                    yield member
+                    self._last = member
+                index += 1
+                if index > self._limits.max_members:
+                    raise InputError(
+                        f"{self._path}: an archive may hold {self._limits.max_members} "
+                        f"members; this one holds more. Split it."
+                    )
+            self._go_to(begin + size + -size % BLOCK_BYTES)
+        if said:
+            raise self._damage("the member that an extended header announces is gone")
+
+    def content(self, size: int) -> bytes:
+        """Returns the content of the member whose header was the last."""
+        stop = self._offset + size
+        parts = []
+        # A header may state more than there is: no memory is taken for that.
+        while data := self._read(min(stop - self._offset, _STEP_BYTES)):
+            parts.append(data)
+        if self._offset < stop:
+            raise self._damage("the data of the next member are cut off")
+        return b"".join(parts)
+
+    def _header(self) -> bytes | None:
         """Returns the next header; None at the end of the archive, all of it read."""
         block = self._read(BLOCK_BYTES)
         if is_header(block):
             return block
-        if block != _ZEROS:
-            raise self.damage(
+        if not block:
+            raise self._damage(
                 "the two blocks of zeros that end an archive are missing"
-                if not block
-                else "the next header is cut off"
-                if len(block) < BLOCK_BYTES
-                else "the checksum of the next header is wrong"
             )
+        if len(block) < BLOCK_BYTES:
+            raise self._damage("the next header is cut off")
+        if block != _ZEROS:
+            raise self._damage("the checksum of the next header is wrong")
         if self._read(BLOCK_BYTES) != _ZEROS:
-            raise self.damage(
+            raise self._damage(
                 "one block of zeros follows where an archive ends with two"
             )
         while data := self._read(_STEP_BYTES):
             if data.strip(b"\0"):
-                raise self.damage(
+                raise self._damage(
                     "other bytes follow the end (another archive joined to it, say)"
                 )
         return None
 
-    def content(self, size: int) -> bytes:
-        """Returns the content of the member whose header was the last."""
-        stop = self.offset + size
-        parts = []
-        # A header may state more than there is: no memory is taken for that.
-        while data := self._read(min(stop - self.offset, _STEP_BYTES)):
-            parts.append(data)
-        if self.offset < stop:
-            raise self.damage("the data of the next member are cut off")
-        return b"".join(parts)
+    def _stated_size(self, header: bytes) -> int:
+        try:
+            size = _number(header[124:136])
+        except ValueError:
+            size = -1
+        if size < 0:
+            raise self._damage("the next header states no size")
+        return size
 
-    def go_to(self, offset: int, last: Member | None) -> None:
-        """Passes over what is before an offset, and so over the member before it."""
-        self._last = last or self._last
+    def _member(
+        self,
+        header: bytes,
+        said: dict[bytes, bytes],
+        index: int,
+        size: int,
+        encoding: str,
+    ) -> Member | None:
+        """Returns the member of a header; None for a directory or a volume's name."""
+        kind = header[156:157]
+        raw = said.get(b"path")
+        if raw is None:
+            raw = _name(header)
+        else:
+            encoding = ""
+        is_folder = kind in _REGULAR and raw.endswith(b"/") and not size
+        if is_folder or kind in _NO_MEMBERS:
+            return None
+        name, fault, message = name_and_fault(raw, encoding or "utf-8")
+        if not fault and (found := _stored_otherwise(kind, said)):
+            fault = (
+                Reason.UNSUPPORTED_METHOD if found == _AS_SPARSE else Reason.NOT_A_FILE
+            )
+            message = (
+                f"members must be regular files, stored whole; {shown_name(name)} is "
+                f"{found}. Pack what it stands for (without --sparse, with "
+                f"--dereference --hard-dereference), or exclude it."
+            )
+        elif not fault and size > self._limits.max_member_bytes:
+            fault = Reason.TOO_LARGE
+            message = (
+                f"{shown_name(name)} has {size} bytes, more than "
+                f"{self._limits.max_member_bytes}: that is taken for a bomb. Unpack it "
+                f"yourself if it is none."
+            )
+        return Member(
+            number=index,
+            raw_name=raw,
+            name=name,
+            size=size,
+            offset=self._offset - BLOCK_BYTES,
+            data_offset=self._offset,
+            packed=size,
+            fault=fault,
+            message=message,
+        )
+
+    def _extension(self, kind: bytes, size: int) -> dict[bytes, bytes]:
+        """Returns what an extended header says of the next member, as pax records."""
+        if size > _MAX_EXTENSION_BYTES:
+            raise self._damage(f"an extended header has {size} bytes")
+        data = self.content(size)
+        if kind == _LONG_NAME:
+            return {b"path": data.partition(b"\0")[0]}
+        if kind == _LONG_LINK:
+            return {}
+        try:
+            records = dict(_pax_records(data))
+            if not re.fullmatch(rb"\d{1,19}", records.get(b"size", b"0")):
+                raise ValueError
+        except ValueError:
+            raise self._damage("the records of an extended header are wrong") from None
+        telling = {
+            key: value
+            for key, value in records.items()
+            if key in (b"path", b"size") or key.startswith(b"GNU.sparse.")
+        }
+        if kind == _PAX_GLOBAL and telling:
+            raise self._damage("a global header gives all members one name or size")
+        return telling
+
+    def _go_to(self, offset: int) -> None:
+        """Passes over what is before an offset."""
         if self._size >= 0:
-            self.offset = min(offset, self._size)
-            self._file.seek(self.offset)
-        while self.offset < offset and self._read(
-            min(offset - self.offset, _STEP_BYTES)
+            self._offset = min(offset, self._size)
+            self._file.seek(self._offset)
+        while self._offset < offset and self._read(
+            min(offset - self._offset, _STEP_BYTES)
         ):
             pass
-        if self.offset < offset:
-            raise self.damage("the data of the last member are cut off")
+        if self._offset < offset:
+            raise self._damage("the data of the last member are cut off")
 
-    def damage(self, found: str) -> DamageError:
+    def _read(self, size: int) -> bytes:
+        if self._size >= 0:
+            size = min(size, self._size - self._offset)
+        try:
+            data: bytes = self._file.read(size)
+        except DamageError as error:
+            raise self._damage(str(error)) from error
+        self._offset += len(data)
+        return data
+
+    def _damage(self, found: str) -> DamageError:
         """Returns the error that the archive is damaged behind the last member."""
         where = "before its first member"
         if self._last is not None:
@@ -204,156 +325,12 @@ class TarBytes:
             f"again."
         )
 
-    def too_many(self) -> InputError:
-        """Returns the error that there are more members than the limits allow."""
-        return InputError(
-            f"{self._path}: an archive may hold {self.limits.max_members} members; "
-            f"this one holds more. Split it."
-        )
 
-    def _read(self, size: int) -> bytes:
-        if self._size >= 0:
-            size = min(size, self._size - self.offset)
-        try:
-            data: bytes = self._file.read(size)
-        except DamageError as error:
-            raise self.damage(str(error)) from error
-        self.offset += len(data)
-        return data
-
-
-def tar_members(source: TarBytes, *, encoding: str = "") -> Iterator[Member]:
-    """Yields the members of a tar in order; directories are left out.
-
-    Between two of them, `source.content` gives the content of the first.
-
-    Args:
-      source: at the first header.
-      encoding: of names; "" for UTF-8. Names from pax records are UTF-8 always.
-
-    Raises:
-      DamageError: the archive is damaged after some member, which is named.
-      InputError: it holds more members than the limits allow.
-    """
-    index = 0
-    # What extension headers say of the member after them.
-    said: dict[bytes, bytes] = {}
-    while (header := source.header()) is not None:
-        kind, data_offset = header[156:157], source.offset
-        try:
-            size = _number(header[124:136])
-            if size < 0:
-                raise ValueError
-        except ValueError:
-            raise source.damage("the next header states no size") from None
-        member = None
-        if kind in _EXTENSIONS:
-            said |= _extension(source, kind, size)
-        else:
-            size = 0 if kind in _WITHOUT_DATA else int(said.get(b"size", size))
-            if size > _MOST_BYTES:
-                raise source.damage(f"the next header states {size} bytes")
-            member = _member(
-                header, said, index, size, data_offset, encoding, source.limits
-            )
-            said = {}
-            if member is not None:
-                yield member
-            index += 1
-            if index > source.limits.max_members:
-                raise source.too_many()
-        source.go_to(data_offset + size + -size % BLOCK_BYTES, member)
-    if said:
-        raise source.damage("the member that an extended header announces is gone")
-
-
-def _member(
-    header: bytes,
-    said: dict[bytes, bytes],
-    index: int,
-    size: int,
-    data_offset: int,
-    encoding: str,
-    limits: Limits,
-) -> Member | None:
-    """Returns the member of a header; None for a directory or a volume's name."""
-    kind = header[156:157]
-    raw = said.get(b"path")
-    name, is_text = decode_name(
-        _name(header) if raw is None else raw,
-        encoding if encoding and raw is None else "utf-8",
-    )
-    is_folder = kind in _REGULAR and name.endswith("/") and not size
-    if is_folder or kind == _VOLUME or kind in _DIRECTORIES:
-        return None
-    path = path_of(name)
-    fault, message = name_fault(path, is_text=is_text)
-    shown = shown_name(path) if not fault else ""
-    if fault:
-        pass
-    elif kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in said):
-        fault, message = (
-            Reason.UNSUPPORTED_METHOD,
-            (
-                f"members must be stored whole; {shown} is stored as a sparse file. "
-                f"Pack it without --sparse."
-            ),
-        )
-    elif kind not in _REGULAR:
-        found = _WITHOUT_DATA.get(kind, f"of type {kind!r}")
-        fault, message = (
-            Reason.NOT_A_FILE,
-            (
-                f"members must be regular files; {shown} is {found}. Pack what it "
-                f"stands for (--dereference --hard-dereference), or exclude it."
-            ),
-        )
-    elif size > limits.max_member_bytes:
-        fault, message = (
-            Reason.TOO_LARGE,
-            (
-                f"{shown} has {size} bytes, more than {limits.max_member_bytes}: that "
-                f"is taken for a bomb. Unpack it yourself if it is none."
-            ),
-        )
-    return Member(
-        number=index,
-        raw_name=_name(header) if raw is None else raw,
-        name=path,
-        size=size,
-        offset=data_offset - BLOCK_BYTES,
-        data_offset=data_offset,
-        packed=size,
-        fault=fault,
-        message=message,
-    )
-
-
-def _extension(source: TarBytes, kind: bytes, size: int) -> dict[bytes, bytes]:
-    """Returns what an extended header says of the next member, as pax records."""
-    if size > _MAX_EXTENSION_BYTES:
-        raise source.damage(f"an extended header has {size} bytes")
-    data = source.content(size)
-    if kind == _LONG_NAME:
-        return {b"path": data.partition(b"\0")[0]}
-    if kind == _LONG_LINK:
-        return {}
-    try:
-        records = dict(_pax_records(data))
-        if not re.fullmatch(rb"\d{1,19}", records.get(b"size", b"0")):
-            raise ValueError
-    except ValueError:
-        raise source.damage("the records of an extended header are wrong") from None
-    telling = {
-        key: value
-        for key, value in records.items()
-        if key in (b"path", b"size") or key.startswith(b"GNU.sparse.")
-    }
-    if kind != _PAX_GLOBAL:
-        return telling
-    if telling:
-        raise source.damage("a global header gives all members one name or size")
-    return {}
+def _stored_otherwise(kind: bytes, said: dict[bytes, bytes]) -> str:
+    """Returns what a member is that is no regular file, stored whole; or nothing."""
+    if kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in said):
+        return _AS_SPARSE
+    return "" if kind in _REGULAR else _WITHOUT_DATA.get(kind, f"of type {kind!r}")
 
 
 def _name(header: bytes) -> bytes:
@@ -375,18 +352,16 @@ def is_header(block: bytes) -> bool:
     except ValueError:
         return False
     rest = block[:148] + block[156:]
-    if stated == sum(rest) + 8 * 0x20:
-        return True
+    total = stated - 8 * 0x20
     # Some old writers took the bytes for signed ones.
-    return stated == sum(struct.unpack("504b", rest)) + 8 * 0x20
+    return total == sum(rest) or total == sum(struct.unpack("504b", rest))
 
 
 def _number(field: bytes) -> int:
     """Returns the number of a header's field; ValueError where there is none."""
     if field[0] in (0x80, 0xFF):
-        return int.from_bytes(
-            (b"\xff" if field[0] == 0xFF else b"\0") + field[1:], "big", signed=True
-        )
+        sign = b"\xff" if field[0] == 0xFF else b"\0"
+        return int.from_bytes(sign + field[1:], "big", signed=True)
     text = field.partition(b"\0")[0].strip()
     if text.strip(b"01234567"):
         raise ValueError
@@ -401,8 +376,7 @@ def _pax_records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         if stop < 0 or not data[place:stop].isdigit():
             raise ValueError
         end = place + int(data[place:stop])
-        record = data[stop + 1 : end]
-        key, equals, value = record.partition(b"=")
+        key, equals, value = data[stop + 1 : end].partition(b"=")
         if end > len(data) or not equals or not value.endswith(b"\n"):
             raise ValueError
         yield key, value[:-1]

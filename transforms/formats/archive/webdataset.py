@@ -16,8 +16,10 @@ Source: the manual of webdataset 1.0, "WebDataset Format".
 import collections
 import contextlib
 import dataclasses
+import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,29 +28,13 @@ from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.reasons import FaultError
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
-from transforms.formats.archive.base import RowArchive
-from transforms.formats.archive.members import read_member
-from transforms.formats.archive.model import Content, Member, MemberFault
-from transforms.formats.archive.webdataset_samples import (
-    INTEGERS,
-    KEY_COLUMN,
-    MERGED,
-    TEXTS,
-    Sample,
-    SampleList,
-    contents_of,
-    is_json,
-    is_whole_number,
-    key_and_column,
-    sample_row,
-    samples_of,
-    skip_reason,
-    type_of_column,
-)
+from transforms.formats.archive.members import Content, Member, MemberFault
+from transforms.formats.archive.rows import Row, RowArchive
 from transforms.formats.file_names import is_image_name
 from transforms.formats.json_lines.parse import (
     check_names,
     columns_in,
+    parse_value,
     typed_members,
 )
 from transforms.formats.json_lines.types import (
@@ -73,12 +59,24 @@ _SAMPLE_ROWS = 256
 _SAMPLE_BYTES = 64 << 20
 _SAMPLE_SHARDS = 16
 
-# A sample, and the content of its members.
-_Read = tuple[Sample, list[Content]]
+_KEY = "__key__"
+# The column of images of several suffixes.
+_MERGED = "image"
+# Last parts of columns, as webdataset's own decoder takes them.
+_INTEGERS = frozenset("cls cls2 class count index inx id".split())
+_TEXTS = frozenset("txt text transcript caption".split())
+_JSON = frozenset("json jsn".split())
+_NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
+
+
+def key_and_column(name: str) -> tuple[str, str] | None:
+    """Returns the key and the column of a member's name; None if it has no suffix."""
+    match = _NAME.fullmatch(name)
+    return (match[1], match[2].lower()) if match and match[2] else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WebDataset(RowArchive[_Read]):
+class WebDataset(RowArchive):
     """Shards of a WebDataset.
 
     Attributes:
@@ -92,6 +90,20 @@ class WebDataset(RowArchive[_Read]):
     merged: tuple[str, ...] = ()
     json: JsonType = NO_COLUMNS
 
+    @staticmethod
+    def skip_reason(member: Member) -> Skipped | None:
+        """Returns why a member belongs to no sample; None if it belongs to one."""
+        if member.is_hidden:
+            return Skipped.HIDDEN
+        return None if key_and_column(member.name) else Skipped.OTHER_SUFFIX
+
+    @staticmethod
+    def key_of(member: Member) -> str:
+        """Returns the key of the sample that a member belongs to."""
+        found = key_and_column(member.name)
+        assert found is not None
+        return found[0]
+
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Lists all shards; samples the first rows of some, spread evenly.
 
@@ -102,23 +114,17 @@ class WebDataset(RowArchive[_Read]):
         together: set[frozenset[str]] = set()
         total = 0
         step = -(-len(files) // _SAMPLE_SHARDS)
-        looked_at = len(files[::step])
-        taken: list[_Read] = []
+        taken: list[Row] = []
         for index, file in enumerate(files):
             samples = self.listed_rows(file)
             total += len(samples)
             for sample in samples:
-                has = frozenset(
-                    found[1]
-                    for member in sample.members
-                    # A member with a fault gives no value; its name may not be text.
-                    if member.fault is None and (found := key_and_column(member.name))
-                )
+                has = frozenset(_columns_of(sample))
                 if has not in together:
                     together.add(has)
                     suffixes |= dict.fromkeys(sorted(has))
             if index % step == 0:
-                taken += self._first_of(file, samples, looked_at)
+                taken += self._first_of(file, len(files[::step]))
         if not total:
             raise InputError(
                 f"A WebDataset must hold samples, members like 0001.jpg and 0001.cls; "
@@ -127,26 +133,26 @@ class WebDataset(RowArchive[_Read]):
         images = [s for s in suffixes if "." not in s and is_image_name(f"x.{s}")]
         alone = all(sum(s in has for s in images) < 2 for has in together)
         merged = tuple(images) if len(images) > 1 and alone else ()
-        reader = dataclasses.replace(self, merged=merged)
-        read = [row for row in map(reader._row_or_none, taken) if row is not None]
+        read = []
+        for sample in taken:
+            with contextlib.suppress(FaultError):
+                read.append(_values(sample, merged))
         kinds = {
             suffix: merged_types(of_value(row.get(suffix)) for row in read)
             for suffix in suffixes
-            if is_json(suffix)
+            if _ending(suffix) in _JSON
         }
         kinds = {suffix: kind for suffix, kind in kinds.items() if kind.members}
-        reader = dataclasses.replace(
-            reader, json=JsonType("object", tuple(kinds.items()))
-        )
-        check_names(reader.json)
-        names = [KEY_COLUMN]
+        json = JsonType("object", tuple(kinds.items()))
+        check_names(json)
+        reader = dataclasses.replace(self, merged=merged, json=json)
+        names = dict.fromkeys([_KEY])
         for suffix in suffixes:
             if suffix in kinds:
-                names += sorted(name for name, _ in kinds[suffix].leaves(suffix))
-            elif suffix in merged:
-                names += [] if MERGED in names else [MERGED]
-            elif not is_json(suffix):
-                names.append(suffix)
+                leaves = kinds[suffix].leaves(suffix)
+                names |= dict.fromkeys(sorted(name for name, _ in leaves))
+            elif _ending(suffix) not in _JSON:
+                names[_MERGED if suffix in merged else suffix] = None
         rows = []
         for row in read:
             with contextlib.suppress(FaultError):
@@ -157,48 +163,21 @@ class WebDataset(RowArchive[_Read]):
         )
         return Planned(reader, table, _features_of(columns))
 
-    def listed_rows(self, file: SourceFile) -> SampleList:
-        """Returns the samples of a shard."""
-        listing = self.listing(file)
-        return listing.derived(SampleList, lambda: SampleList(listing.members))
-
-    def skip_reason(self, member: Member) -> Skipped | None:
-        """Returns why a member belongs to no sample; None if it belongs to one."""
-        return skip_reason(member)
-
-    def read_row(self, stream: BinaryIO, file: SourceFile, row: Sample) -> _Read:
-        """Returns a sample and the content of its members."""
-        items = (
-            read_member(stream, file.origin, self.bounded(member))
-            for member in row.members
-        )
-        return row, contents_of(row, items)
-
-    def rows_in(self, items: Iterator[Content | MemberFault]) -> Iterator[_Read]:
-        """Yields the samples of consecutive members."""
-        return samples_of(items)
-
-    def contents_in(self, row: _Read) -> Sequence[Content]:
-        """Returns the members of a sample that were read."""
-        return row[1]
-
     def raw(
         self,
-        rows: Sequence[_Read],
+        rows: Sequence[Row],
         block: Block,
         columns: Sequence[str],
         skipped: dict[str, int],
     ) -> RawRows:
         """Returns a piece of samples as raw columns."""
-        read = {sample.number: contents for sample, contents in rows}
+        samples = {sample.number: sample for sample in rows}
         values: list[dict[str, Any]] = []
         numbers: list[int] = []
         refused: list[Complaint] = []
-        for sample, contents in rows:
+        for sample in rows:
             try:
-                if sample.fault is not None:
-                    raise FaultError(*sample.fault)
-                values.append(self._typed(sample_row(sample, contents, self.merged)))
+                values.append(self._typed(_values(sample, self.merged)))
                 numbers.append(sample.number)
             except FaultError as error:
                 text = f"sample {sample.key!r}: {error.fault.message}"
@@ -208,7 +187,7 @@ class WebDataset(RowArchive[_Read]):
             raw = None
             if complaint[1] is not Reason.TOO_MANY_BYTES:
                 # Its members, one after the other.
-                raw = b"".join(content.data for content in read[complaint[0]])
+                raw = b"".join(c.data for c in _contents(samples[complaint[0]]))
             return rejection_of(block.origin, complaint, raw)
 
         return RawRows(
@@ -219,14 +198,6 @@ class WebDataset(RowArchive[_Read]):
             rejecter(rejection),
             skipped=skipped,
         )
-
-    def _row_or_none(self, read: _Read) -> dict[str, Any] | None:
-        """Returns the row of a sample, if it can be one."""
-        sample, contents = read
-        with contextlib.suppress(FaultError):
-            if sample.fault is None:
-                return sample_row(sample, contents, self.merged)
-        return None
 
     def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
         """Returns a row whose json is as its types have it; raises FaultError."""
@@ -245,42 +216,121 @@ class WebDataset(RowArchive[_Read]):
     ) -> dict[str, pa.Array]:
         """Returns the columns of typed rows."""
         fields = columns_in(rows, self.json)
+        texts = _INTEGERS | _TEXTS | {_KEY}
         return {
             name: fields[name]
             if name in fields
-            else pa.array([row.get(name) for row in rows], type_of_column(name))
+            else pa.array(
+                [row.get(name) for row in rows],
+                pa.string() if _ending(name) in texts else pa.large_binary(),
+            )
             for name in names
         }
 
-    def _first_of(
-        self, file: SourceFile, samples: Sequence[Sample], shards: int
-    ) -> list[_Read]:
-        """Returns the first samples of a shard, one of `shards`, and their content."""
+    def _first_of(self, file: SourceFile, shards: int) -> list[Row]:
+        """Returns the first samples of a shard, one of `shards`, as they are read."""
         left = _SAMPLE_BYTES // shards
+        most = max(_SAMPLE_ROWS // shards, 1)
         rows = 0
-        for sample in samples[: max(_SAMPLE_ROWS // shards, 1)]:
+        for sample in itertools.islice(self.listed_rows(file), most):
             left -= sample.size
             if left < 0 and rows:
                 break
             rows += 1
         block = Block(file.origin, 0, rows, rows=rows, stamp=file.stamp)
-        return list(self.rows_of(file, block, collections.Counter()))
+        return [*self.rows_of(file, block, collections.Counter())]
+
+
+def _columns_of(sample: Row) -> Iterator[str]:
+    """Yields the columns of a sample; what cannot be read may have a name of none."""
+    for member in sample.members:
+        found = key_and_column(member.name)
+        if found and member.fault in (None, Reason.TOO_MANY_BYTES):
+            yield found[1]
+
+
+def _contents(sample: Row) -> Iterator[Content]:
+    return (item for item in sample.items if isinstance(item, Content))
+
+
+def _values(sample: Row, merged: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of a sample by column.
+
+    Args:
+      sample: as it was read.
+      merged: suffixes of images that share the column `image`.
+
+    Raises:
+      FaultError: it cannot be a row.
+    """
+    if sample.is_repeated:
+        raise FaultError(
+            Reason.DUPLICATE_NAME,
+            "the members of a sample must stand in a row; its key came before",
+        )
+    for item in sample.items:
+        if isinstance(item, MemberFault):
+            raise FaultError(item.reason, item.message)
+    row: dict[str, Any] = {_KEY: sample.key}
+    for content in _contents(sample):
+        found = key_and_column(content.member.name)
+        assert found is not None
+        name = _MERGED if found[1] in merged else found[1]
+        if name in row:
+            raise FaultError(
+                Reason.DUPLICATE_NAME,
+                f"the members of a sample must have different suffixes; two are "
+                f"{name!r}",
+            )
+        ending = _ending(name)
+        if ending in _JSON:
+            row[name] = _json_of(name, content.data)
+        elif ending in _INTEGERS:
+            row[name] = _text(name, content.data).strip()
+        else:
+            row[name] = _text(name, content.data) if ending in _TEXTS else content.data
+    return row
+
+
+def _ending(column: str) -> str:
+    """Returns the last part of a column, which says what its values are."""
+    return column.rpartition(".")[2]
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FaultError(
+            Reason.INVALID_ENCODING, f"{name} must be UTF-8; it is not ({error})"
+        ) from error
+
+
+def _json_of(name: str, data: bytes) -> dict[str, Any]:
+    """Returns the object of a json member; what is no object is its `value`."""
+    try:
+        value = parse_value(data)
+    except FaultError as error:
+        reason, message = error.fault
+        raise FaultError(reason, f"{name} must be one JSON value; {message}") from error
+    return value if isinstance(value, dict) else {"value": value}
 
 
 def _features_of(columns: Mapping[str, pa.Array]) -> tuple[Feature, ...]:
     """Returns the features whose suffix says more than their values do."""
-    out = [Feature("key", Kind.TEXT, column=KEY_COLUMN)]
+    out = [Feature("key", Kind.TEXT, column=_KEY)]
     for name, column in columns.items():
-        ending = name.rpartition(".")[2]
-        if name == KEY_COLUMN or is_json(name.partition("/")[0]):
+        ending = _ending(name)
+        if name == _KEY or _ending(name.partition("/")[0]) in _JSON:
             continue
-        if name == MERGED or is_image_name(f"x.{ending}"):
+        if name == _MERGED or is_image_name(f"x.{ending}"):
             out.append(Feature(name, Kind.IMAGE, inline=True))
-        elif ending in INTEGERS:
-            whole = all(v is None or is_whole_number(v) for v in column.to_pylist())
+        elif ending in _INTEGERS:
+            texts = column.drop_null().to_pylist()
+            whole = all(re.fullmatch(r"[+-]?\d+", text) for text in texts)
             kind = Kind.INT64 if whole else Kind.LABEL
             out.append(Feature(name, kind, is_label=name == "cls"))
         else:
-            kind = Kind.TEXT if ending in TEXTS else Kind.BYTES
+            kind = Kind.TEXT if ending in _TEXTS else Kind.BYTES
             out.append(Feature(name, kind))
     return tuple(out)

@@ -11,6 +11,7 @@ say, and size and CRC-32 must be right. Source: PKWARE's APPNOTE.TXT 6.3.10.
 
 import bz2
 import io
+import operator
 import stat
 import struct
 import zipfile
@@ -18,16 +19,13 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from transforms.core.model import Reason
 from transforms.errors import DamageError, InputError
-from transforms.formats.archive.model import (
+from transforms.formats.archive.members import (
     Limits,
     Member,
-    decode_name,
-    name_fault,
-    path_of,
+    MemberError,
+    name_and_fault,
     shown_name,
 )
 from transforms.formats.archive.tar import unzstd
@@ -48,11 +46,7 @@ _METHODS = {9: "deflate64", 14: "lzma", 95: "xz", 97: "wavpack", 98: "ppmd"}
 _UNICODE_PATH_EXTRA = 0x7075
 
 
-class MemberError(DamageError):
-    """One member is damaged; those beside it may be whole. Becomes a `MemberFault`."""
-
-
-def list_zip(
+def zip_members(
     file: BinaryIO, path: str, limits: Limits, *, encoding: str = ""
 ) -> Iterator[Member]:
     """Yields the members in the order of the central directory.
@@ -82,20 +76,16 @@ def list_zip(
     if not ends:
         raise _damaged_directory(path, "other bytes follow its end")
     infos = archive.filelist
+    total = sum(info.file_size for info in infos)
     if len(infos) > limits.max_members:
         raise InputError(
             f"{path}: an archive may hold {limits.max_members} entries; this one says "
             f"{len(infos)}. Split it."
         )
-    total = sum(info.file_size for info in infos)
     if total > limits.max_total_bytes:
         raise InputError(
             f"{path}: an archive may unpack to {limits.max_total_bytes} bytes; this "
             f"one says {total}. Split it, or check where it comes from."
-        )
-    if any(info.volume for info in infos):
-        raise DamageError(
-            f"{path}: archives in several volumes are not read. Join them into one."
         )
     _check_apart(infos, archive.start_dir, path)
     # As they become members, the entries are let go of: each takes half a kilobyte.
@@ -109,28 +99,25 @@ def list_zip(
 
 def _check_apart(infos: list[zipfile.ZipInfo], end: int, path: str) -> None:
     """Raises DamageError where two entries share bytes, or one the directory."""
-    lengths = [
-        _LOCAL.size + len(_raw_name(info)) + info.compress_size for info in infos
-    ]
-    offsets = [info.header_offset for info in infos]
-    if (
-        any(not 0 <= offset <= end for offset in offsets)
-        or max(lengths, default=0) > end
+    ordered = sorted(infos, key=operator.attrgetter("header_offset"))
+    if any(
+        not 0 <= info.header_offset <= end for info in (*ordered[:1], *ordered[-1:])
     ):
         raise _damaged_directory(path, "an entry is not before it")
-    starts = np.array([*offsets, end], np.int64)
-    order = np.argsort(starts, kind="stable")
-    stops = (starts + np.array([*lengths, 0], np.int64))[order]
-    shared = np.flatnonzero(stops[:-1] > starts[order][1:])
-    if not len(shared):
-        return
-    number, other = order[shared[0] : shared[0] + 2].tolist()
-    names = [shown_name(info.filename) for info in infos] + ["the central directory"]
-    raise DamageError(
-        f"{path}: members of a zip must not overlap; member {number + 1}, "
-        f"{names[number]}, and {names[other]} do: the archive is damaged or a bomb. "
-        f"Fetch or write it again."
-    )
+    starts = [*(info.header_offset for info in ordered), end]
+    for place, info in enumerate(ordered, 1):
+        size = _LOCAL.size + len(_raw_name(info)) + info.compress_size
+        if info.header_offset + size > starts[place]:
+            other = (
+                shown_name(ordered[place].filename)
+                if place < len(ordered)
+                else "the central directory"
+            )
+            raise DamageError(
+                f"{path}: members of a zip must not overlap; member "
+                f"{infos.index(info) + 1}, {shown_name(info.filename)}, and {other} "
+                f"do: the archive is damaged or a bomb. Fetch or write it again."
+            )
 
 
 def _damaged_directory(path: str, found: str) -> DamageError:
@@ -150,24 +137,22 @@ def _member(
 ) -> Member | None:
     """Returns the member of an entry; None for a directory."""
     raw = _raw_name(info)
+    stated = _unicode_path(info.extra, raw)
     # Many writers store UTF-8 and do not mark it. Code page 437, the standard's other
     # choice, would turn any bytes into some text, and be right for hardly any today.
-    is_utf8 = info.flag_bits & _UTF8 or not encoding
-    name, is_text = decode_name(raw, "utf-8" if is_utf8 else encoding)
-    if stated := _unicode_path(info.extra, raw):
-        name, is_text = decode_name(stated, "utf-8")
+    if stated or info.flag_bits & _UTF8 or not encoding:
+        encoding = "utf-8"
     kind = stat.S_IFMT(info.external_attr >> 16)
-    is_folder = name.endswith("/") or kind == stat.S_IFDIR
+    is_folder = (stated or raw).endswith(b"/") or kind == stat.S_IFDIR
     if is_folder and not info.file_size:
         return None
-    path = path_of(name)
-    fault, message = name_fault(path, is_text=is_text)
+    name, fault, message = name_and_fault(stated or raw, encoding)
     if not fault:
-        fault, message = _entry_fault(info, shown_name(path), kind, is_folder, limits)
+        fault, message = _entry_fault(info, shown_name(name), kind, is_folder, limits)
     return Member(
         number=index,
         raw_name=raw,
-        name=path,
+        name=name,
         size=info.file_size,
         offset=info.header_offset,
         packed=info.compress_size,
@@ -215,58 +200,15 @@ def _entry_fault(
             f"members must be stored, deflated, or packed with bzip2 or zstd; "
             f"{shown} has method {found}. Pack it again."
         )
-    found = ""
-    if info.file_size > limits.max_member_bytes:
-        found = f"more than {limits.max_member_bytes}"
-    elif limits.is_bomb(info.file_size, info.compress_size):
-        found = f"more than {limits.max_ratio} times its packed {info.compress_size}"
-    if not found:
-        return None, ""
-    return Reason.TOO_LARGE, (
-        f"{shown} unpacks to {info.file_size} bytes, {found}: that is taken for a "
-        f"bomb. Unpack it yourself if it is none."
-    )
-
-
-class _Stored(io.RawIOBase):
-    """The bytes of a member as they are stored.
-
-    They have a position of their own: the file may be used between two reads.
-    """
-
-    def __init__(self, file: BinaryIO, start: int, size: int) -> None:
-        super().__init__()
-        self._file, self._place, self.left = file, start, size
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1, /) -> bytes:
-        self._file.seek(self._place)
-        data = self._file.read(min(size, self.left) if size >= 0 else self.left)
-        self._place += len(data)
-        self.left -= len(data)
-        return data
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _inflated(stored: _Stored) -> Iterator[bytes]:
-    """Yields the content of a raw deflate stream; RFC 1951."""
-    inflate = zlib.decompressobj(-15)
-    pending = b""
-    while not inflate.eof:
-        pending = pending or stored.read(_INPUT_BYTES)
-        data = inflate.decompress(pending, _STEP_BYTES)
-        if not (data or pending or inflate.eof):
-            raise EOFError("the deflate stream ends early")
-        pending = inflate.unconsumed_tail
-        yield data
-    if inflate.unused_data or stored.left:
-        raise EOFError("the deflate stream is followed by other bytes")
+    if info.file_size > limits.max_member_bytes or limits.is_bomb(
+        info.file_size, info.compress_size
+    ):
+        return Reason.TOO_LARGE, (
+            f"{shown} unpacks from {info.compress_size} to {info.file_size} bytes; at "
+            f"most {limits.max_member_bytes}, and {limits.max_ratio} times as many, "
+            f"may be: that is taken for a bomb. Unpack it yourself if it is none."
+        )
+    return None, ""
 
 
 def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:
@@ -275,17 +217,9 @@ def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:
     Raises:
       MemberError: sizes, checksum or the local header are wrong.
     """
-    stored = _Stored(file, _data_start(file, member), member.packed)
-    if member.method == _DEFLATED:
-        pieces = _inflated(stored)
-    else:
-        content: Any = stored
-        if member.method != _STORED:
-            content = bz2.BZ2File(stored) if member.method == _BZIP2 else unzstd(stored)
-        pieces = iter(lambda: content.read(_STEP_BYTES), b"")
     crc32, left = 0, member.size
     try:
-        for data in pieces:
+        for data in _unpacked(member.method, _stored(file, member)):
             left -= len(data)
             if left < 0:
                 raise MemberError(f"it holds more than the stated {member.size} bytes")
@@ -296,10 +230,49 @@ def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:
         if getattr(error, "errno", None) is not None:
             raise
         raise MemberError(f"its data are damaged ({error})") from error
-    if left or stored.left:
+    if left:
         raise MemberError(f"it holds {left} bytes less than the stated {member.size}")
     if crc32 != member.crc32:
         raise MemberError(f"its CRC-32 is {crc32:08x}, not {member.crc32:08x}")
+
+
+def _stored(file: BinaryIO, member: Member) -> Iterator[bytes]:
+    """Yields the bytes of a member as they are stored; others may use the file too."""
+    place = _data_start(file, member)
+    stop = place + member.packed
+    while place < stop:
+        file.seek(place)
+        data = file.read(min(stop - place, _INPUT_BYTES))
+        if not data:
+            raise EOFError("they are cut off")
+        place += len(data)
+        yield data
+
+
+def _unpacked(method: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields the content of a member; a packed stream must end where its bytes do."""
+    if method == _STORED:
+        yield from pieces
+        return
+    if method == _ZSTD:
+        stream = unzstd(io.BytesIO(b"".join(pieces)))
+        yield from iter(lambda: stream.read(_STEP_BYTES), b"")
+        return
+    unpacker: Any = (
+        zlib.decompressobj(-15) if method == _DEFLATED else bz2.BZ2Decompressor()
+    )
+    pending = b""
+    while not unpacker.eof:
+        # bz2 keeps what it has not used, and zlib hands it back.
+        if not pending and getattr(unpacker, "needs_input", True):
+            pending = next(pieces, b"")
+        data = unpacker.decompress(pending, _STEP_BYTES)
+        if not (data or pending or unpacker.eof):
+            raise EOFError("the packed stream ends early")
+        pending = getattr(unpacker, "unconsumed_tail", b"")
+        yield data
+    if unpacker.unused_data or next(pieces, b""):
+        raise EOFError("the packed stream is followed by other bytes")
 
 
 def _data_start(file: BinaryIO, member: Member) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.archives import FILES, contents, faults, found_in, zip_of
 from transforms.core.model import Reason
-from transforms.formats.archive.model import (
+from transforms.formats.archive.members import (
     MemberFault,
 )
 

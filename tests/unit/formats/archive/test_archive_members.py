@@ -39,7 +39,7 @@ from tests.support.fuzzing import at_most
 from tests.support.stress import CASES
 from transforms.core.model import Reason, Skipped
 from transforms.errors import BeamTFRecordError, DamageError, SourceError, SpecError
-from transforms.formats.archive.members import (
+from transforms.formats.archive.archives import (
     ArchiveKind,
     iter_members,
     kind_of,
@@ -47,7 +47,7 @@ from transforms.formats.archive.members import (
     read_member,
     stream_member,
 )
-from transforms.formats.archive.model import (
+from transforms.formats.archive.members import (
     Content,
     Limits,
     Member,

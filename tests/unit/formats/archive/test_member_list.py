@@ -1,5 +1,6 @@
-"""Members as columns: the same members, in little memory, found at any place."""
+"""Members and rows as columns: the same, in little memory, found at any place."""
 
+import itertools
 import random
 import struct
 import tracemalloc
@@ -11,12 +12,18 @@ import pytest
 from tests.support.archives import found_in, tar_of, zip_of
 from transforms.core.model import Reason
 from transforms.errors import DamageError, InputError
-from transforms.formats.archive import member_list
-from transforms.formats.archive.member_list import MemberList
-from transforms.formats.archive.model import Member, bounded_image
+from transforms.formats.archive.members import Limits, Member, MemberList, checked
+from transforms.formats.archive.rows import RowList
+from transforms.formats.archive.webdataset import WebDataset, key_and_column
 
 # Four batches of columns, and a rest of objects.
 COUNT = 4 * 4096 + 100
+
+
+def member_of(number: int, name: str, fault: Reason | None = None) -> Member:
+    """A member of ten bytes."""
+    raw = name.encode("utf-8", "surrogateescape")
+    return Member(number, raw, name, 10, number << 10, fault=fault)
 
 
 def odd_members(count: int) -> list[Member]:
@@ -47,57 +54,39 @@ def odd_members(count: int) -> list[Member]:
 
 
 def test_members_are_what_was_listed() -> None:
-    """Front to back, at any place, in slices, and their names alone."""
+    """Front to back, in slices, and those that are selected."""
     members = odd_members(COUNT)
     found = MemberList.of(iter(members))
     assert len(found) == COUNT
     assert [*found] == members
-    assert [*found.names()] == [member.name for member in members]
-    for place in (0, 4095, 4096, 3 * 4096 + 5, COUNT - 1, -1):
-        assert found[place] == members[place]
-    assert found[4000:9000] == members[4000:9000]
-    assert found[COUNT:] == []
-    with pytest.raises(IndexError):
-        found[COUNT]
-
-
-def test_selected_members() -> None:
-    """They have places of their own, and are seen through a check."""
-    members = odd_members(COUNT)
-    found = MemberList.of(members).select(
-        lambda member: member.name.endswith(".jpg"),
-        lambda member: bounded_image(member, 1000),
-    )
-    expected = [
-        bounded_image(member, 1000)
-        for member in members
-        if member.name.endswith(".jpg")
-    ]
-    assert [*found] == expected
-    assert found[100:200] == expected[100:200]
-    assert {member.fault for member in found} == {None, Reason.TOO_MANY_BYTES}
+    for part in (slice(4000, 9000), slice(COUNT, None), slice(3, None, 5000)):
+        assert found[part] == members[part]
+    chosen = found.select(lambda member: member.name.endswith(".jpg"))
+    expected = [member for member in members if member.name.endswith(".jpg")]
+    assert [*chosen] == expected
+    assert chosen[100:200] == expected[100:200]
 
 
 def test_a_name_that_came_before() -> None:
-    """Batches away, in another case or normalisation; litter may have equal names."""
-    members = odd_members(COUNT)
-    again = ("É", "e\u0301".upper(), "é", ".DS_Store", ".DS_Store", "b\udcff1")
-    for number, name in zip((5, 9000, 16000, 16001, 16002, 16003), again, strict=True):
-        fault = Reason.UNSAFE_PATH if "\udcff" in name else None
-        members[number] = members[number]._replace(name=name, fault=fault, message="")
-    found = MemberList.of(members)
-    changed = [number for number in range(COUNT) if found[number] != members[number]]
-    assert changed == [9000, 16000]
-    for number in changed:
-        assert found[number].fault is Reason.DUPLICATE_NAME
-        assert "is the name of member 6 too" in found[number].message
+    """In another case or normalisation; litter may have equal names."""
+    again = ("é", "É", "e\u0301".upper(), ".DS_Store", ".DS_Store", "\udcff", "\udcff")
+    members = [
+        member_of(number, name, Reason.UNSAFE_PATH if "\udcff" in name else None)
+        for number, name in enumerate(again)
+    ]
+    found = [*checked(members, Limits())]
+    changed = [one for one, other in zip(found, members, strict=True) if one != other]
+    assert [member.number for member in changed] == [1, 2]
+    for member in changed:
+        assert member.fault is Reason.DUPLICATE_NAME
+        assert "member 1 too" in member.message
 
 
-def test_equal_hashes_of_different_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hashes say where to look, and no more."""
-    monkeypatch.setattr(member_list, "hash", lambda _: 1, raising=False)
-    members = odd_members(50)
-    assert [*MemberList.of(members)] == members
+def test_an_image_that_is_too_large() -> None:
+    """It has a fault; another member of the size has none."""
+    members = [member_of(0, "a.jpg"), member_of(1, "a.bin")]
+    found = [*checked(members, Limits(max_image_bytes=9))]
+    assert [member.fault for member in found] == [Reason.TOO_MANY_BYTES, None]
 
 
 def test_memory_of_many_members() -> None:
@@ -157,3 +146,53 @@ def test_a_directory_that_overlaps_in_a_zip() -> None:
     data[second + 42 : second + 46] = data[first + 42 : first + 46]
     with pytest.raises(DamageError, match=r"member 1, 'folder/', and 'folder/a\.txt'"):
         found_in(bytes(data))
+
+
+def shard_members() -> list[Member]:
+    """Samples of one to three members, litter and names without a suffix between."""
+    rng = random.Random(3)
+    names: list[str] = []
+    for number in range(5000):
+        ends = ("jpg", "cls", "left.txt")[: rng.randint(1, 3)]
+        names += [f"a/{number:05}.{end}" for end in ends]
+        if number % 97 == 0:
+            names += [".DS_Store", "readme"]
+    # Two keys that came before.
+    names += ["a/00007.json", "a/04096.json"]
+    return [member_of(number, name) for number, name in enumerate(names)]
+
+
+def test_samples_are_runs_of_equal_keys() -> None:
+    """All of them and some, with their numbers and members; keys that come again."""
+    members = shard_members()
+    found = RowList(MemberList.of(members), WebDataset)
+    belong = [m for m in members if WebDataset.skip_reason(m) is None]
+    groups = itertools.groupby(belong, lambda m: (key_and_column(m.name) or "")[0])
+    expected = [(key, [*group]) for key, group in groups]
+    whole = [*found]
+    assert [(sample.key, sample.members) for sample in whole] == expected
+    assert [sample.number for sample in whole] == [*range(len(found))]
+    repeated = [sample.number for sample in whole if sample.is_repeated]
+    assert repeated == [len(found) - 2, len(found) - 1]
+    for start, stop in ((0, 0), (3, 9), (4000, len(found))):
+        assert [*found.between(start, stop)] == whole[start:stop]
+    for none in ([], [member_of(0, "readme")]):
+        assert [*RowList(MemberList.of(none), WebDataset)] == []
+
+
+def test_memory_of_many_samples() -> None:
+    """A member takes about 30 bytes. As objects they took 900."""
+
+    def kept(count: int) -> int:
+        tracemalloc.start()
+        keys = (divmod(number, 2) for number in range(count))
+        names = (f"some/folder/{key:07}.{'jc'[end]}" for key, end in keys)
+        listed = MemberList.of(itertools.starmap(member_of, enumerate(names)))
+        found = RowList(listed, WebDataset)
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert len(found) == count // 2
+        return size
+
+    kept(10)
+    assert kept(30_000) - kept(10_000) < 40 * 20_000
