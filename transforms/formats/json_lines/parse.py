@@ -24,7 +24,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -324,59 +324,51 @@ def typed_members(
 def _typed(value: Any, kind: JsonType, path: str) -> Any:
     """Returns a value as its type's column takes it; raises FaultError."""
     name = kind.name
-    if name == "object":
-        if not isinstance(value, dict):
-            _no(value, kind, path)
+    is_text = isinstance(value, str) and not isinstance(value, Token)
+    if name == "object" and isinstance(value, dict):
         return typed_members(value, kind, path)
-    if kind.item is not None:
-        if not isinstance(value, list):
-            _no(value, kind, path)
+    if kind.item is not None and isinstance(value, list):
         item = kind.item
         return [None if each is None else _typed(each, item, path) for each in value]
-    if name in ("text", "null"):
-        if isinstance(value, Token) or not isinstance(value, str):
-            _no(value, kind, path)
-        return _text(value, path)
-    if name == "bool":
-        return value if isinstance(value, bool) else _no(value, kind, path)
-    if name == "any":
-        return _any(value, path)
-    if not isinstance(value, Token):
-        _no(value, kind, path)
-    return str(value) if name == "number" else _number(value, kind, path)
+    if name == "any" or (name in ("text", "null") and is_text):
+        return _text(value if is_text else _dumped(value), path)
+    if name == "bool" and isinstance(value, bool):
+        return value
+    if isinstance(value, Token):
+        if name == "number":
+            return str(value)
+        number = _number(value, kind, path)
+        if number is not None:
+            return number
+    reason, what = _REASONS[name]
+    raise FaultError(
+        reason, f"column {path!r} holds {_shown(value)}: {what}, {_SAMPLED}"
+    )
 
 
-def _number(token: Token, kind: JsonType, path: str) -> int | float:
+def _number(token: Token, kind: JsonType, path: str) -> int | float | None:
+    """Returns a number of a column; None for one of another type."""
     if kind.name == "float":
-        number = float(token)
-        if token.is_integer:
-            if not math.isfinite(number) or (
-                abs(number) >= EXACT and int(number) != _integer(token)
-            ):
-                _out(token, path, "a double cannot hold this integer exactly")
-        elif math.isinf(number) and "nf" not in token:
-            _out(token, path, "outside double, at most 1.7976931348623157e308")
-        elif kind.is_whole and EXACT <= abs(number) < 2**63:
-            _check_exact(token, int(number), path)
+        number, what = float(token), ""
+        # Every integer, and whole numbers where they may become integers.
+        is_whole = token.is_integer or (kind.is_whole and abs(number) < 2**63)
+        if not token.is_integer and math.isinf(number) and "nf" not in token:
+            what = "outside double, at most 1.7976931348623157e308"
+        elif is_whole and abs(number) >= EXACT:
+            whole = whole_number(token)
+            if math.isinf(number) or whole not in (None, int(number)):
+                what = "a double cannot hold this integer exactly"
+        if what:
+            raise _out(token, path, what)
         return number
-    whole = _integer(token) if token.is_integer else whole_number(token)
-    if whole is None:
-        _no(token, kind, path)
+    if kind.name not in ("int64", "uint64"):
+        return None
+    is_short = token.is_integer and len(token) < 20
+    whole = int(token) if is_short else whole_number(token)
     low, high = (0, 2**64) if kind.name == "uint64" else (-(2**63), 2**63)
-    if not low <= whole < high:
-        _out(token, path, f"outside {kind.name}")
+    if whole is not None and not low <= whole < high:
+        raise _out(token, path, f"outside {kind.name}")
     return whole
-
-
-def _check_exact(token: Token, double: int, path: str) -> None:
-    """Raises FaultError if the double of a whole number is another number."""
-    if whole_number(token) not in (None, double):
-        _out(token, path, "a double cannot hold this integer exactly")
-
-
-def _integer(token: Token) -> int:
-    # Python refuses to read thousands of digits; no such number is in range.
-    return int(token) if len(token) < 400 else 10**400
 
 
 def _text(value: str, path: str) -> str:
@@ -388,12 +380,6 @@ def _text(value: str, path: str) -> str:
             f"column {path!r} holds half a surrogate pair, which is no text",
         ) from error
     return value
-
-
-def _any(value: Any, path: str) -> str:
-    if isinstance(value, str):
-        return _text(value, path)
-    return _text(_dumped(value), path)
 
 
 def _dumped(value: Any) -> str:
@@ -408,16 +394,9 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _no(value: Any, kind: JsonType, path: str) -> NoReturn:
-    reason, what = _REASONS[kind.name]
-    raise FaultError(
-        reason, f"column {path!r} holds {_shown(value)}: {what}, {_SAMPLED}"
-    )
-
-
-def _out(token: Token, path: str, what: str) -> NoReturn:
+def _out(token: Token, path: str, what: str) -> FaultError:
     message = f"column {path!r} holds {_shown(token)}: {what}"
-    raise FaultError(Reason.OUT_OF_RANGE, message)
+    return FaultError(Reason.OUT_OF_RANGE, message)
 
 
 def _shown(value: Any) -> str:

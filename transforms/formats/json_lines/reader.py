@@ -11,7 +11,7 @@ is a missing value, as null is; one that the sample has not seen is no column.
 
 import dataclasses
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -102,17 +102,17 @@ class JsonLinesReader(TableReader):
             kinds += [(f.origin, merged(map(learned, _all_pieces(f)))) for f in files]
         kind = _agreed(kinds)
         parts: list[dict[str, pa.Array]] = []
-        unread, complaint, always = 0, "", []
-        for (origin, _), text in zip(kinds, texts, strict=False):
-            first = len(parts)
+        unread, complaint = 0, ""
+        by_file: dict[str, list[dict[str, pa.Array]]] = {}
+        for file, text in zip(chosen, texts, strict=True):
             for piece in text.pieces:
                 columns, _, refused = columns_of(piece, lines_of(piece), kind)
                 parts.append(columns)
+                by_file.setdefault(file.origin, []).append(columns)
                 unread += len(refused)
                 if refused and not complaint:
-                    complaint = f"{origin}: {refused[0][2]}"
-            always.append((origin, parts[first:]))
-        rows = sum(_rows_in(part) for part in parts)
+                    complaint = f"{file.origin}: {refused[0][2]}"
+        rows = sum(map(_rows_in, parts))
         lines = sum(len(lines_of(piece)) for text in texts for piece in text.pieces)
         if not lines:
             raise InputError(
@@ -132,7 +132,7 @@ class JsonLinesReader(TableReader):
                 f"The objects of JSON lines must have members, which become columns; "
                 f"those of {chosen[0].origin} give no column. Leave the file out."
             )
-        _check_presence(always)
+        _check_presence(by_file)
         complete = all(text.ended for text in texts) and len(chosen) == len(files)
         types = {name: inner.arrow for name, inner in leaves_of(kind)}
         sample = joined_sample(
@@ -349,7 +349,6 @@ def _agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
     whole = JsonType("null")
     seen: list[tuple[str, JsonType]] = []
     for origin, kind in kinds:
-        facts = []
         for before, known in seen:
             facts = [
                 f"{path[:60]!r} is {a.name} in {before} and {b.name} in {origin}"
@@ -369,26 +368,20 @@ def _agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
     return whole if whole.name == "object" else NO_COLUMNS
 
 
-def _check_presence(
-    found: Sequence[tuple[str, Sequence[dict[str, pa.Array]]]],
-) -> None:
+def _check_presence(by_file: Mapping[str, Sequence[dict[str, pa.Array]]]) -> None:
     """Raises InputError if all rows of one file have a column, and none of another."""
-    telling = [
-        (origin, parts)
-        for origin, parts in found
-        if sum(map(_rows_in, parts)) >= _TELLING_ROWS
-    ]
-    for name in telling[0][1][0] if telling else ():
-        full, empty = [], []
-        for origin, parts in telling:
+    full: dict[str, str] = {}
+    empty: dict[str, str] = {}
+    for origin, parts in by_file.items():
+        rows = sum(map(_rows_in, parts))
+        for name in parts[0] if rows >= _TELLING_ROWS else ():
             nulls = sum(part[name].null_count for part in parts)
-            if not nulls:
-                full.append(origin)
-            elif nulls == sum(map(_rows_in, parts)):
-                empty.append(origin)
-        if full and empty:
+            if nulls in (0, rows):
+                (empty if nulls else full).setdefault(name, origin)
+    for name in full:
+        if name in empty:
             raise InputError(
                 f"all files of a source must have the same columns; every row of "
-                f"{full[0]} has {name!r}, and none of {empty[0]}. Convert them one by "
-                f"one, or write them again alike."
+                f"{full[name]} has {name!r}, and none of {empty[name]}. Convert them "
+                f"one by one, or write them again alike."
             )
