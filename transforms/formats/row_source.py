@@ -22,7 +22,7 @@ from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.record_columns import count_parts
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.rows.text_cells import plain_doubles, with_nulls, with_points
-from transforms.core.schema import Feature, Kind, Missing, Schema
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.raw_rows import rejections_of
 from transforms.formats.source import HeldListing, Source, opened
@@ -36,9 +36,6 @@ from transforms.storage.visibility import first_local, unseen
 # Values of `TableSource.split_words` beside names of splits.
 BY_SHARES = ""
 DISCARD = "/discard"
-
-# Up to here a float64 holds every integer.
-_EXACT = 2**53
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,7 +165,6 @@ class RowSource(Source):
                 dataclasses.replace(m, raw=as_read.get(m.feature.source_column, m.raw))
                 for m in misfits
             ]
-        read = rows
         if self.reader.image_base == "file":
             folder = self.images_root or posixpath.dirname(raw.block.origin)
             rows = _based(rows, schema, folder)
@@ -203,7 +199,7 @@ class RowSource(Source):
                     cut=len(at),
                     first_cut=_row(raw, int(at[0])),
                 )
-        contents = self._contents(raw, read, doubles)
+        contents = self._contents(raw, doubles)
         each_origin = raw.origins
         if each_origin is None and self.many_origins:
             each_origin = pa.repeat(pa.scalar(origins, pa.string()), count)
@@ -253,15 +249,11 @@ class RowSource(Source):
         return out
 
     def _contents(
-        self, raw: RawRows, rows: pa.RecordBatch, doubles: Mapping[str, pa.Array]
+        self, raw: RawRows, doubles: Mapping[str, pa.Array]
     ) -> UInt64s | None:
         if not self.content:
             return None
         own = {name: raw.columns[name] for name in self.content} | dict(doubles)
-        for feature in self.schema.features:
-            name = feature.source_column
-            if name in own and _reads_alike(feature, own[name], rows):
-                own[name] = rows[feature.name]
         batch = pa.RecordBatch.from_arrays([*own.values()], [*own])
         return content_hashes(batch, self.content)
 
@@ -337,28 +329,6 @@ def _is_own(feature: Feature) -> bool:
         or feature.pattern
         or feature.constant is not None
     )
-
-
-def _reads_alike(feature: Feature, raw: pa.Array, rows: pa.RecordBatch) -> bool:
-    """Tells whether a column of text has, as typed, the content that it has as text.
-
-    Integers and bools that were all read, and not as missing: reading costs most.
-    """
-    if (
-        feature.kind not in (Kind.INT64, Kind.BOOL)
-        or not _is_own(feature)
-        or feature.missing is Missing.FILL
-        or not pa.types.is_string(raw.type)
-    ):
-        return False
-    typed = rows[feature.name]
-    if typed.null_count != raw.null_count:
-        return False
-    if feature.kind is Kind.BOOL or not len(typed):
-        return True
-    # With an exponent, larger ones may be other numbers as text.
-    extent = pc.min_max(typed).as_py()
-    return max(-(extent["min"] or 0), extent["max"] or 0) <= _EXACT
 
 
 def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:
