@@ -26,6 +26,7 @@ from transforms.errors import BeamTFRecordError, InputError, SourceError, source
 from transforms.formats.file_names import is_image_name, is_split_word, plain_name
 from transforms.formats.input_files import (
     MOST_OTHERS,
+    Chosen,
     are_plain_images,
     choose_files,
     only_texts,
@@ -260,35 +261,34 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
     source_format = FORMATS[format_name]
     beside: tuple[FileEntry, ...] = ()
     if source_format.companions:
-        beside = tuple(
-            entry for entry in entries if source_format.is_companion(entry.path)
-        )
-        entries = FileList.of(
-            (entry for entry in entries if not source_format.is_companion(entry.path)),
-            Order.PATH,
-        )
+        is_beside = source_format.is_companion
+        beside = tuple(entry for entry in entries if is_beside(entry.path))
+        rest = (entry for entry in entries if not is_beside(entry.path))
+        entries = FileList.of(rest, Order.PATH)
     takes: Callable[[str], bool] = source_format.takes
     if format_name == "jsonl" and not any(takes(entry.path) for entry in entries):
         takes = _having(_json_suffixes(spec, entries))
-    kept, skipped, others = choose_files(
-        entries,
-        takes=takes,
-        include=spec.include,
-        exclude=spec.exclude,
-    )
+    kept, skipped, others = _choose(spec, entries, takes)
     if format_name not in TREES and not kept:
         raise InputError(
             f"The source must hold {source_format.title} files; {source!r} holds none."
         )
-    notes = _pattern_notes(spec, listed)
-    notes += _table_notes(others)
-    texts = FileList.of(())
-    if others and format_name == "images":
-        texts = only_texts(entries)
+    notes = _pattern_notes(spec, listed) + _table_notes(others)
+    has_texts = others and format_name == "images"
+    texts = only_texts(entries) if has_texts else FileList.of(())
     return Inputs(
         *(format_name, absolute(source), kept, skipped, beside, notes),
         others[:_PASSED_OVER],
         texts,
+    )
+
+
+def _choose(
+    spec: Spec, entries: FileList, takes: Callable[[str], bool] = lambda _: True
+) -> Chosen:
+    """Returns the files that the patterns of a job choose."""
+    return choose_files(
+        entries, takes=takes, include=spec.include, exclude=spec.exclude
     )
 
 
@@ -333,11 +333,10 @@ def _pattern_notes(spec: Spec, entries: FileList) -> tuple[str, ...]:
         for pattern in unmatched(entries, patterns) if patterns else ():
             note = f"--{flag} {pattern!r:.80} matches no file"
             if entries and not pattern.endswith("/"):
-                folder = f"{pattern.strip('*/') or 'NAME'}/"
                 note += (
                     f": a pattern is for the whole path, such as "
-                    f"{next(iter(entries)).path!r:.80}, or for the file name; "
-                    f"{folder!r:.80} is for all files in folders of that name"
+                    f"{next(iter(entries)).path!r:.80}, or for the file name; 'NAME/' "
+                    f"is for all files in folders of that name"
                 )
             out.append(note)
     return tuple(out)
@@ -420,31 +419,30 @@ def _json_suffixes(
     Raises:
       InputError: some files of a suffix are, and others are not.
     """
-    chosen = choose_files(
-        entries, takes=lambda _: True, include=spec.include, exclude=spec.exclude
-    ).files
+    chosen = _choose(spec, entries).files
     paths = [entry.path for entry in chosen if not is_image_name(entry.path)]
-    holding: dict[str, dict[str, str]] = {}
-    for path in paths[:: -(-len(paths) // _MOST_HEADS) or 1]:
-        kinds = holding.setdefault(_suffix(path), {})
-        kinds.setdefault(_json_in(os.path.join(spec.source, path)), path)
-    suffixes = [
-        suffix
-        for suffix, kinds in holding.items()
-        if "lines" in kinds and (all_alike or len(kinds) == 1)
-    ]
-    for suffix in suffixes:
-        for kind, path in holding[suffix].items():
-            if kind != "lines":
-                what = (
-                    "an array: write each of its objects on a line" if kind else "not"
-                )
-                raise InputError(
-                    f"All {suffix or 'such'} files of a source must be JSON lines, as "
-                    f"{holding[suffix]['lines']!r} is; {path!r} is {what}, or leave it "
-                    f"out with --exclude."
-                )
+    suffixes = []
+    for suffix, kinds in _json_kinds(spec.source, paths).items():
+        if "lines" not in kinds or not (all_alike or len(kinds) == 1):
+            continue
+        suffixes.append(suffix)
+        example = kinds.pop("lines")
+        for path in kinds.values():
+            raise InputError(
+                f"All {suffix or 'such'} files of a source must be JSON lines, as "
+                f"{example!r} is; {path!r} is not. Write each of its objects on a "
+                f"line, or leave it out with --exclude."
+            )
     return frozenset(suffixes)
+
+
+def _json_kinds(root: str, paths: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns suffix -> what JSON its files hold -> one of them; some are looked at."""
+    out: dict[str, dict[str, str]] = {}
+    for path in paths[:: -(-len(paths) // _MOST_HEADS) or 1]:
+        kinds = out.setdefault(_suffix(path), {})
+        kinds.setdefault(_json_in(os.path.join(root, path)), path)
+    return out
 
 
 def _json_in(path: str) -> str:
@@ -523,12 +521,10 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
         format_name = _claimed(entries, root)
     by_content = spec.format == "auto" and format_name in _MAY_BE_JSON_LINES
     if by_content:
-        json_kinds = {
-            _json_in(path) for path in paths[:: -(-len(paths) // _MOST_HEADS)]
-        }
-        by_content = json_kinds == {"lines"} or (
-            not format_name and json_kinds == {"array"}
-        )
+        named = _json_kinds("", paths).values()
+        json_kinds = {kind for kinds in named for kind in kinds}
+        is_array = not format_name and json_kinds == {"array"}
+        by_content = json_kinds == {"lines"} or is_array
     format_name = "jsonl" if by_content else format_name
     if format_name in TREES:
         raise SourceError(
@@ -548,12 +544,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             f"{source_format.title}. Correct the pattern, or use --include."
         )
     listed = FileList.of(entries)
-    kept, skipped, _ = choose_files(
-        listed,
-        takes=lambda _: True,
-        include=spec.include,
-        exclude=spec.exclude,
-    )
+    kept, skipped, _ = _choose(spec, listed)
     if not kept:
         raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
     beside: tuple[FileEntry, ...] = ()
