@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import google_crc32c
 
@@ -20,7 +20,7 @@ from beam_pipeline.datasets.dataset import (
     missing_shards,
     open_files,
 )
-from beam_pipeline.datasets.derived_check import DerivedChecks
+from beam_pipeline.datasets.derived_check import DerivedCheck
 from beam_pipeline.terminal.console import print_head
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.reading_progress import Progress, shown_reading
@@ -125,17 +125,17 @@ def _verify(path: str) -> tuple[Report, str]:
         target = open_files(path)
     except DamageError as error:
         report = _without_manifest(path, error)
-        return report, _bare_verdict(path, report)
-    if isinstance(target, BareFiles):
-        report = verify_bare_files(target)
-        return report, _bare_verdict(path, report)
+        return report, _verdict(path, report, has_manifest=False)
     if isinstance(target, Dataset):
         report = verify_dataset(target)
-        return report, _dataset_verdict(path, report)
+        return report, _verdict(path, report, "all checksums, counts and sizes match")
+    if isinstance(target, BareFiles):
+        report = verify_bare_files(target)
+        return report, _verdict(path, report, has_manifest=False)
     report = verify_single_file(target)
-    if target.facts is None or not report.is_sound:
-        return report, _bare_verdict(target.path, report)
-    return report, _sound(target.path, report, "as the manifest beside it states")
+    if target.facts is None:
+        return report, _verdict(path, report, has_manifest=False)
+    return report, _verdict(path, report, "as the manifest beside it states")
 
 
 def verify_dataset(dataset: Dataset) -> Report:
@@ -153,26 +153,28 @@ def verify_dataset(dataset: Dataset) -> Report:
         for facts in manifest.beside
         if (finding := _check_sidecar(dataset.path(facts.file), facts))
     ]
-    unsound = {finding.file for finding in beside}
-    derived = {facts.file for facts in manifest.derived}
-    checks = DerivedChecks(dataset, derived - unsound)
+    sound = {f.file for f in manifest.derived} - {finding.file for finding in beside}
+    faults = []
     records = size = 0
     with shown_reading(sum(shard.bytes for shard in shards)) as bar:
         for split in manifest.splits:
-            for number, shard in enumerate(split.shards):
+            check = DerivedCheck(dataset, split, sound)
+            for shard in split.shards:
                 path = dataset.path(shard.file)
-                check = checks.of_shard(split, number)
+                see, faults_of_shard = check.next_shard()
                 finding = _check_shard(
-                    *(path, shard, manifest.compression, contents, bar, check.see)
+                    *(path, shard, manifest.compression, contents, bar, see)
                 )
                 if finding is not None:
                     findings.append(finding)
                     continue
                 records += shard.records
                 size += shard.bytes
-                beside += _differing(check.faults(), dataset)
-            beside += _differing(checks.of_split(split), dataset)
+                faults += faults_of_shard()
+            faults += check.wrong_length()
+    again = f"Make it again: beam-tfrecord index {dataset.directory}"
     findings += beside
+    findings += [Finding(name, "content", f"{what} {again}") for name, what in faults]
     findings += _unnamed(dataset.directory, manifest)
     findings += _misleading(dataset.directory, manifest)
     return Report(tuple(findings), len(shards) + len(manifest.beside), records, size)
@@ -187,27 +189,16 @@ def _verify_parts(dataset: Dataset) -> Report:
         for folder, report in zip(folders, reports, strict=True)
         for finding in report.findings
     ]
-    names = storage(dataset.directory).names_in()
-    findings += [
-        Finding(
-            name, "unnamed", "is no part: it was put there by others.", is_damage=False
-        )
-        for name in sorted(
-            {name.rstrip("/") for name in names} - {*folders, PARTS_NAME}
-        )
-        if not name.startswith(".")
-    ]
+    names = {n.rstrip("/") for n in storage(dataset.directory).names_in()}
+    for name in sorted(names - {*folders, PARTS_NAME}):
+        if not name.startswith("."):
+            what = "is no part: it was put there by others."
+            findings.append(Finding(name, "unnamed", what, is_damage=False))
     if not any(finding.is_damage for finding in findings):
         # Loaded where there are parts; damaged ones are not read once more.
         from beam_pipeline.commands.part_keys import shared_keys
 
-        if (shared := shared_keys(dataset)) is not None:
-            parts = " and ".join(map(repr, shared.parts))
-            what = (
-                f"{count_text(shared.count, 'key')} of {shared.feature!r} in several "
-                f"parts, as {shared.example!r:.80} in {parts}: if a key has one row, "
-                f"a day was converted twice."
-            )
+        if what := shared_keys(dataset):
             findings.append(Finding(PARTS_NAME, "keys", what, is_damage=False))
     return Report(
         tuple(findings),
@@ -224,24 +215,23 @@ def verify_single_file(file: SingleFile) -> Report:
       UsageError: it cannot be opened.
     """
     try:
-        size = storage(file.path).size_of()
-    except OSError as error:
-        raise _unreadable(file.path, error) from error
-    with shown_reading(size) as bar:
-        if file.facts is not None and file.dataset is not None:
-            compression = file.dataset.manifest.compression
-            finding = _check_shard(file.path, file.facts, compression, {}, bar)
-            if finding is not None:
-                return Report((finding,), 1, 0, 0)
-            return Report((), 1, file.facts.records, file.facts.bytes)
-        try:
+        with shown_reading(storage(file.path).size_of()) as bar:
+            if file.facts is not None and file.dataset is not None:
+                compression = file.dataset.manifest.compression
+                finding = _check_shard(file.path, file.facts, compression, {}, bar)
+                if finding is not None:
+                    return Report((finding,), 1, 0, 0)
+                return Report((), 1, file.facts.records, file.facts.bytes)
             with bar.watched(file.path) as source:
                 reader = TFRecordReader(source, allow_empty=file.may_be_empty)
                 facts = reader.verify()
-        except (TFRecordError, SourceError) as error:
-            return Report((_framing_finding(file.path, error),), 1, 0, 0)
-        except OSError as error:
-            raise _unreadable(file.path, error) from error
+    except (TFRecordError, SourceError) as error:
+        return Report((_framing_finding(file.path, error),), 1, 0, 0)
+    except OSError as error:
+        raise UsageError(
+            f"The file must be readable; {file.path!r} is not: "
+            f"{error.strerror or error}."
+        ) from error
     remarks = tuple(_remarks(file.path, reader))
     return Report(remarks, 1, facts.records, facts.stored_bytes)
 
@@ -250,11 +240,11 @@ def verify_bare_files(bare: BareFiles) -> Report:
     """Checks TFRecord files that no manifest names, and their numbers as shards."""
     findings: list[Finding] = []
     records = size = 0
-    for path in bare.paths:
+    for file in bare.files:
         try:
-            report = verify_single_file(SingleFile(path))
+            report = verify_single_file(file)
         except UsageError as error:
-            findings.append(Finding(path, "unreadable", str(error)))
+            findings.append(Finding(file.path, "unreadable", str(error)))
             continue
         findings += report.findings
         records += report.records
@@ -271,28 +261,23 @@ def _remarks(path: str, reader: TFRecordReader) -> list[Finding]:
     suffix = os.path.splitext(path)[1].lower()
     stated = {".gz": "gzip", ".zlib": "zlib"}.get(suffix, "none")
     if stated != reader.compression:
-        texts.append(
+        text = (
             f"its compression is {reader.compression}, its name says {stated}: a "
             f"reader that goes by the name, or TensorFlow without the right "
             f"compression_type, fails."
         )
+        texts.append(("stored", text))
     if reader.padding_bytes:
-        texts.append(
+        text = (
             f"{count_text(reader.padding_bytes, 'zero byte')} follow the end of the "
             f"gzip stream: TensorFlow and Beam report an error there. 'repair' "
             f"removes them."
         )
-    out = [Finding(path, "stored", text, is_damage=False) for text in texts]
+        texts.append(("stored", text))
     if not reader.records:
         text = "holds no record, as some shards do; or its content was lost."
-        out.append(Finding(path, "empty", text, is_damage=False))
-    return out
-
-
-def _unreadable(path: str, error: OSError) -> UsageError:
-    return UsageError(
-        f"The file must be readable; {path!r} is not: {error.strerror or error}."
-    )
+        texts.append(("empty", text))
+    return [Finding(path, kind, text, is_damage=False) for kind, text in texts]
 
 
 def _check_shard(
@@ -395,12 +380,6 @@ def _check_sidecar(path: str, facts: FileFacts) -> Finding | None:
     )
 
 
-def _differing(faults: Iterable[tuple[str, str]], dataset: Dataset) -> list[Finding]:
-    """Returns findings of derived files that do not match their shards."""
-    again = f"Make it again: beam-tfrecord index {dataset.directory}"
-    return [Finding(name, "content", f"{what} {again}") for name, what in faults]
-
-
 def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
     """Returns a finding for every entry of the directory without a name in it."""
     findings = []
@@ -447,46 +426,36 @@ def _misleading(directory: str, manifest: Manifest) -> list[Finding]:
 def _without_manifest(path: str, error: DamageError) -> Report:
     """Checks the files of a dataset whose manifest is damaged."""
     directory = path if storage(path).is_folder() else os.path.dirname(path) or "."
-    damage = Finding(MANIFEST_NAME, "manifest", str(error))
-    try:
-        bare = find_bare_files(directory)
-    except UsageError:
-        bare = None
-    if bare is None:
-        return Report((damage,), 1, 0, 0)
-    report = verify_bare_files(bare)
+    report = Report((), 0, 0, 0)
+    with contextlib.suppress(UsageError):
+        if (bare := find_bare_files(directory)) is not None:
+            report = verify_bare_files(bare)
     findings = [
         dataclasses.replace(finding, file=os.path.basename(finding.file))
         for finding in report.findings
     ]
+    damage = Finding(MANIFEST_NAME, "manifest", str(error))
     return dataclasses.replace(
         report, findings=(damage, *findings), files=report.files + 1
     )
 
 
-def _bare_verdict(path: str, report: Report) -> str:
-    """Returns the verdict on files that no manifest vouches for."""
-    if not report.is_sound:
-        return _dataset_verdict(path, report)
-    return f"{_sound(path, report, 'all checksums match')}\n{_NO_MANIFEST}"
-
-
-def _sound(path: str, report: Report, what: str) -> str:
+def _verdict(
+    path: str,
+    report: Report,
+    checked: str = "all checksums match",
+    *,
+    has_manifest: bool = True,
+) -> str:
+    """Returns the verdict: what was checked of sound files, and what is damaged."""
+    content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
     files = count_text(report.files, "file")
-    return f"{printable(path)}: sound: {_content(report)} in {files}; {what}."
-
-
-def _content(report: Report) -> str:
-    return f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
-
-
-def _dataset_verdict(path: str, report: Report) -> str:
     if report.is_sound:
-        return _sound(path, report, "all checksums, counts and sizes match")
+        verdict = f"{printable(path)}: sound: {content} in {files}; {checked}."
+        return verdict if has_manifest else f"{verdict}\n{_NO_MANIFEST}"
     foreign = {f.file for f in report.findings if f.kind == "foreign"}
     damaged = {f.file for f in report.findings if f.is_damage} - foreign
-    files = count_text(report.files, "file")
     verdict = f"{printable(path)}: damaged: {len(damaged):,} of {files}"
     if foreign:
         verdict += f", and {count_text(len(foreign), 'foreign shard')}"
-    return f"{verdict}. The sound shards hold {_content(report)}."
+    return f"{verdict}. The sound shards hold {content}."
