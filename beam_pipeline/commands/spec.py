@@ -6,12 +6,10 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 import yaml
 
 from beam_pipeline.planning.contracts import contract_settings
 from beam_pipeline.planning.evidence import evidence_of, near_in_words
-from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
@@ -67,11 +65,18 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
         for role, name in roles.items():
             (head,) = _yaml(role, name, "  ")
             lines.append(f"{head}  {_role_comment(name, planned)}".rstrip())
-    usual = _usual(spec, planned) if is_tree else {}
+    usual = set()
+    if is_tree:
+        tree = "files" if planned.schema.of_kind(Kind.FILE) else "images"
+        named = role_names(spec, tree).items()
+        usual = {n for role, n in named if not spec.labels or role not in _LABEL_ROLES}
+    # What a tree of images has is said where it is declared.
+    usual -= spec.features.keys()
     listed = [
         feature
         for feature in stored
-        if not _is_settled(feature, of_roles, usual, is_tree=is_tree)
+        if feature.name not in usual
+        and not _is_settled(feature, of_roles, is_tree=is_tree)
     ]
     if listed:
         lines += ["", *_derived_note(stored, of_roles), "features:"]
@@ -165,34 +170,10 @@ def _roles(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> dict[str, st
     return out
 
 
-def _usual(spec: Spec, planned: PlannedSource) -> dict[str, Feature]:
-    """Returns what a tree of images has where no feature is declared."""
-    tree = "files" if planned.schema.of_kind(Kind.FILE) else "images"
-    names = {role: name for role, name in role_names(spec, tree).items() if name}
-    if spec.labels:
-        names = {k: v for k, v in names.items() if k not in _LABEL_ROLES}
-        return {f.name: f for f in images.image_schema(names).features}
-    bare = spec.model_copy(update={"features": {}})
-    columns = {"label": pa.nulls(0, pa.string())}
-    features = images.image_schema(names).features
-    schema = declare(features, columns, bare, is_tree=True)
-    return {feature.name: feature for feature in schema.features}
-
-
-def _is_settled(
-    feature: Feature,
-    of_roles: set[str],
-    usual: Mapping[str, Feature],
-    *,
-    is_tree: bool,
-) -> bool:
+def _is_settled(feature: Feature, of_roles: set[str], *, is_tree: bool) -> bool:
     """Whether `feature_names` says all there is to say of a feature."""
-    if feature.derived:
-        return True
-    if is_tree and feature.name in usual:
-        return feature == usual[feature.name]
-    if not of_roles:
-        return False
+    if feature.derived or not of_roles:
+        return bool(feature.derived)
     if feature.kind is Kind.IMAGE:
         # Of several, each is declared: its name is not that of the role.
         alone = feature.missing is Missing.REJECT and feature.name in of_roles
