@@ -7,10 +7,12 @@ from fractions import Fraction
 
 import apache_beam as beam
 
-from beam_pipeline.planning.like import SHARED, new_features
+from beam_pipeline.planning.like import SHARED, Like, new_features
 from beam_pipeline.planning.plan import Plan, derived_settings
+from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
 from transforms.core.placing.placement import SplitSource
+from transforms.core.schema import Schema
 from transforms.formats.source import Source
 from transforms.reading.row_filter import RowFilter, row_filter
 from transforms.shards.shard_job import ShardLayout
@@ -60,17 +62,22 @@ def _shares(plan: Plan) -> dict[str, Fraction]:
     return dict(zip(rule.names, rule.proportions(), strict=True))
 
 
-def _drift_rule(plan: Plan) -> DriftRule | None:
-    """Returns what the commit looks for beside an earlier dataset; None for nothing."""
-    if plan.like is None:
+def drift_rule(like: Like | None, spec: Spec, schema: Schema) -> DriftRule | None:
+    """Returns what the commit looks for beside an earlier dataset; None for nothing.
+
+    Args:
+      like: the earlier one.
+      spec: of the job.
+      schema: of its rows.
+    """
+    if like is None:
         return None
-    features = plan.spec.features.values()
-    says_classes = plan.spec.vocabulary is not None or any(
-        each.vocabulary for each in features
+    says_classes = spec.vocabulary is not None or any(
+        said.vocabulary for said in spec.features.values()
     )
     return DriftRule(
-        new_columns=tuple(new_features(plan.like, plan.planned.schema)),
-        classes=plan.like.model.classes,
+        new_columns=tuple(new_features(like, schema)),
+        classes=like.model.classes,
         strict=not says_classes,
     )
 
@@ -129,7 +136,7 @@ def make_job(
         expected_rows=planned.expected_rows,
         max_reject_rate=spec.max_reject_rate,
         allow_empty=spec.allow_empty,
-        like=_drift_rule(plan),
+        like=drift_rule(plan.like, spec, planned.schema),
         shared_settings=SHARED if spec.part else (),
         min_records=spec.min_records,
         max_records=spec.max_records,

@@ -4,10 +4,8 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 
-from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns
 from transforms.core.manifest import Manifest
 from transforms.core.model import Fact, ShardFile
-from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import CommitError
 from transforms.publishing import target
@@ -43,7 +41,6 @@ def commit_rows(
     counts: ShardCounts,
     plan: JobPlan,
     run: SharedRun,
-    before: EarlierRuns,
 ) -> Committed:
     """Publishes the shards that were reported; a second attempt gives the same.
 
@@ -52,7 +49,6 @@ def commit_rows(
       counts: of the rows.
       plan: of the rows.
       run: that they are of.
-      before: what earlier runs have decided.
 
     Raises:
       CommitError: another job has published; or this one has ended, with other rows.
@@ -76,15 +72,11 @@ def commit_rows(
                 "again.",
                 run.directory,
             )
-        before.keep(run.store)
         return _committed(run, manifest, status)
     if run.has_ended(publication.job):
         return _unchanged(run, shards)
     if target.at(run.directory).state() != publication.seen:
         raise target.overtaken(run.directory)
-    before.check(run.store)
-    locks = [fact.lock for fact in facts if isinstance(fact, SplitFindings)]
-    publication = dataclasses.replace(publication, new_lock=max(locks, default=""))
     # What rows consist of, boxes say, is not followed through the steps of users.
     facts = [
         dataclasses.replace(fact, parts={}, parts_gone={})
@@ -96,7 +88,6 @@ def commit_rows(
     manifest, status = run.published(publication.job), "committed"
     if manifest is None:
         manifest, status = target.read_manifest(run.directory), "up to date"
-    before.keep(run.store)
     return _committed(run, manifest, status)
 
 

@@ -52,31 +52,21 @@ class Held(Generic[_Value]):
 
 
 def hold(
-    path: str, make: Callable[[], tuple[_Value, str]], most_bytes: int
+    path: str,
+    make: Callable[[], tuple[_Value, str]],
+    most_bytes: int | None = None,
 ) -> Held[_Value]:
-    """Makes a value, and holds it where it is not larger; raises what `make` does."""
-    found, digest = make()
-    size = len(pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
-    return Held(path, digest, make, found if size <= most_bytes else None)
-
-
-def hold_file(read: Callable[..., _Value], path: str, *arguments: str) -> Held[_Value]:
-    """Reads a file; raises what `read` does.
+    """Makes a value, and keeps it where it is small; raises what `make` does.
 
     Args:
-      read: returns what a file says; a function of a module.
-      path: of the file.
-      arguments: of `read`, after the path.
+      path: of what it is made of.
+      make: returns the value and its digest; a function of a module.
+      most_bytes: that it may have in the graph; by default those of a file.
     """
-    make = functools.partial(_of_file, read, path, arguments)
-    return hold(path, make, _FILE_BYTES)
-
-
-def _of_file(
-    read: Callable[..., _Value], path: str, arguments: tuple[str, ...]
-) -> tuple[_Value, str]:
-    digest = sha256_of(path)
-    return read(path, *arguments), digest
+    found, digest = make()
+    size = len(pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
+    most = _FILE_BYTES if most_bytes is None else most_bytes
+    return Held(path, digest, make, found if size <= most else None)
 
 
 def sha256_of(path: str) -> str:

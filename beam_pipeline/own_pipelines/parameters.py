@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from beam_pipeline.planning.inputs import default_name
-from beam_pipeline.planning.plan import check_name
+from beam_pipeline.planning.plan import check_name, name_of
 from beam_pipeline.planning.vocabularies import class_names
 from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.settings.options import SETTINGS
@@ -49,8 +48,10 @@ _OWN = (
 _TAKEN = ("images_root", "shared_output", "verify")
 _REFUSED = {
     "infer": "It infers features from all rows. Leave it out.",
-    "part": "Write a part with convert, from the files of the rows.",
-    "allow": "It is for the parts that convert writes. Leave it out.",
+    "split_lock": (
+        "A key decides its split by its hash, in each run. Give key=, and the same "
+        "splits= in all runs; or split_ids=."
+    ),
     "shuffle": "Rows of a pipeline have no order of their own. Leave it out.",
     "stratify_column": (
         "Rows get their splits before all of them are counted. Give each row its split "
@@ -110,7 +111,7 @@ def spec_of(
     with raising_of_rows():
         spec = make_spec({k: v for k, v in given.items() if v is not None})
         _check_apart(spec)
-        name = spec.name or default_name(spec.source, "", spec.output)
+        name = name_of(spec, "")
         check_name(name, spec.splits or ())
         return spec.model_copy(update={"name": name, **_as_seen_here(spec)})
 
@@ -118,7 +119,7 @@ def spec_of(
 def _as_seen_here(spec: Spec) -> dict[str, Any]:
     """Returns settings that would mean something else in the folder of a worker."""
     changed: dict[str, Any] = {}
-    for name in ("images_root", "split_ids", "split_lock"):
+    for name in ("images_root", "split_ids", "like"):
         if path := getattr(spec, name):
             changed[name] = absolute(path)
     if isinstance(spec.vocabulary, str):

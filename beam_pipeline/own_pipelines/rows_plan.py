@@ -5,30 +5,25 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from apache_beam.version import __version__ as beam_version
 
-from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns
-from beam_pipeline.own_pipelines.given_schema import (
-    GivenSchema,
-    example_features,
-    like_dataset,
-    root_of,
-    schema_of,
-)
-from beam_pipeline.own_pipelines.held import Held
-from beam_pipeline.own_pipelines.read_rows import ReadSource
+from beam_pipeline.job import drift_rule
+from beam_pipeline.own_pipelines.given import Earlier, Given
+from beam_pipeline.own_pipelines.read_rows import ReadSource, with_source_features
+from beam_pipeline.planning.features import declare
+from beam_pipeline.planning.like import SHARED, drift_notes, settle_schema
 from beam_pipeline.planning.plan import derived_settings
 from beam_pipeline.planning.sizes import shards_of
-from beam_pipeline.planning.splits import rule_of
 from beam_pipeline.planning.vocabularies import vocabularies_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
-from transforms.core.manifest import Manifest
 from transforms.core.model import Segment
 from transforms.core.placing.placement import (
     Sharding,
@@ -37,7 +32,7 @@ from transforms.core.placing.placement import (
     usual_order,
 )
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import EncodingError, SpecError, nearest
+from transforms.errors import EncodingError, SpecError, bounded, nearest
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.inferred import Declared, InferredColumn, infer
 from transforms.rows.row_identity import RowRule
@@ -46,6 +41,8 @@ from transforms.rows.tally import SpooledBundle, merge_tallies
 from transforms.rows.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, LeakRule, Publication
+from transforms.storage.files import sizes_of
+from transforms.work.split_tables import write_table
 
 _NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
 # Pairs of pieces and shards from which on an engine holds much for them: some 220 bytes
@@ -53,87 +50,8 @@ _NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
 _MANY_PAIRS = 500_000
 # As long as the names of all folders of datasets in buckets have it.
 _DIGEST_BYTES = 6
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """What is known of rows before they are seen.
-
-    Attributes:
-      spec: of the job.
-      schema: of a `pa.Schema`.
-      earlier: the dataset that `like` names.
-    """
-
-    spec: Spec
-    schema: GivenSchema | None
-    earlier: Held[Manifest] | None
-
-    @property
-    def read_by_workers(self) -> list[str]:
-        """The files that are too large for the graph."""
-        is_large = self.earlier is not None and self.earlier.inline is None
-        return [self.earlier.path] if self.earlier is not None and is_large else []
-
-    def whole(self) -> GivenSchema | None:
-        """Returns the whole schema; None where columns are inferred."""
-        if self.earlier is None:
-            return self.schema
-        return like_dataset(self.earlier.get(), self.spec.unknown_label)
-
-    def examples(self) -> tuple[Feature, ...]:
-        """Returns the features of elements that are serialised Examples."""
-        earlier = None if self.earlier is None else self.earlier.get()
-        return example_features(self.spec, self.whole(), earlier)
-
-
-def split_rule(spec: Spec) -> SplitRule:
-    """Returns how rows fall into splits, but for a table of splits."""
-    if spec.split_column:
-        return SplitRule(SplitSource.COLUMN)
-    return rule_of(spec)
-
-
-def row_rule_of(
-    spec: Spec,
-    declared: Mapping[str, Declared],
-    given: Given,
-    before: EarlierRuns,
-    source: ReadSource | None,
-) -> RowRule:
-    """Returns what rows are known by, and how they fall into splits."""
-    table = before.table()
-    rule = split_rule(spec)
-    if table is not None:
-        rule = SplitRule(SplitSource.TABLE, table.names)
-    kinds = {name: said.kind for name, said in declared.items()}
-    # Text that is to be predicted is a class.
-    labels = {name for name, kind in kinds.items() if kind is Kind.LABEL}
-    labels |= {spec.label_column} if spec.label_column else set()
-    labels |= {
-        said.column or name for name, said in spec.features.items() if said.label
-    }
-    images = {name for name, kind in kinds.items() if kind is Kind.IMAGE}
-    texts: frozenset[str] = frozenset()
-    if source is not None:
-        labels |= {feature.name for feature in source.schema.of_kind(Kind.LABEL)}
-        images |= {feature.name for feature in source.schema.of_kind(Kind.IMAGE)}
-        texts = frozenset(source.schema.names) - images
-    whole = (Kind.INT64, Kind.LABEL)
-    return RowRule(
-        split=rule,
-        split_column=spec.split_column or "",
-        key_column=spec.key_column or "",
-        group_column=spec.group_column or "",
-        images=frozenset(images),
-        texts=texts,
-        images_root=root_of(spec, source),
-        integers=frozenset(n for n, kind in kinds.items() if kind in whole),
-        scalars=frozenset(declared.keys() - {*spec.drop} | labels),
-        examples=given.examples if given.examples() else None,
-        table=before.table if table is not None else None,
-        lock=before.lock if before.splits is not None else None,
-    )
+# The table of ids in the work folder.
+_IDS = "split_ids.arrow"
 
 
 def merge_bundles(bundles: Iterable[SpooledBundle]) -> SpooledBundle:
@@ -159,39 +77,26 @@ def merge_bundles(bundles: Iterable[SpooledBundle]) -> SpooledBundle:
 
 
 def plan_rows(
-    counted: SpooledBundle,
-    spec: Spec,
-    rule: RowRule,
-    *,
-    given: GivenSchema | None,
-    declared: Mapping[str, Declared],
-    before: EarlierRuns,
-    unique: bool,
-    seen: Seen,
-    run: SharedRun,
-    source: ReadSource | None = None,
+    counted: SpooledBundle, given: Given, rule: RowRule, *, seen: Seen, run: SharedRun
 ) -> JobPlan:
     """Returns what is made of all rows; a function of them and the spec alone.
 
     Args:
       counted: counts of all rows.
-      spec: of the job.
+      given: what was known of them.
       rule: of the job.
-      given: the whole schema, where one is given.
-      declared: what is said of columns.
-      before: what earlier runs have decided.
-      unique: whether no two rows may have one key.
       seen: what the submission saw at the target when it started.
       run: that the rows are of.
-      source: that the rows were read from, where that is known.
 
     Raises:
       EncodingError: values of one column are of kinds that do not join, or the same is
         wrong with every row.
+      InputError: the rows are not like those of the earlier dataset.
       SpecError: the spec and the rows contradict each other.
     """
-    inferred = _infer(counted, spec, rule, given, declared)
-    schema = schema_of(inferred, spec, given, source)
+    spec, source = given.spec, given.source
+    inferred = _infer(counted, given, rule)
+    schema = _schema_of(inferred, counted, given)
     splits = _split_names(rule.split, counted.sizes)
     shards = {
         name: shards_of(spec, counted.sizes[name])
@@ -200,18 +105,13 @@ def plan_rows(
     }
     pieces = frozenset((piece.origin, piece.crc32c) for piece in counted.pieces)
     store = run.open_plan(_digest_of(pieces))
-    table, lock = before.tables_in(store)
+    table = ""
+    if given.ids is not None:
+        table = os.path.join(store.folder, _IDS)
+        write_table(given.ids.get().to_table(), table, attempts=store.attempts)
     is_keyed = bool(rule.key_column)
-    keys_apart = unique and rule.split.source is SplitSource.COLUMN
+    keys_apart = given.unique and rule.split.source is SplitSource.COLUMN
     has_images = bool(schema.of_kind(Kind.IMAGE)) and len(shards) > 1
-    leaks = LeakRule(
-        identity=before.identity,
-        keyed=keys_apart,
-        unique=keys_apart,
-        lock=lock,
-        make_lock=bool(spec.split_lock),
-        table=table,
-    )
     layout = ShardLayout(
         name=str(spec.name),
         schema=schema,
@@ -223,10 +123,10 @@ def plan_rows(
             seed=spec.seed,
             keyed=is_keyed,
             placeless=True,
-            unique=unique,
+            unique=given.unique,
         ),
         compression=spec.compression,
-        root=spec.images_root or (source.root if source is not None else ""),
+        root=given.root,
         image_policy=spec.image_policy,
         many_origins=is_keyed,
         fingerprints=has_images,
@@ -234,15 +134,16 @@ def plan_rows(
     )
     return JobPlan(
         store,
-        _publication(counted, spec, layout, seen, run, source),
+        _publication(counted, given, layout, seen, run),
         vocabularies_of(schema),
         table=table,
-        lock=lock,
-        with_fingerprints=before.with_units or keys_apart,
-        leaks=leaks,
+        with_fingerprints=given.ids is not None or keys_apart,
+        leaks=LeakRule(
+            given.identity, keyed=keys_apart, unique=keys_apart, table=table
+        ),
         spooled=SpooledTypes(
             # The plan looks up no row.
-            dataclasses.replace(rule, table=None, lock=None, examples=None),
+            dataclasses.replace(rule, table=None, labels=None, examples=None),
             {name: column.types for name, column in inferred.items()},
             pieces,
             has_source=source is not None,
@@ -251,24 +152,193 @@ def plan_rows(
 
 
 def _infer(
-    counted: SpooledBundle,
-    spec: Spec,
-    rule: RowRule,
-    given: GivenSchema | None,
-    declared: Mapping[str, Declared],
+    counted: SpooledBundle, given: Given, rule: RowRule
 ) -> dict[str, InferredColumn]:
     """Returns what each column is to be; errors are those of `plan_rows`."""
     _check_refusals(counted)
+    columns, declared = counted.tally.columns, given.declared
     if counted.tally.rows:
-        if not counted.tally.columns:
+        if not columns:
             raise EncodingError(
                 f"Every row must have a column at least beside {rule.split_column!r}, "
                 f"which names its split and is not stored; found none. Add a column."
             )
-        _check_columns(spec, counted.tally.columns, given)
-        if given is None:
-            declared = _of_found(declared, counted.tally.columns)
-    return infer(counted.tally, label=spec.label_column, declared=declared)
+        _check_columns(given, columns)
+        if given.features is None:
+            declared = _of_found(declared, columns)
+    return infer(counted.tally, label=given.spec.label_column, declared=declared)
+
+
+def _schema_of(
+    inferred: Mapping[str, InferredColumn], counted: SpooledBundle, given: Given
+) -> Schema:
+    """Returns the schema of the rows; errors are those of `plan_rows`."""
+    spec, source = given.spec, given.source
+    earlier = None if given.earlier is None else given.earlier.get()
+    samples = {name: column.sample for name, column in inferred.items()}
+    if given.features is not None:
+        names = _names_of(given.features)
+        _check_known(inferred, spec, names)
+        samples = {name: samples.get(name, pa.nulls(0)) for name in names}
+        # Other columns of the rows are no part of the schema as it is.
+        left = [name for name in spec.drop if name in names]
+        spec = spec.model_copy(update={"drop": left})
+        schema = declare(given.features, samples, spec)
+    else:
+        again = set() if earlier is None else {f.name for f in _made_again(earlier)}
+        inherited = () if earlier is None else earlier.like.model.settings.get("drop")
+        left = [n for n in spec.drop if n in samples or n not in (inherited or ())]
+        spec = spec.model_copy(update={"drop": left})
+        features = [
+            column.feature for name, column in inferred.items() if name not in again
+        ]
+        if source is not None:
+            types = {name: column.types for name, column in inferred.items()}
+            features = with_source_features(
+                features, types, source, label=spec.label_column
+            )
+        image_files = _image_files(inferred, given.root, source)
+        schema = declare(features, samples, spec, image_files=image_files)
+    if earlier is not None:
+        schema = _settled(schema, inferred, counted, given, earlier)
+    _check_paths(schema, inferred, given.root)
+    if inferred and spec.images_root and not schema.of_kind(Kind.IMAGE):
+        raise SpecError(
+            "images_root is for paths of images; no column of these rows holds them. "
+            "Leave it out, or say kind: image of their columns in features=."
+        )
+    return schema
+
+
+def _names_of(features: Iterable[Feature]) -> set[str]:
+    """Returns the columns that rows of some features may have."""
+    return {name for f in features for name in (f.source_column, f.name)}
+
+
+def _made_again(earlier: Earlier) -> list[Feature]:
+    """Returns the features that no column of the rows is of, whatever its name."""
+    features = earlier.like.model.features
+    return [f for f in features if f.derived or f.constant is not None]
+
+
+def _settled(
+    schema: Schema,
+    inferred: Mapping[str, InferredColumn],
+    counted: SpooledBundle,
+    given: Given,
+    earlier: Earlier,
+) -> Schema:
+    """Returns the schema of rows that are like an earlier dataset.
+
+    Rows may have the names of its features or of the columns that these were made of.
+
+    Raises:
+      InputError: they are not like it; all of the drift is in the message.
+    """
+    model, new = earlier.like.model, counted.tally.new_classes
+    model = dataclasses.replace(
+        model,
+        features=tuple(
+            # What was read off a path, or as a file, is a value of the rows now.
+            dataclasses.replace(
+                f, pattern="", kind=Kind.BYTES if f.kind is Kind.FILE else f.kind
+            )
+            for f in model.features
+        ),
+        classes={
+            label: names if new.get(label) else earlier.names(label)
+            for label, names in model.classes.items()
+        },
+    )
+    made = _made_again(earlier)
+    names = {feature.name for feature in made}
+    there = _names_of(schema.features)
+    again = [f for f in made if not f.derived or _image_of(f, model.features) in there]
+    mine = [
+        feature
+        for feature in schema.features
+        if feature.name not in names
+        and not (
+            feature.derived and _image_of(feature, schema.features) in model.by_name
+        )
+    ]
+    columns = {name: column.values for name, column in inferred.items()}
+    for feature in model.features:
+        if feature.name in columns:
+            columns.setdefault(feature.source_column, columns[feature.name])
+    settled = settle_schema(
+        dataclasses.replace(earlier.like, model=model),
+        Schema((*mine, *again)),
+        columns,
+        given.spec,
+        classes={label: sorted(new.get(label, ())) for label in model.classes},
+        numbered=False,
+    )
+    samples = {name: column.sample for name, column in inferred.items()}
+    return Schema(tuple(_as_in(feature, samples) for feature in settled.features))
+
+
+def _image_of(derived: Feature, features: Sequence[Feature]) -> str:
+    """Returns the image that a feature is derived from; empty for none."""
+    images = (feature.name for feature in features if feature.kind is Kind.IMAGE)
+    return derived.derived_from or next(images, "")
+
+
+def _image_files(
+    inferred: Mapping[str, InferredColumn], root: str, source: ReadSource | None
+) -> set[str]:
+    """Returns the columns whose paths are of images below a folder, by one of each."""
+    read = () if source is None else source.schema.names
+    places = {
+        name: os.path.join(root, column.path)
+        for name, column in inferred.items()
+        if root and column.path and name not in read
+    }
+    there = sizes_of(places.values())
+    return {name for name, place in places.items() if place in there}
+
+
+def _check_known(columns: Collection[str], spec: Spec, names: set[str]) -> None:
+    beside = {spec.key_column, spec.group_column, *spec.drop}
+    strange = sorted(set(columns) - names - beside)
+    if strange:
+        raise SpecError(
+            bounded(
+                f"Every column of the rows must be in the schema that is given; "
+                f"{len(strange):,} are not, the first is {strange[0]!r}"
+                f"{nearest(strange[0], sorted(names))}. Name them in drop=, or "
+                f"add them to the schema."
+            )
+        )
+
+
+def _as_in(feature: Feature, samples: Mapping[str, pa.Array]) -> Feature:
+    """Returns a feature of a dataset for rows that have the names of either side."""
+    if feature.source_column not in samples and feature.name in samples:
+        feature = dataclasses.replace(feature, column="")
+    column = samples.get(feature.source_column)
+    if feature.kind is not Kind.IMAGE or column is None:
+        return feature
+    kind = column.type
+    while pa.types.is_list(kind):
+        kind = kind.value_type
+    inline = not (pa.types.is_string(kind) or pa.types.is_null(kind))
+    return dataclasses.replace(feature, inline=inline)
+
+
+def _check_paths(
+    schema: Schema, inferred: Mapping[str, InferredColumn], root: str
+) -> None:
+    """Raises SpecError where images are at paths that only a folder makes complete."""
+    for feature in schema.of_kind(Kind.IMAGE):
+        column = inferred.get(feature.source_column)
+        if feature.inline or root or column is None or not column.relative:
+            continue
+        raise SpecError(
+            f"Paths of images must be absolute, or relative to images_root=; "
+            f"{column.relative:,} in {feature.source_column!r} are relative. Workers "
+            f"run in folders of their own: name the folder of the images."
+        )
 
 
 def _digest_of(pieces: Iterable[tuple[str, int]]) -> str:
@@ -278,14 +348,16 @@ def _digest_of(pieces: Iterable[tuple[str, int]]) -> str:
 
 def _publication(
     counted: SpooledBundle,
-    spec: Spec,
+    given: Given,
     layout: ShardLayout,
     seen: Seen,
     run: SharedRun,
-    source: ReadSource | None,
 ) -> Publication:
+    spec, source = given.spec, given.source
+    like = None if given.earlier is None else given.earlier.get().like
     shards = layout.sharding.shards
     notes = [] if source is None else [*source.notes]
+    notes += drift_notes(like, layout.schema)
     pieces = sum(piece.rows > 0 for piece in counted.pieces)
     pairs = pieces * sum(shards.values())
     if pairs > _MANY_PAIRS:
@@ -299,7 +371,7 @@ def _publication(
         seen=seen.state,
         job=seen.job,
         layout=layout,
-        settings=_settings(spec, layout.schema, shards),
+        settings=_settings(spec, _stated(layout.schema, given), shards),
         inputs=_NO_INPUTS if source is None else source.inputs,
         run={
             "spec": spec.to_json(),
@@ -316,10 +388,13 @@ def _publication(
         expected_placed=counted.received,
         max_reject_rate=spec.max_reject_rate,
         allow_empty=spec.allow_empty,
+        like=drift_rule(like, spec, layout.schema),
+        shared_settings=SHARED if spec.part else (),
         min_records=spec.min_records,
         max_records=spec.max_records,
         verified=spec.verify,
         keeps_equal=True,
+        keeps_others=bool(spec.part) and not spec.overwrite,
         steps="" if source is None else "add",
     )
 
@@ -334,14 +409,13 @@ def _check_refusals(counted: SpooledBundle) -> None:
             raise EncodingError(sentence)
 
 
-def _check_columns(
-    spec: Spec, columns: Iterable[str], given: GivenSchema | None
-) -> None:
+def _check_columns(given: Given, columns: Iterable[str]) -> None:
     """Raises SpecError where no row has a column that a parameter names."""
+    spec = given.spec
     named = [("label", spec.label_column), ("group_column", spec.group_column)]
-    if given is not None:
-        # Without a schema `schema_of` refuses them.
-        columns = {*columns, *given.names}
+    if given.features is not None:
+        # Without a schema `declare` refuses them.
+        columns = {*columns, *_names_of(given.features)}
         named += [("drop", name) for name in spec.drop]
     for parameter, name in named:
         if name and name not in columns:
@@ -354,7 +428,7 @@ def _check_columns(
 def _of_found(
     declared: Mapping[str, Declared], columns: Collection[str]
 ) -> dict[str, Declared]:
-    """Returns what is said of columns that rows have; `schema_of` refuses others.
+    """Returns what is said of columns that rows have; `declare` refuses others.
 
     A column is there, too, as that of the mappings or lists which it is a part of.
     """
@@ -372,6 +446,17 @@ def _split_names(rule: SplitRule, found: Mapping[str, int]) -> list[str]:
     if rule.is_closed:
         return [*rule.names]
     return usual_order(found)
+
+
+def _stated(schema: Schema, given: Given) -> Schema:
+    """Returns the features as a manifest states them: those of parts as all have them.
+
+    Names of columns may differ, and the list of classes grows.
+    """
+    if not given.spec.part or given.earlier is None:
+        return schema
+    shared = given.earlier.get().like.model.by_name
+    return Schema(tuple(shared.get(f.name, f) for f in schema.features))
 
 
 def _settings(spec: Spec, schema: Schema, shards: Mapping[str, int]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ rows -> stored pieces and counts, one element a bundle  Spool
      -> the stages of `convert`                          Place, Count, Write, Commit
 """
 
+import dataclasses
 import functools
 import os
 import secrets
@@ -19,32 +20,18 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from beam_pipeline.engines.engine import version_rules
 from beam_pipeline.graph import build_rows
 from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
-from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns, read_earlier_runs
+from beam_pipeline.own_pipelines.declared import types_of_rows
 from beam_pipeline.own_pipelines.engine_workers import check_seen, workers_of
-from beam_pipeline.own_pipelines.given_schema import (
-    GivenSchema,
-    declared_by,
-    declared_in,
-    earlier_splits,
-    hold_earlier,
-    like_dataset,
-    of_arrow_schema,
-    types_of_rows,
-)
+from beam_pipeline.own_pipelines.given import Given, given_of
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
 from beam_pipeline.own_pipelines.read_rows import ReadAccounts
-from beam_pipeline.own_pipelines.rows_plan import (
-    Given,
-    merge_bundles,
-    plan_rows,
-    row_rule_of,
-    split_rule,
-)
+from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
 from beam_pipeline.settings.keywords import WriteKeywords
 from transforms.core.model import Fact
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import SpecError
 from transforms.publishing.shared_run import Seen, SharedRun
+from transforms.rows.row_identity import RowRule
 from transforms.rows.row_types import check_row_type
 from transforms.rows.tally import SpooledBundle
 from transforms.stages.job_plan import JobPlan
@@ -110,8 +97,9 @@ class WriteDataset(beam.PTransform):
           duplicates: "keep" allows rows with one key; else they fail the job.
           features: what columns are, in the words of a spec, as in {"id": "int64"};
             others are inferred. Or the whole schema, as a `pa.Schema`.
-          like: folder of a dataset, whose schema, class ids and splits these rows get.
-            It is read now. If its schema is large, workers must see it, too.
+          like: folder of a dataset, whose features, class ids, key, splits, seed and
+            compression these rows get, as with `convert --like`; `part` and `allow`
+            are settings. It is read now. If it is large, workers must see it, too.
           num_shards: of each split; else they have 100 to 200 MB.
           accounts: of the `ReadRows` that the rows come from. Then the manifest has
             the account of that source, and what steps have dropped or added; columns
@@ -123,57 +111,34 @@ class WriteDataset(beam.PTransform):
           SpecError: a parameter is wrong.
         """
         super().__init__()
-        known: GivenSchema | None = None
-        earlier = None if like is None else hold_earlier(os.fspath(like))
-        given: dict[str, Any] = {**settings}
-        if isinstance(features, pa.Schema):
-            known = of_arrow_schema(features, label)
-        elif features is not None:
-            given["features"] = features
-        if earlier is not None:
-            if features is not None:
-                raise SpecError(
-                    "features and like exclude each other. Give one of them."
-                )
-            found = earlier_splits(earlier.get())
-            if splits is None and "split_ids" not in settings:
-                if not found.is_known:
-                    raise SpecError(
-                        f"like takes splits that shares or a column decide; those of "
-                        f"{str(like)!r:.200} go by its source, a table of ids or its "
-                        f"classes. Give splits= or split_ids=, too."
-                    )
-                splits = found.splits
-            if key is None and "group_column" not in settings:
-                key, given["group_column"] = found.key, found.group
-        self._spec = spec = spec_of(
-            output,
-            label=label,
-            splits=splits,
-            key=key,
-            num_shards=num_shards,
-            settings=given,
-        )
         if accounts is not None and not isinstance(accounts, ReadAccounts):
             raise SpecError(
                 f"accounts must be those of ReadRows, as in accounts=read.accounts; "
                 f"found a {type(accounts).__name__}. Leave it out for other rows."
             )
-        if earlier is not None:
-            known = like_dataset(earlier.get(), spec.unknown_label)
-        self._declared = declared_in(spec)
-        if known is not None:
-            self._declared |= declared_by(known)
-        with raising_of_rows():
-            self._before = read_earlier_runs(spec, split_rule(spec))
-        self._given = Given(spec, known if earlier is None else None, earlier)
-        self._accounts = accounts
-        self._directory = absolute(self._spec.output)
         if duplicates not in ("refuse", "keep"):
             raise SpecError(
                 f"duplicates must be 'refuse' or 'keep'; found {duplicates!r:.80}."
             )
-        self._unique = key is not None and duplicates == "refuse"
+        words: dict[str, Any] = {**settings}
+        schema = features if isinstance(features, pa.Schema) else None
+        if features is not None and schema is None:
+            words["features"] = features
+        if like is not None:
+            words["like"] = os.fspath(like)
+        spec = spec_of(
+            output,
+            label=label,
+            splits=splits,
+            key=key,
+            num_shards=num_shards,
+            settings=words,
+        )
+        with raising_of_rows():
+            self._given = given_of(spec, schema, duplicates=duplicates)
+        self._spec = self._given.spec
+        self._accounts = accounts
+        self._directory = absolute(self._spec.output)
 
     def __ror__(self, rows: Any, label: str | None = None) -> Any:
         """Refuses several collections, which Beam would hand to `expand` as they are.
@@ -186,13 +151,10 @@ class WriteDataset(beam.PTransform):
 
     def _places(self) -> list[tuple[str, str]]:
         """Returns what workers must see: what it is, and its path."""
-        spec = self._spec
-        large = [*self._before.read_by_workers, *self._given.read_by_workers]
+        large = self._given.read_by_workers
         return [
             ("output", self._directory),
-            ("folder of --images-root", spec.images_root),
-            # The worker that commits writes it.
-            ("split lock", spec.split_lock or ""),
+            ("folder of --images-root", self._spec.images_root),
             *(("file, which is too large for the graph", path) for path in large),
         ]
 
@@ -203,10 +165,15 @@ class WriteDataset(beam.PTransform):
         with raising_of_rows():
             check_seen(self._places(), rows.pipeline, shared=spec.shared_output)
         workers = workers_of(rows.pipeline)
+        # Whether a part that is there is the same is known in the end.
+        may_hold = spec.overwrite or spec.part is not None
         is_far = is_remote(self._directory)
-        source = None if self._accounts is None else self._accounts.source
-        declared = types_of_rows(rows.element_type) | self._declared
-        rule = row_rule_of(spec, declared, self._given, self._before, source)
+        given = dataclasses.replace(
+            self._given,
+            declared={**types_of_rows(rows.element_type), **self._given.declared},
+            source=None if self._accounts is None else self._accounts.source,
+        )
+        rule = given.row_rule()
         _check_rows(rows, examples=rule.examples is not None)
         run = SharedRun(
             self._directory,
@@ -226,9 +193,9 @@ class WriteDataset(beam.PTransform):
         seen = (
             rows.pipeline
             | "Once" >> beam.Impulse()
-            | "Look at target" >> _look_at_target(run, overwrite=spec.overwrite)
+            | "Look at target" >> _look_at_target(run, overwrite=may_hold)
         )
-        bundles = rows | "Spool" >> SpoolRows(rule, run, spec.overwrite)
+        bundles = rows | "Spool" >> SpoolRows(rule, run, may_hold)
         counts = bundles | "Without rows" >> beam.Map(_without_rows)
         plan = (
             # What was seen is always there, so that there is a plan of no rows, too.
@@ -236,17 +203,7 @@ class WriteDataset(beam.PTransform):
             | "Flatten counts" >> beam.Flatten()
             | "Group counts" >> beam.GroupByKey()
             | "Plan"
-            >> beam.Map(
-                _plan_bundles,
-                spec=spec,
-                rule=rule,
-                run=run,
-                source=source,
-                given=self._given,
-                declared=declared,
-                before=self._before,
-                unique=self._unique,
-            ).with_output_types(JobPlan)
+            >> beam.Map(_plan_bundles, given, rule, run).with_output_types(JobPlan)
         )
         committed = build_rows(
             bundles,
@@ -254,7 +211,7 @@ class WriteDataset(beam.PTransform):
             run,
             [] if self._accounts is None else [self._accounts.facts],
             catalogue=spec.catalogue is not False,
-            commit=functools.partial(_commit, run=run, before=self._before),
+            commit=functools.partial(_commit, run=run),
         )
         return (
             committed
@@ -285,9 +242,8 @@ def _commit(
     plan: JobPlan,
     *,
     run: SharedRun,
-    before: EarlierRuns,
 ) -> Committed:
-    return commit_rows(facts, counts, plan, run, before)
+    return commit_rows(facts, counts, plan, run)
 
 
 @raising_of_rows()
@@ -372,9 +328,9 @@ def _without_rows(bundle: SpooledBundle) -> tuple[None, Seen | SpooledBundle]:
 @raising_of_rows()
 def _plan_bundles(
     element: tuple[None, Iterable[Seen | SpooledBundle]],
-    run: SharedRun,
     given: Given,
-    **options: Any,
+    rule: RowRule,
+    run: SharedRun,
 ) -> JobPlan:
     """Returns all that is decided once all rows are counted; see `plan_rows`."""
     # An engine may start a process for this step alone, and the plan names it.
@@ -387,6 +343,4 @@ def _plan_bundles(
         parts.append(found)
         if len(parts) == _MERGED_AT_ONCE:
             parts = [merge_bundles(parts)]
-    return plan_rows(
-        merge_bundles(parts), seen=seen, run=run, given=given.whole(), **options
-    )
+    return plan_rows(merge_bundles(parts), given, rule, seen=seen, run=run)

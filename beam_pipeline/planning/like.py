@@ -57,11 +57,13 @@ class Like:
       model: what that settles.
       name: of the dataset or the folder of parts, for messages.
       is_of_parts: whether it is what parts share.
+      split_names: of one dataset.
     """
 
     model: Model
     name: str
     is_of_parts: bool
+    split_names: tuple[str, ...] = ()
 
     def applied(self, spec: Spec) -> Spec:
         """Returns the job with the settings of the earlier dataset.
@@ -111,16 +113,19 @@ def find_like(spec: Spec) -> Like | None:
             raise SpecError("allow needs like or part; leave it out.")
         return None
     shared = read_model(spec.like)
+    splits: tuple[str, ...] = ()
     if shared is None:
         try:
-            shared = Model.of(target.read_manifest(spec.like), SHARED)
+            manifest = target.read_manifest(spec.like)
+            shared = Model.of(manifest, SHARED)
+            splits = tuple(split.name for split in manifest.splits)
         except (OSError, DamageError) as error:
             reason = getattr(error, "strerror", None) or error
             raise SpecError(
                 f"like must name a dataset; {spec.like!r} has no manifest that can be "
                 f"read: {reason}. Correct the path, or leave it out."
             ) from error
-    return Like(shared, spec.like, is_of_parts=False)
+    return Like(shared, spec.like, is_of_parts=False, split_names=splits)
 
 
 def settle_schema(
@@ -130,6 +135,7 @@ def settle_schema(
     spec: Spec,
     *,
     classes: Mapping[str, Sequence[str]] | None = None,
+    numbered: bool = True,
 ) -> Schema:
     """Returns the schema of a job that is like an earlier dataset.
 
@@ -139,6 +145,7 @@ def settle_schema(
       columns: of the sample, raw; empty where the source is a folder of images.
       spec: of the job.
       classes: label -> the names in the source, where all are known.
+      numbered: whether the columns are of the first rows of the source.
 
     Raises:
       InputError: the source has drifted; all of it is in the message.
@@ -146,7 +153,10 @@ def settle_schema(
     if like is None:
         return schema
     drift: list[str] = []
-    features = _Settling(like, schema, columns, spec, classes or {}, drift).features()
+    settling = _Settling(
+        like, schema, columns, spec, classes or {}, drift, numbered=numbered
+    )
+    features = settling.features()
     if drift:
         raise InputError(
             bounded(
@@ -169,6 +179,7 @@ class _Settling:
     spec: Spec
     classes: Mapping[str, Sequence[str]]
     drift: list[str]
+    numbered: bool
 
     def features(self) -> list[Feature]:
         """Returns the features: the earlier ones in their order, then new ones."""
@@ -221,9 +232,10 @@ class _Settling:
         if misfits:
             row = int(np.flatnonzero(misfits[0].bad)[0])
             shown = str(misfits[0].raw[row].as_py())
+            place = f"row {row + 1:,} of the sample holds" if self.numbered else "as"
             self.drift.append(
-                f"{old.name!r} was {old.kind} and looks like {now.kind}: row "
-                f"{row + 1:,} of the sample holds {shown!r:.40}"
+                f"{old.name!r} was {old.kind} and looks like {now.kind}: {place} "
+                f"{shown!r:.40}"
             )
 
     def _column(self, feature: Feature) -> pa.Array | None:
@@ -301,3 +313,11 @@ def new_features(like: Like | None, schema: Schema) -> list[str]:
         return []
     before = like.model.by_name
     return [f.name for f in schema.stored if f.name not in before]
+
+
+def drift_notes(like: Like | None, schema: Schema) -> list[str]:
+    """Returns what a person should know of new features."""
+    return [
+        f"feature {name!r} is new: earlier records lack it"
+        for name in new_features(like, schema)
+    ]

@@ -16,7 +16,7 @@ from beam_pipeline.planning.inputs import (
     output_name,
     unreadable_file,
 )
-from beam_pipeline.planning.like import Like, find_like, new_features
+from beam_pipeline.planning.like import Like, drift_notes, find_like
 from beam_pipeline.planning.request import (
     Request,
     digest_of,
@@ -214,7 +214,7 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     seen = there.state()
     manifest = there.check_contents()
     check_left(target.rejects_path(spec.output))
-    spec = spec.model_copy(update={"name": _name_of(spec, standing)})
+    spec = spec.model_copy(update={"name": name_of(spec, standing)})
     like = find_like(spec)
     resolved = resolve(spec)
     inputs = _inputs_of(spec, resolved, standing)
@@ -245,8 +245,13 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     return Prepared(spec, resolved, inputs, request, done, notes, seen, like)
 
 
-def _name_of(spec: Spec, standing: Standing) -> str:
-    """Returns the dataset's name; parts have that of their folder, and so one."""
+def name_of(spec: Spec, standing: Standing) -> str:
+    """Returns the dataset's name; parts have that of their folder, and so one.
+
+    Args:
+      spec: of the job.
+      standing: what has the name of the source.
+    """
     if spec.name or not spec.part:
         return spec.name or default_name(spec.source, standing, spec.output)
     return output_name(folder_of_parts(spec.output))
@@ -299,7 +304,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     spec, inputs = prepared.spec, prepared.inputs
     notes = (*prepared.notes, *inputs.notes)
     planned = _plan_inputs(prepared.resolved, inputs, prepared.like)
-    _check_part(spec, planned)
+    check_part(spec, by_content=planned.rule.by_content)
     if spec.where:
         from transforms.reading.row_filter import row_filter
 
@@ -309,10 +314,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     remarks = (
         *planned.notes,
         *share_notes(spec),
-        *(
-            f"feature {name!r} is new: earlier records lack it"
-            for name in new_features(prepared.like, planned.schema)
-        ),
+        *drift_notes(prepared.like, planned.schema),
     )
     planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema)
@@ -362,13 +364,18 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
     return inputs, dataclasses.replace(planned, given_classes=given)
 
 
-def _check_part(spec: Spec, planned: PlannedSource) -> None:
-    """Raises SpecError where rows of a later part could be in another split."""
+def check_part(spec: Spec, *, by_content: bool) -> None:
+    """Raises SpecError where rows of a later part could be in another split.
+
+    Args:
+      spec: of the job.
+      by_content: whether the split of a row goes by what it holds.
+    """
     by_key = spec.key_column or spec.group_column
-    if spec.part and spec.splits and planned.rule.by_content and not by_key:
+    if spec.part and spec.splits and by_content and not by_key:
         raise SpecError(
             "Rows of parts that are split by shares need a key, so that one key is in "
-            "one split in all parts. Name its column with --key-column."
+            "one split in all parts. Name its key_column."
         )
 
 

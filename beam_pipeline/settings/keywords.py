@@ -23,7 +23,6 @@ class WriteKeywords(TypedDict, total=False):
     unknown_label: Literal["reject", "oov"]
     group_column: str | None
     split_ids: str | None
-    split_lock: str | None
     image_check: Literal["structure", "decode", "none"]
     foreign_images: Literal["png", "reject"]
     animations: Literal["reject", "first"]
@@ -44,6 +43,8 @@ class WriteKeywords(TypedDict, total=False):
     catalogue: bool | None
     max_reject_rate: float | None
     keep_rejected_bytes: bool
+    part: str | None
+    allow: list[str] | tuple[str, ...]
     min_records: int | None
     max_records: int | None
     allow_empty: bool
@@ -84,11 +85,10 @@ class Keywords(WriteKeywords, total=False):
     split_column: str | None
     key_column: str | None
     stratify_column: str | None
+    split_lock: str | None
     shards: int | None
     shuffle: bool
-    part: str | None
     like: str | None
-    allow: list[str] | tuple[str, ...]
     workers: int | Literal["auto"]
     runner: str
     flink_master: str | None

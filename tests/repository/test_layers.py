@@ -76,14 +76,14 @@ PROGRAM = {
     "beam_pipeline.settings": "engines",
     "beam_pipeline.python_data": "",
     "beam_pipeline.planning": "version settings terminal",
-    "beam_pipeline.job": "version planning",
+    "beam_pipeline.job": "version settings planning",
     "beam_pipeline.graph": "job",
     "beam_pipeline.running": (
         "shared_change version settings terminal beam_internals engines planning "
         "job graph"
     ),
     "beam_pipeline.own_pipelines": (
-        "version settings beam_internals engines planning datasets reading graph"
+        "version settings beam_internals engines planning datasets reading job graph"
     ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.reading": "settings planning datasets",

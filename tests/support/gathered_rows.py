@@ -9,8 +9,8 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.own_pipelines.given_schema import types_of_rows
-from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows, row_rule_of
+from beam_pipeline.own_pipelines.declared import types_of_rows
+from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection, Segment
@@ -91,8 +91,11 @@ def _gather(
     run: _Run,
 ) -> Gathered:
     write = WriteDataset("out/rows", **settings)
-    declared = types_of_rows(element_type) | write._declared
-    rule = row_rule_of(write._spec, declared, write._given, write._before, None)
+    given = dataclasses.replace(
+        write._given,
+        declared={**types_of_rows(element_type), **write._given.declared},
+    )
+    rule = given.row_rule()
     held: dict[str, bytes] = {}
 
     def store(name: str, pieces: Sequence[pa.Buffer]) -> str:
@@ -110,12 +113,8 @@ def _gather(
             made.append(bundle)
     plan = plan_rows(
         merge_bundles(made),
-        write._spec,
+        given,
         rule,
-        given=write._given.whole(),
-        declared=declared,
-        before=write._before,
-        unique=write._unique,
         seen=Seen("", ""),
         run=run,  # type: ignore[arg-type]
     )

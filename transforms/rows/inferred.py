@@ -76,6 +76,7 @@ class InferredColumn:
         value of another type is a reject.
       sample: the column in short: of its first type, with no rows, or one that says
         where its images are.
+      values: one or two of its values, of its first type; nulls where none is plain.
       relative: how many values are no absolute paths, where paths count.
       path: one of the values, where nearly each row has relative paths that end like
         those of images, and the column's name says nothing of images; else empty.
@@ -84,6 +85,7 @@ class InferredColumn:
     feature: Feature
     types: tuple[pa.DataType, ...]
     sample: pa.Array
+    values: pa.Array
     relative: int = 0
     path: str = ""
 
@@ -128,6 +130,7 @@ def infer(
             _feature(name, first, label, sure=said is not None and bool(said.type)),
             tuple(counts.type for counts in groups),
             _sample(first),
+            _values(first),
             first.relative,
             first.path if _are_paths(first, tally.rows) else "",
         )
@@ -231,6 +234,29 @@ def _sample(counts: Counts) -> pa.Array:
         row = {"bytes": b"", "path": None}
         return pa.array([row if counts.filled else {"bytes": None, "path": ""}], kind)
     return pa.array([], kind)
+
+
+def _values(counts: Counts) -> pa.Array:
+    """Returns values that show what the others of a type are like."""
+    kind, depth = counts.type, 0
+    while is_list(kind):
+        kind, depth = kind.value_type, depth + 1
+    if not counts.values or isinstance(kind, pa.BaseExtensionType):
+        return pa.nulls(1)
+    if counts.minimum is not None:
+        values = pa.array([counts.minimum, counts.maximum]).cast(kind, safe=False)
+    elif pa.types.is_string(kind):
+        values = pa.array([counts.example])
+    elif is_bytes(kind):
+        values = pa.array([b"x"], kind)
+    elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        values = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(32))])
+    else:
+        return pa.nulls(1)
+    for _ in range(depth):
+        bounds = pa.array([0, len(values)], pa.int32())
+        values = pa.ListArray.from_arrays(bounds, values)
+    return values
 
 
 def _feature(name: str, counts: Counts, label: str | None, *, sure: bool) -> Feature:

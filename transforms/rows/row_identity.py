@@ -4,7 +4,7 @@ Rows come in no order, so nothing else says where a row goes.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ class RowRule:
       examples: gives the features of elements that are serialised Examples; None for
         no such elements.
       table: gives the splits of keys, for a split by a table of ids.
-      lock: gives the splits that units have already.
+      labels: gives labels whose class names are known, for those that are new.
     """
 
     split: SplitRule
@@ -58,7 +58,7 @@ class RowRule:
     scalars: frozenset[str] = frozenset()
     examples: Callable[[], tuple[Feature, ...]] | None = None
     table: Callable[[], Assignments | None] | None = None
-    lock: Callable[[], Assignments | None] | None = None
+    labels: Callable[[], Sequence[tuple[Feature, frozenset[str]]]] | None = None
 
 
 def identified(

@@ -42,6 +42,7 @@ from transforms.rows.tally import (
     count_values,
     file_sizes,
     merge_tallies,
+    new_classes,
     row_sizes,
 )
 
@@ -97,9 +98,8 @@ class Spool:
         self._bytes = 0
         self._pieces: list[Segment] = []
         self._examples: tuple[Feature, ...] | None = None
-        self._tables = SplitTables(
-            table=rule.table and rule.table(), lock=rule.lock and rule.lock()
-        )
+        self._labels = rule.labels() if rule.labels else ()
+        self._tables = SplitTables(table=rule.table and rule.table())
         self._tallies: list[Tally] = []
         self._mappings: set[str] = set()
         self._sizes: collections.Counter[str] = collections.Counter()
@@ -266,7 +266,10 @@ class Spool:
                 self._add_piece(rows.filter(pa.array(~homeless)))
             return
         texts = rule.texts if rule.images_root else None
-        self._tallies.append(count_values(batch.rows, rule.images, texts=texts))
+        self._tallies += [
+            count_values(batch.rows, rule.images, texts=texts),
+            new_classes(batch.rows, self._labels),
+        ]
         sizes = row_sizes(batch.rows)
         of_files = file_sizes(batch.rows, rule, self._sizes_of)
         if of_files is not None:

@@ -21,9 +21,11 @@ from transforms.core.infer.evidence import example_text
 from transforms.core.infer.typed import is_named_like_images, starts_as_image
 from transforms.core.model import Fact, RejectLog, Segment
 from transforms.core.rows.common_type import PYTHON, wider_type
+from transforms.core.rows.conform import conform
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT64_EXACT, LargeNumbers
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import IMAGE_SUFFIXES
 from transforms.rows.row_identity import RowRule
 from transforms.rows.row_types import Refusals
@@ -38,6 +40,8 @@ _ABSOLUTE = "^(/|[A-Za-z][A-Za-z0-9+.-]*://)"
 _ROW_BYTES = 24
 _VALUE_BYTES = 8
 _FEATURE_BYTES = 12
+# Of class names that nobody knows, so many are listed.
+_MOST_NEW = 64
 
 Longs = npt.NDArray[np.int64]
 
@@ -105,6 +109,8 @@ class Tally:
       rows: how many.
       columns: name -> type as text -> the counts of its values of this type.
       mappings: columns that are mappings in some rows, whose parts are columns.
+      new_classes: label -> names that its known classes lack, up to the first
+        `_MOST_NEW` in their order.
     """
 
     rows: int = 0
@@ -112,6 +118,7 @@ class Tally:
         default_factory=dict
     )
     mappings: frozenset[str] = frozenset()
+    new_classes: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
 
 def count_values(
@@ -140,19 +147,55 @@ def count_values(
     return Tally(rows.num_rows, columns)
 
 
+def new_classes(
+    rows: pa.RecordBatch, labels: Iterable[tuple[Feature, frozenset[str]]]
+) -> Tally:
+    """Returns what a batch has in labels beside their known class names; no counts.
+
+    Args:
+      rows: under the names of the features, or of their columns.
+      labels: each with its names.
+    """
+    out = {}
+    for feature, known in labels:
+        names = (feature.source_column, feature.name)
+        column = next((n for n in names if n in rows.schema.names), None)
+        if column is None:
+            continue
+        items = rows.column(column)
+        while is_list(items.type):
+            items = items.flatten()
+        bare = Feature("", Kind.LABEL, separator=feature.separator)
+        items = items.unique().drop_null()
+        found, misfits = conform({"": items}, Schema((bare,)), len(items), "")
+        texts = found.column(0)
+        for misfit in misfits:
+            texts = texts.filter(pa.array(~misfit.bad))
+        while is_list(texts.type):
+            texts = texts.flatten()
+        new = {*texts.to_pylist()} - known - {None}
+        if new:
+            out[feature.name] = frozenset(sorted(new)[:_MOST_NEW])
+    return Tally(new_classes=out)
+
+
 def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     """Returns the counts of all rows."""
     total = 0
+    new: dict[str, frozenset[str]] = {}
     mappings: set[str] = set()
     columns: dict[str, dict[str, Counts]] = {}
     for tally in tallies:
         total += tally.rows
         mappings |= tally.mappings
+        for name, names in tally.new_classes.items():
+            both = sorted(names | new.get(name, frozenset()))
+            new[name] = frozenset(both[:_MOST_NEW])
         for name, kinds in tally.columns.items():
             known = columns.setdefault(name, {})
             for key, counts in kinds.items():
                 known[key] = known[key].merge(counts) if key in known else counts
-    return Tally(total, columns, frozenset(mappings))
+    return Tally(total, columns, frozenset(mappings), new)
 
 
 def _counts(name: str, column: pa.Array, is_image: bool, any_paths: bool) -> Counts:

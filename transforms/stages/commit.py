@@ -200,11 +200,11 @@ def commit_dataset(
         _check_shards(store, shards)
     if store.is_abandoned:
         raise CommitError("The run was stopped; nothing was committed. Run again.")
-    if publication.shared_settings:
-        part = Model.of(manifest, publication.shared_settings)
-        folder = folder_of_parts(publication.directory)
-        announce(folder, part, attempts=store.attempts)
     if not _is_there(manifest, publication):
+        if publication.shared_settings:
+            part = Model.of(manifest, publication.shared_settings)
+            folder = folder_of_parts(publication.directory)
+            announce(folder, part, attempts=store.attempts)
         place = target.at(publication.directory)
         place.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
@@ -277,13 +277,30 @@ def _already_done(publication: Publication, store: Store) -> str | None:
 
 
 def _is_there(manifest: Manifest, publication: Publication) -> bool:
-    """Whether the target holds an equal dataset, which is to stay as it is."""
+    """Whether the target holds an equal dataset, which is to stay as it is.
+
+    Raises:
+      TargetError: it holds another one, which must not be replaced.
+    """
     if not publication.keeps_equal or not publication.seen:
         return False
     if target.at(publication.directory).state() != publication.seen:
         return False
     found = target.read_manifest(publication.directory)
-    return found.digest == manifest.digest
+    if found.digest == manifest.digest:
+        return True
+    if not publication.keeps_others:
+        return False
+    # What is given of the classes differs with those of other parts.
+    if _records_of(found) == _records_of(manifest):
+        return True
+    raise target.taken(publication.directory, found, "its rows are others")
+
+
+def _records_of(manifest: Manifest) -> tuple[Any, ...]:
+    """Returns what a dataset holds, however its features were decided."""
+    classes = {facts.feature.name: facts.classes for facts in manifest.features}
+    return manifest.splits, classes, manifest.account
 
 
 def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:

@@ -82,6 +82,7 @@ class Publication:
       verified: whether finished shards are read again before they are published;
         None for those of up to `_SMALL_BYTES` in all.
       keeps_equal: whether nothing is published where the target holds an equal dataset.
+      keeps_others: whether another dataset that the target holds ends the job.
       detached: whether nobody waits for the job, which therefore ends its work itself.
       steps: what users' own steps between reading and placing may do beside changing
         rows: "drop" some, or also "add" some, which the account counts. Empty: none.
@@ -108,6 +109,7 @@ class Publication:
     shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
     verified: bool | None = None
     keeps_equal: bool = False
+    keeps_others: bool = False
     detached: bool = False
     steps: Literal["", "drop", "add"] = ""
 

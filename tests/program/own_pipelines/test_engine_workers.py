@@ -102,18 +102,11 @@ def test_where_workers_are_threads(runner: str, flags: list[str]) -> None:
     assert workers_of(pipeline_of(runner, *flags)) is None
 
 
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ({"images_root": "photos"}, "folder of --images-root"),
-        ({"split_lock": "splits.lock", "key": "id"}, "split lock"),
-    ],
-)
-def test_other_paths_of_a_dataset(settings: dict[str, Any], what: str) -> None:
-    """What workers read, and the lock, which the worker that commits writes."""
-    with pytest.raises(TargetError, match=f"must see the {what}"):
+def test_the_folder_of_images_must_be_where_the_workers_are() -> None:
+    """Workers read what is below it."""
+    with pytest.raises(TargetError, match="must see the folder of --images-root"):
         rows_of(pipeline_of("FlinkRunner", *POOL)) | WriteDataset(
-            "s3://bucket/out", splits={"train": 0.5, "test": 0.5}, **settings
+            "s3://bucket/out", images_root="photos"
         )
 
 

@@ -19,7 +19,12 @@ from transforms.codec.decode import decode_example
 from transforms.core.example.encoder import encode_examples
 from transforms.core.image.png_encode import encode_png
 from transforms.core.schema import Kind, Missing
-from transforms.errors import BeamTFRecordError, EncodingError, SpecError
+from transforms.errors import (
+    BeamTFRecordError,
+    EncodingError,
+    InputError,
+    SpecError,
+)
 
 Folder = pathlib.Path
 ROWS = [{"id": n, "pet": ("cat", "dog")[n % 2], "size": n / 4} for n in range(20)]
@@ -124,7 +129,6 @@ def test_an_arrow_schema_is_the_whole_schema() -> None:
     [
         ({"features": pa.schema([("a", pa.int64())] * 2)}, "a name of its own"),
         ({"features": pa.schema([("a", pa.int64())]), "label": "b"}, "must be a field"),
-        ({"features": {"a": "int64"}, "like": "x"}, "has no manifest"),
         ({"like": "nowhere"}, "has no manifest"),
         ({"features": {"a": {"kind": "int64", "vocabulary": ["x"]}}}, "for labels"),
         (
@@ -144,18 +148,34 @@ def test_like_takes_schema_class_ids_and_splits(tmp_path: Folder) -> None:
     """Fewer classes and other orders of columns change nothing."""
     first = tmp_path / "first"
     splits = {"train": 0.5, "test": 0.5}
-    write_rows(ROWS, first, label="pet", splits=splits, key="id")
-    found = gather([[{"pet": "dog", "id": 5}]], like=first)
+    write_rows(ROWS, first, label="pet", splits=splits, key="id", seed=3)
+    found = gather([[{"size": None, "pet": "dog", "id": 5}]], like=first)
     assert found.schema.names == ("id", "pet", "size")
     assert found.classes["pet"] == ["cat", "dog"]
     assert found.plan.layout.sharding.rule.names == ("train", "test")
     assert found.plan.layout.sharding.keyed
-    strange = gather([[{"pet": "cow", "id": 5}, {"pet": "cat", "id": 6}]], like=first)
-    assert [r.reason for r in strange.rejections] == ["unknown_label"]
-    with pytest.raises(SpecError, match="'more'"):
-        gather([[{"id": 1, "more": 1}]], like=first)
-    with pytest.raises(SpecError, match="exclude each other"):
-        WriteDataset("out", like=first, features={"id": "int64"})
+    assert found.plan.layout.sharding.seed == 3
+
+
+def test_drift_is_one_error(tmp_path: Folder) -> None:
+    """A column that is gone, one that is new, another kind and a class, all named."""
+    first = tmp_path / "first"
+    write_rows(ROWS, first, label="pet")
+    strange = [{"id": n / 4, "pet": "cow", "more": 1} for n in range(1, 9)]
+    with pytest.raises(InputError) as caught:
+        gather([strange[:4], strange[4:]], like=first)
+    message = str(caught.value)
+    assert all(word in message for word in ("'size' is gone", "'more' is new"))
+    assert all(word in message for word in ("'id' was int64", "'0.25'", "'cow'"))
+    # Rows that are wrong by themselves are rejects.
+    rows = [row | {"pet": "cow" if row["id"] == 3 else row["pet"]} for row in ROWS]
+    found = gather(
+        [[*rows, {"id": "x", "pet": "cat", "size": 1.0}]],
+        like=first,
+        allow=["new-classes"],
+    )
+    assert [r.reason for r in found.rejections] == ["not_an_integer"]
+    assert found.classes["pet"] == ["cat", "dog", "cow"]
 
 
 def test_like_refuses_splits_that_no_rule_gave(tmp_path: Folder) -> None:
@@ -166,7 +186,7 @@ def test_like_refuses_splits_that_no_rule_gave(tmp_path: Folder) -> None:
     with pytest.raises(SpecError, match="Give splits= or split_ids="):
         WriteDataset("out", like=first)
     WriteDataset("out", like=first, splits={"train": 0.5, "test": 0.5})
-    WriteDataset("out", like=first, split_ids=str(table))
+    WriteDataset("out", like=first, key="id", split_ids=str(table))
 
 
 @pytest.mark.parametrize("kind", [Named, Plain])

@@ -21,7 +21,6 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from beam_pipeline.own_pipelines import commit_rows as committing
 from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
-from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert
@@ -272,15 +271,15 @@ def test_a_repeated_commit_of_an_equal_dataset(
     monkeypatch.setattr(write_dataset, "commit_rows", commit)
     (second,) = write(output, made, overwrite=True, **options)
     assert (second.status, second.digest) == ("up to date", first.digest)
-    facts, counts, plan, run, locks = given[0]
+    facts, counts, plan, run = given[0]
     assert any(isinstance(fact, RejectLog) and fact.path for fact in facts)
     before = contents(output)
     if cause == "removed":
         # Not the end of this run, but somebody else, has removed the work on others.
         with pytest.raises(CommitError, match="is gone"):
-            commit_rows(_others(facts), counts, plan, run, locks)
+            commit_rows(_others(facts), counts, plan, run)
     else:
-        assert commit_rows(facts, counts, plan, run, locks) == second
+        assert commit_rows(facts, counts, plan, run) == second
     assert contents(output) == before
     assert os.listdir(tmp_path) == ["out"]
 
@@ -307,21 +306,17 @@ def test_a_restarted_job_may_have_other_rows(
     real = commit_rows
 
     def commit(
-        facts: list[Fact],
-        counts: ShardCounts,
-        plan: JobPlan,
-        run: SharedRun,
-        before: EarlierRuns,
+        facts: list[Fact], counts: ShardCounts, plan: JobPlan, run: SharedRun
     ) -> Committed:
-        first = real(facts, counts, plan, run, before)
+        first = real(facts, counts, plan, run)
         # As after a loss of all machines: from the first stage on, with other rows.
         seen = run.look(_submitted(plan), overwrite=False)
         assert (seen.state, seen.job) == ("", plan.publication.job)
         others = _others(facts)
-        given.append((others, counts, plan, run, before))
-        assert real(facts, counts, plan, run, before) == first
+        given.append((others, counts, plan, run))
+        assert real(facts, counts, plan, run) == first
         assert not caplog.messages
-        repeated = real(others, counts, plan, run, before)
+        repeated = real(others, counts, plan, run)
         assert repeated == dataclasses.replace(first, status="repeated")
         assert [said for said in caplog.messages if "rows of this one" in said]
         return first
@@ -330,14 +325,14 @@ def test_a_restarted_job_may_have_other_rows(
     write(output, some())
     before = contents(output)
     # After its end nobody can tell it from a graph that is submitted once more.
-    ((others, counts, plan, run, locks),) = given
+    ((others, counts, plan, run),) = given
     with pytest.raises(CommitError, match="A graph must be submitted once"):
-        real(others, counts, plan, run, locks)
+        real(others, counts, plan, run)
     seen = run.look(_submitted(plan), overwrite=False)
     publication = dataclasses.replace(plan.publication, seen=seen.state)
     again = dataclasses.replace(plan, publication=publication)
     with pytest.raises(CommitError, match="A graph must be submitted once"):
-        real(others, counts, again, run, locks)
+        real(others, counts, again, run)
     run.end()
     assert contents(output) == before
     assert os.listdir(tmp_path) == ["out"]

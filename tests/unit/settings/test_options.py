@@ -43,7 +43,7 @@ def test_keywords_are_as_the_table_says() -> None:
 
 def test_keywords_of_rows_are_those_that_it_takes() -> None:
     """`WriteDataset` has the settings that are not refused."""
-    assert "split_lock" in keywords.WriteKeywords.__annotations__
+    assert "part" in keywords.WriteKeywords.__annotations__
     assert "delimiter" not in keywords.WriteKeywords.__annotations__
 
 

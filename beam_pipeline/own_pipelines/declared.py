@@ -1,0 +1,191 @@
+"""What is said of columns: by a spec, an Arrow schema, or the type of the rows."""
+
+import collections
+import dataclasses
+import datetime
+import decimal
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.typehints import typehints
+from apache_beam.typehints.row_type import RowTypeConstraint
+
+from beam_pipeline.settings.spec import FeatureSpec, Spec
+from transforms.core.infer.typed import infer_typed
+from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.schema import Feature, InexactIntegers, Kind, Missing
+from transforms.errors import SpecError, bounded, nearest
+from transforms.formats.columnar.arrow_batches import flat_columns
+from transforms.rows.inferred import Declared
+
+_TYPES: Mapping[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.datetime: pa.timestamp("us"),
+    datetime.date: pa.date32(),
+    datetime.time: pa.time64("us"),
+    datetime.timedelta: pa.duration("us"),
+    decimal.Decimal: pa.decimal128(38, 9),
+}
+_LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
+
+
+def declared_by(features: Sequence[Feature]) -> dict[str, Declared]:
+    """Returns the columns of which given features say the kind."""
+    out: dict[str, Declared] = {}
+    for feature in features:
+        if feature.derived or feature.constant is not None:
+            continue
+        for name in {feature.source_column, feature.name}:
+            known = out.get(name, Declared(feature.kind))
+            single = known.kind is feature.kind and not feature.separator
+            out[name] = Declared(feature.kind if single else None)
+    return out
+
+
+def declared_in(spec: Spec) -> dict[str, Declared]:
+    """Returns the columns of which a spec says the kind."""
+    out: dict[str, Declared] = {}
+    for name, said in spec.features.items():
+        kind = kind_of(said)
+        if kind is None or said.constant is not None or said.path is not None:
+            continue
+        column = said.column or name
+        known = out.get(column)
+        # Text with a separator is a list of its parts.
+        single = known is None and not said.separator
+        out[column] = Declared(kind if single else None)
+    for column in spec.image_columns or ():
+        out.setdefault(column, Declared(Kind.IMAGE))
+    for column in spec.drop:
+        out.setdefault(column, Declared())
+    return out
+
+
+def kind_of(said: FeatureSpec) -> Kind | None:
+    """Returns the kind that a spec says; None where it leaves it open."""
+    if said.kind is not None:
+        return Kind(said.kind)
+    return Kind.LABEL if said.vocabulary is not None else None
+
+
+def of_arrow_schema(schema: pa.Schema, label: str | None) -> tuple[Feature, ...]:
+    """Returns the features that an Arrow schema says.
+
+    Raises:
+      SpecError: two fields have one name, or no feature holds a type.
+    """
+    twice = [n for n, count in collections.Counter(schema.names).items() if count > 1]
+    if twice:
+        raise SpecError(
+            f"Every field of a schema must have a name of its own; {twice[0]!r} is "
+            f"there more than once. Rename one."
+        )
+    required = {field.name for field in schema if not field.nullable}
+    features = []
+    for name, column in flat_columns(schema.empty_table()).items():
+        feature = _feature_of(name, column.type)
+        if name == label and feature.kind is Kind.TEXT and not feature.shape:
+            feature = dataclasses.replace(feature, kind=Kind.LABEL)
+        if name in required:
+            feature = dataclasses.replace(feature, missing=Missing.REJECT)
+        features.append(dataclasses.replace(feature, is_label=name == label))
+    if label is not None and label not in {feature.name for feature in features}:
+        raise SpecError(
+            f"The label must be a field of the schema; found {label!r}"
+            f"{nearest(label, schema.names)}."
+        )
+    return tuple(features)
+
+
+def _feature_of(name: str, kind: pa.DataType) -> Feature:
+    try:
+        feature, _ = infer_typed({name: _empty(kind)})[name]
+    except Exception as error:
+        if not isinstance(error, pa.ArrowException | ValueError | TypeError):
+            raise
+        raise SpecError(bounded(f"features: {error}.")) from error
+    # Whoever says float knows that it rounds.
+    return dataclasses.replace(feature, inexact_integers=InexactIntegers.ROUND)
+
+
+def _empty(kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        storage = pa.array([], kind.storage_type)
+        return pa.ExtensionArray.from_storage(kind, storage)
+    return pa.array([], kind)
+
+
+def types_of_rows(kind: Any) -> dict[str, Declared]:
+    """Returns what the element type of a PCollection of rows says of its columns.
+
+    Types that it leaves open, `Any` or a union, are inferred.
+    """
+    if not isinstance(kind, RowTypeConstraint):
+        found = (
+            RowTypeConstraint.from_user_type(kind) if isinstance(kind, type) else None
+        )
+        if found is None:
+            return {}
+        kind = found
+    out: dict[str, Declared] = {}
+    for name, hint in kind._fields:
+        out |= _types_of(name, hint)
+    return out
+
+
+def _types_of(name: str, hint: Any) -> dict[str, Declared]:
+    inner = types_of_rows(_without_none(hint))
+    if inner:
+        return {f"{name}/{key}": said for key, said in inner.items()}
+    kind = _arrow_type(hint)
+    if kind is None:
+        return {}
+    feature, _ = infer_typed({name: _empty(kind)})[name]
+    # What bytes and texts are, images or paths of them, their values say.
+    is_open = feature.kind in (Kind.BYTES, Kind.TEXT, Kind.TIMESTAMP)
+    return {name: Declared(None if is_open else feature.kind, kind)}
+
+
+def _without_none(hint: Any) -> Any:
+    if isinstance(hint, typehints.UnionConstraint):
+        parts: Sequence[Any] = list(hint.union_types)
+    elif isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        parts = typing.get_args(hint)
+    else:
+        return hint
+    rest = [part for part in parts if part is not type(None)]
+    return rest[0] if len(rest) == 1 else None
+
+
+def _arrow_type(hint: Any) -> pa.DataType | None:
+    hint = _without_none(hint)
+    if hint in _TYPES:
+        return _TYPES[hint]
+    if isinstance(hint, type) and issubclass(hint, np.generic):
+        return _numpy_type(hint)
+    item: Any = None
+    if isinstance(hint, typehints.ListConstraint | typehints.SequenceTypeConstraint):
+        item = hint.inner_type
+    elif typing.get_origin(hint) in _LISTS:
+        arguments = [a for a in typing.get_args(hint) if a is not Ellipsis]
+        item = arguments[0] if len(set(arguments)) == 1 else None
+    inner = None if item is None else _arrow_type(item)
+    return None if inner is None else pa.list_(inner)
+
+
+def _numpy_type(kind: type[np.generic]) -> pa.DataType | None:
+    try:
+        found = arrow_of([kind(0)]).type
+    except (TypeError, ValueError):
+        return None
+    if pa.types.is_integer(found):
+        return pa.int64()
+    return pa.float64() if pa.types.is_floating(found) else found

@@ -1,0 +1,284 @@
+"""What is known of the rows of a pipeline before they are seen.
+
+    features={"id": "int64"}   words of a spec: of these columns, others are inferred
+    features=pa.schema(...)    the whole schema
+    like="out/earlier"         the features, classes and settings of a dataset
+    part="2026-11-03"          those of the parts beside this one
+    rows of a named tuple      the types of these columns
+
+All of it is read at construction and travels with the pipeline, unless it is large.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from beam_pipeline.own_pipelines.declared import (
+    declared_by,
+    declared_in,
+    kind_of,
+    of_arrow_schema,
+)
+from beam_pipeline.own_pipelines.held import Held, hold, sha256_of
+from beam_pipeline.own_pipelines.read_rows import ReadSource
+from beam_pipeline.planning.features import override
+from beam_pipeline.planning.like import Like, find_like
+from beam_pipeline.planning.plan import check_part
+from beam_pipeline.planning.splits import identity_of, rule_of
+from beam_pipeline.settings.spec import Spec
+from transforms.core.manifest import FeatureFacts
+from transforms.core.naming import folder_of_parts
+from transforms.core.placing.placement import SplitRule, SplitSource
+from transforms.core.placing.splitting import Assignments
+from transforms.core.placing.vocabulary import UNKNOWN_NAME
+from transforms.core.schema import Feature, Kind, Unknown
+from transforms.core.statistics import Statistics
+from transforms.errors import SpecError
+from transforms.formats.tfrecord_files.dataset import row_feature
+from transforms.publishing import target
+from transforms.publishing.parts import Model, read_model
+from transforms.rows.inferred import Declared
+from transforms.rows.row_identity import RowRule
+from transforms.storage.paths import absolute
+from transforms.work.split_tables import SplitIds, read_split_ids
+
+
+@dataclasses.dataclass(frozen=True)
+class Earlier:
+    """An earlier dataset that rows are to be like, or the parts beside theirs.
+
+    Attributes:
+      like: what is taken from it.
+      own: label -> the class names of the part that is there already. While its rows
+        have no other class it keeps this list, however long that of other parts is:
+        the same rows give the same dataset again.
+    """
+
+    like: Like
+    own: Mapping[str, tuple[str, ...]]
+
+    def names(self, label: str) -> tuple[str, ...]:
+        """Returns the class names that rows have unless they say otherwise."""
+        return self.own.get(label, self.like.model.classes.get(label, ()))
+
+    @functools.cached_property
+    def labels(self) -> tuple[tuple[Feature, frozenset[str]], ...]:
+        """The labels whose classes are known, and the names of these."""
+        return tuple(
+            (feature, frozenset(self.names(feature.name)))
+            for feature in self.like.model.features
+            if feature.kind is Kind.LABEL
+            and not feature.derived
+            and feature.unknown is not Unknown.OOV
+        )
+
+    def of_records(self) -> tuple[Feature, ...]:
+        """Returns the features as serialised Examples hold them."""
+        out = []
+        for feature in self.like.model.features:
+            names = self.names(feature.name)
+            if feature.unknown is Unknown.OOV:
+                names = (*names, UNKNOWN_NAME)
+            out.append(row_feature(FeatureFacts(feature, Statistics(), names)))
+        return tuple(out)
+
+
+def _hold_earlier(spec: Spec) -> Held[Earlier] | None:
+    """Returns what `like` and `part` name; None where there is nothing yet."""
+    folder = folder_of_parts(spec.output)
+    if not spec.like and not (spec.part and read_model(folder)):
+        # Whether they are right.
+        find_like(spec)
+        return None
+    return hold(spec.like or folder, functools.partial(_earlier, spec))
+
+
+def _earlier(spec: Spec) -> tuple[Earlier, str]:
+    like = find_like(spec)
+    assert like is not None, "the spec names an earlier dataset"
+    own: Mapping[str, tuple[str, ...]] = {}
+    if spec.part:
+        try:
+            own = Model.of(target.read_manifest(spec.output), ()).classes
+        except FileNotFoundError:
+            own = {}
+    text = like.model.to_bytes() + json.dumps(own).encode()
+    return Earlier(like, own), hashlib.sha256(text).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What is known of rows, wherever they are.
+
+    Attributes:
+      spec: of the job.
+      features: the whole schema, of a `pa.Schema`; None for none.
+      earlier: what `like` and `part` name.
+      ids: the table that gives the split of each key.
+      declared: columns of which something is said.
+      unique: whether no two rows may have one key.
+      source: that the rows were read from, where that is known.
+    """
+
+    spec: Spec
+    features: tuple[Feature, ...] | None
+    earlier: Held[Earlier] | None
+    ids: Held[SplitIds] | None
+    declared: Mapping[str, Declared]
+    unique: bool
+    source: ReadSource | None = None
+
+    @property
+    def read_by_workers(self) -> list[str]:
+        """The files that are too large for the graph."""
+        held = (self.earlier, self.ids)
+        return [each.path for each in held if each is not None and each.inline is None]
+
+    @property
+    def root(self) -> str:
+        """The folder that paths of images are relative to; empty for none."""
+        return self.spec.images_root or (self.source.root if self.source else "")
+
+    @property
+    def split_rule(self) -> SplitRule:
+        """How rows fall into splits."""
+        if self.ids is not None:
+            return SplitRule(SplitSource.TABLE, self.ids.get().assignments.names)
+        if self.spec.split_column:
+            return SplitRule(SplitSource.COLUMN)
+        return rule_of(self.spec)
+
+    @property
+    def identity(self) -> str:
+        """What the units of splits are hashes of; see `Assignments`."""
+        by_content = not self.spec.key_column
+        return identity_of(self.spec, SplitRule(by_content=by_content))
+
+    def table(self) -> Assignments | None:
+        """Returns the splits of keys."""
+        return None if self.ids is None else self.ids.get().assignments
+
+    def labels(self) -> tuple[tuple[Feature, frozenset[str]], ...]:
+        """Returns the labels whose classes an earlier dataset knows."""
+        return () if self.earlier is None else self.earlier.get().labels
+
+    def examples(self) -> tuple[Feature, ...]:
+        """Returns the features of elements that are serialised Examples."""
+        if self.earlier is not None:
+            return self.earlier.get().of_records()
+        features = self.features
+        if features is None:
+            said = {
+                name: each
+                for name, each in self.spec.features.items()
+                if kind_of(each) is not None
+            }
+            nothing = pa.nulls(0)
+            columns = {each.column or name: nothing for name, each in said.items()}
+            features = tuple(override((), said, columns))
+        by_key = {}
+        for feature in features:
+            if feature.constant is not None or feature.pattern or feature.derived:
+                continue
+            is_name = feature.kind is Kind.LABEL and feature.vocabulary is None
+            by_key[feature.source_column] = dataclasses.replace(
+                feature,
+                name=feature.source_column,
+                column="",
+                kind=Kind.TEXT if is_name else feature.kind,
+            )
+        return tuple(by_key.values())
+
+    def row_rule(self) -> RowRule:
+        """Returns what rows are known by, and how they fall into splits."""
+        spec, source = self.spec, self.source
+        kinds = {name: said.kind for name, said in self.declared.items()}
+        # Text that is to be predicted is a class.
+        labels = {name for name, kind in kinds.items() if kind is Kind.LABEL}
+        labels |= {spec.label_column} if spec.label_column else set()
+        labels |= {
+            said.column or name for name, said in spec.features.items() if said.label
+        }
+        images = {name for name, kind in kinds.items() if kind is Kind.IMAGE}
+        texts: frozenset[str] = frozenset()
+        if source is not None:
+            labels |= {feature.name for feature in source.schema.of_kind(Kind.LABEL)}
+            images |= {feature.name for feature in source.schema.of_kind(Kind.IMAGE)}
+            texts = frozenset(source.schema.names) - images
+        whole = (Kind.INT64, Kind.LABEL)
+        return RowRule(
+            split=self.split_rule,
+            split_column=spec.split_column or "",
+            key_column=spec.key_column or "",
+            group_column=spec.group_column or "",
+            images=frozenset(images),
+            texts=texts,
+            images_root=self.root,
+            integers=frozenset(n for n, kind in kinds.items() if kind in whole),
+            scalars=frozenset(self.declared.keys() - {*spec.drop} | labels),
+            examples=self.examples if self.examples() else None,
+            table=self.table if self.ids is not None else None,
+            labels=self.labels if self.labels() else None,
+        )
+
+
+def given_of(spec: Spec, schema: pa.Schema | None, *, duplicates: str) -> Given:
+    """Reads what the parameters of `WriteDataset` name.
+
+    Args:
+      spec: of the job.
+      schema: of all columns; None where they are inferred.
+      duplicates: "keep" where rows may have one key.
+
+    Raises:
+      UsageError: something of it cannot be used; its type says what is wrong.
+    """
+    here = spec.model_copy(update={"output": absolute(spec.output)})
+    earlier = _hold_earlier(here)
+    features = None if schema is None else of_arrow_schema(schema, spec.label_column)
+    declared = declared_in(spec)
+    if earlier is not None:
+        like = earlier.get().like
+        _check_splits(like, spec)
+        spec = like.applied(spec)
+        declared |= declared_by(like.model.features)
+    if features is not None:
+        declared |= declared_by(features)
+    check_part(spec, by_content=not spec.key_column)
+    given = Given(
+        spec,
+        features,
+        earlier,
+        None,
+        declared,
+        unique=bool(spec.key_column) and duplicates == "refuse",
+    )
+    if spec.split_ids:
+        make = functools.partial(_ids, spec.split_ids, given.identity)
+        given = dataclasses.replace(given, ids=hold(spec.split_ids, make))
+    return given
+
+
+def _ids(path: str, identity: str) -> tuple[SplitIds, str]:
+    digest = sha256_of(path)
+    return read_split_ids(path, identity=identity), digest
+
+
+def _check_splits(like: Like, spec: Spec) -> None:
+    """Raises SpecError where the rule of the splits is none for other rows."""
+    if spec.model_fields_set & {"splits", "split_column", "split_ids"}:
+        return
+    settings = like.model.settings
+    by_rule = settings.get("splits") or settings.get("split_column")
+    if settings.get("stratify_column") or not (
+        by_rule or like.split_names in ((), ("train",))
+    ):
+        raise SpecError(
+            f"like takes splits that shares or a column decide; those of "
+            f"{like.name!r:.200} go by its source, a table of ids or its classes. Give "
+            f"splits= or split_ids=, too."
+        )
