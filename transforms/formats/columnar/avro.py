@@ -11,7 +11,7 @@
 
 Longs are zigzag varints. Only the sizes are read to cut a file into blocks. A sample
 starts behind sync markers in the middle of a file. A block counts as damaged unless
-its rows end where its bytes do. `avro_schema` reads the types of a file.
+its rows end where its bytes do. `avro_types` has the types of a schema.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/
 """
@@ -22,6 +22,7 @@ import dataclasses
 import io
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar, NamedTuple
@@ -41,7 +42,7 @@ from transforms.formats.columnar.arrow_batches import (
     readable,
 )
 from transforms.formats.columnar.arrow_types import flat_types
-from transforms.formats.columnar.avro_schema import MAX_BLOCK_BYTES, row_type
+from transforms.formats.columnar.avro_types import MAX_BLOCK_BYTES, row_type
 from transforms.formats.table import InputFile, RawRows, SourceFile
 
 _MAGIC = b"Obj\x01"
@@ -99,14 +100,18 @@ class _AvroFile(ColumnarFile):
         metadata = self._metadata()
         self._sync = self._exactly(_SYNC_BYTES, "the sync marker")
         self.begin = stream.tell()
-        codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
-        if codec not in _UNPACKED:
+        self._codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
+        if self._codec not in _UNPACKED:
             raise self._damaged(
-                f"its codec must be one of {', '.join(_UNPACKED)}; found {codec[:40]!r}"
+                f"its codec must be one of {', '.join(_UNPACKED)}; found "
+                f"{self._codec[:40]!r}"
             )
-        self._unpacked = _UNPACKED[codec]
-        self._codec = codec
-        self._rows = row_type(metadata.get("avro.schema", b""), origin)
+        try:
+            self._rows = row_type(metadata.get("avro.schema", b""))
+        except ValueError as error:
+            raise self._damaged(
+                f"its schema must be sound, and one of a table, but {error}"
+            ) from error
         self._schema = pa.schema(list(self._rows.type))
         self.types, self.classes = flat_types(self._schema, origin), {}
         self._plain: Any = None
@@ -138,47 +143,50 @@ class _AvroFile(ColumnarFile):
 
     def look(self, budget: int, places: int) -> Look:
         """Returns rows of a small file, or of blocks behind places of a large one."""
-        stored = total = 0
+        stored = 0
         batches = []
-        if self._size - self.begin <= budget:
+        complete = self._size - self.begin <= budget
+        if complete:
+            unpacked = 0
             for frame in self._pieces(self.begin, self._size):
                 batches.append(self._decoded(frame))
                 stored += frame.stop - frame.start
-                total += len(frame.data)
-                if total >= budget and frame.stop < self._size:
-                    return _look(batches, stored, complete=False)
-            return _look(batches, stored, complete=True)
-        seen = 0
-        for place in range(places):
-            at = self.begin + (self._size - self.begin) * place // places
-            begin = self._behind_sync(max(at, seen)) if place else self.begin
-            if begin >= self._size:
-                break
-            frame = next(self._frames(begin, self._size, data=True))
-            seen = frame.stop
-            batch = self._decoded(frame)
-            step = max(-(-len(frame.data) * places // budget), 1)
-            kept = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
-            batches.append(kept)
-            size = frame.stop - frame.start
-            stored += size * kept.num_rows // max(batch.num_rows, 1)
-        return _look(batches, max(stored, 1), complete=False)
+                unpacked += len(frame.data)
+                if unpacked >= budget and frame.stop < self._size:
+                    complete = False
+                    break
+        else:
+            stop = self.begin
+            for place in range(places):
+                at = self.begin + (self._size - self.begin) * place // places
+                begin = self._behind_sync(max(at, stop)) if place else self.begin
+                if begin >= self._size:
+                    break
+                frame = next(self._frames(begin, self._size, data=True))
+                stop = frame.stop
+                batch = self._decoded(frame)
+                step = max(-(-len(frame.data) * places // budget), 1)
+                batches.append(batch.take(pa.array(np.arange(0, batch.num_rows, step))))
+                kept = batches[-1].num_rows
+                stored += (stop - begin) * kept // max(batch.num_rows, 1)
+        rows = sum(batch.num_rows for batch in batches) if complete else None
+        stored = stored if complete else max(stored, 1)
+        return Look([*map(flat_columns, batches)], rows, stored)
 
     def _frames(self, start: int, stop: int, *, data: bool = False) -> Iterator[_Frame]:
         """Yields the blocks of a part of the file; with or without their rows."""
         self._stream.seek(start)
         while start < stop:
+            block = f"the block at byte {start:,}"
             rows = self._long("the number of rows of a block")
             size = self._long("the size of a block")
             if rows < 0 or size < 0:
-                raise self._damaged(f"the block at byte {start:,} has {rows:,} rows")
-            packed = self._exactly(size, f"the block at byte {start:,}", skip=not data)
+                raise self._damaged(f"{block} has {rows:,} rows")
+            packed = self._exactly(size, block, skip=not data)
             if self._exactly(_SYNC_BYTES, "a sync marker") != self._sync:
-                raise self._damaged(
-                    f"the block at byte {start:,} does not end with the sync marker"
-                )
+                raise self._damaged(f"{block} does not end with the sync marker")
             at = self._stream.tell()
-            yield _Frame(start, at, rows, self._unpack(packed, start) if data else b"")
+            yield _Frame(start, at, rows, self._unpack(packed, block) if data else b"")
             start = at
 
     def _pieces(self, start: int, stop: int) -> Iterator[_Frame]:
@@ -196,12 +204,13 @@ class _AvroFile(ColumnarFile):
         Raises:
           InputError: its bytes are not rows of the schema, or not this many.
         """
+        what = (
+            f"the bytes from {frame.start:,} to {frame.stop:,} are not {frame.rows:,} "
+            f"rows of its schema"
+        )
         # A block takes a byte or more for each row, or the count is damaged.
         if frame.rows * self._rows.least_bytes > len(frame.data):
-            raise self._damaged(
-                f"the block at byte {frame.start:,} must have {frame.rows:,} rows; its "
-                f"{len(frame.data):,} bytes cannot hold them"
-            )
+            raise self._damaged(f"{what}: they cannot hold them")
         if not frame.rows:
             return pa.RecordBatch.from_pylist([], self._schema)
         library = _fastavro()
@@ -209,15 +218,15 @@ class _AvroFile(ColumnarFile):
             rows = {"type": "array", "items": self._rows.plain}
             self._plain = library.parse_schema(rows)
         # An array is its count, its items, and an array of no items.
-        count = _long_bytes(frame.rows)
-        stream = io.BytesIO(b"".join((count, frame.data, b"\0")))
+        content = b"".join((_long_bytes(frame.rows), frame.data, b"\0"))
+        stream = io.BytesIO(content)
         try:
             values = library.schemaless_reader(stream, self._plain, None)
         except _FAULTS as error:
-            raise self._not_rows(frame, str(error) or type(error).__name__) from error
-        end = len(count) + len(frame.data) + 1
-        if len(values) != frame.rows or stream.tell() != end:
-            raise self._not_rows(frame, "they end elsewhere than the block")
+            why = bounded(str(error) or type(error).__name__, 200)
+            raise self._damaged(f"{what}: {why}") from error
+        if len(values) != frame.rows or stream.tell() != len(content):
+            raise self._damaged(f"{what}: they end elsewhere than the block")
         raw = pa.array(values, self._rows.raw)
         return pa.RecordBatch.from_struct_array(self._rows.finish(raw))
 
@@ -226,24 +235,20 @@ class _AvroFile(ColumnarFile):
             f"{self._origin} cannot be read as Avro: {what}. Fetch or write it again."
         )
 
-    def _not_rows(self, frame: _Frame, why: str) -> InputError:
-        return self._damaged(
-            f"the bytes from {frame.start:,} to {frame.stop:,} are not {frame.rows:,} "
-            f"rows of its schema: {bounded(why, 200)}"
-        )
-
     def _metadata(self) -> dict[str, bytes]:
         """Returns the map at the start of a file."""
+        what = "the metadata"
         out: dict[str, bytes] = {}
-        while count := self._long("the metadata"):
+        while count := self._long(what):
             if count < 0:
                 # A negative count is followed by the size in bytes, for skipping.
                 count = -count
-                self._long("the metadata")
+                self._long(what)
             for _ in range(count):
-                key = self._exactly(self._long("the metadata"), "the metadata")
-                value = self._exactly(self._long("the metadata"), "the metadata")
-                out[key.decode("utf-8", "replace")] = value
+                key = self._exactly(self._long(what), what)
+                out[key.decode("utf-8", "replace")] = self._exactly(
+                    self._long(what), what
+                )
                 if self._stream.tell() > _MAX_HEADER_BYTES:
                     raise self._damaged(
                         f"its header must have at most {_MAX_HEADER_BYTES:,} bytes"
@@ -261,17 +266,15 @@ class _AvroFile(ColumnarFile):
             tail = text[1 - _SYNC_BYTES :]
         return self._size
 
-    def _unpack(self, packed: bytes, start: int) -> bytes:
+    def _unpack(self, packed: bytes, block: str) -> bytes:
         try:
-            data = self._unpacked(packed)
+            data = _UNPACKED[self._codec](packed)
         except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as error:
-            raise self._damaged(
-                f"the block at byte {start:,} is not {self._codec}: {error}"
-            ) from error
+            raise self._damaged(f"{block} is not {self._codec}: {error}") from error
         if len(data) > MAX_BLOCK_BYTES:
             raise self._damaged(
-                f"blocks must unpack to {MAX_BLOCK_BYTES:,} bytes at most, and the "
-                f"one at byte {start:,} unpacks to more; that is taken for a bomb"
+                f"blocks must unpack to {MAX_BLOCK_BYTES:,} bytes at most, and {block} "
+                f"unpacks to more; that is taken for a bomb"
             )
         return data
 
@@ -309,11 +312,6 @@ def _fastavro() -> Any:
     return fastavro
 
 
-def _look(batches: Sequence[pa.RecordBatch], stored: int, *, complete: bool) -> Look:
-    rows = sum(batch.num_rows for batch in batches) if complete else None
-    return Look([*map(flat_columns, batches)], rows, stored)
-
-
 def _long_bytes(value: int) -> bytes:
     """Returns the encoding of a number that is not negative."""
     value <<= 1
@@ -321,8 +319,7 @@ def _long_bytes(value: int) -> bytes:
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    return bytes((*out, value))
 
 
 def _decompressor(start: Callable[[], Any]) -> Callable[[bytes], bytes]:
@@ -345,14 +342,10 @@ def _unzstd(packed: bytes) -> bytes:
 
 def _unsnapped(packed: bytes) -> bytes:
     """Returns the content of Snappy's raw format: its size, data, then its CRC-32."""
-    size = shift = 0
-    for byte in packed[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    else:
+    varint = re.match(rb"[\x80-\xff]{0,4}[\0-\x7f]", packed)
+    if varint is None:
         raise ValueError("its size is no varint")
+    size = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint[0]))
     if size > MAX_BLOCK_BYTES:
         # Too large: let the caller refuse it without unpacking it.
         return bytes(MAX_BLOCK_BYTES + 1)

@@ -53,7 +53,7 @@ from transforms.formats.table import InputFile, RawRows, SourceFile
 
 # Arrays that a message names.
 _NAMED = 8
-_STEP_BYTES = 1 << 20
+_STEP = 1 << 20
 # Of a zip's local header: two bytes each for the lengths of name and extra field.
 _LOCAL_BYTES = 30
 _LOCAL_LENGTHS = struct.Struct("<HH")
@@ -130,10 +130,11 @@ class _Arrays(ColumnarFile):
         self._rows = arrays[0].rows if arrays else 0
         self._row_bytes = max(sum(array.row_bytes for array in arrays), 1)
         self._packed = any(array.packed for array in arrays)
-        none = (array.columns(array.none()) for array in arrays)
         self.classes = {}
         self.types = {
-            n: column.type for columns in none for n, column in columns.items()
+            name: column.type
+            for array in arrays
+            for name, column in array.columns(array.none()).items()
         }
 
     def look(self, budget: int, places: int) -> Look:
@@ -149,8 +150,7 @@ class _Arrays(ColumnarFile):
         self, file: InputFile, block_bytes: int, limit_rows: int | None
     ) -> Iterator[tuple[int, int]]:
         """Yields the rows of blocks; a file with a compressed array is one."""
-        for array in self._arrays:
-            array.check_sum()
+        self._check_sums(packed=False)
         rows = self._rows if limit_rows is None else min(self._rows, limit_rows)
         step = max(rows, 1) if self._packed else -(-block_bytes // self._row_bytes)
         for first in range(0, rows, step):
@@ -166,8 +166,13 @@ class _Arrays(ColumnarFile):
             piece = piece_of(block, first, rows)
             yield raw_rows(piece, self._read(first, rows), columns)
         if stop == self._rows:
-            for array in self._arrays:
-                array.finish()
+            self._check_sums(packed=True)
+
+    def _check_sums(self, *, packed: bool) -> None:
+        """Reads members of a zip to their end, where the checksum is compared."""
+        for array in self._arrays:
+            while array.packed is packed and array.member and array.member.read(_STEP):
+                pass
 
     def _read(self, first: int, rows: int) -> dict[str, pa.Array]:
         """Returns rows as columns."""
@@ -195,19 +200,19 @@ def _members(
     if columns is not None and set(columns) & set(infos):
         # At least one, for the number of rows.
         chosen = [name for name in chosen if name in columns] or chosen[:1]
-    archive_bytes = os.fstat(stream.fileno()).st_size
     out = []
     for name in chosen:
         info = infos[name]
-        begin, size = info.header_offset, info.file_size
-        if not 0 <= begin < archive_bytes:
-            raise zipfile.BadZipFile(f"{name!r} would begin outside the file")
-        if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1:
-            stream.seek(begin + _LOCAL_BYTES - _LOCAL_LENGTHS.size)
-            begin += _LOCAL_BYTES + sum(_LOCAL_LENGTHS.unpack(stream.read(4)))
-            out.append(_StoredArray(name, stream, origin, begin, size, crc=info.CRC))
+        # It compares the local header, and the checksum at its end.
+        member = archive.open(info)
+        if info.compress_type == zipfile.ZIP_STORED:
+            stream.seek(info.header_offset + _LOCAL_BYTES - _LOCAL_LENGTHS.size)
+            begin = info.header_offset + _LOCAL_BYTES
+            begin += sum(_LOCAL_LENGTHS.unpack(stream.read(_LOCAL_LENGTHS.size)))
+            size = info.file_size
+            out.append(_StoredArray(name, stream, origin, begin, size, member=member))
         else:
-            member = archive.open(info)
+            size = info.file_size
             out.append(_StoredArray(name, member, origin, 0, size, packed=True))
     return out
 
@@ -220,6 +225,7 @@ class _StoredArray:
       rows: its first dimension.
       row_bytes: of one index of it.
       packed: whether it can only be read from its beginning.
+      member: of a zip, its bytes with a checksum at the end; else None.
     """
 
     def __init__(
@@ -231,30 +237,34 @@ class _StoredArray:
         size: int,
         *,
         packed: bool = False,
-        crc: int | None = None,
+        member: IO[bytes] | None = None,
     ) -> None:
+        """Reads the header of an array.
+
+        Args:
+          name, packed, member: see the class.
+          stream, start, size: where it is.
+          origin: of the file, for messages.
+        """
         self.name = name
         self.packed = packed
         self._origin = origin
         self._stream = stream
-        self._start = start
-        self._size = size
-        self._crc = crc
+        self.member = stream if packed else member
         if not packed:
             stream.seek(start)
         shape, self._fortran, self._dtype = _header(stream)
-        self._begin = stream.tell() if packed else stream.tell() - start
-        self._check(shape, size)
+        self._begin = stream.tell()
+        self._check(shape, self._begin - start, size)
         self.rows = int(shape[0])
         self._inner = tuple(map(int, shape[1:]))
         self._each = int(np.prod(self._inner, dtype=np.int64))
         self.row_bytes = self._each * self._dtype.itemsize
-        self._next = 0
         self._whole: npt.NDArray[Any] | None = None
         # In one dimension both orders are the same.
         self._fortran &= sum(n != 1 for n in shape) > 1
 
-    def _check(self, shape: tuple[int, ...], size: int) -> None:
+    def _check(self, shape: tuple[int, ...], header_bytes: int, size: int) -> None:
         where = f"{self._origin}: array {self.name!r}"
         if self._dtype.hasobject:
             raise InputError(
@@ -267,7 +277,7 @@ class _StoredArray:
                 f"{where} must have a first dimension, of rows; it is a single value. "
                 f"Leave it out, or name the arrays to read with --columns."
             )
-        stated = self._begin + int(np.prod(shape, dtype=object)) * self._dtype.itemsize
+        stated = header_bytes + int(np.prod(shape, dtype=object)) * self._dtype.itemsize
         if stated != size:
             raise InputError(
                 f"{where} of shape {shape} and dtype {self._dtype} takes {stated:,} "
@@ -290,65 +300,31 @@ class _StoredArray:
         """Returns rows as an array; of a packed one, those that come next."""
         if self._fortran and self.packed:
             if self._whole is None:
-                self._whole = self._values(
-                    self._take(self.rows * self.row_bytes), self.rows
-                )
+                data = self._take(self.rows * self.row_bytes)
+                self._whole = self._values(data, self.rows)
             return self._whole[first : first + rows]
         if self._fortran:
-            return self._values(self._strided(first, rows), rows)
-        if self.packed:
-            # A compressed member has no seek: read and drop what is before.
-            self._skip((first - self._next) * self.row_bytes)
-            self._next = first + rows
-        else:
-            self._stream.seek(self._start + self._begin + first * self.row_bytes)
-        return self._values(self._take(rows * self.row_bytes), rows)
+            # A run of each inner index.
+            width = self._dtype.itemsize
+            places = (index * self.rows + first for index in range(self._each))
+            runs = (self._take(rows * width, place * width) for place in places)
+            return self._values(b"".join(runs), rows)
+        place = None if self.packed else first * self.row_bytes
+        return self._values(self._take(rows * self.row_bytes, place), rows)
 
     def _values(self, data: bytes, rows: int) -> npt.NDArray[Any]:
         flat = np.frombuffer(data, self._dtype)
         order: Literal["F", "C"] = "F" if self._fortran else "C"
         return flat.reshape((rows, *self._inner), order=order)
 
-    def _strided(self, first: int, rows: int) -> bytes:
-        """Returns rows of an array in Fortran order: a run of each inner index."""
-        width = self._dtype.itemsize
-        runs = []
-        for index in range(self._each):
-            at = (index * self.rows + first) * width
-            self._stream.seek(self._start + self._begin + at)
-            runs.append(self._take(rows * width))
-        return b"".join(runs)
-
-    def _take(self, size: int) -> bytes:
-        parts = []
-        while size and (part := self._stream.read(size)):
-            parts.append(part)
-            size -= len(part)
-        if size:
+    def _take(self, size: int, place: int | None = None) -> bytes:
+        """Returns bytes of the values, from a place on or those that come next."""
+        if place is not None:
+            self._stream.seek(self._begin + place)
+        data = self._stream.read(size)
+        if len(data) < size:
             raise EOFError(f"array {self.name!r} ends early")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _skip(self, size: int) -> None:
-        while size > 0:
-            size -= len(self._take(min(size, _STEP_BYTES)))
-
-    def check_sum(self) -> None:
-        """Compares a member that is not compressed with its checksum in the zip."""
-        if self._crc is None:
-            return
-        self._stream.seek(self._start)
-        crc, left = 0, self._size
-        while left:
-            part = self._take(min(left, _STEP_BYTES))
-            crc = zlib.crc32(part, crc)
-            left -= len(part)
-        if crc != self._crc:
-            raise zipfile.BadZipFile(f"array {self.name!r} has a wrong checksum")
-
-    def finish(self) -> None:
-        """Reads a packed member to its end, where its checksum is compared."""
-        while self.packed and self._stream.read(_STEP_BYTES):
-            pass
+        return data
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
