@@ -267,19 +267,12 @@ def _texts(paths: pa.BinaryArray, root: str) -> pa.StringArray:
     try:
         return paths.cast(pa.string())
     except pa.ArrowInvalid:
-        bad = next(path for path in paths.to_pylist() if not _is_text(path))
+        mended = ((p, p.decode(errors="replace").encode()) for p in paths.to_pylist())
+        bad = next(path for path, other in mended if path != other)
         raise InputError(
             f"Names of files must be UTF-8; {root!r} holds {bad!r}. Rename it, or "
             f"leave it out with --exclude."
         ) from None
-
-
-def _is_text(path: bytes) -> bool:
-    try:
-        path.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def file_notes(
@@ -337,18 +330,18 @@ def file_notes(
             f"a word alone; name them so, or leave others out with --exclude"
         )
     for one, other in itertools.permutations(values, 2):
-        for name in compared:
-            found = values[one][name]
-            if _are_ids(found, rows[one]):
-                common = pc.is_in(found, value_set=values[other][name]).true_count
-                if common * 2 > len(found):
-                    yield (
-                        f"most rows of {one!r} may be in {other!r}, too: {common:,} of "
-                        f"{len(found):,} values of {name!r} are; if so, leave one of "
-                        f"them out with --exclude"
-                    )
-                    return
-                break
+        ids = (name for name in compared if _are_ids(values[one][name], rows[one]))
+        if (name := next(ids, None)) is None:
+            continue
+        found = values[one][name]
+        common = pc.is_in(found, value_set=values[other][name]).true_count
+        if common * 2 > len(found):
+            yield (
+                f"most rows of {one!r} may be in {other!r}, too: {common:,} of "
+                f"{len(found):,} values of {name!r} are; if so, leave one of them out "
+                f"with --exclude"
+            )
+            return
 
 
 def _are_ids(values: pa.Array, rows: int) -> bool:

@@ -76,27 +76,19 @@ class CsvDialect:
         return int(self.header) + int(self.sep_line)
 
     def __post_init__(self) -> None:
-        if self.delimiter != WHITESPACE and not _is_mark(self.delimiter):
+        for name in ("delimiter", "quote", "escape"):
+            mark = getattr(self, name)
+            may_be = WHITESPACE if name == "delimiter" else ""
+            if mark != may_be and not _is_mark(mark):
+                raise SpecError(
+                    f"{name} must be one ASCII character, no letter, digit or line "
+                    f"end, or {may_be or 'empty for none'}; found {mark!r}"
+                )
+        marks = self.delimiters + self.quote + self.escape
+        if len(set(marks)) < len(marks):
             raise SpecError(
-                f"delimiter must be one ASCII character, no letter, digit or line end, "
-                f"or {WHITESPACE!r}; found {self.delimiter!r}"
-            )
-        if self.quote and not _is_mark(self.quote):
-            raise SpecError(
-                f"quote must be one ASCII character, no letter, digit or line end, or "
-                f"empty for none; found {self.quote!r}"
-            )
-        if self.quote and self.quote in self.delimiters:
-            raise SpecError(f"delimiter and quote must differ; both are {self.quote!r}")
-        if self.escape and not _is_mark(self.escape):
-            raise SpecError(
-                f"escape must be one ASCII character, no letter, digit or line end, or "
-                f"empty for none; found {self.escape!r}"
-            )
-        if self.escape and self.escape in self.delimiters + self.quote:
-            raise SpecError(
-                f"escape must differ from delimiter and quote; found {self.escape!r}, "
-                f"and a doubled quote needs no escape"
+                f"delimiter, quote and escape must differ; found {self.delimiter!r}, "
+                f"{self.quote!r} and {self.escape!r}. A doubled quote needs no escape"
             )
         if self.columns is not None and (
             not self.columns

@@ -32,7 +32,6 @@ from transforms.core.rows.text_cells import (
 )
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
-    MAX_MESSAGE_BYTES,
     InputError,
     bounded,
     first_few,
@@ -64,7 +63,7 @@ _NUMBER_AMONG_BLANKS = r"(^|[ \t])[+-]?[0-9][0-9.]*([ \t]|$)"
 _FEW_IN_100 = 1
 # Files that are looked at again, and how many of the bad ones a message names.
 _MOST_FILES = 1000
-_MOST_NAMED = 20
+_MOST_NAMED = 6
 _MOST_BYTES = 120
 
 
@@ -325,31 +324,21 @@ def naming_others(
             faults[origin] = str(fault).split("; ")[0].split(". ")[0]
         except OSError:
             return error
-    if not columns:
-        # All are alike: what is wrong is likely the job.
+    counts = collections.Counter(columns.values())
+    usual, count = next(iter(counts.most_common(1)), ((), 0))
+    if 2 * count <= len(columns):
+        # No columns are usual: what is wrong is likely the job.
         return error
-    (usual, count), *_ = collections.Counter(columns.values()).most_common(1)
+    looked_at = len(faults) + len(columns)
     for origin, names in columns.items():
         if names != usual:
             faults[origin] = f"{origin}: other columns than most files"
-    looked_at = len(columns) + sum(origin not in columns for origin in faults)
-    if len(faults) < 2 or 2 * count <= len(columns):
+    if len(faults) < 2:
         return error
-    head = f"{len(faults):,} of {looked_at:,} files do not fit the others: "
-    tail = (
-        ". Correct them, or leave them out with --exclude. Where only the delimiter or "
-        "the encoding differs, convert them by themselves and join the datasets with "
-        "'beam-tfrecord merge'."
-    )
-    room = MAX_MESSAGE_BYTES - len(head) - len(tail) - len("; and 1,000 more")
-    named: list[str] = []
-    for _, text in sorted(faults.items()):
-        shown = bounded(text, _MOST_BYTES)
-        room -= len(shown.encode()) + len("; ")
-        if room < 0 or len(named) == _MOST_NAMED:
-            break
-        named.append(shown)
-    more = len(faults) - len(named)
+    named = [bounded(text, _MOST_BYTES) for _, text in sorted(faults.items())]
     return InputError(
-        f"{head}{'; '.join(named)}{f'; and {more:,} more' if more else ''}{tail}"
+        f"{len(faults):,} of {looked_at:,} files do not fit the others: "
+        f"{first_few(named, _MOST_NAMED)}. Correct them, or leave them out with "
+        f"--exclude. Where only the delimiter or the encoding differs, convert them by "
+        f"themselves and join the datasets with 'beam-tfrecord merge'."
     )

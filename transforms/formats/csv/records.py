@@ -14,8 +14,6 @@ from transforms.formats.csv.scan import Longs, scanned, with_tabs
 
 END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"
-# Bytes that are compared together: the result stays in the processor's cache.
-_LOOKED_AT_BYTES = 512 << 10
 # Arrow cannot report a row of another length that is not valid UTF-8: such rows are
 # found in a copy that has "?" for each byte beyond ASCII.
 _ONLY_ASCII = bytes(range(128)) + b"?" * 128
@@ -174,19 +172,11 @@ def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> Longs:
 
     The parser would take that text for a part of the cell, and drop the quote.
     """
-    if not _holds(data, dialect.quote):
+    quote = dialect.quote.encode()
+    if not quote or not (np.frombuffer(data, np.uint8) == ord(quote)).any():
         return np.zeros(0, np.int64)
     starts, _, loose, _ = scanned(data, dialect, wary=True)
     return np.unique(np.searchsorted(starts, loose, side="right") - 1)
-
-
-def _holds(data: bytes | pa.Buffer, mark: str) -> bool:
-    """Tells whether a character is in the data, without a copy of it."""
-    view = np.frombuffer(data, np.uint8)
-    pieces = range(0, len(view) if mark else 0, _LOOKED_AT_BYTES)
-    return any(
-        (view[start : start + _LOOKED_AT_BYTES] == ord(mark)).any() for start in pieces
-    )
 
 
 def locate(

@@ -74,7 +74,7 @@ def test_many_are_counted() -> None:
     found = said(good(10) | bad)
     assert found.startswith("50 of 60 files do not fit the others: ")
     assert "merge'." in found
-    assert "; and " in found
+    assert " and 44 more. " in found
     assert " ... " not in found.replace("long ... long", "")
     assert len(found.encode()) <= MAX_MESSAGE_BYTES
 
