@@ -13,7 +13,8 @@ from typing import Any, TypeVar, Unpack
 from beam_pipeline.commands.progress import shown_progress
 from beam_pipeline.commands.report_file import success_json
 from beam_pipeline.planning.inputs import output_name
-from beam_pipeline.planning.plan import make_plan, prepare
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.planning.request import prepare
 from beam_pipeline.python_data.store import is_object_source, store_rows
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS

@@ -24,7 +24,8 @@ from beam_pipeline.commands.report_file import (
     try_report,
 )
 from beam_pipeline.engines.engine import Engine, RunHooks, refuse_starts
-from beam_pipeline.planning.plan import make_plan, prepare
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.planning.request import prepare
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal import printing

@@ -31,8 +31,7 @@ def _choosing(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
             ("--label", "of this class only"),
             ("--split", "of this split only"),
         ):
-            shown = f"{verb} records {text}."
-            command = click.option(option, default="", help=shown)(command)
+            command = _text(option, help=f"{verb} records {text}.")(command)
         return command
 
     return add
@@ -126,7 +125,8 @@ def plan(**flags: Any) -> int:
       beam-tfrecord plan rows.csv out/rows --splits train=0.8,test=0.2
     """
     from beam_pipeline.commands import report
-    from beam_pipeline.planning.plan import make_plan, prepare
+    from beam_pipeline.planning.plan import make_plan
+    from beam_pipeline.planning.request import prepare
     from beam_pipeline.settings.spec import make_spec
 
     spec = make_spec(job_settings(flags))

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from beam_pipeline.planning.contracts import contract_settings
 from beam_pipeline.planning.evidence import evidence_of, near_in_words
+from beam_pipeline.planning.feature_checks import contract_settings
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source

@@ -16,11 +16,10 @@ from apache_beam.version import __version__ as beam_version
 from beam_pipeline.job import drift_rule
 from beam_pipeline.own_pipelines.given import Earlier, Given
 from beam_pipeline.own_pipelines.read_rows import ReadSource, with_source_features
-from beam_pipeline.planning.features import declare
+from beam_pipeline.planning.features import declare, vocabularies_of
 from beam_pipeline.planning.like import SHARED, drift_notes, settle_schema
 from beam_pipeline.planning.plan import derived_settings
 from beam_pipeline.planning.sizes import shards_of
-from beam_pipeline.planning.vocabularies import vocabularies_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions

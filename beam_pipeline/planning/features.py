@@ -11,7 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.contracts import CONTRACT, with_contract
+from beam_pipeline.planning.feature_checks import (
+    CONTRACT,
+    check_declarations,
+    check_schema,
+    with_contract,
+)
 from beam_pipeline.planning.image_columns import (
     is_inline,
     with_file_paths,
@@ -19,11 +24,10 @@ from beam_pipeline.planning.image_columns import (
     with_roles,
     without_orphans,
 )
-from beam_pipeline.planning.vocabularies import class_names
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.arrays import numpy_type
-from transforms.core.rows.tensors import DATA_TYPES, check_shape
-from transforms.core.rows.values import column_of
+from transforms.core.placing.vocabulary import Vocabulary, parse_names
+from transforms.core.rows.tensors import DATA_TYPES
 from transforms.core.schema import (
     Feature,
     InexactIntegers,
@@ -32,26 +36,14 @@ from transforms.core.schema import (
     Schema,
     Unknown,
 )
-from transforms.errors import EncodingError, SpecError, nearest
+from transforms.errors import SpecError, nearest
 from transforms.formats.images import BACKGROUND
+from transforms.storage.files import storage
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
 # Of tensors, where neither the job nor the column's type says more.
 _DTYPES = {Kind.INT64: "int64", Kind.BOOL: "bool"}
-_PREDICTED = frozenset([Kind.LABEL, Kind.INT64, Kind.BOOL, Kind.FLOAT, Kind.TEXT])
-_NO_CONSTANT = frozenset([Kind.IMAGE, Kind.TENSOR, Kind.BOX])
-# What a constant leaves nothing to say of.
-_OF_COLUMNS = (
-    "column",
-    "path",
-    "separator",
-    "missing",
-    "fill",
-    "unknown",
-    "inexact_integers",
-    *CONTRACT,
-)
 
 
 def declare(
@@ -92,13 +84,6 @@ def declare(
     features = override(features, spec.features, columns)
     features = _with_vocabularies(features, spec)
     check_schema(features, has_columns=bool(columns))
-    return Schema(tuple(features))
-
-
-def merged(*parts: Sequence[Feature]) -> Schema:
-    """Returns one schema of several sources' features; SpecError for equal keys."""
-    features = [feature for source in parts for feature in source]
-    check_keys(features)
     return Schema(tuple(features))
 
 
@@ -150,6 +135,64 @@ def _with_background(label: Feature) -> Feature:
     if label.vocabulary[0] == BACKGROUND:
         return label
     return dataclasses.replace(label, vocabulary=(BACKGROUND, *label.vocabulary))
+
+
+def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
+    """Returns class names as the spec gives them: a list, or a file of one a line.
+
+    Raises:
+      SpecError: the file cannot be read, or names a class twice.
+    """
+    if not isinstance(given, str):
+        return tuple(given)
+    try:
+        data = storage(given).read_bytes()
+    except OSError as error:
+        raise SpecError(
+            f"The vocabulary {given!r} must be readable: {error.strerror}."
+        ) from error
+    return parse_names(data, path=given)
+
+
+def resolve(spec: Spec) -> Spec:
+    """Returns the job with the class names of files in place of their paths.
+
+    Planning goes by the result: a file that changes meanwhile cannot give a plan that
+    contradicts itself.
+
+    Raises:
+      SpecError: a file cannot be read, or does not hold what it should.
+    """
+    update: dict[str, Any] = {}
+    given = {name: said.vocabulary for name, said in spec.features.items()}
+    named = [
+        given_names
+        for given_names in (spec.vocabulary, *given.values())
+        if given_names is not None
+    ]
+    # Several features may name one file.
+    paths = dict.fromkeys(
+        given_names for given_names in named if isinstance(given_names, str)
+    )
+    names = {path: list(class_names(path)) for path in paths}
+    if isinstance(spec.vocabulary, str):
+        update["vocabulary"] = names[spec.vocabulary]
+    update["features"] = {
+        name: said.model_copy(update={"vocabulary": names[said.vocabulary]})
+        if isinstance(said.vocabulary, str)
+        else said
+        for name, said in spec.features.items()
+    }
+    return spec.model_copy(update=update)
+
+
+def vocabularies_of(schema: Schema) -> dict[str, Vocabulary]:
+    """Returns what is known beforehand of each label's class names."""
+    return {
+        feature.name: Vocabulary(feature.vocabulary, feature.unknown)
+        for feature in schema.of_kind(Kind.LABEL)
+        if feature.vocabulary is not None
+    }
 
 
 def override(
@@ -387,172 +430,3 @@ def _renamed_images(
         else f
         for f in features
     ]
-
-
-def check_declarations(
-    spec: Spec, columns: Mapping[str, pa.Array | pa.ChunkedArray]
-) -> None:
-    """Checks what a job says of features and columns by itself.
-
-    Raises:
-      SpecError: it names columns that are not there, or contradicts itself.
-    """
-    for name in spec.drop:
-        if name not in columns:
-            raise SpecError(
-                f"drop must name columns of the source; there is no {name!r}"
-                f"{nearest(name, columns)}."
-            )
-    if spec.label_column in spec.drop:
-        raise SpecError(f"The label {spec.label_column!r} cannot be dropped as well.")
-    for name, said in spec.features.items():
-        _check_said(name, said)
-        column = said.column or name
-        if column in spec.drop and said.constant is None and said.path is None:
-            raise SpecError(
-                f"Feature {name!r} is of column {column!r}, which drop leaves out. "
-                f"Remove one."
-            )
-        if said.separator is not None and column in columns:
-            kind = columns[column].type
-            if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
-                raise SpecError(
-                    f"Feature {name!r}: a separator is for columns of text; "
-                    f"{column!r} is of {str(kind)[:60]}."
-                )
-
-
-def _check_said(name: str, said: FeatureSpec) -> None:
-    if not name:
-        raise SpecError("A feature must have a name; found an empty one.")
-    if "\0" in name:
-        raise SpecError(f"A feature's name must hold no NUL; found {name!r:.80}.")
-    if said.separator == "":
-        raise SpecError(f"Feature {name!r}: a separator must not be empty.")
-    if said.fill is not None and said.missing not in (None, "fill"):
-        raise SpecError(
-            f"Feature {name!r}: fill goes with missing: fill, not {said.missing}."
-        )
-    if said.vocabulary is not None and not said.vocabulary:
-        raise SpecError(f"Feature {name!r}: a vocabulary must name a class at least.")
-    if said.constant is not None:
-        for setting in _OF_COLUMNS:
-            if getattr(said, setting) is not None:
-                raise SpecError(
-                    f"Feature {name!r}: a constant is the value of every row; "
-                    f"{setting} makes no sense beside it."
-                )
-
-
-def check_schema(features: Sequence[Feature], *, has_columns: bool = True) -> None:
-    """Checks what became of it.
-
-    Args:
-      features: of the schema.
-      has_columns: whether the source has any; an empty one has no feature either.
-
-    Raises:
-      SpecError: a feature contradicts itself, two have one key or both are the label,
-        none is left, or one is read off an image that is not there.
-    """
-    for feature in features:
-        _check_feature(feature)
-        check_shape(feature)
-        _check_values(feature)
-    if has_columns and not any(feature.record_keys for feature in features):
-        raise SpecError("No feature is left; a record must hold one at least.")
-    labels = [feature.name for feature in features if feature.is_label]
-    if len(labels) > 1:
-        raise SpecError(
-            f"One feature at most can be the label; found {', '.join(labels)}."
-        )
-    _check_images(features)
-    check_keys(features)
-
-
-def check_keys(features: Sequence[Feature]) -> None:
-    """Raises SpecError where two features write one key of records."""
-    keys: dict[str, str] = {}
-    for feature in features:
-        for key in feature.record_keys:
-            if key in keys:
-                raise SpecError(
-                    f"Every key of a record must come from one feature; {key!r} comes "
-                    f"from {keys[key]!r} and {feature.name!r}. Rename one."
-                )
-            keys[key] = feature.name
-
-
-def _check_images(features: Sequence[Feature]) -> None:
-    listed = {f.name: f.is_list for f in features if f.kind is Kind.IMAGE}
-    images = list(listed)
-    for feature in features:
-        of_image = feature.derived_from or next(iter(images), "")
-        if feature.kind is Kind.BOX and listed.get(of_image):
-            raise SpecError(
-                f"Feature {feature.name!r}: boxes are of one image a row; "
-                f"{of_image!r} holds several. Leave one of them out."
-            )
-        if feature.derived and listed.get(of_image, False) is not feature.is_list:
-            raise SpecError(
-                f"Feature {feature.name!r} is read off {of_image!r}: both are lists "
-                f"or neither is. Name its column in image_columns, with the shape."
-            )
-        if not feature.derived:
-            continue
-        has_image = feature.derived_from in images if feature.derived_from else images
-        if not has_image:
-            raise SpecError(
-                f"Feature {feature.name!r} is read off an image that is left out, or "
-                f"declared to be something else. Leave it out as well."
-            )
-
-
-def _check_feature(feature: Feature) -> None:
-    name, kind = feature.name, feature.kind
-    if feature.constant is not None and kind in _NO_CONSTANT:
-        raise SpecError(
-            f"Feature {name!r}: a constant cannot be {_with_article(kind)}."
-        )
-    said = {
-        "a vocabulary is for labels": feature.vocabulary is not None,
-        "unknown is for labels": feature.unknown is not Unknown.REJECT,
-        "a unit is for timestamps": bool(feature.unit),
-        "dtype and encoding are for tensors": bool(feature.dtype or feature.encoding),
-        "inexact_integers is for floats": (
-            feature.inexact_integers is InexactIntegers.REJECT
-        ),
-        "mask is for images": feature.mask,
-    }
-    for what, is_said in said.items():
-        if is_said and not what.endswith(f" {kind}s"):
-            raise SpecError(f"Feature {name!r}: {what}, not {kind}.")
-    if feature.unknown is Unknown.OOV and feature.vocabulary is None:
-        raise SpecError(
-            f"Feature {name!r}: unknown: oov needs a vocabulary; without one every "
-            f"name is a class."
-        )
-    if feature.is_label and kind not in _PREDICTED:
-        raise SpecError(
-            f"Feature {name!r}: {_with_article(kind)} cannot be what is predicted."
-        )
-
-
-def _with_article(kind: Kind) -> str:
-    """Returns "an image" or "a label", for messages."""
-    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-
-
-def _check_values(feature: Feature) -> None:
-    """Raises SpecError where a constant or a filling does not fit the feature."""
-    for setting, value in (("constant", feature.constant), ("fill", feature.fill)):
-        if value is None:
-            continue
-        try:
-            given = [value] * (feature.values_each or 1) if feature.is_list else value
-            column_of([given], feature)
-        except EncodingError as error:
-            raise SpecError(
-                f"Feature {feature.name!r}: {setting} must fit {feature.kind}; found "
-                f"{str(value)[:60]!r}."
-            ) from error

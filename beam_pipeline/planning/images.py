@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from beam_pipeline.planning.evidence import column_notes, rounding_notes
-from beam_pipeline.planning.features import declare, merged
+from beam_pipeline.planning.feature_checks import check_keys
+from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import (
     Inputs,
@@ -27,7 +28,7 @@ from beam_pipeline.terminal.words import count_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
 from transforms.core.placing.vocabulary import UNKNOWN_NAME, Vocabulary
-from transforms.core.schema import Feature, Kind, Unknown
+from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     InputError,
@@ -117,7 +118,8 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         of_tree = spec.model_copy(update={"image_columns": []})
         notes = (*table.notes, *column_notes(table_schema, inferred, of_tree))
         own = images.image_schema(names).features
-        schema = merged(own, tuple(map(_as_listed, table_schema.features)))
+        schema = Schema((*own, *map(_as_listed, table_schema.features)))
+        check_keys(schema.features)
     else:
         features = images.image_schema(names).features
         if spec.preset == "imagenet":

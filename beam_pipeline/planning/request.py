@@ -1,4 +1,4 @@
-"""Identity of a job from its settings and listings; decides whether it is up to date.
+"""What a job asks for, from its settings and listings; whether its dataset is there.
 
 A request is the digests of the job's settings and of its inputs as they are listed,
 by size and modification time or by content. The manifest keeps the request that made
@@ -15,18 +15,46 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.inputs import Inputs, PlannedSource
+from beam_pipeline.planning.features import resolve
+from beam_pipeline.planning.inputs import (
+    Inputs,
+    PlannedSource,
+    default_name,
+    find_inputs,
+    named_entry,
+    output_name,
+)
+from beam_pipeline.planning.like import Like, find_like
+from beam_pipeline.planning.splits import lock_digest
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from beam_pipeline.version import __version__
 from transforms.core.manifest import Manifest
+from transforms.core.naming import folder_of_parts
+from transforms.core.outcome import (
+    account_facts,
+    count_message,
+    limit_message,
+    tolerated,
+)
 from transforms.core.schema import Kind
-from transforms.errors import SourceError, bounded
+from transforms.errors import (
+    RecordCountError,
+    RejectLimitError,
+    SourceError,
+    SpecError,
+    TargetError,
+    bounded,
+)
 from transforms.formats.file_names import is_image_name
+from transforms.formats.registry import TREES
+from transforms.publishing import target
+from transforms.storage.entries import Standing
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.files import storage
-from transforms.storage.paths import absolute
+from transforms.storage.paths import absolute, is_remote, work_folder
+from transforms.work.reject_files import check_left
 
 _CHUNK_BYTES = 8 << 20
 _URI = "://"
@@ -260,9 +288,146 @@ def _is_whole(manifest: Manifest, directory: str) -> bool:
         return False
 
 
-def lock_digest(spec: Spec) -> str:
-    """Returns the SHA-256 of the split lock; empty where there is none yet."""
-    try:
-        return hashlib.sha256(storage(str(spec.split_lock)).read_bytes()).hexdigest()
-    except OSError:
-        return ""
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A job whose inputs are listed, and not yet read.
+
+    Attributes:
+      spec: with the name filled in.
+      resolved: the same with what files say in place of their paths.
+      inputs: the files.
+      request: what the job asks for.
+      done: the dataset at the output, where that is what the job would give.
+      notes: what a person should know before the run.
+      seen: what is at the target now.
+      like: what is taken from an earlier dataset; None for nothing.
+    """
+
+    spec: Spec
+    resolved: Spec
+    inputs: Inputs
+    request: Request
+    done: Manifest | None
+    notes: tuple[str, ...]
+    seen: str
+    like: Like | None = None
+
+
+def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
+    """Looks at the target and lists the inputs.
+
+    Args:
+      spec: of the job.
+      steps: whether own steps run between reading and writing.
+
+    Raises:
+      UsageError: the job cannot be done; its type says what is wrong.
+    """
+    standing = storage(spec.source).standing()
+    if standing == "folder" and storage(spec.output).is_inside(spec.source):
+        raise TargetError(
+            f"The output must be outside the source, or the next run would read it; "
+            f"{spec.output!r} is in {spec.source!r}. Choose another output."
+        )
+    check_lock(spec, standing)
+    there = target.at(spec.output)
+    seen = there.state()
+    manifest = there.check_contents()
+    check_left(target.rejects_path(spec.output))
+    spec = spec.model_copy(update={"name": name_of(spec, standing)})
+    like = find_like(spec)
+    resolved = resolve(spec)
+    inputs = inputs_of(spec, resolved, standing)
+    if inputs.format in TREES:
+        # Before what is at the output: no other place would make it right.
+        from beam_pipeline.planning.images import check_settings
+
+        check_settings(resolved, inputs.format)
+    request = dataclasses.replace(make_request(resolved, inputs), steps=steps)
+    if like is not None and not like.is_of_parts:
+        # Of parts the first one counts, and those that follow it: never the longest
+        # list of classes, which others make longer.
+        request = request.beside(like.model.to_bytes())
+    notes: tuple[str, ...] = ()
+    done = None
+    if manifest is not None:
+        if request.answered_by(manifest, spec):
+            _check_limits(manifest, spec)
+            done = manifest
+        else:
+            why = request.differs_from(manifest)
+            if not spec.overwrite and not request.lacks_lock(manifest, spec):
+                raise target.taken(spec.output, manifest, why)
+            there.check_replaceable()
+            notes = (f"the dataset at the output will be replaced: {why}",)
+    if like is not None:
+        spec, resolved = like.applied(spec), like.applied(resolved)
+    return Prepared(spec, resolved, inputs, request, done, notes, seen, like)
+
+
+def name_of(spec: Spec, standing: Standing) -> str:
+    """Returns the dataset's name; parts have that of their folder, and so one.
+
+    Args:
+      spec: of the job.
+      standing: what has the name of the source.
+    """
+    if spec.name or not spec.part:
+        return spec.name or default_name(spec.source, standing, spec.output)
+    return output_name(folder_of_parts(spec.output))
+
+
+def check_lock(spec: Spec, standing: Standing) -> None:
+    """Raises SpecError where the lock would be in what the job reads or makes.
+
+    Args:
+      spec: of the job.
+      standing: what has the name of the source.
+    """
+    path = spec.split_lock
+    if path is None:
+        return
+    places = [spec.output, work_folder(spec.output)]
+    if standing in ("file", "folder"):
+        places.append(spec.source)
+    folder = os.path.dirname(absolute(path))
+    exists = is_remote(folder) or storage(folder).is_folder()
+    if not exists or any(storage(path).is_inside(taken) for taken in places):
+        raise SpecError(
+            f"split_lock must be in a folder that exists, and outside the source and "
+            f"the output; {path!r} is not. Choose another place."
+        )
+
+
+def _check_limits(manifest: Manifest, spec: Spec) -> None:
+    """Refuses a dataset with more rejects or other records than this job asks for."""
+    wrong = count_message(manifest.records, spec.min_records, spec.max_records)
+    if wrong:
+        raise RecordCountError(wrong)
+    rate, output = spec.max_reject_rate, absolute(spec.output)
+    if rate is None or tolerated(manifest.account, rate):
+        return
+    error = RejectLimitError(
+        limit_message(manifest.account, {}, rate=rate, listed=output)
+    )
+    error.account = account_facts(manifest.account, output)
+    raise error
+
+
+def inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> Inputs:
+    """Returns the inputs with the tables that the spec names: they decide bytes too.
+
+    Args:
+      spec: of the job.
+      resolved: the same with what files say in place of their paths.
+      standing: what has the name of the source; None to look.
+    """
+    inputs = find_inputs(resolved, standing)
+    if inputs.format in ("images", "pairs"):
+        from beam_pipeline.planning.masks import with_masks
+
+        inputs = with_masks(resolved, inputs)
+    named = [p for p in (spec.labels, spec.split_ids, spec.mask_classes) if p]
+    entries = [named_entry(path, os.path.dirname(path)) for path in named]
+    companions = (*inputs.companions, *entries)
+    return dataclasses.replace(inputs, companions=companions)

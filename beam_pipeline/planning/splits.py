@@ -3,6 +3,7 @@
 import dataclasses
 import decimal
 import fractions
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.planning.inputs import PlannedSource
-from beam_pipeline.planning.request import lock_digest
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import share_text
 from transforms.core.placing.placement import (
@@ -234,6 +234,14 @@ def _lock(spec: Spec, rule: SplitRule, identity: str) -> tuple[Assignments | Non
     lock = open_assignments(path)
     check_lock(lock, rule, identity=identity, path=path)
     return lock, digest
+
+
+def lock_digest(spec: Spec) -> str:
+    """Returns the SHA-256 of the split lock; empty where there is none yet."""
+    try:
+        return hashlib.sha256(storage(str(spec.split_lock)).read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def rule_of(spec: Spec) -> SplitRule:

@@ -19,7 +19,7 @@ from beam_pipeline.planning.evidence import (
     rounding_notes,
     with_classes,
 )
-from beam_pipeline.planning.features import declare
+from beam_pipeline.planning.features import class_names, declare
 from beam_pipeline.planning.image_columns import (
     check_images_named,
     check_images_root,
@@ -51,7 +51,6 @@ from beam_pipeline.planning.splits import (
     split_words,
     splits_by_file,
 )
-from beam_pipeline.planning.vocabularies import class_names
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from transforms.core.infer.evidence import Evidence

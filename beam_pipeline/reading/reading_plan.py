@@ -469,7 +469,7 @@ def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
                 f"'code --as tensorflow' prints the features of TensorFlow."
             )
     # Only here: they take longer to import than a dataset to open.
-    from beam_pipeline.planning.features import check_schema
+    from beam_pipeline.planning.feature_checks import check_schema
     from beam_pipeline.settings.spec import make_spec
 
     # The settings of a spec check the words.
@@ -480,7 +480,7 @@ def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
 
 
 def _spelt(name: str, said: "FeatureSpec") -> Feature:
-    from beam_pipeline.planning.vocabularies import class_names
+    from beam_pipeline.planning.features import class_names
 
     if extra := sorted(said.model_fields_set - _OF_RECORDS):
         raise SpecError(

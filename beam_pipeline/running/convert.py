@@ -20,7 +20,7 @@ from beam_pipeline.engines.engine import (
 from beam_pipeline.engines.presets import engine_of
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import Plan, check_room
-from beam_pipeline.planning.request import lock_digest
+from beam_pipeline.planning.splits import lock_digest
 from beam_pipeline.running.local import check_beam_flags, run_job, submit_job
 from beam_pipeline.settings.spec import Spec
 from transforms.core.manifest import Manifest

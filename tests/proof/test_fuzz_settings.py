@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_pipeline.planning.vocabularies import class_names
+from beam_pipeline.planning.features import class_names
 from beam_pipeline.settings.spec import load_spec, make_spec
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset

@@ -91,7 +91,7 @@ PROGRAM = {
     "beam_pipeline.reader_programs": "terminal datasets",
     "beam_pipeline.page": "terminal datasets reading",
     "beam_pipeline.commands": (
-        "settings terminal beam_internals engines planning running "
+        "version settings terminal beam_internals engines planning running "
         "datasets reading reader_programs page copies"
     ),
     "beam_pipeline": (

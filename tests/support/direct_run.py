@@ -19,7 +19,8 @@ from apache_beam.internal import pickler
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import Engine, Place, RunHooks
 from beam_pipeline.job import Job, make_job
-from beam_pipeline.planning.plan import make_plan, prepare
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.planning.request import prepare
 from beam_pipeline.running import local
 from beam_pipeline.running.convert import open_work_folder
 from beam_pipeline.settings.spec import make_spec

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.planning.contracts import contract_settings, with_contract
+from beam_pipeline.planning.feature_checks import contract_settings, with_contract
 from beam_pipeline.settings.spec import FeatureSpec
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError

@@ -1,0 +1,292 @@
+"""What must hold of features: of a declaration, of its contract, of a whole schema.
+
+The contract of a feature is `min`, `max`, `allowed` and `pattern` of a spec. A spec
+says them as people write values; a `Feature` has them as rows do.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.settings.spec import FeatureSpec, Spec
+from transforms.core.rows.tensors import check_shape
+from transforms.core.rows.values import column_of
+from transforms.core.schema import Feature, InexactIntegers, Kind, Unknown
+from transforms.errors import EncodingError, SpecError, nearest
+
+CONTRACT = ("min", "max", "allowed", "pattern")
+"""The settings of a feature that say which values are allowed."""
+_TEXTS = frozenset([Kind.TEXT, Kind.LABEL])
+_NUMBERS = frozenset([Kind.INT64, Kind.FLOAT])
+_KINDS = {
+    "min": _NUMBERS | {Kind.TIMESTAMP},
+    "max": _NUMBERS | {Kind.TIMESTAMP},
+    "allowed": _NUMBERS | _TEXTS,
+    "pattern": _TEXTS,
+}
+_PREDICTED = frozenset([Kind.LABEL, Kind.INT64, Kind.BOOL, Kind.FLOAT, Kind.TEXT])
+_NO_CONSTANT = frozenset([Kind.IMAGE, Kind.TENSOR, Kind.BOX])
+# What a constant leaves nothing to say of.
+_OF_COLUMNS = (
+    "column",
+    "path",
+    "separator",
+    "missing",
+    "fill",
+    "unknown",
+    "inexact_integers",
+    *CONTRACT,
+)
+
+
+def check_declarations(
+    spec: Spec, columns: Mapping[str, pa.Array | pa.ChunkedArray]
+) -> None:
+    """Checks what a job says of features and columns by itself.
+
+    Raises:
+      SpecError: it names columns that are not there, or contradicts itself.
+    """
+    for name in spec.drop:
+        if name not in columns:
+            raise SpecError(
+                f"drop must name columns of the source; there is no {name!r}"
+                f"{nearest(name, columns)}."
+            )
+    if spec.label_column in spec.drop:
+        raise SpecError(f"The label {spec.label_column!r} cannot be dropped as well.")
+    for name, said in spec.features.items():
+        _check_said(name, said)
+        column = said.column or name
+        if column in spec.drop and said.constant is None and said.path is None:
+            raise SpecError(
+                f"Feature {name!r} is of column {column!r}, which drop leaves out. "
+                f"Remove one."
+            )
+        if said.separator is not None and column in columns:
+            kind = columns[column].type
+            if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
+                raise SpecError(
+                    f"Feature {name!r}: a separator is for columns of text; "
+                    f"{column!r} is of {str(kind)[:60]}."
+                )
+
+
+def _check_said(name: str, said: FeatureSpec) -> None:
+    if not name:
+        raise SpecError("A feature must have a name; found an empty one.")
+    if "\0" in name:
+        raise SpecError(f"A feature's name must hold no NUL; found {name!r:.80}.")
+    if said.separator == "":
+        raise SpecError(f"Feature {name!r}: a separator must not be empty.")
+    if said.fill is not None and said.missing not in (None, "fill"):
+        raise SpecError(
+            f"Feature {name!r}: fill goes with missing: fill, not {said.missing}."
+        )
+    if said.vocabulary is not None and not said.vocabulary:
+        raise SpecError(f"Feature {name!r}: a vocabulary must name a class at least.")
+    if said.constant is not None:
+        for setting in _OF_COLUMNS:
+            if getattr(said, setting) is not None:
+                raise SpecError(
+                    f"Feature {name!r}: a constant is the value of every row; "
+                    f"{setting} makes no sense beside it."
+                )
+
+
+def check_schema(features: Sequence[Feature], *, has_columns: bool = True) -> None:
+    """Checks what became of it.
+
+    Args:
+      features: of the schema.
+      has_columns: whether the source has any; an empty one has no feature either.
+
+    Raises:
+      SpecError: a feature contradicts itself, two have one key or both are the label,
+        none is left, or one is read off an image that is not there.
+    """
+    for feature in features:
+        _check_feature(feature)
+        check_shape(feature)
+        _check_values(feature)
+    if has_columns and not any(feature.record_keys for feature in features):
+        raise SpecError("No feature is left; a record must hold one at least.")
+    labels = [feature.name for feature in features if feature.is_label]
+    if len(labels) > 1:
+        raise SpecError(
+            f"One feature at most can be the label; found {', '.join(labels)}."
+        )
+    _check_images(features)
+    check_keys(features)
+
+
+def check_keys(features: Sequence[Feature]) -> None:
+    """Raises SpecError where two features write one key of records."""
+    keys: dict[str, str] = {}
+    for feature in features:
+        for key in feature.record_keys:
+            if key in keys:
+                raise SpecError(
+                    f"Every key of a record must come from one feature; {key!r} comes "
+                    f"from {keys[key]!r} and {feature.name!r}. Rename one."
+                )
+            keys[key] = feature.name
+
+
+def _check_images(features: Sequence[Feature]) -> None:
+    listed = {f.name: f.is_list for f in features if f.kind is Kind.IMAGE}
+    images = list(listed)
+    for feature in features:
+        of_image = feature.derived_from or next(iter(images), "")
+        if feature.kind is Kind.BOX and listed.get(of_image):
+            raise SpecError(
+                f"Feature {feature.name!r}: boxes are of one image a row; "
+                f"{of_image!r} holds several. Leave one of them out."
+            )
+        if feature.derived and listed.get(of_image, False) is not feature.is_list:
+            raise SpecError(
+                f"Feature {feature.name!r} is read off {of_image!r}: both are lists "
+                f"or neither is. Name its column in image_columns, with the shape."
+            )
+        if not feature.derived:
+            continue
+        has_image = feature.derived_from in images if feature.derived_from else images
+        if not has_image:
+            raise SpecError(
+                f"Feature {feature.name!r} is read off an image that is left out, or "
+                f"declared to be something else. Leave it out as well."
+            )
+
+
+def _check_feature(feature: Feature) -> None:
+    name, kind = feature.name, feature.kind
+    if feature.constant is not None and kind in _NO_CONSTANT:
+        raise SpecError(
+            f"Feature {name!r}: a constant cannot be {_with_article(kind)}."
+        )
+    said = {
+        "a vocabulary is for labels": feature.vocabulary is not None,
+        "unknown is for labels": feature.unknown is not Unknown.REJECT,
+        "a unit is for timestamps": bool(feature.unit),
+        "dtype and encoding are for tensors": bool(feature.dtype or feature.encoding),
+        "inexact_integers is for floats": (
+            feature.inexact_integers is InexactIntegers.REJECT
+        ),
+        "mask is for images": feature.mask,
+    }
+    for what, is_said in said.items():
+        if is_said and not what.endswith(f" {kind}s"):
+            raise SpecError(f"Feature {name!r}: {what}, not {kind}.")
+    if feature.unknown is Unknown.OOV and feature.vocabulary is None:
+        raise SpecError(
+            f"Feature {name!r}: unknown: oov needs a vocabulary; without one every "
+            f"name is a class."
+        )
+    if feature.is_label and kind not in _PREDICTED:
+        raise SpecError(
+            f"Feature {name!r}: {_with_article(kind)} cannot be what is predicted."
+        )
+
+
+def _with_article(kind: Kind) -> str:
+    """Returns "an image" or "a label", for messages."""
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+def _check_values(feature: Feature) -> None:
+    """Raises SpecError where a constant or a filling does not fit the feature."""
+    for setting, value in (("constant", feature.constant), ("fill", feature.fill)):
+        if value is None:
+            continue
+        try:
+            given = [value] * (feature.values_each or 1) if feature.is_list else value
+            column_of([given], feature)
+        except EncodingError as error:
+            raise SpecError(
+                f"Feature {feature.name!r}: {setting} must fit {feature.kind}; found "
+                f"{str(value)[:60]!r}."
+            ) from error
+
+
+def with_contract(feature: Feature, said: FeatureSpec) -> Feature:
+    """Returns the feature with the contract that its declaration says.
+
+    Raises:
+      SpecError: a setting is not for features of this kind, or no value fits it.
+    """
+    for name in CONTRACT:
+        if getattr(said, name) is not None and feature.kind not in _KINDS[name]:
+            kinds = ", ".join(sorted(_KINDS[name]))
+            raise SpecError(
+                f"Feature {feature.name!r}: {name} is for {kinds}, not {feature.kind}."
+            )
+    least, most = (_value(feature, name, getattr(said, name)) for name in CONTRACT[:2])
+    if least is not None and most is not None and least > most:
+        raise SpecError(
+            f"Feature {feature.name!r}: min must not be above max; found "
+            f"{said.min!s:.60} and {said.max!s:.60}."
+        )
+    allowed = None
+    if said.allowed is not None:
+        if not said.allowed:
+            raise SpecError(
+                f"Feature {feature.name!r}: allowed must name a value at least; found "
+                f"none."
+            )
+        allowed = tuple(_value(feature, "allowed", value) for value in said.allowed)
+    if said.pattern is not None:
+        _check_pattern(feature, said.pattern)
+    given = {
+        "at_least": least,
+        "at_most": most,
+        "allowed": allowed,
+        "matches": said.pattern,
+    }
+    told = {name: value for name, value in given.items() if value is not None}
+    return dataclasses.replace(feature, **told) if told else feature
+
+
+def _value(feature: Feature, name: str, value: int | float | str | None) -> Any:
+    """Returns a value as rows of the feature have it; None for None."""
+    if value is None:
+        return None
+    if feature.kind in _TEXTS:
+        # YAML reads a class such as 7 as a number.
+        return str(value)
+    try:
+        single = Feature(feature.name, feature.kind, unit=feature.unit)
+        return column_of([value], single)[0].as_py()
+    except EncodingError as error:
+        raise SpecError(
+            f"Feature {feature.name!r}: {name} must fit {feature.kind}; found "
+            f"{str(value)[:60]!r}."
+        ) from error
+
+
+def _check_pattern(feature: Feature, pattern: str) -> None:
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except pa.ArrowInvalid as error:
+        raise SpecError(
+            f"Feature {feature.name!r}: pattern must be an RE2 expression, which has "
+            f"no look-around and no references; found {pattern[:60]!r}: {error}."
+        ) from error
+
+
+def contract_settings(feature: Feature) -> dict[str, Any]:
+    """Returns the settings that say a feature's contract; None for what it lacks."""
+    limits: dict[str, Any] = {"min": feature.at_least, "max": feature.at_most}
+    if feature.kind is Kind.TIMESTAMP:
+        limits = {
+            name: None if value is None else _as_text(int(value), feature.unit)
+            for name, value in limits.items()
+        }
+    allowed = None if feature.allowed is None else [*feature.allowed]
+    return {**limits, "allowed": allowed, "pattern": feature.matches or None}
+
+
+def _as_text(value: int, unit: str) -> str:
+    return str(pa.scalar(value, pa.int64()).cast(pa.timestamp(unit)).cast(pa.string()))
