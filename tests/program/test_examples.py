@@ -101,7 +101,7 @@ def test_cron_tells_a_bad_source_from_a_bad_command(tmp_path: Folder) -> None:
     assert done.returncode == 4, (tmp_path / "logs" / "out.log").read_text()
     head, error = done.stderr.splitlines()
     assert head.startswith("out: the source does not fit; see ")
-    assert error.startswith("error: rows.csv, line 3, byte 13: 0xe9 is not valid utf-8")
+    assert error.startswith("error: rows.csv, line 3: column 'b' holds")
     assert report(tmp_path)["status"] == "failed"
     assert report(tmp_path)["exit_code"] == 4
     done = cron(tmp_path, "rows.csv", "out", "--shard=3")

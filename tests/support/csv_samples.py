@@ -1,33 +1,30 @@
-"""Samples of CSV files that are in memory."""
+"""Samples of CSV files with the bytes given."""
 
-import functools
-import io
-from collections.abc import Sequence
+import pathlib
+import tempfile
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.sample import SampleInput, sample_blocks
+from tests.support.table_reading import listed
+from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.sample import SAMPLE_BYTES, sample_of
 from transforms.formats.table import TableSample
 
 
-def sample(*files: bytes, dialect: Any = None, **options: Any) -> TableSample:
+def sample(
+    *files: bytes, sample_bytes: int = SAMPLE_BYTES, **settings: Any
+) -> TableSample:
     """Returns the sample of files `1.csv`, `2.csv`, ... with these bytes."""
-    inputs = [
-        SampleInput(
-            f"{number}.csv",
-            len(data),
-            functools.partial(io.BytesIO, data),
-            dialect or CsvDialect(),
-        )
-        for number, data in enumerate(files, start=1)
-    ]
-    return sample_of(inputs, **options)
+    named = {f"{number}.csv": data for number, data in enumerate(files, start=1)}
+    return named_sample(named, sample_bytes=sample_bytes, **settings)
 
 
-def sample_of(inputs: Sequence[SampleInput], **options: Any) -> TableSample:
-    """Returns the sample of these inputs."""
-    sizes = np.array([each.size for each in inputs])
-    get = inputs.__getitem__
-    return sample_blocks(range(len(inputs)), get, sizes=sizes, **options)
+def named_sample(
+    files: Mapping[str, bytes], *, sample_bytes: int = SAMPLE_BYTES, **settings: Any
+) -> TableSample:
+    """Returns the sample of files of these names."""
+    reader = CsvReader(**{"header": True} | settings)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in files.items():
+            pathlib.Path(folder, name).write_bytes(data)
+        return sample_of(reader, listed(folder, [*files]), sample_bytes=sample_bytes)

@@ -66,8 +66,8 @@ def test_unassigned_beyond_the_sample(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A word that no sampled row had is understood anyway."""
-    small = functools.partial(csv_sample.sample_blocks, sample_bytes=4096)
-    monkeypatch.setattr(csv_reader, "sample_blocks", small)
+    small = functools.partial(csv_sample.sample_of, sample_bytes=4096)
+    monkeypatch.setattr(csv_reader, "sample_of", small)
     (tmp_path / "i.png").write_bytes(image_bytes(1))
     rows = [["TRAIN", "i.png", "x"]] * 3000
     rows[1700] = ["UNASSIGNED", "i.png", "x"]

@@ -81,7 +81,10 @@ def read_joined(
     return dataclasses.replace(
         raw,
         block=dataclasses.replace(
-            block, start=int(joined.starts[0]), position=int(begins[0])
+            block,
+            start=int(joined.starts[0]),
+            stop=int(joined.starts[0] + (sizes - joined.starts).sum()),
+            position=int(begins[0]),
         ),
         numbers=numbers,
         reject=_rejecter(joined, raw.reject),

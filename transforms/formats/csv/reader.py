@@ -7,8 +7,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-
 from transforms.core.model import Block
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
@@ -25,12 +23,10 @@ from transforms.formats.csv.joined import (
     read_joined,
 )
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.sample import SampleInput, sample_blocks
+from transforms.formats.csv.sample import Look, sample_in, sample_of
 from transforms.formats.csv.scan import pieces_of
 from transforms.formats.file_names import plain_name
-from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
-    SMALL_BYTES,
     InputFile,
     Planned,
     RawRows,
@@ -111,7 +107,7 @@ class CsvReader(TableReader):
             self.trim,
         )
 
-    def _dialect_in(self, stream: Any, origin: str) -> CsvDialect:
+    def dialect_in(self, stream: Any, origin: str) -> CsvDialect:
         """Returns how an open file is written; leaves it at its start."""
         dialect = self.dialect_of(origin)
         if not self.sep_lines:
@@ -129,7 +125,7 @@ class CsvReader(TableReader):
         if not self.sep_lines:
             return self.dialect_of(file.origin)
         with file.open() as stream:
-            return self._dialect_in(stream, file.origin)
+            return self.dialect_in(stream, file.origin)
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples rows as text; the reader then knows the names of all columns."""
@@ -143,7 +139,7 @@ class CsvReader(TableReader):
             sep_lines |= bool(sep_line(head, dialect, file.origin))
         # Compressed content is looked at in any case.
         reader = dataclasses.replace(self, sep_lines=sep_lines or packed)
-        sample = reader._packed_sample(files) if packed else reader._sample(files)
+        sample = reader._packed_sample(files) if packed else sample_of(reader, files)
         # Of many files, empty ones were not looked into.
         first = next((file for file in files if file.size), files[0])
         reader = dataclasses.replace(
@@ -151,26 +147,11 @@ class CsvReader(TableReader):
         )
         return Planned(reader, sample)
 
-    def _sample(self, inputs: Sequence[InputFile]) -> TableSample:
-        """Returns rows from places spread evenly over the files."""
-        return sample_blocks(
-            inputs,
-            self._sample_input,
-            sizes=InputFiles.of(inputs, root="").sizes,
-            check=self._header_check,
-            far=bool(inputs) and is_remote(inputs[0].path),
-            decimal=self.decimal,
-        )
-
-    def _sample_input(self, file: InputFile) -> SampleInput:
-        opener = functools.partial(_opened, file)
-        return SampleInput(file.origin, file.size, opener, self._dialect_for(file))
-
     def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the first rows of files; compressed content has no middle."""
         chosen = files[:: -(-len(files) // _SAMPLE_FILES)]
         each = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
-        inputs = []
+        looks = []
         used = 0
         for file in chosen:
             with open_content(file) as stream:
@@ -180,17 +161,10 @@ class CsvReader(TableReader):
                     used += min(stream.consumed, file.size)
                 else:
                     used += len(text)
-            opener = functools.partial(io.BytesIO, text)
-            dialect = self._dialect_in(opener(), file.origin)
-            inputs.append(SampleInput(file.origin, len(text), opener, dialect, ended))
-        complete = len(chosen) == len(files) and all(each.ended for each in inputs)
-        sample = sample_blocks(
-            range(len(inputs)),
-            inputs.__getitem__,
-            sizes=np.array([each.size for each in inputs]),
-            check=self._header_check,
-            decimal=self.decimal,
-        )
+            file = dataclasses.replace(file, size=len(text))
+            looks.append(Look(file, [(0, len(text))], text, ended))
+        complete = len(chosen) == len(files) and all(look.ended for look in looks)
+        sample = sample_in(self, lambda: looks, is_small=True)
         # The sample counts bytes of content; the source is measured in stored bytes.
         return dataclasses.replace(
             sample,
@@ -200,7 +174,8 @@ class CsvReader(TableReader):
         )
 
     @property
-    def _header_check(self) -> HeaderCheck | None:
+    def header_check(self) -> HeaderCheck | None:
+        """What judges first rows; None if it is known whether they are headers."""
         if self.header is not None:
             return None
         return HeaderCheck(self.null_values, self.decimal)
@@ -219,7 +194,7 @@ class CsvReader(TableReader):
     ) -> Iterator[Block]:
         """Yields the blocks of a file; a compressed file is one."""
         with open_content(file) as stream:
-            dialect, _ = self._begun(stream, file.origin)
+            dialect, _ = self.begun(stream, file.origin)
             packed = isinstance(stream, Unpacked)
             if packed and limit_rows is None:
                 yield file.whole()
@@ -257,7 +232,7 @@ class CsvReader(TableReader):
             )
             return
         with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
-            dialect = self._dialect_in(stream, file.origin)
+            dialect = self.dialect_in(stream, file.origin)
             for piece in iter_blocks(
                 stream,
                 file.origin,
@@ -300,12 +275,12 @@ class CsvReader(TableReader):
             raise unreadable(file.path, error) from error
 
     def _header_of(self, data: bytes, file: InputFile) -> bytes:
-        _, header = self._begun(io.BytesIO(data), file.origin)
+        _, header = self.begun(io.BytesIO(data), file.origin)
         return header.record
 
-    def _begun(self, stream: Any, origin: str) -> tuple[CsvDialect, Header]:
+    def begun(self, stream: Any, origin: str) -> tuple[CsvDialect, Header]:
         """Returns how an open file is written, and its header, which is checked."""
-        dialect = self._dialect_in(stream, origin)
+        dialect = self.dialect_in(stream, origin)
         header = read_header(stream, dialect, origin)
         check_same_columns(self.named_in, self.names, origin, header.names)
         return dialect, header
@@ -313,10 +288,3 @@ class CsvReader(TableReader):
 
 # Of thousands of files, that is cheaper than to check its fields for each.
 _dialect = functools.lru_cache(maxsize=8)(CsvDialect)
-
-
-def _opened(file: InputFile) -> Any:
-    """Opens a file; a small one is read at once, which a store does in one request."""
-    if file.size > SMALL_BYTES:
-        return file.open()
-    return io.BytesIO(storage(file.path).read_bytes(stamp=file.stamp))

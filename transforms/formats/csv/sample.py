@@ -1,4 +1,4 @@
-"""Sample the rows of CSV files as text, evenly through all files."""
+"""Sample the rows of CSV files, evenly through all files, as they will be read."""
 
 import collections
 import contextlib
@@ -6,37 +6,33 @@ import dataclasses
 import io
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.model import Block
+from transforms.core.reasons import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import text_of
 from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.header import (
-    Header,
-    check_same_columns,
-    read_header,
-    repeats_header,
-)
+from transforms.formats.csv.header import read_header
 from transforms.formats.csv.header_check import (
-    HeaderCheck,
     cell_notes,
     line_end_notes,
     naming_others,
 )
-from transforms.formats.csv.joined import Joined, join_files, may_join
-from transforms.formats.csv.records import parse, trimmed
+from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.scan import Scan, pieces_of
-from transforms.formats.table import SMALL_BYTES, TableSample
-from transforms.storage.read_ahead import read_ahead
+from transforms.formats.input_files import InputFiles
+from transforms.formats.table import InputFile, RawRows, TableSample
 
-_File = TypeVar("_File")
-_FIRST = operator.itemgetter(0)
+if TYPE_CHECKING:
+    from transforms.formats.csv.reader import CsvReader
+
 SAMPLE_BYTES = 64 << 20
 # Places at which a larger source is sampled: pieces of 1 MiB, which many rows fit in.
 # Fewer and larger ones are tried where no row fits in any.
@@ -51,33 +47,36 @@ _MISCOUNTED_IN_100 = 90
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SampleInput:
-    """A file to take rows from.
+class Look:
+    """A file, and the ranges of its bytes that the sample looks into.
 
     Attributes:
-      origin: its name in messages.
-      size: bytes.
-      opener: opens it.
-      dialect: how it is written.
-      ended: whether the content that is opened ends where the file ends.
+      file: its origin and size; of a compressed file, the size of `content`.
+      ranges: of bytes, ascending.
+      content: what a compressed file begins with; None for a file that is none.
+      ended: whether the content ends where the file ends.
     """
 
-    origin: str
-    size: int
-    opener: Callable[[], Any]
-    dialect: CsvDialect
+    file: InputFile
+    ranges: Sequence[tuple[int, int]]
+    content: bytes | None = None
     ended: bool = True
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the file is read, as `read_whole` does."""
+        return self.content is None and [*self.ranges] == [(0, self.file.size)]
 
-def sample_blocks(
-    files: Sequence[_File],
-    input_of: Callable[[_File], SampleInput],
+    def open(self) -> Any:
+        """Opens the file, or its content."""
+        return self.file.open() if self.content is None else io.BytesIO(self.content)
+
+
+def sample_of(
+    reader: "CsvReader",
+    files: Sequence[InputFile],
     *,
-    sizes: npt.NDArray[np.int64],
     sample_bytes: int = SAMPLE_BYTES,
-    check: HeaderCheck | None = None,
-    far: bool = False,
-    decimal: str = ".",
 ) -> TableSample:
     """Returns rows from places spread evenly over the files; all rows if they are few.
 
@@ -87,13 +86,9 @@ def sample_blocks(
     that repeat the header.
 
     Args:
-      files: of the source.
-      input_of: returns what to take rows from, of a file.
-      sizes: their bytes: int64 array.
+      reader: of the files; it does not know the columns yet.
+      files: that are not compressed.
       sample_bytes: about how much to read.
-      check: judges the first rows of files; None if it is known what they are.
-      far: whether opening a file waits for a network.
-      decimal: the decimal character of numbers.
 
     Raises:
       InputError: the first row of a file is no header, but data; a file looked into has
@@ -101,231 +96,211 @@ def sample_blocks(
         encoding, and all such files are named; or nearly all rows have another number
         of fields than the header.
     """
+    sizes = InputFiles.of(files, root="").sizes
     is_small = int(sizes.sum()) <= sample_bytes
 
-    def looks(places: int = _PLACES) -> Iterator[_Look]:
+    def looks(places: int = _PLACES) -> Iterator[Look]:
         ranges: Iterable[tuple[int, list[tuple[int, int]]]]
         if is_small:
             ranges = ((i, [(0, size)]) for i, size in enumerate(sizes.tolist()) if size)
         else:
-            found = itertools.groupby(_places(sizes, sample_bytes, places), _FIRST)
+            found = itertools.groupby(
+                _places(sizes, sample_bytes, places), operator.itemgetter(0)
+            )
             ranges = ((i, [part for _, part in parts]) for i, parts in found)
         if len(files) <= _PLACES:
             chosen = dict(ranges)
             ranges = ((i, chosen.get(i, [])) for i in range(len(files)))
         for index, parts in ranges:
-            yield _Look(input_of(files[index]), parts)
+            yield Look(files[index], parts)
         if len(files) > _PLACES:
             # They are refused: better now than while blocks are read.
             for index in np.flatnonzero(sizes == 0).tolist():
-                yield _Look(input_of(files[index]), [])
+                yield Look(files[index], [])
 
+    return sample_in(reader, looks, is_small=is_small)
+
+
+def sample_in(
+    reader: "CsvReader", looks: Callable[..., Iterable[Look]], *, is_small: bool
+) -> TableSample:
+    """Returns the rows of some ranges of files; raises as `sample_of`.
+
+    Args:
+      reader: of the files.
+      looks: returns the ranges; takes the number of places where these are not all.
+      is_small: whether these are all.
+    """
     try:
-        seen = _looked_into(looks(), check, far)
+        seen = _Seen(reader, looks())
     except InputError as error:
-        each = ((look.file.origin, partial(_names_in, look)) for look in looks())
+        names_in = partial(_Seen.names_in, reader)
+        each = ((look.file.origin, partial(names_in, look)) for look in looks())
         raise naming_others(error, each) from error
     for places in () if is_small else _FEWER_PLACES:
         if seen.sampled_bytes:
             break
-        seen = _looked_into(looks(places), check, far)
-    if seen.first is None:
+        seen = _Seen(reader, looks(places))
+    if not seen.reader.names:
         raise InputError("a sample needs at least one CSV file; found none")
-    rows, lengths = seen.rows, seen.lengths
-    _check_lengths(lengths, rows, seen.first, seen.names)
-    columns = dict(zip(seen.names, seen.columns(), strict=True))
-    notes = [*seen.check_heads(), *cell_notes(columns, seen.first.dialect, decimal)]
-    if seen.quoted:
-        notes += line_end_notes(columns, seen.first.dialect)
+    rows, unread, dialect = seen.rows, seen.unread.total(), seen.dialect
+    _check_lengths(seen)
+    columns = dict(zip(seen.reader.names, seen.columns(), strict=True))
+    notes = [*seen.check_heads(), *cell_notes(columns, dialect, reader.decimal)]
+    if dialect.quote:
+        notes += line_end_notes(columns, dialect)
     # A source that holds nothing but headers is complete, too.
     complete = (is_small and seen.all_ended) or not seen.sampled_bytes
     return TableSample(
         columns=columns,
         rows=rows,
-        unread=lengths.total(),
+        unread=unread,
         sampled_bytes=seen.sampled_bytes,
-        total_rows=rows + lengths.total() if complete else None,
+        total_rows=rows + unread if complete else None,
         complete=complete,
         notes=tuple(notes),
     )
 
 
-def _looked_into(
-    looks: Iterable["_Look"], check: HeaderCheck | None, far: bool
-) -> "_Seen":
-    """Returns what some places of the files show; see `sample_blocks`."""
-    seen = _Seen(check)
-    contents = read_ahead(_content, looks, far=far)
-    joined = join_files(contents, seen.header_of, most_bytes=_PARSED_BYTES)
-    for found in joined:
-        if isinstance(found, Joined):
-            used = sum(look.file.size for look in found.files) - found.starts.sum()
-            seen.add([(found.text, int(used))], found.dialect)
-            continue
-        with contextlib.closing(found.open()) as stream:
-            seen.see_header(stream, found.file)
-            texts = _gathered(_texts(stream, found), found.file.dialect)
-            seen.add(texts, found.file.dialect)
-        seen.all_ended &= found.file.ended
-    return seen
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Look:
-    """A file, and the ranges of its bytes that the sample looks into.
-
-    Attributes:
-      data: all of the file, where it was read already.
-    """
-
-    file: SampleInput
-    ranges: Sequence[tuple[int, int]]
-    data: bytes | None = None
-
-    def open(self) -> Any:
-        return self.file.opener() if self.data is None else io.BytesIO(self.data)
-
-
-def _names_in(look: _Look) -> tuple[str, ...]:
-    """Returns the names of a file's columns; InputError where it cannot be read."""
-    with contextlib.closing(look.open()) as stream:
-        header = read_header(stream, look.file.dialect, look.file.origin)
-        for _ in _texts(stream, look):
-            pass
-    return header.names
-
-
-def _content(look: _Look) -> tuple[_Look, CsvDialect, bytes | None]:
-    """Returns what `join_files` is to join: all of a small file."""
-    file = look.file
-    whole = file.ended and list(look.ranges) == [(0, file.size)]
-    if not whole or file.size > SMALL_BYTES:
-        return look, file.dialect, None
-    with contextlib.closing(file.opener()) as stream:
-        data = stream.read()
-    look = dataclasses.replace(look, data=data)
-    return look, file.dialect, data if may_join(file.size, file.dialect) else None
-
-
 class _Seen:
-    """What a sample has seen so far.
+    """What a sample has seen.
 
     Attributes:
-      first: the first file; None for none.
-      names: of its columns, which the other files must have, too.
-      lengths: of records that are no rows: number of fields -> how many have it.
+      reader: that knows the columns of the first file, which others must have, too.
+      dialect: of the first file.
+      unread: messages of rows that cannot be read -> how many have it.
+      rows: the number of rows.
       sampled_bytes: of input that was looked at.
       all_ended: whether the content of each file ended where the file does.
-      quoted: whether there was a quote.
     """
 
-    def __init__(self, check: HeaderCheck | None) -> None:
-        self._check = check
-        self.first: SampleInput | None = None
-        self.names: tuple[str, ...] = ()
-        self.lengths: collections.Counter[int] = collections.Counter()
+    def __init__(self, reader: "CsvReader", looks: Iterable[Look]) -> None:
+        self.reader = reader
+        self.dialect = CsvDialect()
+        self.unread: collections.Counter[str] = collections.Counter()
         self.sampled_bytes = 0
         self.all_ended = True
-        self.quoted = False
-        self._batches: list[tuple[pa.Array, ...]] = []
-        # The first rows that `check` judges: of every file if the columns are given,
-        # else of the first file, which the others must equal.
+        self.rows = 0
+        self._batches: list[Mapping[str, pa.Array]] = []
+        # The first rows that are judged: of every file if the columns are given, else
+        # of the first file, which the others must equal.
         self._heads: dict[str, tuple[str, ...]] = {}
-
-    def header_of(self, data: bytes, look: _Look) -> bytes:
-        """Returns the header record of a file, which it has seen then."""
-        return self.see_header(io.BytesIO(data), look.file).record
-
-    def see_header(self, stream: Any, file: SampleInput) -> Header:
-        """Notes the first row of a file; raises InputError for another header."""
-        header = read_header(stream, file.dialect, file.origin)
-        names = header.names
-        if self._check is not None and file.dialect.columns is not None:
-            self._heads[file.origin] = header.fields
-        if self.first is None:
-            self.first, self.names = file, names
-            self._heads = self._heads or {file.origin: names}
         try:
-            check_same_columns(self.first.origin, self.names, file.origin, names)
+            for is_whole, group in itertools.groupby(looks, lambda look: look.is_whole):
+                if is_whole:
+                    self._read_whole(group)
+                else:
+                    for look in group:
+                        self._read_ranges(look)
         except InputError:
             # Files without headers differ in their first rows: say that instead.
             self.check_heads()
             raise
-        return header
 
-    def add(self, texts: Iterable[tuple[bytes, int]], dialect: CsvDialect) -> None:
-        """Adds the rows of texts; each comes with its length in the files."""
-        for text, used in texts:
-            self.quoted |= bool(dialect.quote) and dialect.quote.encode() in text
-            records = parse(text, self.names, self.names, dialect)
-            self._batches.append(_rows(records.columns, self.names, dialect))
-            self.lengths.update(count for _, count in records.miscounted)
-            self.sampled_bytes += used
+    @classmethod
+    def names_in(cls, reader: "CsvReader", look: Look) -> tuple[str, ...]:
+        """Returns the names of a file's columns; InputError where it is not read."""
+        return cls(reader, [look]).reader.names
 
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return sum(len(columns[0]) for columns in self._batches)
+    def _begin(self, look: Look, stream: Any) -> CsvDialect:
+        """Notes the first row of a file; returns how it is written."""
+        origin = look.file.origin
+        if not self.reader.names:
+            self.dialect = self.reader.dialect_in(stream, origin)
+            names = read_header(stream, self.dialect, origin).names
+            self.reader = dataclasses.replace(self.reader, names=names, named_in=origin)
+            self._heads = {origin: names}
+        dialect, header = self.reader.begun(stream, origin)
+        if dialect.columns is not None:
+            self._heads[origin] = header.fields
+        return dialect
+
+    def _read_whole(self, looks: Iterator[Look]) -> None:
+        first = next(looks)
+        files = [first.file, *(look.file for look in looks)]
+        # Other files are opened when they are read.
+        for file in files if self.reader.columns else files[:1]:
+            with file.open() as stream:
+                self._begin(Look(file, []), stream)
+        names = self.reader.names
+        for raw in self.reader.read_whole(files, names, block_bytes=_PARSED_BYTES):
+            self._add(raw, "")
+
+    def _read_ranges(self, look: Look) -> None:
+        self.all_ended &= look.ended
+        with contextlib.closing(look.open()) as stream:
+            dialect = self._begin(look, stream)
+            text, dialect, begin = text_of(stream, dialect, look.file.origin)
+            is_whole = text is not stream
+            texts = _texts(text, dialect, begin, look, is_whole)
+            names = self.reader.names
+            for data, block in _gathered(texts, dialect):
+                where = "" if block.first_line else f"byte {block.start} or later"
+                raw = read_raw(data, block, dialect, names, names)
+                self._add(raw, where)
+
+    def _add(self, raw: RawRows, where: str) -> None:
+        for complaint in raw.refused:
+            _, reason, message = complaint
+            if reason is Reason.INVALID_ENCODING:
+                assert raw.reject is not None
+                (found,) = raw.reject([complaint])
+                raise InputError(
+                    f"{found.source}, {where or f'line {found.line}'}: {message}; name "
+                    f"the file's encoding with --encoding, such as cp949 or latin-1"
+                )
+            self.unread[message] += 1
+        self.sampled_bytes += raw.block.stop - raw.block.start
+        self.rows += len(raw.numbers)
+        # Not the raw rows: they hold the text for messages.
+        self._batches.append(raw.columns)
 
     def columns(self) -> list[pa.ChunkedArray]:
         """Returns the cells of each column."""
         return [
-            pa.chunked_array([columns[i] for columns in self._batches], pa.string())
-            for i in range(len(self.names))
+            pa.chunked_array([columns[name] for columns in self._batches], pa.string())
+            for name in self.reader.names
         ]
 
     def check_heads(self) -> tuple[str, ...]:
         """Returns the first note about first rows; InputError if one is data."""
-        if self._check is None:
+        check = self.reader.header_check
+        if check is None:
             return ()
         columns = self.columns()
         # Most files repeat the same names: check each distinct row once.
         first: dict[tuple[str, ...], str] = {}
         for origin, fields in self._heads.items():
             first.setdefault(fields, origin)
-        notes = [
-            self._check.note(origin, fields, columns)
-            for fields, origin in first.items()
-        ]
+        notes = [check.note(origin, row, columns) for row, origin in first.items()]
         return tuple(filter(None, notes))[:1]
 
 
-def _rows(
-    columns: tuple[pa.Array, ...], names: Sequence[str], dialect: CsvDialect
-) -> tuple[pa.Array, ...]:
-    """Returns the columns without rows that repeat the header, as in joined files."""
-    if dialect.trim:
-        columns = tuple(map(trimmed, columns))
-    if not dialect.header or dialect.columns is not None or len(names) == 1:
-        return columns
-    repeats = repeats_header(columns, range(len(names)), names)
-    if repeats is None:
-        return columns
-    kept = pa.array(~repeats)
-    return tuple(column.filter(kept) for column in columns)
-
-
 def _gathered(
-    texts: Iterator[tuple[bytes, int]], dialect: CsvDialect
-) -> Iterator[tuple[bytes, int]]:
+    texts: Iterator[tuple[bytes, Block]], dialect: CsvDialect
+) -> Iterator[tuple[bytes, Block]]:
     """Joins texts to `_PARSED_BYTES`, except for those with quotes or escapes.
 
     A place that was wrongly taken to be outside quotes must not swallow the next one.
     """
     marks = [mark.encode() for mark in (dialect.quote, dialect.escape) if mark]
-    joined, total = bytearray(), 0
-    for text, used in texts:
+    joined, whole = bytearray(), None
+    for text, block in texts:
         is_marked = any(mark in text for mark in marks)
-        if joined and (is_marked or len(joined) >= _PARSED_BYTES):
-            yield bytes(joined), total
-            joined, total = bytearray(), 0
+        if whole is not None and (is_marked or len(joined) >= _PARSED_BYTES):
+            yield bytes(joined), whole
+            joined, whole = bytearray(), None
         if is_marked:
-            yield text, used
+            yield text, block
             continue
         joined += text if text.endswith((b"\n", b"\r")) else text + b"\n"
-        total += used
-    if joined:
-        yield bytes(joined), total
+        if whole is not None:
+            stop = whole.stop + block.stop - block.start
+            rows = whole.rows + block.rows
+            block = dataclasses.replace(whole, stop=stop, first_line=0, rows=rows)
+        whole = block
+    if whole is not None:
+        yield bytes(joined), whole
 
 
 def _places(
@@ -352,14 +327,23 @@ def _places(
             each += 1
 
 
-def _texts(stream: Any, look: _Look) -> Iterator[tuple[bytes, int]]:
-    """Yields whole records of each range as UTF-8, and their length in the file."""
-    file, ranges = look.file, look.ranges
-    text: Any
-    text, dialect, begin = text_of(stream, file.dialect, file.origin)
-    length = file.size
-    if text is not stream:
-        # It was transcoded whole: read as much from its beginning.
+def _texts(
+    text: Any, dialect: CsvDialect, begin: int, look: Look, transcoded: bool
+) -> Iterator[tuple[bytes, Block]]:
+    """Yields whole records of each range of a file.
+
+    A block has no first line where that is not known.
+
+    Args:
+      text: the open file, as `text_of` returns it.
+      dialect: of the text.
+      begin: where it begins, behind the byte order mark.
+      look: the file, and the ranges.
+      transcoded: whether there is no way to start in its middle.
+    """
+    file, ranges, length = look.file, look.ranges, look.file.size
+    if transcoded:
+        # Read as much from its beginning.
         length = text.seek(0, io.SEEK_END)
         asked = sum(stop - start for start, stop in ranges)
         ranges = [(0, length * asked // max(file.size, 1))]
@@ -373,31 +357,21 @@ def _texts(stream: Any, look: _Look) -> Iterator[tuple[bytes, int]]:
             kept = data.lstrip(dialect.escape.encode())
             low += len(data) - len(kept)
             data = kept
-        ended = file.ended and stop >= length
-        for first, behind, lines in _whole_records(data, dialect, start > 0, ended):
-            records, encoding = data[first:behind], dialect.encoding
-            try:
-                decoded = records.decode(encoding)
-            except UnicodeDecodeError as error:
-                at = f"byte {low + first + error.start}"
-                if not start:
-                    before = records[: error.start].replace(b"\r\n", b"\n")
-                    line = 1 + lines + before.replace(b"\r", b"\n").count(b"\n")
-                    at = f"line {line}, {at}"
-                raise InputError(
-                    f"{file.origin}, {at}: {records[error.start]:#04x} is not valid "
-                    f"{encoding}; name the file's encoding with --encoding, such as "
-                    f"cp949 or latin-1"
-                ) from error
-            if encoding != "utf-8":
-                records = decoded.encode()
-            yield records, (behind - first) * file.size // length
+        ended = look.ended and stop >= length
+        for first, behind, rows, lines in _whole_records(
+            data, dialect, start > 0, ended
+        ):
+            size = (behind - first) * file.size // length
+            line = 0 if start else 1 + lines
+            # The reader takes what begins at 0 for the start of the file.
+            at = max(low + first, 1)
+            yield data[first:behind], Block(file.origin, at, at + size, 0, line, rows)
 
 
 def _whole_records(
     text: bytes, dialect: CsvDialect, begun: bool, ended: bool
-) -> Iterator[tuple[int, int, int]]:
-    """Yields where whole records start and stop, and how many lines end before.
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yields where whole records start and stop, their number, and lines before.
 
     Args:
       text: a piece of a file, without the byte order mark.
@@ -428,23 +402,18 @@ def _whole_records(
         high = int(np.searchsorted(bounds, bounds[low] + _PARSED_BYTES))
         high = min(high, len(bounds) - 1)
         first, behind = int(bounds[low]), int(bounds[high])
-        yield first, behind, int(np.searchsorted(lines, first))
+        yield first, behind, high - low, int(np.searchsorted(lines, first))
         low = high
 
 
-def _check_lengths(
-    miscounted: collections.Counter[int],
-    rows: int,
-    file: SampleInput,
-    names: Sequence[str],
-) -> None:
+def _check_lengths(seen: _Seen) -> None:
     """Raises InputError if almost no row has as many fields as the header."""
-    wrong = miscounted.total()
-    if not wrong or wrong * 100 < (rows + wrong) * _MISCOUNTED_IN_100:
+    wrong, rows = seen.unread.total(), seen.rows + seen.unread.total()
+    if not wrong or wrong * 100 < rows * _MISCOUNTED_IN_100:
         return
-    usual, _ = miscounted.most_common(1)[0]
+    usual, _ = seen.unread.most_common(1)[0]
     raise InputError(
-        f"{file.origin}: {wrong} of {rows + wrong} sampled rows have another number of "
-        f"fields than the {len(names)} columns, most of them {usual}; the delimiter is "
-        f"taken to be {file.dialect.delimiter!r}: if it is not, say so with --delimiter"
+        f"{seen.reader.named_in}: {wrong} of {rows} sampled rows cannot be read, most "
+        f"of them for this: {usual}; the delimiter is taken to be "
+        f"{seen.dialect.delimiter!r}: if it is not, say so with --delimiter"
     )

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
-from tests.support.csv_samples import sample_of
+from tests.support.csv_samples import sample
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.reasons import Reason
 from transforms.core.schema import Kind
@@ -23,7 +23,6 @@ from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import read_header
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.records import locate, parse, parse_bytes
-from transforms.formats.csv.sample import SampleInput
 from transforms.formats.csv.scan import Scan, pieces_of
 
 NAMES = ("a", "b", "c")
@@ -281,14 +280,12 @@ def test_a_large_file_with_escapes_is_sampled_in_whole_rows(
         f"{around}{word * (number % 7 + 1)}{around},{number}\n".encode()
         for number in range(5_000)
     )
-    dialect = CsvDialect(escape="\\")
-    inputs = [SampleInput("f.csv", len(data), lambda: io.BytesIO(data), dialect)]
-    found = sample_of(inputs, sample_bytes=len(data) // 3)
+    found = sample(data, sample_bytes=len(data) // 3, escape="\\")
     assert found.unread == 0
     numbers = [int(number) for number in found.columns["number"].to_pylist()]
     assert len({number // 1_000 for number in numbers}) == 5
     by_number = dict(zip(numbers, found.columns["text"].to_pylist(), strict=True))
-    whole = sample_of(inputs)
+    whole = sample(data, escape="\\")
     for number, value in by_number.items():
         assert whole.columns["text"][number].as_py() == value
 
@@ -488,8 +485,7 @@ def test_a_repeated_header_beside_invalid_text_and_in_utf_16() -> None:
 def test_a_sample_leaves_repeated_headers_out() -> None:
     """Joined files of numbers are numbers, however short they are."""
     data = b"n,x\n1,2\nn,x\n3,4\n"
-    inputs = [SampleInput("f.csv", len(data), lambda: io.BytesIO(data), CsvDialect())]
-    found = sample_of(inputs)
+    found = sample(data)
     assert found.columns["n"].to_pylist() == ["1", "3"]
     assert found.rows == 2
 

@@ -1,24 +1,18 @@
 """Small files that are parsed as one text give what each gives by itself."""
 
-import functools
-import io
 import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.csv_samples import sample_of
 from transforms.core.model import Reason
 from transforms.errors import InputError
-from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.header import check_same_columns, read_header
 from transforms.formats.csv.joined import Joined, join_files
 from transforms.formats.csv.reader import CsvReader
-from transforms.formats.csv.sample import SampleInput
 from transforms.formats.raw_rows import gathered
 from transforms.formats.table import InputFile, RawRows, TableReader
 from transforms.storage.entries import stamp_of
@@ -133,62 +127,6 @@ def test_gathered_rows_say_what_they_said(datas: list[bytes]) -> None:
     assert whole[-1] == apart[-1]
     if not apart[-1]:
         assert whole == apart
-
-
-def sampled_apart(datas: Sequence[bytes]) -> tuple[list[Any], int, int, str]:
-    """Returns the samples of single files, end to end; see `sampled`."""
-    rows: list[Any] = []
-    unread = size = 0
-    try:
-        for number, data in enumerate(datas):
-            names = read_header(io.BytesIO(data), CsvDialect(), f"{number}.csv").names
-            if not number:
-                first = names
-            check_same_columns("0.csv", first, f"{number}.csv", names)
-            more = sampled([data], first=number)
-            if more[-1]:
-                return more
-            rows, unread, size = rows + more[0], unread + more[1], size + more[2]
-    except InputError as error:
-        return [], 0, 0, str(error)
-    return rows, unread, size, ""
-
-
-def sampled(datas: Sequence[bytes], first: int = 0) -> tuple[list[Any], int, int, str]:
-    """Returns rows, the number of unread ones, the bytes looked at; or the error."""
-    inputs = [
-        SampleInput(
-            f"{number}.csv",
-            len(data),
-            functools.partial(io.BytesIO, data),
-            CsvDialect(),
-        )
-        for number, data in enumerate(datas, start=first)
-    ]
-    try:
-        found = sample_of(inputs)
-    except InputError as error:
-        # One that names several files has the error of the first as its cause.
-        cause = error.__cause__
-        first_error = cause if isinstance(cause, InputError) else error
-        return [], 0, 0, str(first_error)
-    cells = [column.to_pylist() for column in found.columns.values()]
-    return list(zip(*cells, strict=True)), found.unread, found.sampled_bytes, ""
-
-
-@given(datas=st.lists(contents, min_size=1, max_size=6))
-@example([b"a,b\n1,x\n", b"\xef\xbb\xbfa,b\r\n2,y", b"a,b\n", b'a,b\n"q""q",x\n1\n'])
-@example([b"a,b\n1,x\n", b"a,b\n\xe9,x\n"])
-@example([b"a,b\n1,x\n", b"a,b\n2,y", b"c,d\n1,x\n"])
-@example([b'a,b\n1,x\n"open,x\n', b'a,b\nclosed",y\n3,z\n'])
-def test_a_sample_of_joined_files_is_that_of_each(datas: list[bytes]) -> None:
-    """Rows, bytes and errors are those of files that are sampled one by one."""
-    apart = sampled_apart(datas)
-    # What a few rows are is judged by those of all files.
-    assume("sampled rows" not in apart[-1])
-    found = sampled(datas)
-    assume("sampled rows" not in found[-1])
-    assert found == apart
 
 
 def test_what_joins(tmp_path: pathlib.Path) -> None:

@@ -72,7 +72,7 @@ def test_the_line_of_a_bad_character_is_told_from_any_piece(
     """Whichever piece of the file it is in."""
     monkeypatch.setattr(csv_sample, "_PARSED_BYTES", 40)
     data = b"a,b\n" + b"1,2\n" * 100 + b"3,\xb0\n" + b"4,5\n" * 100
-    with pytest.raises(SourceError, match=r"1.csv, line 102, byte 406: 0xb0 is not"):
+    with pytest.raises(SourceError, match=r"1.csv, line 102: column .b. .*xb0.*--enco"):
         sample(data)
 
 
@@ -104,19 +104,19 @@ def test_utf_16_is_sampled_from_its_start() -> None:
     [
         (
             [b"a,b\n1,2\r\n3,\xb0\xa1\n"],
-            r"1.csv, line 3, byte 11: 0xb0 is not .*--enco",
+            r"1.csv, line 3: column 'b' .*xb0.* not valid utf-8; .*--enco",
         ),
         (
             [b"a b\n" + b"1,2,3\n" * 9],
-            "9 of 9 .* the 1 columns, most of them 3; .*--de",
+            "9 of 9 .* 3 fields, 1 expected; .*--de",
         ),
-        ([b"a,b,c\n" + b"1;2;3\n" * 9], "most of them 1; .*--delimiter"),
+        ([b"a,b,c\n" + b"1;2;3\n" * 9], "1 field, 3 expected; .*--delimiter"),
         ([b"a;b\n1;2\n"], "is it ';'"),
         ([b"a,b\n1,2\n", b"a,c\n1,2\n"], "1.csv and 2.csv differ: 'b' only in 1.csv"),
         ([b"a,b\n1,2\n", b""], "2.csv: no header"),
         (
             [*[b"a,b\n1,2\n"] * 70, b"", *[b"a,b\n1,2\n"] * 9, b"a\n1\n", b""],
-            "3 of 82 files .* 71.csv: no header; 81.csv: other .*; 82.csv: no header",
+            "3 of 82 files .* 71.csv: no header, 81.csv: other .*, 82.csv: no header",
         ),
         ([], "found none"),
     ],
@@ -132,5 +132,5 @@ def test_files_that_cannot_be_sampled_are_refused(
 def test_invalid_bytes_far_inside_are_named_by_their_offset() -> None:
     """No line is known there."""
     data = b"a,b\n" + b"1,2\n" * 5000 + b"3,\xff\n" * 99 + b"1,2\n" * 5000
-    with pytest.raises(SourceError, match=r"1.csv, byte 20\d\d\d: 0xff"):
+    with pytest.raises(SourceError, match=r"1.csv, byte \d+ or later: column .*xff"):
         sample(data, sample_bytes=40_000)
