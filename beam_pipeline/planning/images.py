@@ -10,10 +10,7 @@ from beam_pipeline.planning.evidence import column_notes, rounding_notes
 from beam_pipeline.planning.feature_checks import check_keys
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import role_names
-from beam_pipeline.planning.inputs import (
-    Inputs,
-    PlannedSource,
-)
+from beam_pipeline.planning.inputs import Inputs, PlannedSource
 from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.masks import (
     mask_classes,

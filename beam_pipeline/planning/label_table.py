@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.planning.features import declare
-from beam_pipeline.planning.inputs import Inputs, head_in, named_entry
+from beam_pipeline.planning.inputs import Inputs, named_entry
+from beam_pipeline.planning.recognition import head_in
 from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_columns

@@ -11,9 +11,9 @@ from beam_pipeline.planning.features import resolve, vocabularies_of
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
-    unreadable_file,
 )
 from beam_pipeline.planning.like import Like, drift_notes
+from beam_pipeline.planning.recognition import unreadable_file
 from beam_pipeline.planning.request import (
     Prepared,
     digest_of,

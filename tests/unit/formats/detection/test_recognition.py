@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from beam_pipeline.planning.inputs import find_inputs, head_in
+from beam_pipeline.planning.inputs import find_inputs
+from beam_pipeline.planning.recognition import head_in
 from beam_pipeline.settings.spec import make_spec
 from tests.support.detection import planned, write_image
 from transforms.errors import InputError
