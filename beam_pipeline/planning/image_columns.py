@@ -1,8 +1,7 @@
 """Columns of images: which they are, what records have of them, where the files are."""
 
 import dataclasses
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,12 +17,9 @@ from transforms.core.infer.typed import (
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
-from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
+from transforms.formats.file_names import IMAGE_SUFFIXES
 from transforms.formats.images import NAMES_OF_FILES, PAIR_NAMES, PRESETS, image_schema
-from transforms.formats.input_files import InputFiles
-from transforms.formats.table import TableSample
-from transforms.storage.files import sizes_of
-from transforms.storage.paths import SCHEMES, is_remote, relative, spellings
+from transforms.storage.paths import SCHEMES
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
@@ -35,9 +31,6 @@ _TFRECORDER = frozenset(["split", "image_uri", "label"])
 _PARAMETERS = rf"^((?:{'|'.join(SCHEMES)})://.*)\?[A-Za-z_]+=[^?]*$"
 # Roles that are read from the column of the label, not from the image.
 _LABEL_ROLES = ("label", "text", "synset")
-
-# Files of all columns that are looked for, and folders that one may be in.
-_LOOKED_AT, _MOST_FOLDERS = 64, 8
 
 
 def role_names(spec: Spec, tree: str = "images") -> dict[str, str]:
@@ -242,7 +235,7 @@ def _is_image(
     if is_file:
         return True
     name = feature.source_column
-    column = _items(columns.get(name))
+    column = items_of(columns.get(name))
     if column is None or not pa.types.is_string(column.type) or len(feature.shape) > 1:
         return False
     if name == "image_uri" and columns.keys() >= _TFRECORDER:
@@ -289,7 +282,7 @@ def with_file_paths(features: Sequence[Feature], columns: Columns) -> list[Featu
     names = {feature.name for feature in features}
     for feature in features:
         out.append(feature)
-        items = _items(columns.get(feature.source_column))
+        items = items_of(columns.get(feature.source_column))
         if feature.kind is not Kind.BYTES or items is None:
             continue
         name = f"{feature.name}/path"
@@ -299,7 +292,7 @@ def with_file_paths(features: Sequence[Feature], columns: Columns) -> list[Featu
     return out
 
 
-def _items(
+def items_of(
     column: pa.Array | pa.ChunkedArray | None,
 ) -> pa.Array | pa.ChunkedArray | None:
     """Returns the values of a column, or those in its lists."""
@@ -316,7 +309,7 @@ def _image_features(
 ) -> list[Feature]:
     """Returns image, file name and dimensions, as a tree of images has them."""
     column = feature.source_column
-    items = _items(columns.get(column))
+    items = items_of(columns.get(column))
     inline = is_inline(feature, items)
     shape, separator = feature.shape, feature.separator
     named = not inline and (items is None or pa.types.is_string(items.type))
@@ -354,7 +347,7 @@ def _image_features(
 
 def is_inline(feature: Feature, column: pa.Array | pa.ChunkedArray | None) -> bool:
     """Whether the rows hold images themselves, not where they are."""
-    column = _items(column)
+    column = items_of(column)
     if column is None or pa.types.is_string(column.type):
         return feature.inline
     if not is_image_struct(column.type):
@@ -362,150 +355,3 @@ def is_inline(feature: Feature, column: pa.Array | pa.ChunkedArray | None) -> bo
     # Hugging Face's images that were not embedded have a path alone.
     contents, paths = (pc.struct_field(column, name) for name in ("bytes", "path"))
     return bool(contents.null_count < len(column) or paths.null_count == len(column))
-
-
-def image_folders(files: InputFiles, images_root: str) -> list[str]:
-    """Returns folders that paths in tables are relative to.
-
-    Args:
-      files: the tables.
-      images_root: the folder of all images; empty for those of the tables.
-    """
-    if images_root:
-        return [images_root]
-    step = max(len(files) // _LOOKED_AT, 1)
-    paths = [files[i].path for i in range(0, len(files), step)]
-    return [*dict.fromkeys(map(os.path.dirname, paths))][:_MOST_FOLDERS]
-
-
-def image_shares(
-    features: Sequence[Feature],
-    columns: Mapping[str, pa.Array | pa.ChunkedArray],
-    folders: Sequence[str],
-) -> dict[str, float]:
-    """Returns the share of sampled cells that are relative paths of image files.
-
-    Args:
-      features: as they were inferred; those of texts are looked at.
-      columns: raw columns by name.
-      folders: those that the paths are relative to.
-
-    Returns:
-      Column -> share above 0: 1 where each cell has an image's suffix and each file
-      that was looked for is there.
-    """
-    named: dict[str, tuple[int, list[str]]] = {}
-    for feature in features:
-        if feature.kind is not Kind.TEXT or len(named) == _LOOKED_AT:
-            continue
-        texts = _some_texts(columns[feature.source_column])
-        paths = [text for text in texts if text and _is_inside(text)]
-        if paths:
-            named[feature.source_column] = (len(texts), paths)
-    most = _LOOKED_AT // max(len(named), 1)
-    looked_for = {
-        name: paths[:: -(-len(paths) // most)] for name, (_, paths) in named.items()
-    }
-    places = {
-        path: [
-            os.path.join(folder, spelling)
-            for folder in folders
-            for spelling in spellings(path)
-        ]
-        for paths in looked_for.values()
-        for path in paths
-    }
-    there = sizes_of(candidate for each in places.values() for candidate in each)
-    out = {}
-    for name, paths in looked_for.items():
-        hits = sum(
-            any(candidate in there for candidate in places[path]) for path in paths
-        )
-        count, suffixed = named[name][0], len(named[name][1])
-        if hits:
-            out[name] = hits * suffixed / (len(paths) * count)
-    return out
-
-
-def _some_texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
-    """Returns texts from evenly through a column, or from its lists."""
-    while is_list(column.type):
-        column = pc.list_flatten(column)
-    if not pa.types.is_string(column.type):
-        return []
-    step = max(-(-len(column) // _LOOKED_AT), 1)
-    rows = pa.array(range(0, len(column), step), pa.int64())
-    texts: list[str | None] = column.take(rows).to_pylist()
-    return texts
-
-
-def _is_inside(path: str) -> bool:
-    """Whether a text may be the path of an image below a folder: no URL, say."""
-    # The dot first: it is cheap, and texts of thousands of columns have none.
-    if "." not in path or not is_image_name(path) or path.startswith("/"):
-        return False
-    return "://" not in path and "\0" not in path
-
-
-def check_images_root(folder: str, source: str) -> None:
-    """Raises SpecError where the folder of the images is not there.
-
-    Args:
-      folder: that `images_root` names; empty for none.
-      source: the source's root.
-    """
-    if not folder or is_remote(folder) or os.path.isdir(folder):
-        return
-    beside = os.path.join(source, relative(folder, ""))
-    hint = "Correct it."
-    if os.path.isdir(beside):
-        hint = f"In the folder of the source there is one; name it {beside!r}."
-    raise SpecError(
-        f"images_root must be a folder, relative to the current one; there is no "
-        f"{folder!r}. {hint}"
-    )
-
-
-def check_images_named(spec: Spec, schema: Schema) -> None:
-    """Raises SpecError for an `images_root` to which no path is relative."""
-    folder = spec.images_folder
-    # Rows of Python have it without a word: their copy lies in another folder.
-    is_default = spec.fingerprint == "content" and spec.images_root == os.getcwd()
-    named = any(not feature.inline for feature in schema.of_kind(Kind.IMAGE))
-    if not folder or is_default or named:
-        return
-    raise SpecError(
-        "images_root is for paths of images; no column of this source holds them. "
-        "Leave it out, or name their columns with image_columns."
-    )
-
-
-def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:
-    """Returns images that the sample names, as it does: the first, and evenly on.
-
-    Args:
-      sample: of the files.
-      schema: of the rows.
-      most: how many of each column.
-    """
-    names = []
-    for column in _columns_of_paths(sample, schema):
-        texts = column.flatten() if is_list(column.type) else column
-        if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
-            texts = texts.drop_null()
-            step = max(-(-len(texts) // most), 1)
-            names += [texts[i].as_py().strip() for i in range(0, len(texts), step)]
-    return [*filter(None, names)]
-
-
-def _columns_of_paths(sample: TableSample, schema: Schema) -> Iterator[pa.Array]:
-    """Yields the columns of images that rows name: texts, or lists of texts."""
-    for feature in schema.of_kind(Kind.IMAGE):
-        column = sample.columns.get(feature.source_column)
-        if feature.inline or column is None:
-            continue
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        if feature.separator and pa.types.is_string(column.type):
-            column = pc.split_pattern(column, feature.separator)
-        yield column

@@ -7,10 +7,11 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.compute as pc
 
+from beam_pipeline.planning.features import class_names
 from beam_pipeline.planning.recognition import (
     are_json_lines,
     choose,
@@ -29,21 +30,24 @@ from transforms.core.placing.placement import (
     SplitRule,
 )
 from transforms.core.schema import Schema
-from transforms.errors import InputError, SourceError, source_error
+from transforms.errors import InputError, SourceError, SpecError, source_error
 from transforms.formats.file_names import is_split_word, plain_name
 from transforms.formats.input_files import (
     MOST_OTHERS,
+    InputFiles,
     only_texts,
     unmatched,
 )
 from transforms.formats.pairs import Layout
 from transforms.formats.registry import (
+    FORMAT_OPTIONS,
     FORMATS,
     TREES,
     Format,
     table_format,
 )
 from transforms.formats.source import HeldListing, Source
+from transforms.formats.table import TableFormat
 from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, Order, lines_of, origins_of
 from transforms.storage.files import storage
@@ -373,3 +377,47 @@ def _beside(
     return tuple(
         e for e in around if source_format.is_companion(e.path) and e.path not in given
     )
+
+
+def make_format(spec: Spec, format_name: str) -> TableFormat:
+    """Returns a format with the settings that it knows.
+
+    Raises:
+      SpecError: a setting is for other formats.
+    """
+    source_format = FORMATS[format_name]
+    made = source_format.reader_class()
+    fields = {field.name for field in dataclasses.fields(cast(Any, made))}
+    given: dict[str, Any] = {}
+    for name, field in Spec.model_fields.items():
+        value = getattr(spec, name)
+        if name not in FORMAT_OPTIONS or value == field.default:
+            continue
+        if name not in source_format.options:
+            raise SpecError(f"{name} is not for {source_format.title}; leave it out.")
+        given[name] = tuple(value) if isinstance(value, list) else value
+    # What some formats need of settings that are for all.
+    offered = {
+        "images_root": spec.images_folder or None,
+        "max_image_bytes": spec.image_policy.max_bytes,
+        "image_policy": spec.image_policy,
+        "recognised": spec.format == "auto",
+        "folders_said": spec.format != "auto",
+        "full": spec.infer == "full",
+        "vocabulary": class_names(spec.vocabulary) if spec.vocabulary else None,
+    }
+    given |= {
+        name: value
+        for name, value in offered.items()
+        if name in fields and value is not None
+    }
+    return made.with_settings(given)
+
+
+def table_files(inputs: Inputs) -> InputFiles:
+    """Returns the inputs as table readers know them.
+
+    Raises:
+      InputError: the name of a file is not UTF-8.
+    """
+    return InputFiles.listed(inputs.entries, root=inputs.root)

@@ -11,7 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.planning.features import declare
-from beam_pipeline.planning.inputs import Inputs, named_entry
+from beam_pipeline.planning.inputs import (
+    Inputs,
+    make_format,
+    named_entry,
+    table_files,
+)
 from beam_pipeline.planning.recognition import head_in
 from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence
@@ -112,8 +117,6 @@ def read_labels(spec: Spec) -> LabelTable:
       SourceError: it cannot be read.
       SpecError: it is of no known table format, or has no such id column.
     """
-    from beam_pipeline.planning.tables import make_format, table_files
-
     path = str(spec.labels)
     name = format_of(path)
     if not name or name in TREES:
@@ -303,8 +306,6 @@ def _tables(folder: str) -> list[str]:
 
 def _columns(spec: Spec, path: str) -> Mapping[str, pa.Array]:
     """Returns a sample of the columns of a table; none where it cannot be read."""
-    from beam_pipeline.planning.tables import make_format, table_files
-
     name = format_of(path)
     folder = os.path.dirname(path)
     try:

@@ -5,7 +5,6 @@ All by the input alone: tables are sized by a sample of their rows.
 
 import dataclasses
 import math
-import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,20 +20,12 @@ from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import SpecError
-from transforms.formats.file_names import is_image_name
 from transforms.formats.table import TableSample
-from transforms.storage.files import sizes_of
-from transforms.storage.paths import spellings
 
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
 _MAX_SHARD_BYTES = 200_000_000
 
-SIZED_IMAGES = 64
-"""Images whose sizes are asked for where the rows only say where they are."""
-
-# About what one takes where none of them is found.
-_IMAGE_BYTES = 100_000
 # Rows whose records are encoded to learn how large records are, and about how many
 # bytes of them at once: the least, and for each column, which costs by itself.
 _SIZED_ROWS = 20_000
@@ -150,36 +141,6 @@ def _content_bytes(column: pa.Array | pa.ChunkedArray) -> int:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pc.sum(pc.binary_length(column)).as_py() or 0
     return int(column.nbytes)
-
-
-def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> float:
-    """Returns the mean size of images beside the files, else of some that they name.
-
-    Where none of these is found, it is a guess.
-
-    Args:
-      inputs: the files.
-      named: images, as the files name them.
-      images_root: folder that they are relative to, as an absolute path; empty for
-        the source's.
-
-    Raises:
-      StorageError: a store does not answer. A guess would decide other shards than
-        the sizes do.
-    """
-    sizes = [e.size for e in inputs.companions if is_image_name(e.path)]
-    if named and not sizes:
-        folder = images_root or inputs.root
-        paths = [
-            os.path.join(folder, spelling)
-            for name in named
-            if "\0" not in name
-            for spelling in spellings(name)
-        ]
-        # A store that does not answer is asked for one of them, and not for all.
-        for some in (paths[:1], paths[1:]):
-            sizes += sizes_of(some).values()
-    return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES
 
 
 def mean_record_bytes(

@@ -8,7 +8,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,26 +19,28 @@ from beam_pipeline.planning.evidence import (
     rounding_notes,
     with_classes,
 )
-from beam_pipeline.planning.features import class_names, declare
-from beam_pipeline.planning.image_columns import (
+from beam_pipeline.planning.features import declare
+from beam_pipeline.planning.image_files import (
+    SIZED_IMAGES,
     check_images_named,
     check_images_root,
     image_folders,
     image_shares,
+    mean_image_bytes,
     named_images,
 )
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
+    make_format,
+    table_files,
 )
 from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.masks import mask_classes
 from beam_pipeline.planning.sizes import (
-    SIZED_IMAGES,
     block_size,
     bytes_of_rows,
     kept_share,
-    mean_image_bytes,
     mean_record_bytes,
     number_of_rows,
     part_of,
@@ -61,12 +63,11 @@ from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.input_files import InputFiles, file_notes
-from transforms.formats.registry import FORMAT_OPTIONS, FORMATS
+from transforms.formats.registry import FORMATS
 from transforms.formats.row_source import RowSource
 from transforms.formats.table import (
     InputFile,
     Planned,
-    TableFormat,
     TableReader,
     TableSample,
 )
@@ -292,50 +293,6 @@ def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:
     return holds_images(_head(column))
 
 
-def make_format(spec: Spec, format_name: str) -> TableFormat:
-    """Returns a format with the settings that it knows.
-
-    Raises:
-      SpecError: a setting is for other formats.
-    """
-    source_format = FORMATS[format_name]
-    made = source_format.reader_class()
-    fields = {field.name for field in dataclasses.fields(cast(Any, made))}
-    given: dict[str, Any] = {}
-    for name, field in Spec.model_fields.items():
-        value = getattr(spec, name)
-        if name not in FORMAT_OPTIONS or value == field.default:
-            continue
-        if name not in source_format.options:
-            raise SpecError(f"{name} is not for {source_format.title}; leave it out.")
-        given[name] = tuple(value) if isinstance(value, list) else value
-    # What some formats need of settings that are for all.
-    offered = {
-        "images_root": spec.images_folder or None,
-        "max_image_bytes": spec.image_policy.max_bytes,
-        "image_policy": spec.image_policy,
-        "recognised": spec.format == "auto",
-        "folders_said": spec.format != "auto",
-        "full": spec.infer == "full",
-        "vocabulary": class_names(spec.vocabulary) if spec.vocabulary else None,
-    }
-    given |= {
-        name: value
-        for name, value in offered.items()
-        if name in fields and value is not None
-    }
-    return made.with_settings(given)
-
-
-def table_files(inputs: Inputs) -> InputFiles:
-    """Returns the inputs as table readers know them.
-
-    Raises:
-      InputError: the name of a file is not UTF-8.
-    """
-    return InputFiles.listed(inputs.entries, root=inputs.root)
-
-
 def _check_names(columns: Iterable[str], listed: Sequence[InputFile]) -> None:
     """Refuses names that Arrow would cut at a NUL, and then not find again."""
     for name in columns:
@@ -383,7 +340,7 @@ def _schema(
             dataclasses.replace(f, is_label=f.source_column == label) for f in declared
         )
         label = None
-    if label is None and splits_by and "label" in columns and _is_manifest(columns):
+    if label is None and splits_by and {"label", "image_uri"} <= columns.keys():
         label = "label"
     if spec.infer == "full":
         inference = infer_batches(
@@ -469,10 +426,6 @@ def _all_rows(
 def _as_numbers(names: Iterable[str]) -> list[Feature]:
     """Returns features for columns that may turn out to be numbers."""
     return [Feature(name, Kind.FLOAT) for name in names]
-
-
-def _is_manifest(columns: Mapping[str, object]) -> bool:
-    return "image_uri" in columns
 
 
 def _head(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.planning import image_columns
-from beam_pipeline.planning.image_columns import (
+from beam_pipeline.planning import image_files
+from beam_pipeline.planning.image_files import (
     image_shares,
     named_images,
 )
@@ -70,7 +70,7 @@ def test_few_files_are_looked_for(
         asked.extend(paths)
         return {}
 
-    monkeypatch.setattr(image_columns, "sizes_of", sizes_of)
+    monkeypatch.setattr(image_files, "sizes_of", sizes_of)
     features = [Feature(name, Kind.TEXT) for name in "abc"]
     columns = {n: pa.array([f"{n}{i}.png" for i in range(10_000)]) for n in "abc"}
     image_shares(features, columns, [str(tmp_path)])
