@@ -19,7 +19,7 @@ from transforms.core.infer.typed import infer_typed
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing
 from transforms.errors import SpecError, bounded, nearest
-from transforms.formats.columnar.arrow_batches import flat_columns
+from transforms.formats.columnar.arrow_types import flat_columns
 from transforms.rows.inferred import Declared
 
 _TYPES: Mapping[Any, pa.DataType] = {

@@ -23,18 +23,14 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, lists_like, numpy_mask, rows_with
 from transforms.core.model import Block, Reason
 from transforms.core.rows.column import not_utf8
-from transforms.core.rows.common_type import plain
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
     Classes,
     Columns,
     CommonColumns,
-    is_plain_struct,
-    wanted_fields,
 )
 from transforms.formats.table import (
-    Complaint,
     InputFile,
     Planned,
     RawRows,
@@ -52,7 +48,6 @@ SAMPLE_BYTES = 64 << 20
 # From this many places of a larger source.
 PLACES = 64
 
-_MAX_OFFSET = 2**31 - 1
 _Item = TypeVar("_Item")
 
 
@@ -91,7 +86,7 @@ class ColumnarFile(abc.ABC):
     def parts(
         self, file: InputFile, block_bytes: int, limit_rows: int | None
     ) -> Iterable[tuple[int, int]] | None:
-        """Returns the rows and the end of each part of the file; see `runs_of`.
+        """Returns the rows of each part of the file, and the bytes up to its end.
 
         None for a file whose parts only reading it to its end would tell.
         """
@@ -176,15 +171,31 @@ class ColumnarReader(TableReader):
             if parts is None:
                 yield file.whole()
                 return
-            for run in runs_of(parts, content.begin, block_bytes, limit_rows):
-                start = run.start if self.by_bytes else run.first_row
-                yield file.block(
+            first = rows = 0
+            begin = content.begin
+
+            def block(stop: int) -> Block:
+                start = begin if self.by_bytes else first
+                return file.block(
                     start,
-                    start + run.stop - run.start,
-                    rows=run.rows,
-                    before=run.start,
-                    first_row=run.first_row,
+                    start + stop - begin,
+                    rows=rows,
+                    before=begin,
+                    first_row=first,
                 )
+
+            end = begin
+            for count, end in parts:
+                rows += count
+                if limit_rows is not None and first + rows >= limit_rows:
+                    rows = limit_rows - first
+                    break
+                if end - begin >= block_bytes:
+                    if rows:
+                        yield block(end)
+                    first, begin, rows = first + rows, end, 0
+            if rows:
+                yield block(end)
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
@@ -194,21 +205,12 @@ class ColumnarReader(TableReader):
         with self.open(file, columns) as content:
             for raw in content.read(block, columns):
                 rows += raw.block.rows
-                yield _with_names(raw, self.classes) if self.classes else raw
+                yield _with_names(raw, self.classes)
         if block.rows and rows != block.rows:
             raise InputError(
                 f"{block.origin}: {block.rows} rows must follow row {block.first_row}, "
                 f"but {rows} were read. Fetch or write it again."
             )
-
-
-class Run(NamedTuple):
-    """Consecutive parts of a file: which rows, and which bytes of the file."""
-
-    first_row: int
-    rows: int
-    start: int
-    stop: int
 
 
 @contextlib.contextmanager
@@ -243,35 +245,6 @@ def _damaged(origin: str, title: str, error: Exception) -> InputError:
     )
 
 
-def runs_of(
-    parts: Iterable[tuple[int, int]],
-    begin: int,
-    block_bytes: int,
-    limit_rows: int | None,
-) -> Iterator[Run]:
-    """Yields the runs of whole parts that become blocks; none of them is without rows.
-
-    Args:
-      parts: of each part of a file: its rows, and the bytes of the file up to its end.
-      begin: bytes of the file before the first part.
-      block_bytes: least size of a run but the last.
-      limit_rows: see `TableReader.blocks`.
-    """
-    first = rows = 0
-    end = begin
-    for count, end in parts:
-        rows += count
-        if limit_rows is not None and first + rows >= limit_rows:
-            rows = limit_rows - first
-            break
-        if end - begin >= block_bytes:
-            if rows:
-                yield Run(first, rows, begin, end)
-            first, begin, rows = first + rows, end, 0
-    if rows:
-        yield Run(first, rows, begin, end)
-
-
 def grouped(
     items: Iterable[_Item], size_of: Callable[[_Item], int], least: int
 ) -> Iterator[list[_Item]]:
@@ -304,54 +277,6 @@ def piece_of(block: Block, first_row: int, rows: int) -> Block:
     )
 
 
-def flat_columns(
-    batch: pa.RecordBatch | pa.Table, wanted: Iterable[str] | None = None
-) -> dict[str, pa.Array]:
-    """Returns the flat columns of rows, of plain types; all, or those wanted."""
-    names = None if wanted is None else set(wanted)
-    fields = None if names is None else set(wanted_fields(batch.schema, names))
-    out: dict[str, pa.Array] = {}
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if fields is not None and field.name not in fields:
-            continue
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-            if isinstance(column, pa.ChunkedArray):
-                raise pa.ArrowInvalid(f"column {field.name!r} is over 2 GiB in a piece")
-        out |= {
-            name: array
-            for name, array in _flat(field.name, column)
-            if names is None or name in names
-        }
-    return out
-
-
-def _flat(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    array = _plain(array)
-    kind = array.type
-    if is_plain_struct(kind):
-        for index, field in enumerate(kind):
-            yield from _flat(f"{name}/{field.name}", pc.struct_field(array, index))
-    elif is_list(kind) and is_plain_struct(kind.value_type):
-        items = array.flatten()
-        for index, field in enumerate(kind.value_type):
-            child = pc.struct_field(items, index)
-            yield from _flat(f"{name}/{field.name}", lists_like(array, child))
-    else:
-        yield name, array
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """Returns the values in the plain type that `flat_types` gives.
-
-    Texts over 2 GiB keep offsets of 64 bits.
-    """
-    if pa.types.is_large_string(array.type) and array.nbytes > _MAX_OFFSET:
-        size = pc.sum(pc.binary_length(array)).as_py() or 0
-        return array if size > _MAX_OFFSET else plain(array)
-    return plain(array)
-
-
 def joined_sample(
     columns: Columns,
     parts: Sequence[Mapping[str, pa.Array]],
@@ -375,27 +300,23 @@ def joined_sample(
       unread: rows that cannot be read, beside those with such texts.
     """
     readable_parts = [_decodable(part) for part in parts]
-    parts = [part for part, _ in readable_parts]
-    unread += sum(count for _, count in readable_parts)
-    counts = [len(next(iter(part.values()), ())) for part in parts]
-    joined = {}
-    for name, kind in columns.items():
-        chunks = []
-        for part, count in zip(parts, counts, strict=True):
-            array = part.get(name)
-            if array is None:
-                array = pa.nulls(count, kind)
-            elif array.type != kind:
-                array = array.cast(kind)
-            chunks.append(array)
-        joined[name] = pa.chunked_array(chunks, kind)
+    unread += sum(bad for _, bad in readable_parts)
+    rows = 0
+    chunks: dict[str, list[pa.Array]] = {name: [] for name in columns}
+    for part, _ in readable_parts:
+        count = len(next(iter(part.values()), ()))
+        rows += count
+        for name, kind in columns.items():
+            array = part[name] if name in part else pa.nulls(count, kind)
+            chunks[name].append(array if array.type == kind else array.cast(kind))
+    joined = {n: pa.chunked_array(chunks[n], kind) for n, kind in columns.items()}
     return TableSample(
         joined,
-        sum(counts),
+        rows,
         unread=unread,
         sampled_bytes=sampled_bytes,
         total_rows=total_rows,
-        complete=(sum(counts) + unread == total_rows if complete is None else complete),
+        complete=rows + unread == total_rows if complete is None else complete,
     )
 
 
@@ -419,60 +340,63 @@ def raw_rows(
     Raises:
       InputError: a column that is wanted is not there.
     """
-    found = only(columns, wanted, block.origin)
     numbers = np.arange(block.first_row, block.first_row + block.rows)
-    bad = np.zeros(block.rows, np.bool_)
-    refused: list[Complaint] = []
-    for name, column in found.items():
-        mask = _undecodable(column)
-        if mask is None:
-            continue
-        message = f"column {name!r} holds text that is not valid UTF-8"
-        refused += [
-            (int(number), Reason.INVALID_ENCODING, bounded(message))
-            for number in numbers[mask & ~bad]
-        ]
-        bad |= mask
-    for row, message in sorted((out_of_range or {}).items()):
-        if not bad[row]:
-            refused.append((int(numbers[row]), Reason.OUT_OF_RANGE, bounded(message)))
-            bad[row] = True
-    cut = cut or {}
-    if refused:
-        fits = pa.array(~bad)
-        found = {name: column.filter(fits) for name, column in found.items()}
-        numbers = numbers[~bad]
-        cut = {name: mask[~bad] for name, mask in cut.items()}
-    return RawRows(block, found, numbers, refused, cut=cut)
+    raw = RawRows(block, only(columns, wanted, block.origin), numbers, cut=cut or {})
+    for name in wanted:
+        text = f"column {name!r} holds text that is not valid UTF-8"
+        undecodable = _undecodable(raw.columns[name])
+        raw = _refusing(raw, undecodable, Reason.INVALID_ENCODING, text)
+    if out_of_range:
+        texts = {block.first_row + row: text for row, text in out_of_range.items()}
+        wrong = np.isin(raw.numbers, [*texts])
+        raw = _refusing(raw, wrong, Reason.OUT_OF_RANGE, texts)
+    return raw
+
+
+def _refusing(
+    raw: RawRows,
+    bad: npt.NDArray[np.bool_] | None,
+    reason: Reason,
+    text: str | Mapping[int, str],
+) -> RawRows:
+    """Returns the rows with some of them refused; None for none.
+
+    Args:
+      raw: n rows.
+      bad: which of them to refuse.
+      reason: for it.
+      text: the same in words; or by the number of the row.
+    """
+    if bad is None or not bad.any():
+        return raw
+    refused = [
+        (number, reason, bounded(text if isinstance(text, str) else text[number]))
+        for number in raw.numbers[bad].tolist()
+    ]
+    fits = pa.array(~bad)
+    return dataclasses.replace(
+        raw,
+        columns={name: column.filter(fits) for name, column in raw.columns.items()},
+        numbers=raw.numbers[~bad],
+        refused=[*raw.refused, *refused],
+        cut={name: mask[~bad] for name, mask in raw.cut.items()},
+    )
 
 
 def _with_names(
     raw: RawRows, classes: Sequence[tuple[str, tuple[str, ...]]]
 ) -> RawRows:
     """Returns the rows with names of classes for their numbers."""
-    columns = dict(raw.columns)
-    bad = np.zeros(len(raw.numbers), np.bool_)
-    refused = [*raw.refused]
     for name, names in classes:
-        if name not in columns:
+        if name not in raw.columns:
             continue
-        columns[name], unnamed = _named(columns[name], names)
+        column, unnamed = _named(raw.columns[name], names)
+        raw = dataclasses.replace(raw, columns={**raw.columns, name: column})
         text = (
             f"column {name!r} holds a number that is none of its {len(names)} classes"
         )
-        refused += [
-            (int(number), Reason.UNKNOWN_LABEL, bounded(text))
-            for number in raw.numbers[unnamed & ~bad]
-        ]
-        bad |= unnamed
-    fits = pa.array(~bad)
-    return dataclasses.replace(
-        raw,
-        columns={name: column.filter(fits) for name, column in columns.items()},
-        numbers=raw.numbers[~bad],
-        refused=refused,
-        cut={name: mask[~bad] for name, mask in raw.cut.items()},
-    )
+        raw = _refusing(raw, unnamed, Reason.UNKNOWN_LABEL, text)
+    return raw
 
 
 def _named(
@@ -502,8 +426,7 @@ def _decodable(
         return part, 0
     bad = np.logical_or.reduce(found)
     fits = pa.array(~bad)
-    kept = {name: column.filter(fits) for name, column in part.items()}
-    return kept, int(bad.sum())
+    return {name: column.filter(fits) for name, column in part.items()}, int(bad.sum())
 
 
 def _undecodable(column: pa.Array) -> npt.NDArray[np.bool_] | None:

@@ -24,7 +24,6 @@ from transforms.formats.columnar.arrow_batches import (
     ColumnarFile,
     ColumnarReader,
     Look,
-    flat_columns,
     grouped,
     piece_of,
     raw_rows,
@@ -32,6 +31,7 @@ from transforms.formats.columnar.arrow_batches import (
 )
 from transforms.formats.columnar.arrow_types import (
     class_names,
+    flat_columns,
     flat_types,
     wanted_fields,
 )

@@ -15,12 +15,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list
+from transforms.core.arrays import is_list, lists_like
 from transforms.core.nesting import MAX_NESTING, has_arrays, type_nesting
 from transforms.core.rows.common_type import (
     FILES,
     is_image_file,
+    plain,
     plain_type,
     wider_type,
 )
@@ -28,6 +30,7 @@ from transforms.errors import InputError
 from transforms.formats.table import listed
 
 _SHOWN_NAMES = 8
+_MAX_OFFSET = 2**31 - 1
 
 # The columns of a file: types by name, in the file's order.
 Columns = dict[str, pa.DataType]
@@ -146,6 +149,54 @@ def is_plain_struct(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and not is_image_file(kind)
 
 
+def flat_columns(
+    batch: pa.RecordBatch | pa.Table, wanted: Iterable[str] | None = None
+) -> dict[str, pa.Array]:
+    """Returns the flat columns of rows, of plain types; all, or those wanted."""
+    names = None if wanted is None else set(wanted)
+    fields = None if names is None else set(wanted_fields(batch.schema, names))
+    out: dict[str, pa.Array] = {}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if fields is not None and field.name not in fields:
+            continue
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+            if isinstance(column, pa.ChunkedArray):
+                raise pa.ArrowInvalid(f"column {field.name!r} is over 2 GiB in a piece")
+        out |= {
+            name: array
+            for name, array in _flat(field.name, column)
+            if names is None or name in names
+        }
+    return out
+
+
+def _flat(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    array = _plain(array)
+    kind = array.type
+    if is_plain_struct(kind):
+        for index, field in enumerate(kind):
+            yield from _flat(f"{name}/{field.name}", pc.struct_field(array, index))
+    elif is_list(kind) and is_plain_struct(kind.value_type):
+        items = array.flatten()
+        for index, field in enumerate(kind.value_type):
+            child = pc.struct_field(items, index)
+            yield from _flat(f"{name}/{field.name}", lists_like(array, child))
+    else:
+        yield name, array
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Returns the values in the plain type that `flat_types` gives.
+
+    Texts over 2 GiB keep offsets of 64 bits.
+    """
+    if pa.types.is_large_string(array.type) and array.nbytes > _MAX_OFFSET:
+        size = pc.sum(pc.binary_length(array)).as_py() or 0
+        return array if size > _MAX_OFFSET else plain(array)
+    return plain(array)
+
+
 class CommonColumns:
     """The columns of the files of one source, types as wide as needed.
 
@@ -179,45 +230,33 @@ class CommonColumns:
                     f"before. Convert them one by one."
                 )
         if self._first is None:
-            self._first, self.columns = origin, columns
+            self._first, self.columns = origin, dict(columns)
             return
-        self.columns = _merged(
-            self._first, self.columns, origin, columns, may_lack=self._may_lack
-        )
-
-
-def _merged(
-    before: str, known: Columns, origin: str, columns: Columns, *, may_lack: bool
-) -> Columns:
-    facts = []
-    lost = [name for name in known if name not in columns]
-    new = [name for name in columns if name not in known]
-    if lost and not may_lack:
-        facts.append(f"{listed(lost)} only in {before}")
-    if new and not may_lack:
-        facts.append(f"{listed(new)} only in {origin}")
-    out = dict(known)
-    for name, kind in columns.items():
-        if name not in known:
-            out[name] = kind
-            continue
-        wide = wider_type(known[name], kind, FILES)
-        if wide is None:
-            facts.append(
-                f"{name[:60]!r} is {_short(known[name])} in {before} and "
-                f"{_short(kind)} in {origin}"
+        facts = []
+        for one, other, where in (
+            (self.columns, columns, self._first),
+            (columns, self.columns, origin),
+        ):
+            alone = [name for name in one if name not in other]
+            if alone and not self._may_lack:
+                facts.append(f"{listed(alone)} only in {where}")
+        for name, kind in columns.items():
+            known = self.columns.get(name, kind)
+            if (wide := wider_type(known, kind, FILES)) is None:
+                facts.append(
+                    f"{name[:60]!r} is {_short(known)} in {self._first} and "
+                    f"{_short(kind)} in {origin}"
+                )
+            else:
+                self.columns[name] = wide
+        if facts:
+            more = len(facts) - _SHOWN_NAMES
+            tail = f"; and {more} more" if more > 0 else ""
+            raise InputError(
+                f"all files of a source must have the same columns; {self._first} and "
+                f"{origin} differ: {'; '.join(facts[:_SHOWN_NAMES])}{tail}. Convert "
+                f"them one by one, or write them again under one schema."
             )
-        else:
-            out[name] = wide
-    if facts:
-        more = len(facts) - _SHOWN_NAMES
-        tail = f"; and {more} more" if more > 0 else ""
-        raise InputError(
-            f"all files of a source must have the same columns; {before} and {origin} "
-            f"differ: {'; '.join(facts[:_SHOWN_NAMES])}{tail}. Convert them one "
-            f"by one, or write them again under one schema."
-        )
-    return out
 
 
 def _short(kind: pa.DataType) -> str:

@@ -26,7 +26,6 @@ import os
 import re
 import shlex
 import struct
-import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -57,7 +56,8 @@ _STEP = 1 << 20
 # Of a zip's local header: two bytes each for the lengths of name and extra field.
 _LOCAL_BYTES = 30
 _LOCAL_LENGTHS = struct.Struct("<HH")
-_UNITS = ("s", "ms", "us", "ns")
+_DATES = [(unit, 1) for unit in ("D", "s", "ms", "us", "ns")]
+_TEXTS = {"S": pa.binary(), "U": pa.string()}
 # Of each version of the .npy format: the header's length, its encoding.
 _VERSIONS = {
     (1, 0): (struct.Struct("<H"), "latin-1"),
@@ -73,7 +73,15 @@ _LONG = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\b(\d+)L\b""")
 # also of a member that is encrypted, packed in another way, or nested too deep.
 _FAULTS = (
     *(zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error),
-    *(EOFError, OverflowError, SyntaxError, TypeError, ValueError, RuntimeError),
+    *(
+        EOFError,
+        OverflowError,
+        SyntaxError,
+        SystemError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ),
 )
 
 
@@ -368,32 +376,12 @@ def _arrow(values: npt.NDArray[Any], where: str) -> pa.Array:
 
 def _flat(values: npt.NDArray[Any], where: str) -> pa.Array:
     dtype = values.dtype
-    if dtype.kind in "iufb" and dtype.itemsize <= 8:
+    if dtype.kind in _TEXTS:
+        return pa.array(values.tolist(), _TEXTS[dtype.kind])
+    is_date = dtype.kind == "M" and np.datetime_data(dtype) in _DATES
+    if is_date or (dtype.kind in "iufb" and dtype.itemsize <= 8):
         return pa.array(values.astype(dtype.newbyteorder("="), copy=False))
-    if dtype.kind == "S":
-        return pa.array(values.tolist(), pa.binary())
-    if dtype.kind == "U":
-        _check_text(values, where)
-        return pa.array(values.tolist(), pa.string())
-    if dtype.kind == "M" and np.datetime_data(dtype) in [(u, 1) for u in _UNITS]:
-        return pa.array(values.astype(dtype.newbyteorder("="), copy=False))
-    if dtype.kind == "M" and np.datetime_data(dtype) == ("D", 1):
-        return pa.array(values.astype("<M8[D]"))
     raise InputError(
         f"{where} is of dtype {dtype}, which no feature can hold exactly; numbers of "
         f"up to 64 bits, bools, texts, bytes and datetime64 are read. Convert it."
     )
-
-
-def _check_text(values: npt.NDArray[Any], where: str) -> None:
-    """Raises InputError for numbers that are not Unicode characters."""
-    if not values.nbytes:
-        return
-    native = values.astype(values.dtype.newbyteorder("="), copy=False)
-    codes = np.ascontiguousarray(native).view(np.uint32)
-    bad = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))
-    if bad.any():
-        raise InputError(
-            f"{where} must hold Unicode texts; found the character number "
-            f"{int(codes[bad][0]):#x}. Fetch or write it again."
-        )

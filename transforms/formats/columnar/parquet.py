@@ -3,18 +3,29 @@
 Parquet can be cut at row groups: several small ones are a block, and a large one is a
 block that is read in pieces. Reading footers costs no data, so the columns of all files
 are compared, and their rows are counted exactly.
+
+Timestamps of 96 bits, as Spark, Hive and Impala write them, are a day and the
+nanoseconds in it: more than an int64 of any unit can hold. Arrow reads them as
+nanoseconds, which end in 1677 and 2262, and gives a wrong instant for others without a
+word. 9999-12-31, which many write for "never", is one of them. So a source that holds
+such instants is read in microseconds. What its unit does not hold is noticed by reading
+the instants in seconds too, which hold any day, and for microseconds in nanoseconds as
+well, whose low 64 bits are right for any instant.
 """
 
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from transforms.core.arrays import is_list, rows_with
 from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
@@ -23,7 +34,6 @@ from transforms.formats.columnar.arrow_batches import (
     ColumnarFile,
     ColumnarReader,
     Look,
-    flat_columns,
     grouped,
     joined_sample,
     piece_of,
@@ -33,16 +43,9 @@ from transforms.formats.columnar.arrow_batches import (
 from transforms.formats.columnar.arrow_types import (
     CommonColumns,
     class_names,
+    flat_columns,
     flat_types,
     wanted_paths,
-)
-from transforms.formats.columnar.int96 import (
-    EXACT_UNITS,
-    Mask,
-    beyond_nanoseconds,
-    int96_paths,
-    out_of_range,
-    out_of_unit,
 )
 from transforms.formats.table import (
     InputFile,
@@ -65,6 +68,17 @@ _READ_BYTES = 8 << 20
 # measure: a group of one number a hundred million times is sound.
 _MAX_ROW_BYTES = 256 << 20
 
+
+_Mask = npt.NDArray[np.bool_]
+
+# Timestamps of 96 bits, by the unit of the values: the units to compare them with.
+_EXACT_UNITS = {"ns": ("s",), "us": ("s", "ns")}
+
+_PER_SECOND = {"ns": 10**9, "us": 10**6}
+_HELD = {"ns": "dates from 1677-09-21 to 2262-04-11", "us": "years up to 294247"}
+_SHOWN = 4
+# The seconds of the first and the last instant that nanoseconds can hold.
+_FIRST_SECOND, _LAST_SECOND = -(2**63) // 10**9, (2**63 - 1) // 10**9
 
 # A row group: its file, its number there, its unpacked bytes.
 _Group = tuple[InputFile, int, int]
@@ -91,7 +105,7 @@ class ParquetReader(ColumnarReader):
         """Opens a file, and again for each exact unit of timestamps of 96 bits."""
         with contextlib.ExitStack() as stack:
             views = [stack.enter_context(_opened(file, self.int96))]
-            units = EXACT_UNITS[self.int96] if int96_paths(views[0]) else ()
+            units = _EXACT_UNITS[self.int96] if _int96_paths(views[0]) else ()
             views += [stack.enter_context(_opened(file, unit)) for unit in units]
             yield _Parquet(views, self.int96, file.origin, columns)
 
@@ -107,7 +121,7 @@ class ParquetReader(ColumnarReader):
                 schema = parquet.schema_arrow
                 types = flat_types(schema, file.origin)
                 common.add(file.origin, types, class_names(schema))
-                wide = wide or bool(int96_paths(parquet))
+                wide = wide or bool(_int96_paths(parquet))
                 rows += parquet.metadata.num_rows
                 for index, group in enumerate(_groups(parquet)):
                     _check_row_bytes(group, index, file.origin)
@@ -191,30 +205,20 @@ class _Parquet(ColumnarFile):
     def some(
         self, groups: Sequence[int], step: int, limit: int | None
     ) -> list[dict[str, pa.Array]]:
-        """Returns columns of every `step`-th row of row groups, up to `limit` bytes.
+        """Returns columns of every `step`-th row of row groups, up to `limit` bytes."""
 
-        Rows with timestamps that the unit cannot hold are left out.
-        """
-        thinned = self._thinned(groups, step, limit)
-        return [flat_columns(table) for (table,) in _gathered(thinned)]
+        def thinned() -> Iterator[tuple[pa.RecordBatch]]:
+            kept = 0
+            for batch in _read(self._views[0], groups, None):
+                if step > 1:
+                    # A copy: a slice would keep the whole.
+                    batch = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
+                kept += batch.nbytes
+                yield (batch,)
+                if limit is not None and kept >= limit:
+                    return
 
-    def _thinned(
-        self, groups: Sequence[int], step: int, limit: int | None
-    ) -> Iterator[tuple[pa.RecordBatch]]:
-        kept = 0
-        for batch, *exact in self._batches(groups, None):
-            if exact:
-                wrong, _ = self._out_of_unit(flat_columns(batch), exact)
-                fits = np.ones(batch.num_rows, np.bool_)
-                fits[[*wrong]] = False
-                batch = batch.filter(pa.array(fits))
-            if step > 1:
-                # A copy: a slice would keep the whole.
-                batch = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
-            kept += batch.nbytes
-            yield (batch,)
-            if limit is not None and kept >= limit:
-                return
+        return [flat_columns(table) for (table,) in _gathered(thinned())]
 
     def _batches(
         self, groups: Sequence[int], paths: Sequence[str] | None
@@ -222,7 +226,7 @@ class _Parquet(ColumnarFile):
         """Yields rows of row groups, with their timestamps of 96 bits by the others."""
         own, *exact = self._views
         streams = [_read(own, groups, paths)]
-        if instants := int96_paths(own, paths or ("",)) if exact else []:
+        if instants := _int96_paths(own, paths or ("",)) if exact else []:
             streams += [_read(other, groups, instants) for other in exact]
         left: list[pa.RecordBatch | None] = [None] * len(streams)
         while True:
@@ -239,18 +243,18 @@ class _Parquet(ColumnarFile):
 
     def _out_of_unit(
         self, columns: Mapping[str, pa.Array], exact: Sequence[pa.Table]
-    ) -> tuple[dict[int, str], dict[str, Mask]]:
+    ) -> tuple[dict[int, str], dict[str, _Mask]]:
         """Returns what is wrong with rows, and by column which have too many digits."""
         wrong: dict[int, str] = {}
-        cut: dict[str, Mask] = {}
+        cut: dict[str, _Mask] = {}
         others = [flat_columns(table) for table in exact]
         for name in others[0] if others else ():
             if name in columns:
                 arrays = [other[name] for other in others]
-                out, cut[name] = out_of_unit(columns[name], self._unit, arrays)
+                out, cut[name] = _beyond_unit(columns[name], self._unit, arrays)
                 for row in np.flatnonzero(out).tolist():
                     seconds = arrays[0].slice(row)
-                    wrong.setdefault(row, out_of_range(name, self._unit, seconds))
+                    wrong.setdefault(row, _said_of_range(name, self._unit, seconds))
         return wrong, cut
 
 
@@ -305,9 +309,9 @@ def _beyond(groups: Sequence[_Group]) -> bool:
     """Tells whether row groups hold instants of 96 bits beyond nanoseconds."""
     for file, chosen in _by_file(groups).items():
         with _opened(file, "s") as parquet:
-            paths = int96_paths(parquet)
+            paths = _int96_paths(parquet)
             for batch in _read(parquet, [*chosen], paths) if paths else ():
-                if any(map(beyond_nanoseconds, flat_columns(batch).values())):
+                if any(map(_beyond_nanoseconds, flat_columns(batch).values())):
                     return True
     return False
 
@@ -358,3 +362,73 @@ def _gathered(
     """
     for group in grouped(batches, lambda views: views[0].nbytes, PIECE_BYTES):
         yield [pa.Table.from_batches(view) for view in zip(*group, strict=True)]
+
+
+def _int96_paths(parquet: pq.ParquetFile, wanted: Iterable[str] = ("",)) -> list[str]:
+    """Returns the paths of timestamps of 96 bits that these paths lead to, or all."""
+    columns = (parquet.schema.column(index) for index in range(len(parquet.schema)))
+    paths = [each.path for each in columns if each.physical_type == "INT96"]
+    ends = tuple(f"{path}." if path else "" for path in wanted)
+    return [path for path in paths if f"{path}.".startswith(ends)]
+
+
+def _beyond_nanoseconds(seconds: pa.Array) -> bool:
+    """Tells whether instants in seconds are out of the range of nanoseconds.
+
+    Those within a second of the limits are left to `_beyond_unit`.
+    """
+    extent = pc.min_max(_leaves(seconds)).as_py()
+    low, high = extent["min"], extent["max"]
+    return low is not None and not _FIRST_SECOND <= low <= high <= _LAST_SECOND
+
+
+def _beyond_unit(
+    values: pa.Array, unit: str, exact: Sequence[pa.Array]
+) -> tuple[_Mask, _Mask]:
+    """Tells what a unit does not hold of the instants in n rows, or in their lists.
+
+    Args:
+      values: the instants in the unit.
+      unit: "ns" or "us".
+      exact: the same in each of `_EXACT_UNITS`.
+
+    Returns:
+      For each row, whether it has an instant out of range, and whether it has one that
+      is finer than the unit.
+    """
+    if is_list(values.type):
+        items = _beyond_unit(values.flatten(), unit, [each.flatten() for each in exact])
+        return rows_with(values, items[0]), rows_with(values, items[1])
+    none = np.zeros(len(values), np.bool_)
+    if not pa.types.is_timestamp(values.type):
+        return none, none  # of structs or maps in lists, which no feature holds
+    counts = _counts(values)
+    out = counts // _PER_SECOND[unit] != _counts(exact[0])
+    if unit == "ns":
+        return out, none
+    # Both wrap at 64 bits alike.
+    return out, counts * 1000 != _counts(exact[1])
+
+
+def _said_of_range(name: str, unit: str, seconds: pa.Array) -> str:
+    """Returns what is wrong with a row, given the column in seconds from there on."""
+    found = _leaves(seconds.slice(0, 1)).drop_null().slice(0, _SHOWN).to_pylist()
+    shown = ", ".join(str(np.datetime64(each, "s")) for each in found)
+    return (
+        f"column {name!r} holds {shown}: out of range, in {unit} an int64 holds "
+        f"{_HELD[unit]}"
+    )
+
+
+def _leaves(column: pa.Array) -> pa.Array:
+    while is_list(column.type):
+        column = column.flatten()
+    if not pa.types.is_timestamp(column.type):
+        return pa.nulls(0, pa.int64())
+    return column.cast(pa.int64())
+
+
+def _counts(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Returns the instants of a column without lists, 0 for null."""
+    counts = pc.fill_null(column.cast(pa.int64()), 0)
+    return np.asarray(counts.to_numpy(zero_copy_only=False), np.int64)

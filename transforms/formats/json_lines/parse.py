@@ -41,9 +41,7 @@ from transforms.core.nesting import (
 )
 from transforms.core.reasons import FaultError
 from transforms.errors import InputError, shortened
-from transforms.formats.columnar.arrow_batches import (
-    flat_columns,
-)
+from transforms.formats.columnar.arrow_types import flat_columns
 from transforms.formats.json_lines.cut import Lines, lines_of
 from transforms.formats.json_lines.types import (
     EXACT,
