@@ -40,15 +40,16 @@ class Job:
 def _leak_rule(plan: Plan, source: Source, store: Store) -> LeakRule | None:
     """Returns what leaks between splits are looked for, if there may be any."""
     splits = plan.splits
+    table, lock = splits.tables_in(store)
     files = plan.planned.schema.loaded and len(splits.rule.names) > 1
     if not files and not splits.with_fingerprints:
         return None
     return LeakRule(
         identity=splits.identity,
         keyed=splits.keyed,
-        lock=splits.lock_in(store),
+        lock=lock,
         make_lock=bool(splits.lock_path),
-        table=splits.table_in(store),
+        table=table,
         root=plan.inputs.root if source.origins_name_rows else None,
     )
 
@@ -122,7 +123,7 @@ def make_job(
         run={
             "spec": spec.to_json(),
             "started": started,
-            "request": plan.request.to_json(),
+            "request": dataclasses.asdict(plan.request),
             "workers": plan.workers,
             **({"locks": locks} if spec.split_lock else {}),
             "notes": planned.notes,
@@ -146,14 +147,14 @@ def make_job(
         verified=spec.verify,
         detached=detached,
     )
-    splits = plan.splits
+    table, lock = plan.splits.tables_in(store)
     job_plan = JobPlan(
         store,
         publication,
         plan.vocabularies,
-        table=splits.table_in(store),
-        lock=splits.lock_in(store),
-        with_fingerprints=splits.with_fingerprints,
+        table=table,
+        lock=lock,
+        with_fingerprints=plan.splits.with_fingerprints,
         leaks=leaks,
     )
     chosen = row_filter(spec.where, planned.schema) if spec.where else None

@@ -182,13 +182,15 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             name: (round(count * share), round(listing.bytes * share))
             for name, share in portions_of(rule).items()
         }
-    layout = "split/label/file" if listing.splits else "label/file"
+    layout = "label/file"
     if are_pairs:
-        layout = f"{'split/' if listing.splits else ''}file, with masks"
+        layout = "file, with masks"
     elif labels is not None and labels.table:
-        layout = f"{'split/' if listing.splits else ''}file, labelled by {labels.table}"
+        layout = f"file, labelled by {labels.table}"
     elif spec.unlabelled:
-        layout = f"{'split/' if listing.splits else ''}file"
+        layout = "file"
+    if listing.splits:
+        layout = f"split/{layout}"
     block_rows = block_size(
         count,
         listing.bytes,

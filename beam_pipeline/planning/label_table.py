@@ -29,9 +29,10 @@ from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import BeamTFRecordError, SourceError, SpecError, source_error
 from transforms.formats.file_names import is_image_name, is_split_word
+from transforms.formats.input_files import InputFiles
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.registry import TABLE_FORMATS, TREES, claimed_by
-from transforms.formats.table import Complaint
+from transforms.formats.table import Complaint, Planned
 from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
@@ -130,10 +131,7 @@ def read_labels(spec: Spec) -> LabelTable:
             f"The table of labels must be readable; {path!r} is not: {error.strerror}.",
             error,
         ) from error
-    files_of = FileList.of([entry])
-    inputs = Inputs(name, os.path.dirname(absolute(path)), files_of, {})
-    listed = table_files(inputs)
-    planned = make_format(spec, name).plan(listed)
+    listed, planned = _planned(spec, path, entry)
     reader, sample = planned.reader, planned.sample
     if spec.id_column not in sample.columns:
         raise SpecError(
@@ -161,6 +159,14 @@ def read_labels(spec: Spec) -> LabelTable:
         refused,
         sample.notes,
     )
+
+
+def _planned(spec: Spec, path: str, entry: FileEntry) -> tuple[InputFiles, Planned]:
+    """Returns a table as its format reads it, with a sample."""
+    name = format_of(path)
+    inputs = Inputs(name, os.path.dirname(absolute(path)), FileList.of([entry]), {})
+    listed = table_files(inputs)
+    return listed, make_format(spec, name).plan(listed)
 
 
 def labelled(spec: Spec, table: LabelTable) -> Spec:
@@ -306,12 +312,9 @@ def _tables(folder: str) -> list[str]:
 
 def _columns(spec: Spec, path: str) -> Mapping[str, pa.Array]:
     """Returns a sample of the columns of a table; none where it cannot be read."""
-    name = format_of(path)
-    folder = os.path.dirname(path)
     try:
-        entry = named_entry(path, folder)
-        listed = table_files(Inputs(name, folder, FileList.of([entry]), {}))
-        return make_format(spec, name).plan(listed).sample.columns
+        entry = named_entry(path, os.path.dirname(path))
+        return _planned(spec, path, entry)[1].sample.columns
     except (OSError, BeamTFRecordError):
         # It is not what the run was asked to read.
         return {}

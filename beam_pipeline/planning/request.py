@@ -86,10 +86,6 @@ class Request:
     images: str = ""
     steps: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON, for the manifest's `run` part."""
-        return dataclasses.asdict(self)
-
     def beside(self, data: bytes) -> "Request":
         """Returns the request with more that decides bytes."""
         more = hashlib.sha256(data).hexdigest()

@@ -85,15 +85,14 @@ class SplitPlan:
         by_source = self.rule.source in (SplitSource.COLUMN, SplitSource.STRATIFIED)
         return bool(self.ids or self.lock_path or (self.keyed and by_source))
 
-    def table_in(self, store: Store) -> str:
-        """Returns where the table of ids is in a work folder; empty for none."""
-        return os.path.join(store.folder, "split_ids.arrow") if self.ids else ""
+    def tables_in(self, store: Store) -> tuple[str, str]:
+        """Returns where a work folder has the table of ids, and the earlier lock.
 
-    def lock_in(self, store: Store) -> str:
-        """Returns where the earlier lock is in a work folder; empty for none."""
-        if self.lock is None:
-            return ""
-        return os.path.join(store.folder, "earlier_lock.arrow")
+        Either is empty for none.
+        """
+        table = os.path.join(store.folder, "split_ids.arrow")
+        lock = os.path.join(store.folder, "earlier_lock.arrow")
+        return table if self.ids else "", lock if self.lock is not None else ""
 
     def new_lock_in(self, store: Store) -> str:
         """Returns where the stage `leak_check` writes the next lock."""
@@ -101,14 +100,11 @@ class SplitPlan:
 
     def store_tables(self, store: Store) -> None:
         """Puts what workers look up into the work folder, which must exist."""
-        if self.ids is not None:
-            write_table(
-                self.ids.to_table(), self.table_in(store), attempts=store.attempts
-            )
-        if self.lock is not None:
-            write_table(
-                self.lock.to_table(), self.lock_in(store), attempts=store.attempts
-            )
+        for looked_up, path in zip(
+            (self.ids, self.lock), self.tables_in(store), strict=True
+        ):
+            if looked_up is not None:
+                write_table(looked_up.to_table(), path, attempts=store.attempts)
 
 
 def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
@@ -261,32 +257,25 @@ def portions_of(rule: SplitRule) -> dict[str, float]:
     return {name: bounds[i + 1] - bounds[i] for i, name in enumerate(rule.names)}
 
 
-@dataclasses.dataclass(frozen=True)
-class SplitWords:
-    """The column that says the split by words of its own, and their meanings."""
-
-    column: str = ""
-    meanings: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
 def split_words(
     spec: Spec, reader: TableReader, columns: Mapping[str, Any]
-) -> SplitWords:
-    """Recognises a manifest of images: upper-case words in a column `split`."""
-    name = spec.split_column or ("split" if "split" in columns else "")
-    if not name or name not in columns or reader.split_column:
-        return SplitWords()
-    column = columns[name]
-    if not pa.types.is_string(column.type):
-        return SplitWords()
+) -> tuple[str, Mapping[str, str]]:
+    """Recognises a manifest of images: upper-case words in a column `split`.
+
+    Returns the column, and what its words mean; nothing for other tables.
+    """
+    name = spec.split_column or "split"
+    column = None if reader.split_column else columns.get(name)
+    if column is None or not pa.types.is_string(column.type):
+        return "", {}
     texts = set(pc.unique(column).to_pylist()) - {None, ""}
     if not texts or not texts <= set(_SPLIT_WORDS):
-        return SplitWords()
+        return "", {}
     if spec.splits and "UNASSIGNED" not in texts:
         # Shares over a manifest that leaves them nothing: all of it is split again.
         by_shares = dict.fromkeys(["", *_SPLIT_WORDS], BY_SHARES) | {"DISCARD": DISCARD}
-        return SplitWords(name, by_shares)
-    return SplitWords(name, _SPLIT_WORDS)
+        return name, by_shares
+    return name, _SPLIT_WORDS
 
 
 @dataclasses.dataclass

@@ -137,8 +137,8 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     columns = with_nulls(planned.sample.columns, reader.null_values)
     sample = dataclasses.replace(planned.sample, columns=columns)
     _check_names(columns, listed)
-    words = split_words(spec, reader, columns)
-    splits_by = spec.split_column or reader.split_column or words.column
+    words_column, words = split_words(spec, reader, columns)
+    splits_by = spec.split_column or reader.split_column or words_column
     if reader.split_column and (spec.splits or spec.split_column):
         raise SpecError(
             f"splits and split_column cannot be given where {reader.title} say the "
@@ -174,7 +174,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     if not (splits_by or spec.splits or spec.split_ids):
         stems = FORMATS[inputs.format].stems
         by_file, by_stem = splits_by_file(reader, listed, stems=stems)
-    rule, portions = rule_of_table(spec, sample, splits_by, words.meanings, by_file)
+    rule, portions = rule_of_table(spec, sample, splits_by, words, by_file)
     total_rows = number_of_rows(sample, inputs)
     rows = round(total_rows)
     kept = kept_share(sample, schema, spec.where)
@@ -190,7 +190,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         "schema": schema,
         "images_root": spec.images_folder,
         "split_column": "" if splits_by == reader.split_column else splits_by,
-        "split_words": words.meanings,
+        "split_words": words,
         "default_split": DEFAULT_SPLIT if by_file else "",
         "split_stems": by_stem,
         "key_column": spec.key_column or "",

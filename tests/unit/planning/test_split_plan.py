@@ -43,7 +43,7 @@ def test_plain_splits_look_nothing_up(tmp_path: Folder) -> None:
         False,
         False,
     )
-    assert (found.table_in(store), found.lock_in(store)) == ("", "")
+    assert found.tables_in(store) == ("", "")
 
 
 @pytest.mark.parametrize("column", ["animal", "kind of animal"])
@@ -76,7 +76,7 @@ def test_a_table_of_ids(tmp_path: Folder) -> None:
     store = Store(str(tmp_path / "work"))
     store.make()
     found.store_tables(store)
-    assert len(open_assignments(found.table_in(store))) == 2
+    assert len(open_assignments(found.tables_in(store)[0])) == 2
 
 
 def locked(path: Folder, *, identity: str, names: tuple[str, ...]) -> str:
@@ -103,7 +103,7 @@ def test_an_earlier_lock(tmp_path: Folder) -> None:
     store = Store(str(tmp_path / "work"))
     store.make()
     again.store_tables(store)
-    assert open_assignments(again.lock_in(store)).units.tolist() == [0, 1]
+    assert open_assignments(again.tables_in(store)[1]).units.tolist() == [0, 1]
 
 
 def test_locks_that_cannot_be_used(tmp_path: Folder) -> None:
