@@ -55,44 +55,22 @@ def with_roles(features: Sequence[Feature], spec: Spec) -> list[Feature]:
     format declares, of an archive's members say, are named likewise.
     """
     names = role_names(spec)
+    if spec.preset == "default" and "label" not in spec.feature_names:
+        names.pop("label", None)
     out: list[Feature] = []
     taken = {feature.name for feature in features}
     for feature in features:
-        if feature.is_label and (spec.preset != "default" or "label" in names):
-            out += _label_features(feature, names, taken, spec)
-        elif feature.name == "filename" and feature.kind is Kind.TEXT:
-            out += _filename(feature, names)
-        else:
-            out.append(feature)
+        name, beside = feature.name, []
+        if feature.is_label:
+            name = names.get("label", name)
+            roles = ("text", "synset") if feature.kind is Kind.LABEL else ()
+            beside = [n for role in roles if (n := names.get(role, "")) not in taken]
+        elif name == "filename" and feature.kind is Kind.TEXT and feature.column:
+            # Not a column of the table that is called so, whatever it may hold.
+            name = names.get("filename", "")
+        out += [_named(feature, name)] if name else []
+        out += [_as_text(feature, name) for name in beside if name]
     return out
-
-
-def _label_features(
-    label: Feature, names: Mapping[str, str], taken: Collection[str], spec: Spec
-) -> list[Feature]:
-    said = spec.preset != "default" or "label" in spec.feature_names
-    name = names.get("label", "") if said else label.name
-    out = [_named(label, name)] if name else []
-    for role in ("text", "synset"):
-        beside = names.get(role, "")
-        if beside and beside not in taken and label.kind is Kind.LABEL:
-            plain = dataclasses.replace(
-                label,
-                kind=Kind.TEXT,
-                is_label=False,
-                vocabulary=None,
-                unknown=Unknown.REJECT,
-            )
-            out.append(_named(plain, beside))
-    return out
-
-
-def _filename(feature: Feature, names: Mapping[str, str]) -> list[Feature]:
-    if not feature.column:
-        # The table's own column, whatever it may hold.
-        return [feature]
-    name = names.get("filename", "")
-    return [_named(feature, name)] if name else []
 
 
 def _named(feature: Feature, name: str) -> Feature:
@@ -101,6 +79,13 @@ def _named(feature: Feature, name: str) -> Feature:
     return dataclasses.replace(
         feature, name=name, column="" if column == name else column
     )
+
+
+def _as_text(label: Feature, name: str) -> Feature:
+    """Returns the class names of a label, as texts under a name."""
+    bare = dataclasses.replace(label, vocabulary=None, unknown=Unknown.REJECT)
+    plain = dataclasses.replace(bare, kind=Kind.TEXT, is_label=False)
+    return _named(plain, name)
 
 
 def without_orphans(

@@ -119,8 +119,6 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         check_keys(schema.features)
     else:
         features = images.image_schema(names).features
-        if spec.preset == "imagenet":
-            features = tuple(map(images.with_background, features))
         unlabelled = spec.unlabelled or are_pairs
         columns = {} if unlabelled else {"label": pa.nulls(0, pa.string())}
         if labels is not None:

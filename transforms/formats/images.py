@@ -44,7 +44,7 @@ from transforms.core.model import (
 )
 from transforms.core.placing.placement import usual_order
 from transforms.core.placing.vocabulary import sorted_names
-from transforms.core.schema import Feature, Kind, Schema, Unknown
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, first_few
 from transforms.formats.file_names import split_in_path
 from transforms.formats.label_join import Labels
@@ -186,15 +186,6 @@ def _feature(role: str, name: str) -> Feature:
         column=column if column != name else "",
         is_label=role == "label",
         derived="" if column else role,
-    )
-
-
-def with_background(feature: Feature) -> Feature:
-    """Returns a label whose ids start at 1, as those of ImageNet do."""
-    if feature.kind is not Kind.LABEL:
-        return feature
-    return dataclasses.replace(
-        feature, vocabulary=(BACKGROUND,), unknown=Unknown.APPEND
     )
 
 
