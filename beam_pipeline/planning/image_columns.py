@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -306,28 +307,18 @@ def _image_features(
             role: prefix if role == "image" else f"{prefix}/{given}"
             for role, given in names.items()
         }
-    made = image_schema(names)
-    image = names["image"]
     out = []
-    for part in made.features:
-        if part.kind is Kind.IMAGE:
-            out.append(
-                dataclasses.replace(
-                    part,
-                    column=column,
-                    inline=inline,
-                    missing=Missing.REJECT,
-                    shape=shape,
-                    separator=separator,
-                )
-            )
-        elif part.derived:
-            source = image if prefix else ""
-            out.append(dataclasses.replace(part, derived_from=source, shape=shape))
+    for part in image_schema(names).features:
+        changed: dict[str, Any] = {"shape": shape}
+        if part.derived:
+            changed["derived_from"] = names["image"] if prefix else ""
         else:
-            text = dataclasses.replace(part, column=column, shape=shape)
-            out.append(dataclasses.replace(text, separator=separator))
-    return [dataclasses.replace(f, column="") if f.column == f.name else f for f in out]
+            changed["column"] = "" if column == part.name else column
+            changed["separator"] = separator
+        if part.kind is Kind.IMAGE:
+            changed |= {"inline": inline, "missing": Missing.REJECT}
+        out.append(dataclasses.replace(part, **changed))
+    return out
 
 
 def is_inline(feature: Feature, column: pa.Array | pa.ChunkedArray | None) -> bool:

@@ -98,6 +98,13 @@ REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {
 _OLD_DEFAULTS = {"index": "auto", "catalogue": "auto"}
 
 
+def _instead(name: str, value: Any) -> str:
+    """Returns what to do instead of a setting or value that is gone; else nothing."""
+    if name in REMOVED:
+        return REMOVED[name].instead
+    return REMOVED_VALUES.get(name, {}).get(value, "") if isinstance(value, str) else ""
+
+
 def check_still_there(settings: Mapping[str, Any]) -> None:
     """Refuses settings and values that are gone.
 
@@ -105,10 +112,9 @@ def check_still_there(settings: Mapping[str, Any]) -> None:
       SpecError: it says what to do instead.
     """
     for name, value in settings.items():
-        if name in REMOVED:
-            raise SpecError(f"{name!r} is gone. {REMOVED[name].instead}")
-        if isinstance(value, str) and value in REMOVED_VALUES.get(name, ()):
-            raise SpecError(f"{name}={value} is gone. {REMOVED_VALUES[name][value]}")
+        if instead := _instead(name, value):
+            shown = f"{name}={value}" if name in REMOVED_VALUES else repr(name)
+            raise SpecError(f"{shown} is gone. {instead}")
 
 
 def removed_flag(arguments: Sequence[str]) -> str:
@@ -122,11 +128,10 @@ def removed_flag(arguments: Sequence[str]) -> str:
             break
         flag, has_value, value = argument.partition("=")
         name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-        if flag.startswith("--") and name in REMOVED:
-            return f"{flag} is gone. {REMOVED[name].instead}"
         value = value if has_value else following
-        if flag.startswith("--") and value in REMOVED_VALUES.get(name, ()):
-            return f"{flag} {value} is gone. {REMOVED_VALUES[name][value]}"
+        if flag.startswith("--") and (instead := _instead(name, value)):
+            shown = f"{flag} {value}" if name in REMOVED_VALUES else flag
+            return f"{shown} is gone. {instead}"
     return ""
 
 

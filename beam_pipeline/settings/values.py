@@ -140,26 +140,18 @@ def _resize(value: Any) -> Any:
     return value
 
 
-def _names(value: Any) -> Any:
-    """Takes class names that YAML reads as numbers; as bools they would be lost."""
-    if not isinstance(value, list):
-        return value
-    for name in value:
-        if isinstance(name, bool) or not isinstance(name, str | int):
-            raise ValueError(
-                f"class names are texts; {shown(name)} must be in quotes, as in 'no'"
-            )
-    return [str(name) for name in value]
+def _as_texts(*taken: type) -> Callable[[Any], Any]:
+    """Returns what takes texts that YAML reads as numbers; bools would be lost."""
 
+    def texts(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        for text in value:
+            if isinstance(text, bool) or not isinstance(text, (str, *taken)):
+                raise ValueError(f"{shown(text)} must be in quotes, as in 'no' or '-'")
+        return [str(text) for text in value]
 
-def _texts(value: Any) -> Any:
-    """Takes texts that YAML reads as numbers."""
-    if not isinstance(value, list):
-        return value
-    for text in value:
-        if isinstance(text, bool) or not isinstance(text, str | int | float):
-            raise ValueError(f"{shown(text)} must be a text, in quotes, as in '-'")
-    return [str(text) for text in value]
+    return texts
 
 
 def _address(value: str) -> str:
@@ -217,7 +209,7 @@ FormatName = Annotated[str, Given(after=_format, choices=("auto", *FORMATS))]
 Location = Annotated[str, Given(_located, _possible)]
 Names = Annotated[
     list[str] | str,
-    Given(_names),
+    Given(_as_texts(int)),
     Given(_located, takes="list[str] | tuple[str, ...] | str"),
 ]
 PartName = Annotated[str, Given(_as_name, _part_name)]
@@ -226,4 +218,4 @@ Shares = Annotated[
     dict[str, str], Given(_shares, takes="str | Mapping[str, str | float]")
 ]
 Size = Annotated[int, Given(_size, takes="int | str")]
-Texts = Annotated[list[str], Given(_texts)]
+Texts = Annotated[list[str], Given(_as_texts(int, float))]

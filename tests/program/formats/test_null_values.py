@@ -132,7 +132,7 @@ def test_formats_without_texts_refuse_it(tmp_path: Folder) -> None:
     photos = write_files(tmp_path / "s", {"cat/1.png": png(1)})
     message = refused(2, photos, tmp_path / "out", "--null-values", "-")
     assert "null_values is for tables" in message
-    with pytest.raises(SpecError, match="true must be a text, in quotes"):
+    with pytest.raises(SpecError, match="true must be in quotes"):
         beam_pipeline.convert(
             photos,
             tmp_path / "out",
