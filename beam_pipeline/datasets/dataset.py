@@ -15,11 +15,12 @@ name is named as that, with the commands that read it, and is not called damaged
 Imports nothing slow: `verify` of a small file is mostly its start-up.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from transforms.core.manifest import (
     MANIFEST_NAME,
@@ -29,11 +30,9 @@ from transforms.core.manifest import (
 )
 from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
-from transforms.errors import DamageError, UsageError, first_few
+from transforms.errors import DamageError, SourceError, UsageError, first_few
 from transforms.formats.registry import FORMATS, TREES, claimed_by
-from transforms.storage.entries import is_hidden
 from transforms.storage.files import storage
-from transforms.storage.paths import is_remote
 
 _OTHERS = (
     ".crc .md5 .sha1 .sha256 .idx .index .json .jsonl .txt .csv .tsv .md .yaml .yml "
@@ -248,25 +247,22 @@ def find_bare_files(path: str) -> BareFiles | None:
     Raises:
       UsageError: there is none, or the folder cannot be read.
     """
-    if storage(path).is_folder():
-        paths_listed = _listed(path)
-        is_folder = True
+    if is_folder := storage(path).is_folder():
+        files = _listed(path)
     elif storage(path).is_pattern():
-        paths_listed = storage(path).expand()
-        is_folder = False
+        files = storage(path).expand()
     else:
         return None
-    paths = tuple(name for name in paths_listed if _is_tfrecord(name))
+    paths = tuple(filter(_is_tfrecord, files))
     if not paths:
-        what = "folder" if is_folder else "pattern"
-        some = "1 file" if len(paths_listed) == 1 else f"{len(paths_listed):,} files"
-        advice = _what_else(path)
+        some = "1 file" if len(files) == 1 else f"{len(files):,} files"
+        advice = _what_else(path) or (
+            f"Neither name nor content of {some} says so. Name a TFRecord file, or "
+            f"make a dataset with 'convert'."
+        )
         raise UsageError(
-            f"A {what} must have TFRecord files; {path!r} has none. {advice}"
-            if advice
-            else f"A {what} must have TFRecord files; {path!r} has none among its "
-            f"{some}, by name or content. Name a TFRecord file, or make a dataset with "
-            f"'convert'."
+            f"A {'folder' if is_folder else 'pattern'} must have TFRecord files; "
+            f"{path!r} has none. {advice}"
         )
     return BareFiles(paths, is_folder)
 
@@ -294,27 +290,23 @@ def missing_shards(paths: Sequence[str]) -> list[tuple[str, str]]:
     for counts in sets.values():
         if len(counts) > 1:
             numbers = " and ".join(f"{count:,}" for count in sorted(counts))
-            wrong.append(
-                (
-                    min(name for shards in counts.values() for name in shards.values()),
-                    f"shards of {numbers} are in one folder: two generations, and a "
-                    f"pattern reads both. Remove the older one.",
-                )
+            name = min(name for shards in counts.values() for name in shards.values())
+            text = (
+                f"shards of {numbers} are in one folder: two generations, and a "
+                f"pattern reads both. Remove the older one."
             )
+            wrong.append((name, text))
         for count, shards in sorted(counts.items()):
-            if beyond := [name for index, name in shards.items() if index >= count]:
-                wrong.append((min(beyond), f"there is no such shard of {count:,}."))
             # Some count from 1.
             first = 0 if 0 in shards or count not in shards else 1
-            gone = sorted(set(range(first, first + count)) - shards.keys())
-            if gone and not (beyond and first == 0):
+            whole = set(range(first, first + count))
+            if beyond := sorted(shards.keys() - whole):
+                text = f"there is no such shard of {count:,}."
+                wrong.append((shards[beyond[0]], text))
+            elif gone := sorted(whole - shards.keys()):
                 shown = first_few([f"{index:05d}" for index in gone], _SHOWN)
-                wrong.append(
-                    (
-                        min(shards.values()),
-                        f"of {count:,} shards {len(gone):,} are missing: {shown}.",
-                    )
-                )
+                text = f"of {count:,} shards {len(gone):,} are missing: {shown}."
+                wrong.append((min(shards.values()), text))
     return wrong
 
 
@@ -355,16 +347,13 @@ def _check_format(path: str) -> None:
             f"There must be a dataset or a TFRecord file; {path!r} is a list of "
             f"rejects. Use 'beam-tfrecord rejects {shlex.quote(path)}'."
         )
-    if not (claim := _claimed([os.path.basename(path)], os.path.dirname(path))):
-        return
-    if not is_frame_header(_head(path)[:HEADER_BYTES]):
-        source = path
-        if claim in TREES:
-            # A tree of images is converted as a whole.
-            source = "FOLDER"
+    claim = _claimed([os.path.basename(path)], os.path.dirname(path))
+    if claim and not is_frame_header(_head(path)[:HEADER_BYTES]):
+        # A tree of images is converted as a whole.
+        source = "FOLDER" if claim in TREES else path
         raise UsageError(
             f"There must be a dataset or a TFRecord file; {path!r} is of another "
-            f"format: {FORMATS[claim].title}. {_commands(source)}"
+            f"format: {_named(claim, source)}"
         )
 
 
@@ -374,8 +363,11 @@ def _what_else(path: str) -> str:
     A sentence or two for a message: the datasets below, or the format of the files and
     the commands that read them; empty where it is nothing that is known.
     """
+    root, names = os.path.dirname(path), []
     if storage(path).is_folder():
-        names = list(_names_below(path))
+        root = path
+        with contextlib.suppress(SourceError):
+            names = [e.path for e in storage(path).list_tree().first(_MOST_FILES)]
     else:
         names = [os.path.basename(file) for file in storage(path).expand()]
     datasets = sorted(
@@ -386,20 +378,16 @@ def _what_else(path: str) -> str:
     if datasets:
         shown = first_few([*map(repr, datasets)], _SHOWN_DATASETS)
         return f"Datasets are below it: {shown}."
-    root = path if storage(path).is_folder() else os.path.dirname(path)
-    if not (claim := _claimed(names, root)):
-        return ""
-    return f"What it holds is of another format: {FORMATS[claim].title}. " + _commands(
-        path
-    )
+    claim = _claimed(names, root)
+    return f"It is of another format: {_named(claim, path)}" if claim else ""
 
 
-def _commands(source: str) -> str:
-    """Returns the sentence that names commands for a source."""
+def _named(claim: str, source: str) -> str:
+    """Returns the name of a format, and the commands for a source."""
     source = shlex.quote(source)
     return (
-        f"'beam-tfrecord spec {source}' shows its features, and 'beam-tfrecord "
-        f"convert {source} OUTPUT' makes a dataset of it."
+        f"{FORMATS[claim].title}. 'beam-tfrecord spec {source}' shows its features, "
+        f"and 'beam-tfrecord convert {source} OUTPUT' makes a dataset of it."
     )
 
 
@@ -421,18 +409,3 @@ def _head(path: str) -> bytes:
             return stream.read(_HEAD_BYTES)
     except OSError:
         return b""
-
-
-def _names_below(folder: str) -> Iterator[str]:
-    """Yields paths relative to a folder, of no more files than tell what they are."""
-    if is_remote(folder):
-        yield from (e.path for e in storage(folder).list_tree().first(_MOST_FILES))
-        return
-    seen = 0
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not is_hidden(name))
-        for name in sorted(names):
-            yield os.path.relpath(os.path.join(parent, name), folder)
-            seen += 1
-            if seen >= _MOST_FILES:
-                return
