@@ -42,7 +42,8 @@ _UNSURE = "left; once the pipeline has ended, --pipelines removes it"
 _SHOWN = 3
 _HIDDEN = re.compile(rf"\.(?P<name>.+){WORK_SUFFIX}", re.DOTALL)
 _DAY_SECONDS = 86400.0
-_PIPELINES = "rows of a pipeline, which may be running"
+_WORK = "work on a dataset"
+_REJECTS = "rejects of a failed run"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,24 +52,20 @@ class _Leftover:
 
     Attributes:
       path: of it.
-      kind: "work on a dataset", "unfinished files", "rejects of a failed run",
-        `_PIPELINES`, or "" where it holds no work.
+      holds: what it is, for people; empty where it holds no work.
       bytes: it takes.
-      blocks, shards: finished ones, of work on a dataset.
       foreign: names in it that no run of ours has made; they stay.
       not_ours: why it is foreign, though its name is that of a leftover; it stays.
-      days: since something of it was put into a bucket; None on a disk.
-      remove: removes it from a bucket; returns whether it could.
+      stays: why it must stay; empty for what may be removed.
+      remove: removes it; returns False, with nothing changed, where a run is at work.
     """
 
     path: str
-    kind: str
+    holds: str
     bytes: int = 0
-    blocks: int = 0
-    shards: int = 0
     foreign: tuple[str, ...] = ()
     not_ours: str = ""
-    days: float | None = None
+    stays: str = ""
     remove: Callable[[], bool] = lambda: False
 
 
@@ -92,16 +89,13 @@ def run(
       TargetError: there is neither the folder nor a leftover of it; or a file that is
         not ours has the name of a leftover. It stays; all others are removed.
     """
-    found = _find(directory, older_than)
+    found = _find(directory, older_than, pipelines=pipelines)
     if not found and not storage(directory).is_folder():
         raise TargetError(
             f"{directory!r} must be a folder, or an output that was never finished; "
             f"there is nothing of that name. Correct the path."
         )
-    outcomes = [
-        _outcome(each, dry_run=dry_run, pipelines=pipelines, older_than=older_than)
-        for each in found
-    ]
+    outcomes = [_outcome(each, dry_run=dry_run) for each in found]
     if not quiet:
         _show(found, outcomes, directory)
     for each in found:
@@ -110,30 +104,23 @@ def run(
     return 1 if {_IN_USE, _UNSURE} & {*outcomes} else 0
 
 
-def _outcome(
-    each: _Leftover, *, dry_run: bool, pipelines: bool, older_than: float
-) -> str:
+def _outcome(each: _Leftover, *, dry_run: bool) -> str:
     """Removes a leftover, unless it is to be listed only; returns what became of it."""
-    if each.not_ours:
-        return "not ours, left"
-    if each.days is not None:
-        if each.days < older_than:
-            return f"left, not {older_than:g} days old"
-        if dry_run:
-            return "would be removed"
-        return "removed" if each.remove() else _IN_USE
+    if each.stays:
+        return each.stays
     held = ", ".join(map(repr, each.foreign[:_SHOWN]))
-    if held and not each.kind:
-        return f"left, for it holds {held}"
-    if each.kind == _PIPELINES and not pipelines:
-        return _UNSURE
+    rest = f", but for {held}" if held else ""
     if dry_run:
-        return f"would be removed, but for {held}" if held else "would be removed"
-    if not _remove(each, pipelines=pipelines):
+        return f"would be removed{rest}"
+    if not each.remove():
         return _IN_USE
-    if held:
-        return f"removed, but for {held}"
-    return "emptied, cannot be removed" if storage(each.path).exists() else "removed"
+    if not held and each.holds != _REJECTS and _is_left(each.path):
+        return "emptied, cannot be removed"
+    return f"removed{rest}"
+
+
+def _is_left(path: str) -> bool:
+    return not is_remote(path) and storage(path).exists()
 
 
 def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
@@ -146,40 +133,32 @@ def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
     for each, outcome in zip(found, outcomes, strict=True):
         name = printable(relative(each.path, parent))
         size = "" if each.not_ours else size_text(each.bytes)
-        table.add_row(name, size, _holds(each), printable(outcome))
+        holds = "" if each.not_ours else each.holds or "no work"
+        table.add_row(name, size, holds, printable(outcome))
     print_table(table, apart=False)
 
 
-def _holds(each: _Leftover) -> str:
-    if each.blocks or each.shards:
-        return f"{count_text(each.blocks, 'block')}, {count_text(each.shards, 'shard')}"
-    return "" if each.not_ours else each.kind or "no work"
-
-
-def _find(directory: str, older_than: float) -> list[_Leftover]:
+def _find(directory: str, older_than: float, *, pipelines: bool) -> list[_Leftover]:
     """Returns what was left of runs on this target, and on those in this folder."""
     directory = absolute(directory)
-    if is_remote(directory):
-        found = _in_bucket(directory, older_than)
-    else:
-        own = work_folder(directory)
-        found = [_unfinished(own, directory)] if storage(own).exists() else []
+
+    def of_target(of: str) -> list[_Leftover]:
+        if is_remote(of):
+            return _in_bucket(of, older_than)
+        folder = work_folder(of)
+        if not storage(folder).exists():
+            return []
+        return [_unfinished(folder, of, pipelines=pipelines)]
+
+    found = of_target(directory)
     rejects = target.rejects_path(directory)
-    found.extend(
-        _rejects(path)
-        for path in (rejects, reject_files.items_beside(rejects))
-        if storage(path).exists()
-    )
+    for path in (rejects, reject_files.items_beside(rejects)):
+        if storage(path).exists():
+            found.append(_rejects(path))
     if storage(directory).is_folder():
         for name in storage(directory).names_in():
-            path = os.path.join(directory, name)
             if known := _HIDDEN.fullmatch(name):
-                of = os.path.join(directory, known["name"])
-                found += (
-                    _in_bucket(of, older_than)
-                    if is_remote(of)
-                    else [_unfinished(path, of)]
-                )
+                found += of_target(os.path.join(directory, known["name"]))
     return found
 
 
@@ -188,84 +167,100 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
     there = BucketTarget(of)
     seconds = older_than * _DAY_SECONDS
     there.mend()
-    found = [
-        _Leftover(
-            left.path,
-            "" if left.uploads else "work on a dataset",
-            left.bytes,
-            left.blocks,
-            left.shards,
-            days=left.age / _DAY_SECONDS,
-            remove=functools.partial(there.remove, left, older_than=seconds),
+    found = []
+    for left in there.leftovers():
+        young = left.age < seconds
+        found.append(
+            _Leftover(
+                left.path,
+                _holds("" if left.uploads else _WORK, left.blocks, left.shards),
+                left.bytes,
+                stays=f"left, not {older_than:g} days old" if young else "",
+                remove=functools.partial(there.remove, left, older_than=seconds),
+            )
         )
-        for left in there.leftovers()
-    ]
     if foreign := there.foreign_names():
-        folder = work_folder(of)
-        found.append(_Leftover(folder, "", foreign=tuple(foreign)))
+        found.append(_foreign(work_folder(of), tuple(foreign)))
     return found
+
+
+def _holds(kind: str, blocks: int, shards: int) -> str:
+    """Returns what is finished of some work, or else what it is."""
+    if not blocks and not shards:
+        return kind
+    return f"{count_text(blocks, 'block')}, {count_text(shards, 'shard')}"
+
+
+def _foreign(folder: str, names: tuple[str, ...], size: int = 0) -> _Leftover:
+    held = ", ".join(map(repr, names[:_SHOWN]))
+    stays = f"left, for it holds {held}"
+    return _Leftover(folder, "", size, names, stays=stays)
+
+
+def _not_ours(path: str, error: TargetError) -> _Leftover:
+    return _Leftover(path, "", not_ours=str(error), stays="not ours, left")
 
 
 def _rejects(path: str) -> _Leftover:
     try:
         reject_files.check_left(path)
     except TargetError as error:
-        return _Leftover(path, "", not_ours=str(error))
-    return _Leftover(path, "rejects of a failed run", storage(path).size_of())
+        return _not_ours(path, error)
+
+    def remove() -> bool:
+        storage(path).remove_file()
+        return True
+
+    return _Leftover(path, _REJECTS, storage(path).size_of(), remove=remove)
 
 
-def _remove(leftover: _Leftover, *, pipelines: bool) -> bool:
-    """Removes it; returns False, with nothing changed, where a run is at work.
+def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
+    """Returns what is in a work folder of the target `of`.
 
     A dataset that a run was killed in the middle of publishing is published, or undone,
-    first. Foreign files in it stay.
-
-    Args:
-      leftover: what to remove.
-      pipelines: whether all pipelines that write there are known to have ended.
+    before it is removed. Foreign files in it stay.
     """
-    if leftover.kind == "rejects of a failed run":
-        storage(leftover.path).remove_file()
-        return True
+    there, own = LocalTarget(of), renaming.own_folder(folder)
     try:
-        if leftover.kind == "unfinished files":
-            own = renaming.own_folder(leftover.path)
-            with own.held():
-                own.remove_runs()
-        else:
-            parent, name = os.path.split(leftover.path)
-            known = _HIDDEN.fullmatch(name)
-            assert known is not None
-            of = os.path.join(parent, known["name"])
-            # A pipeline may have started since it was found.
-            target.at(of).clear(sure=pipelines)
-    except TargetError:
-        return False
-    return True
-
-
-def _unfinished(folder: str, of: str) -> _Leftover:
-    """Returns what is in a work folder of the target `of`."""
-    try:
-        LocalTarget(of).check_work_folder()
+        there.check_work_folder()
     except TargetError as error:
         try:
             # Runs of the two kinds differ in the forms of their names.
-            renaming.own_folder(folder).check()
+            own.check()
         except TargetError:
-            return _Leftover(folder, "", not_ours=str(error))
+            return _not_ours(folder, error)
     size = _size(folder)
-    files_of_runs = renaming.own_folder(folder)
-    if files_of_runs.run_names():
-        foreign = tuple(files_of_runs.foreign_names())
-        return _Leftover(folder, "unfinished files", size, foreign=foreign)
-    there = LocalTarget(of)
+
+    def remove_files() -> bool:
+        try:
+            with own.held():
+                own.remove_runs()
+        except TargetError:
+            return False
+        return True
+
+    def clear() -> bool:
+        try:
+            # A pipeline may have started since it was found.
+            target.at(of).clear(sure=pipelines)
+        except TargetError:
+            return False
+        return True
+
+    if own.run_names():
+        foreign = tuple(own.foreign_names())
+        what = "unfinished files"
+        return _Leftover(folder, what, size, foreign, remove=remove_files)
     runs, blocks, shards = there.finished()
-    kind = "work on a dataset" if runs else ""
+    kind, foreign = _WORK if runs else "", tuple(there.foreign_names())
+    stays = ""
     if any(name.startswith(SHARED) for name in there.work_names()):
-        kind = _PIPELINES
-    foreign = tuple(there.foreign_names())
-    return _Leftover(folder, kind, size, blocks, shards, foreign)
+        kind = "rows of a pipeline, which may be running"
+        stays = "" if pipelines else _UNSURE
+    elif foreign and not kind:
+        return _foreign(folder, foreign, size)
+    holds = _holds(kind, blocks, shards)
+    return _Leftover(folder, holds, size, foreign, stays=stays, remove=clear)
 
 
 def _size(folder: str) -> int:

@@ -9,12 +9,11 @@ torchvision and Hugging Face Datasets read the first as a folder of images.
 """
 
 import contextlib
-import dataclasses
 import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -43,21 +42,13 @@ TableFormat = Literal["csv", "parquet"]
 # Rows of a table that are held in memory at a time.
 _ROWS = 65_536
 _PLAIN = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-_SINGLE = (*_PLAIN, pa.types.is_string, pa.types.is_timestamp, pa.types.is_dictionary)
+_SINGLE = (*_PLAIN, pa.types.is_string, pa.types.is_timestamp)
 # Features called "filename" of these kinds name images: other programs store texts as
 # bytes.
 _NAMES = frozenset([Kind.TEXT, Kind.BYTES, Kind.LABEL, Kind.INT64])
 # A file system refuses a name with these: too long, or of characters that it lacks.
 # Such an image is named by its row.
 _NO_NAME = frozenset([errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ])
-
-
-@dataclasses.dataclass
-class _Written:
-    """How much was written of a split."""
-
-    rows: int = 0
-    bytes: int = 0
 
 
 def run(
@@ -88,13 +79,11 @@ def run(
       DamageError: a record is damaged; nothing is left at the output.
     """
     dataset = open_dataset(path, labels="names")
-    _check_apart(output, dataset.path)
     condition = condition_of(dataset, label, where)
-    names = [split] if split else [*dataset]
     image = _image_of(dataset)
-    written: dict[str, _Written] = {}
-    with _new_folder(output) as folder:
-        for name in names:
+    written: dict[str, tuple[int, int]] = {}
+    with _new_folder(output, dataset.path) as folder:
+        for name in [split] if split else dataset:
             view = dataset[name]
             if condition:
                 view = view.where(condition, limit=limit)
@@ -105,18 +94,15 @@ def run(
                 file = os.path.join(folder, f"{_safe(name or 'rows')}.{table_format}")
                 written[name] = _write_table(view, file, table_format)
     if not quiet:
-        _print(output, written, "image" if image else "row")
-    return 0
-
-
-def _check_apart(output: str, dataset: str) -> None:
-    """Raises TargetError where the output would be in the folder of a dataset."""
-    is_dataset = os.path.lexists(os.path.join(dataset, MANIFEST_NAME))
-    if is_dataset and not is_remote(output) and storage(output).is_inside(dataset):
-        raise TargetError(
-            f"The output must be outside of the dataset; {output!r} is in {dataset!r}. "
-            f"Choose another."
+        rows = sum(rows for rows, _ in written.values())
+        size = sum(size for _, size in written.values())
+        what = count_text(rows, "image" if image else "row")
+        splits = ", ".join(f"{n or 'all'} {rows:,}" for n, (rows, _) in written.items())
+        print_text(
+            f"exported {what}, {size_text(size)}, to {printable(output)} "
+            f"({printable(splits)})"
         )
+    return 0
 
 
 def _image_of(dataset: OpenDataset) -> str:
@@ -136,17 +122,24 @@ def _image_of(dataset: OpenDataset) -> str:
 
 
 @contextlib.contextmanager
-def _new_folder(output: str) -> Iterator[str]:
+def _new_folder(output: str, dataset: str) -> Iterator[str]:
     """Gives a folder that gets its name when it is complete, or is removed.
 
     Raises:
-      TargetError: the output exists, or its folder cannot be written to.
+      TargetError: the output exists or is in the dataset, or its folder cannot be
+        written to.
     """
-    output = output if is_remote(output) else os.path.abspath(output)
     if is_remote(output):
         raise TargetError(
             f"The output of 'export' must be a folder on this machine; {output!r} is "
             f"in a store. Choose another."
+        )
+    output = os.path.abspath(output)
+    is_dataset = os.path.lexists(os.path.join(dataset, MANIFEST_NAME))
+    if is_dataset and storage(output).is_inside(dataset):
+        raise TargetError(
+            f"The output must be outside of the dataset; {output!r} is in {dataset!r}. "
+            f"Choose another."
         )
     if os.path.lexists(output):
         raise TargetError(
@@ -157,7 +150,10 @@ def _new_folder(output: str) -> Iterator[str]:
     parent, name = os.path.split(output)
     try:
         os.makedirs(parent, exist_ok=True)
-        folder = tempfile.mkdtemp(prefix=f".{name}.export-", dir=parent)
+        # Not `mkdtemp` alone: its folder is the user's only.
+        hidden = tempfile.mkdtemp(prefix=f".{name}.export-", dir=parent)
+        folder = os.path.join(hidden, name)
+        os.mkdir(folder)
     except OSError as error:
         raise TargetError(
             f"The output's folder must be writable; {parent!r} is not: "
@@ -166,80 +162,77 @@ def _new_folder(output: str) -> Iterator[str]:
     try:
         with naming(output):
             yield folder
-        os.chmod(folder, 0o777 & ~_umask())
         os.rename(folder, output)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _write_images(
     dataset: OpenDataset, view: View, image: str, folder: str, split: str
-) -> _Written:
-    """Writes the images of a split, each into the folder of its class."""
+) -> tuple[int, int]:
+    """Writes the images of a split, each into the folder of its class.
+
+    Returns:
+      Their number, and their bytes.
+    """
     label = label_of(dataset.features.values()) or number_to_predict(dataset)
     name = dataset.features.get("filename")
     named = "filename" if name and name.kind in _NAMES and not name.is_list else ""
     columns = [image, *([label.name] if label else []), *([named] if named else [])]
-    written = _Written()
+    count = size = 0
     for number, row in enumerate(view.select(columns)):
         data = row[image]
         if data is None:
             continue
-        parts = [folder, _safe(split)] if split else [folder]
+        parts = [folder, *([_safe(split)] if split else [])]
         if label:
             class_name = row[label.name]
             parts.append(_safe("no label" if class_name is None else str(class_name)))
-        stem = _safe(_stem(row[named] if named else None) or f"{number:08d}")
-        try:
-            _write_new(os.path.join(*parts), stem, f"-{number:08d}", data)
-        except OSError as error:
-            if error.errno not in _NO_NAME:
-                raise
-            _write_new(os.path.join(*parts), f"{number:08d}", f"-{number:08d}", data)
-        written.rows += 1
-        written.bytes += len(data)
-    return written
+        place = os.path.join(*parts)
+        os.makedirs(place, exist_ok=True)
+        _write_new(place, _stem(row[named]) if named else "", number, data)
+        count, size = count + 1, size + len(data)
+    return count, size
 
 
 def _stem(name: Any) -> str:
     """Returns the name of an image without folders and ending; empty for none."""
     if isinstance(name, bytes):
         name = os.fsdecode(name)
-    return os.path.splitext(os.path.basename("" if name is None else str(name)))[0]
+    stem = os.path.splitext(os.path.basename("" if name is None else str(name)))[0]
+    return _safe(stem) if stem else ""
 
 
-def _write_new(folder: str, stem: str, number: str, data: bytes) -> None:
+def _write_new(folder: str, stem: str, number: int, data: bytes) -> None:
     """Writes a new file; one with a number where an image has the name already."""
-    os.makedirs(folder, exist_ok=True)
-    ending = _ending(data)
+    ending = f".{name_format(data) or 'bin'}"
+    ending = {".jpeg": ".jpg"}.get(ending, ending)
+    stem = stem or f"{number:08d}"
     while True:
-        # The file system decides which names are the same: "A.png" and "a.png" may be.
-        with contextlib.suppress(FileExistsError):
+        try:
+            # The file system decides which names are the same: "A" and "a" may be.
             with open(os.path.join(folder, stem + ending), "xb") as file:
                 file.write(data)
-            return
-        stem += number
+                return
+        except FileExistsError:
+            stem = f"{stem}-{number:08d}"
+        except OSError as error:
+            if error.errno not in _NO_NAME:
+                raise
+            stem = f"{number:08d}"
 
 
-def _ending(data: bytes) -> str:
-    """Returns the ending of an image's name, by its content."""
-    if data.startswith(b"\xff\xd8\xff"):
-        return ".jpg"
-    if data.startswith(b"\x89PNG"):
-        return ".png"
-    return f".{name_format(data) or 'bin'}"
-
-
-def _write_table(view: View, path: str, table_format: TableFormat) -> _Written:
-    """Writes the rows of a split as one file."""
-    schema = view.arrow_schema
+def _write_table(view: View, path: str, table_format: TableFormat) -> tuple[int, int]:
+    """Writes the rows of a split as one file; returns their number, and its size."""
+    # Names of classes are texts there.
+    schema = pa.schema(
+        [
+            field.with_type(field.type.value_type)
+            if pa.types.is_dictionary(field.type)
+            else field
+            for field in view.arrow_schema
+        ]
+    )
     if table_format == "csv":
         for field in schema:
             if not any(check(field.type) for check in _SINGLE):
@@ -248,25 +241,12 @@ def _write_table(view: View, path: str, table_format: TableFormat) -> _Written:
                     f"--format parquet."
                 )
     make = {"csv": pyarrow.csv.CSVWriter, "parquet": pyarrow.parquet.ParquetWriter}
-    written = _Written()
-    with make[table_format](path, _stored(schema)) as writer:
+    rows = 0
+    with make[table_format](path, schema) as writer:
         for batch in view.batches(_ROWS):
-            writer.write_batch(batch.cast(_stored(schema)))
-            written.rows += batch.num_rows
-    written.bytes = os.path.getsize(path)
-    return written
-
-
-def _stored(schema: pa.Schema) -> pa.Schema:
-    """Returns the types of a file: names of classes as texts."""
-    return pa.schema(
-        [
-            field.with_type(field.type.value_type)
-            if pa.types.is_dictionary(field.type)
-            else field
-            for field in schema
-        ]
-    )
+            writer.write_batch(batch.cast(schema))
+            rows += batch.num_rows
+    return rows, os.path.getsize(path)
 
 
 def _safe(name: str) -> str:
@@ -281,13 +261,3 @@ def _safe(name: str) -> str:
         for c in name
     )
     return f"%2E{out[1:]}" if out.startswith(".") else out or "%"
-
-
-def _print(output: str, written: Mapping[str, _Written], what: str) -> None:
-    rows = sum(counts.rows for counts in written.values())
-    size = sum(counts.bytes for counts in written.values())
-    splits = ", ".join(f"{n or 'all'} {counts.rows:,}" for n, counts in written.items())
-    print_text(
-        f"exported {count_text(rows, what)}, {size_text(size)}, to {printable(output)} "
-        f"({printable(splits)})"
-    )
