@@ -29,10 +29,9 @@ from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
 from transforms.core.catalogue import catalogue_features
 from transforms.core.manifest import MANIFEST_NAME, DerivedFile, FileFacts, Manifest
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Kind
 from transforms.core.tfrecord.record_index import text_index_file
 from transforms.errors import BusyError, TargetError, UsageError
-from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.publishing import target
 from transforms.publishing.derived_files import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue
@@ -136,6 +135,45 @@ class _Deriving:
         return dataclasses.replace(self.manifest, derived=derived)
 
 
+class _Beside:
+    """Writes the same files into a folder of their own.
+
+    Args:
+      output: the folder.
+      overwrite: whether files there that differ are replaced.
+    """
+
+    def __init__(self, output: str, *, overwrite: bool) -> None:
+        self._output, self._overwrite = output, overwrite
+        self.attempts = os.path.join(output, "catalogue")
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a file under a temporary name, and gives it its own when it is whole.
+
+        Raises:
+          TargetError: another one is there.
+        """
+        path = os.path.join(self._output, name)
+        if storage(path).exists():
+            if storage(path).read_bytes() == data:
+                return
+            if not self._overwrite:
+                raise TargetError(
+                    f"An index must be new, or the one that is there; {path!r} "
+                    f"differs. Give --overwrite to replace it."
+                )
+        _make(os.path.dirname(path))
+        storage(path).write_file(data, attempts=os.path.dirname(path))
+
+    def free_path_of(self, name: str) -> str:
+        """Returns where a part of a catalogue is to be written; its folder is there."""
+        _make(self.attempts)
+        return os.path.join(self._output, name)
+
+    def add(self, facts: Sequence[FileFacts]) -> None:
+        """Does nothing: no manifest names the files."""
+
+
 def run(
     path: str,
     output: str,
@@ -170,81 +208,83 @@ def run(
             f"Parts of a dataset have indexes of their own, and {path!r} consists of "
             f"parts. Name one of them: {os.path.join(path, source.parts[0])!r}."
         )
-    features, left_out = catalogue_features(source.features if catalogue else ())
-    if source.edition.manifest and not output:
-        with _deriving(
-            os.path.dirname(source.edition.manifest),
-            version=version,
-            overwrite=overwrite,
-        ) as work:
-            written, notes = _add_indexes(source, work, text=text)
-            if catalogue:
-                parts = _add_catalogue(source, features, work)
-                written += f", {count_text(parts, 'catalogue part')}"
-        _tell(written, [*notes, *left_out], quiet=quiet)
-        return 0
-    output = output or _beside(path, source)
     dataset = os.path.dirname(source.edition.manifest)
+    if catalogue and not dataset:
+        raise UsageError(
+            f"A catalogue needs a dataset of this program, whose manifest knows the "
+            f"features; {path!r} has none. Convert it first."
+        )
+    writer: contextlib.AbstractContextManager[_Deriving | _Beside]
+    if dataset and not output:
+        writer = _deriving(dataset, version=version, overwrite=overwrite)
+        text = text or any(feature.kind is Kind.IMAGE for feature in source.features)
+    else:
+        output, text = output or _folder_of(path, source), True
+        _check_output(path, output, dataset, source)
+        writer = contextlib.nullcontext(_Beside(output, overwrite=overwrite))
+    features, left_out = catalogue_features(source.features if catalogue else ())
+    with writer as work:
+        count, records, notes = _index_all(source, work.write, text=text)
+        splits = source.splits
+        if isinstance(work, _Deriving):
+            for file, data in render_sidecars(work.manifest).derived.items():
+                work.write(file, data)
+            # One that the conversion has written knows where each record comes from.
+            splits = tuple(s for s in splits if not work.manifest.catalogue_parts(s))
+        parts: list[FileFacts] = []
+        for split in splits if catalogue else ():
+            shards = [shard for name, shard in source.shards if name == split]
+            if shards:
+                parts += write_catalogue(
+                    *(work.free_path_of, split, shards, features),
+                    attempts=work.attempts,
+                )
+        work.add(parts)
+    for note in [*notes, *left_out]:
+        printing.say(f"note: {printable(note)}")
+    if not quiet:
+        files = count_text(len(source.shards), "file")
+        written = (
+            f"indexed {count_text(records, 'record')} of {count:,} of {files} in "
+            f"{printable(output or dataset)}"
+        )
+        if catalogue:
+            written += f", {count_text(len(parts), 'catalogue part')}"
+        print_text(written)
+    return 0
+
+
+def _check_output(path: str, output: str, dataset: str, source: Found) -> None:
+    """Raises where indexes must not be in a folder, or would have one name."""
     if dataset and storage(absolute(plain(output))).is_inside(dataset):
         raise TargetError(
             f"The folder of a dataset holds only what its manifest names; {output!r} "
             f"is in {dataset!r}. Name another folder with -o."
         )
-    shards = [shard for _, shard in source.shards]
-    names = [os.path.basename(shard.path) for shard in shards]
+    names = [os.path.basename(shard.path) for _, shard in source.shards]
     if len(set(names)) < len(names):
         raise UsageError(
             f"Files that are indexed together must have names of their own; those of "
             f"{path!r} have not. Index one folder at a time."
         )
 
-    def write(file: str, data: bytes) -> None:
-        _write(os.path.join(output, file), data, overwrite=overwrite)
-
-    records, notes = _index_all(shards, write, text=True)
-    which = f"{len(shards) - len(notes):,} of {count_text(len(shards), 'file')}"
-    written = (
-        f"indexed {count_text(records, 'record')} of {which} in {printable(output)}"
-    )
-    if catalogue:
-        if not source.edition.manifest:
-            raise UsageError(
-                f"A catalogue needs a dataset of this program, whose manifest knows "
-                f"the features; {path!r} has none. Convert it first."
-            )
-        folder = os.path.join(output, "catalogue")
-        _make(folder)
-        path_of = functools.partial(os.path.join, output)
-        facts = _catalogue(source, source.splits, features, path_of, folder)
-        written += f", {count_text(len(facts), 'catalogue part')}"
-    _tell(written, [*notes, *left_out], quiet=quiet)
-    return 0
-
-
-def _add_indexes(found: Found, work: _Deriving, *, text: bool) -> tuple[str, list[str]]:
-    """Adds indexes and the schema; returns what was done, and notes on other files."""
-    text = text or any(feature.kind is Kind.IMAGE for feature in found.features)
-    records, notes = _index_all(
-        [shard for _, shard in found.shards], work.write, text=text
-    )
-    for file, data in render_sidecars(work.manifest).derived.items():
-        work.write(file, data)
-    folder = printable(os.path.dirname(found.edition.manifest))
-    return f"indexed {count_text(records, 'record')} of {folder}", notes
-
 
 def _index_all(
-    shards: Sequence[Shard], write: Callable[[str, bytes], None], *, text: bool
-) -> tuple[int, list[str]]:
-    """Writes the indexes of files; returns their records, and notes on other files.
+    source: Found, write: Callable[[str, bytes], None], *, text: bool
+) -> tuple[int, int, list[str]]:
+    """Writes the indexes of files.
 
     Args:
-      shards: the files.
+      source: the files.
       write: takes the name of an index, and its bytes.
       text: whether files are indexed as text, too.
+
+    Returns:
+      How many files have indexes, their records, and notes on other files.
     """
-    records, notes = 0, []
+    shards = [shard for _, shard in source.shards]
     sizes = [shard.bytes or storage(shard.path).size_of() for shard in shards]
+    records, notes = 0, []
     with shown_reading(sum(sizes), "indexing") as bar:
         for shard in shards:
             name = os.path.basename(shard.path)
@@ -258,72 +298,18 @@ def _index_all(
             for file, data in contents.items():
                 if text or file != text_index_file(name):
                     write(file, data)
-    return records, notes
+    return len(shards) - len(notes), records, notes
 
 
-def _tell(written: str, notes: Sequence[str], *, quiet: bool) -> None:
-    for note in notes:
-        printing.say(f"note: {printable(note)}")
-    if not quiet:
-        print_text(written)
-
-
-def _add_catalogue(found: Found, features: Sequence[Feature], work: _Deriving) -> int:
-    """Adds the catalogue of splits that have none; returns the number of its parts.
-
-    One that the conversion has written knows more: where each record comes from.
-    """
-    splits = [s for s in found.splits if not work.manifest.catalogue_parts(s)]
-    parts = _catalogue(found, splits, features, work.free_path_of, work.attempts)
-    work.add(parts)
-    return len(parts)
-
-
-def _catalogue(
-    found: Found,
-    splits: Sequence[str],
-    features: Sequence[Feature],
-    path_of: Callable[[str], str],
-    attempts: str,
-) -> list[FileFacts]:
-    """Writes the catalogue of some splits; returns the facts of its parts."""
-    facts: list[FileFacts] = []
-    for split in splits:
-        shards = [shard for name, shard in found.shards if name == split]
-        if shards:
-            facts += write_catalogue(
-                path_of, split, shards, features, attempts=attempts
-            )
-    return facts
-
-
-def _beside(path: str, found: Found) -> str:
+def _folder_of(path: str, source: Found) -> str:
     """Returns the folder of the files, if it is the same for all."""
-    places = {os.path.dirname(shard.path) for _, shard in found.shards}
+    places = {os.path.dirname(shard.path) for _, shard in source.shards}
     if len(places) != 1:
         raise UsageError(
             f"The indexes of {path!r} need a folder of their own, for the folders of "
             f"the files differ. Name one: -o DIR."
         )
     return places.pop()
-
-
-def _write(path: str, data: bytes, *, overwrite: bool) -> None:
-    """Writes a file under a temporary name, and gives it its own when it is whole.
-
-    Raises:
-      TargetError: another one is there.
-    """
-    if storage(path).exists():
-        if storage(path).read_bytes() == data:
-            return
-        if not overwrite:
-            raise TargetError(
-                f"An index must be new, or the one that is there; {path!r} differs. "
-                f"Give --overwrite to replace it."
-            )
-    _make(os.path.dirname(path))
-    storage(path).write_file(data, attempts=os.path.dirname(path))
 
 
 def _make(folder: str) -> None:

@@ -5,7 +5,6 @@ names is read once, in batches, and its features are summed up from its records;
 several such files, together.
 """
 
-import collections
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -110,22 +109,11 @@ def _print_dataset(manifest: Manifest) -> None:
         print_line(f"{count_text(len(parts), 'part')}: {ends}")
     elif manifest.beside:
         print_line()
-        print_line(f"beside the shards: {_beside(manifest)}")
+        names = (f.file.partition("/") for f in manifest.beside)
+        shown = dict.fromkeys(f"{head}{slash}" for head, slash, _ in names)
+        print_line(f"beside the shards: {', '.join(shown)}")
     for note in manifest.run.get("notes", []):
         print_line(f"note: {note}")
-
-
-def _beside(manifest: Manifest) -> str:
-    """Returns the files beside the shards; of a folder, how many, for it has many."""
-    names = [facts.file for facts in manifest.beside]
-    folders = collections.Counter(os.path.dirname(name) for name in names)
-    shown = [name for name in names if "/" not in name]
-    shown += [
-        f"{folder}/ ({count_text(count, 'file')})"
-        for folder, count in folders.items()
-        if folder
-    ]
-    return ", ".join(shown)
 
 
 def _splits_table(splits: Sequence[SplitFacts]) -> Table:

@@ -1,7 +1,5 @@
 """The plan and the result of a job as text for people."""
 
-import os
-import re
 from collections.abc import Sequence
 
 from beam_pipeline.planning.evidence import label_notes
@@ -30,10 +28,6 @@ from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind
 
 _COUNTS = ("records", "shards", "size")
-# Where `tfds.load` looks for a dataset: in DATA_DIR/NAME/VERSION. Source: `naming.py`
-# and `read_only_builder.py` of TFDS 4.9.10.
-_NAME = re.compile(r"[a-zA-Z]\w*")
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 def show_result(
@@ -112,8 +106,6 @@ def show_plan(plan: Plan) -> None:
         print_line(f"        {Skipped.OTHER_SUFFIX}: {listed}")
     replaces = ", replacing the dataset there" if plan.seen else ""
     print_line(f"output  {plan.spec.output}{replaces}")
-    if plan.spec.compression == "none":
-        print_line(f"opens   {load_call(plan.spec.output)}")
     unlabelled = label_notes(planned.schema, planned.evidence)
     for note in (*plan.notes, *planned.notes, *unlabelled):
         print_line(f"note    {note}")
@@ -189,18 +181,3 @@ def _evidence(evidence: Evidence | None, feature: Feature) -> tuple[str, str, st
         wrong = examples_text(evidence.misfit_examples)
         examples += f" ({evidence.misfits:,} do not fit: {wrong})"
     return present_text(evidence), extent, examples
-
-
-def load_call(output: str) -> str:
-    """Returns the program text that opens an output with TFDS.
-
-    >>> load_call("data/photos/1.0.0")
-    "tfds.load('photos', data_dir='data')"
-    >>> load_call("out/photos")
-    "tfds.builder_from_directory('out/photos')"
-    """
-    parent, version = os.path.split(output.rstrip("/"))
-    root, name = os.path.split(parent)
-    if _VERSION.fullmatch(version) and _NAME.fullmatch(name):
-        return f"tfds.load({name!r}, data_dir={root or '.'!r})"
-    return f"tfds.builder_from_directory({output!r})"
