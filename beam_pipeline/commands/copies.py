@@ -45,11 +45,6 @@ def subset(
     Errors are those of `make_subset`; also OSError for a file that cannot be read.
     """
     dataset = open_dataset_folder(plain(path), "'subset'")
-    if dataset.parts:
-        raise UsageError(
-            f"A subset is made of one dataset, and {path!r} consists of parts. Join "
-            f"them first: beam-tfrecord merge {path} OUTPUT, which copies nothing."
-        )
     if key_feature and not drop_keys:
         raise UsageError("--key-feature needs --drop-keys, the file with the keys.")
     if relabel_feature and not relabel:

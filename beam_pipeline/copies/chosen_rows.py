@@ -296,6 +296,7 @@ def choose(
             skipped["dropped_key"] += int(np.count_nonzero(hit))
             mask &= ~hit
         kept[name] = mask
+        relabelled[name] = np.zeros(len(mask), np.bool_)
         if relabelling is not None and relabelling.changes.ids:
             feature = relabelling.feature
             classes = dataset.classes[feature]

@@ -21,7 +21,14 @@ from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text, counts_text
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
-from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
+from transforms.core.manifest import (
+    Account,
+    FeatureFacts,
+    Manifest,
+    ShardFacts,
+    SplitFacts,
+)
+from transforms.core.naming import ShardName
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics, summarize_feature
 from transforms.core.tfrecord import TFRecordReader
@@ -48,7 +55,7 @@ def make_subset(
     """Writes a part of a dataset as a dataset of its own.
 
     Args:
-      dataset: that it is a part of.
+      dataset: that it is a part of; may consist of parts, which are joined then.
       directory: where it goes; may be that of the dataset, which it then replaces.
       request: what is asked of it.
       overwrite: whether a dataset there is replaced.
@@ -73,26 +80,25 @@ def make_subset(
             f"A subset must have at least one record; of the {before.records:,} of "
             f"{dataset.directory!r} none is left{left_out}."
         )
-    splits = {
-        split.name: [_cut(s, chosen, relabelling) for s in shards_of(dataset, split)]
-        for split in before.splits
-        if split.name in chosen.kept
-    }
-    sources = {s.facts.file: s for shards in splits.values() for s in shards}
+    sources = _sources(dataset, chosen, relabelling)
 
     def build(store: Store) -> Manifest:
         stored = [f.feature for f in before.features if f.feature.record_keys]
-        written, values = [], {}
-        for name, shards in splits.items():
-            facts = [copied(each, each.facts.file, store, opened) for each in shards]
-            written.append(SplitFacts(name, tuple(facts)))
-            values[name] = _merged(
-                _facts_of(each, stored, store, opened) for each in shards
-            )
-        features = _features(before, written, values, relabelling)
+        splits, features_of = [], {}
+        for split in chosen.kept:
+            shards: list[ShardFacts] = []
+            values: _Facts = {}
+            for name, source in sources.items():
+                if source.split == split:
+                    shards.append(copied(source, name, store, opened))
+                    facts = _facts_of(name, source, stored, store, opened)
+                    values = _merged([values, facts])
+            splits.append(SplitFacts(split, tuple(shards)))
+            features_of[split] = values
+        features = _features(before, splits, features_of, relabelling)
         counted = tuple(
-            _with_classes(split, before, values[split.name], features)
-            for split in written
+            _with_classes(split, before, features_of[split.name], features)
+            for split in splits
         )
         manifest = _manifest(before, request, chosen, counted, features)
         notes = [*_remarks(chosen), *_emptied(before, manifest)]
@@ -106,26 +112,48 @@ def make_subset(
     return Made(manifest, whole, len(sources) - whole)
 
 
-def _cut(
-    shard: CopiedShard, chosen: Chosen, relabelling: Relabelling | None
-) -> CopiedShard:
-    """Returns a shard with the records of it that are chosen, and their new ids."""
-    span = slice(shard.first, shard.first + shard.facts.records)
-    relabelled = chosen.relabelled.get(shard.split)
-    ids = {}
-    if relabelling is not None and relabelled is not None and relabelled[span].any():
-        ids = {relabelling.key: relabelling.changes.ids}
-    return dataclasses.replace(shard, kept=chosen.kept[shard.split][span], ids=ids)
+def _sources(
+    dataset: Dataset, chosen: Chosen, relabelling: Relabelling | None
+) -> dict[str, CopiedShard]:
+    """Returns new shard -> the chosen records of the old one, and their new ids.
+
+    Shards of parts are numbered anew: each part has a first one.
+    """
+    before = dataset.manifest
+    sources: dict[str, CopiedShard] = {}
+    for name, kept in chosen.kept.items():
+        shards = [
+            shard
+            for part in dataset.parts or (dataset,)
+            for split in part.manifest.splits
+            if split.name == name
+            for shard in shards_of(part, split)
+        ]
+        first = 0
+        for number, shard in enumerate(shards):
+            span = slice(first, first + shard.facts.records)
+            first = span.stop
+            ids = {}
+            if relabelling is not None and chosen.relabelled[name][span].any():
+                ids = {relabelling.key: relabelling.changes.ids}
+            file = shard.facts.file
+            if dataset.parts:
+                numbered = (before.name, name, number, len(shards), before.compression)
+                file = str(ShardName(*numbered))
+            sources[file] = dataclasses.replace(shard, kept=kept[span], ids=ids)
+    return sources
 
 
 def _facts_of(
-    shard: CopiedShard, features: Sequence[Feature], store: Store, opened: Opener
+    name: str,
+    shard: CopiedShard,
+    features: Sequence[Feature],
+    store: Store,
+    opened: Opener,
 ) -> _Facts:
     """Returns what is true of the values in a new shard, which is read for it."""
     # What is only linked is read, and named if it is damaged, where it was.
-    path = shard.path
-    if not shard.is_whole:
-        path = os.path.join(store.dataset, shard.facts.file)
+    path = shard.path if shard.is_whole else os.path.join(store.dataset, name)
     compression = shard.dataset.manifest.compression
     types = {k: kind for each in features for k, kind in record_types(each).items()}
     with opened(path) as file:
@@ -263,8 +291,10 @@ def _manifest(
             "bytes": sum(shard.bytes for shard in inputs),
             "sha256": before.digest,
         },
-        settings=dict(before.settings)
-        | {"subsets": [*before.settings.get("subsets", ()), request.to_json()]},
+        settings={
+            **{name: s for name, s in before.settings.items() if name != "parts"},
+            "subsets": [*before.settings.get("subsets", ()), request.to_json()],
+        },
         # Which records the notes were about is not known.
         image_notes=before.image_notes if written == before.records else {},
     )

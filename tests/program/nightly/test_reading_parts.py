@@ -144,9 +144,38 @@ def test_merge_makes_one_folder_of_links(
     assert min(links) > 1
 
 
+def test_subset_makes_one_folder_of_chosen_rows(
+    events: tuple[Folder, list[Row]], tmp_path: Folder
+) -> None:
+    """People are erased from all parts; shards without them are links."""
+    folder, rows = events
+    gone = [1004, 3007]
+    (tmp_path / "keys").write_text("".join(f"{key}\n" for key in gone))
+    (tmp_path / "names").write_text("ant,emmet\n")
+    options = ("--drop-keys", tmp_path / "keys", "--relabel", tmp_path / "names")
+    done("subset", folder, tmp_path / "one", *options)
+    done("verify", tmp_path / "one")
+    opened = open_dataset(tmp_path / "one", labels="names")
+    assert opened.parts == ()
+    assert opened.classes == {"kind": ("cat", "dog", "emmet")}
+    wanted = [
+        {**row, "kind": {"ant": "emmet"}.get(row["kind"], row["kind"])}
+        for row in rows
+        if row["id"] not in gone
+    ]
+    assert by_id([dict(r) for split in opened for r in opened[split]]) == by_id(wanted)
+    facts = dataset(tmp_path / "one")
+    assert facts["account"]["skipped"] == {"dropped_key": 2}
+    shards = [shard["file"] for split in facts["splits"] for shard in split["shards"]]
+    links = [os.stat(tmp_path / "one" / name).st_nlink for name in shards]
+    assert sum(count > 1 for count in links) == 4
+    run = command("subset", folder, folder, *options, "--overwrite")
+    assert run.code == 2, run
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [("subset", "OUT"), ("index",), ("schema", "--as", "dali"), ("repair", "OUT")],
+    [("index",), ("schema", "--as", "dali"), ("repair", "OUT")],
 )
 def test_what_takes_one_folder_says_so(
     events: tuple[Folder, list[Row]], tmp_path: Folder, arguments: tuple[str, ...]
