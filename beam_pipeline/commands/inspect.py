@@ -28,11 +28,11 @@ from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import (
     count_text,
     counts_text,
-    instant_text,
     kind_text,
     share_text,
     shortened,
     size_text,
+    value_text,
 )
 from transforms.core.manifest import (
     Account,
@@ -40,7 +40,7 @@ from transforms.core.manifest import (
     Manifest,
     SplitFacts,
 )
-from transforms.core.schema import Kind
+from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import UsageError
 
@@ -166,33 +166,26 @@ def _values_text(facts: FeatureFacts) -> str:
 def _range_text(facts: FeatureFacts) -> str:
     """Returns the range of a feature's values in the terms of its kind."""
     kind, statistics = facts.feature.kind, facts.statistics
-    low, high = statistics.minimum, statistics.maximum
     if kind is Kind.LABEL:
         return count_text(len(facts.classes), "class", "classes")
-    if kind is Kind.BOOL:
-        words = ("false", "true")
-        if low is None or high is None:
-            return ""
-        return _spread(words[int(low)], words[int(high)])
-    if kind is Kind.TIMESTAMP and low is not None and high is not None:
-        ends = [instant_text(int(n), facts.feature.unit) for n in (low, high)]
-        if all(ends):
-            return _spread(*ends)
-    return _extent(statistics, kind in (Kind.TEXT, Kind.BYTES, Kind.IMAGE, Kind.TENSOR))
+    if kind is Kind.BOOL and statistics.minimum is not None:
+        ends = statistics.minimum, statistics.maximum
+        return _spread(*("true" if end else "false" for end in ends))
+    of_lengths = kind in (Kind.TEXT, Kind.BYTES, Kind.IMAGE, Kind.TENSOR)
+    return _extent(statistics, of_lengths, facts.feature)
 
 
-def _extent(statistics: Statistics, of_lengths: bool) -> str:
+def _extent(
+    statistics: Statistics, of_lengths: bool, feature: Feature | None = None
+) -> str:
     """Returns the smallest and the largest value, or the range of lengths in bytes."""
     low, high = statistics.minimum, statistics.maximum
     if low is None or high is None:
         return ""
-    if of_lengths:
-        if low == high:
-            return count_text(int(low), "byte")
-        return f"{low:,} to {high:,} bytes"
-    if isinstance(low, float) or isinstance(high, float):
-        return _spread(f"{low:.6g}", f"{high:.6g}")
-    return _spread(f"{low:,}", f"{high:,}")
+    if of_lengths and low == high:
+        return count_text(int(low), "byte")
+    text = _spread(value_text(low, feature), value_text(high, feature))
+    return f"{text} bytes" if of_lengths else text
 
 
 def _spread(low: str, high: str) -> str:

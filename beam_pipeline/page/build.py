@@ -38,7 +38,6 @@ from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import (
     count_text,
     kind_text,
-    number_text,
     share_text,
     shortened,
     size_text,
@@ -209,7 +208,6 @@ def _template() -> jinja2.Template:
         "count": count_text,
         "size": size_text,
         "short": shortened,
-        "number": number_text,
         "printable": printable,
         "kind": kind_text,
     }

@@ -1,6 +1,5 @@
 """Numbers, sizes, instants, kinds and evidence for kinds as words for people."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -14,6 +13,8 @@ if TYPE_CHECKING:  # it loads Arrow, and most commands print no evidence
 MOST_EXAMPLES = 3
 _MOST_CHARACTERS = 80
 _EXAMPLE_CHARS = 32
+# A float beyond has no fraction, and its last digits mean little.
+_MOST_EXACT = 1e15
 
 
 def size_text(size: int) -> str:
@@ -95,28 +96,17 @@ def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
     return f"{shown}…"
 
 
-def number_text(number: float) -> str:
-    """Returns a number with four digits or more.
+def value_text(value: float, feature: Feature | None = None) -> str:
+    """Returns a value for people: an instant, a whole number with commas, a float.
 
-    >>> number_text(1234567.0), number_text(0.123456), number_text(12345.678)
-    ('1,234,567', '0.1235', '12,346')
+    >>> value_text(1234567.0), value_text(0.12345678), value_text(1e30)
+    ('1,234,567', '0.123457', '1e+30')
     """
-    if not math.isfinite(number):
-        return str(number)
-    if number == int(number) and abs(number) < 1e15:
-        return f"{int(number):,}"
-    if 1000 <= abs(number) < 1e15:
-        return f"{number:,.0f}"
-    return f"{number:.4g}"
-
-
-def value_text(number: float, feature: Feature, measured: str) -> str:
-    """Returns a value of a feature: a number, or an instant without its fraction."""
-    if feature.kind is Kind.TIMESTAMP and not measured and abs(number) < 2**63:
-        text = instant_text(int(number), feature.unit)
-        if text:
-            return text.partition(".")[0].removesuffix("Z").replace("T", " ")
-    return number_text(number)
+    if feature and feature.kind is Kind.TIMESTAMP and abs(value) < 2**63:
+        return re.sub(r"\.0+Z$", "Z", instant_text(int(value), feature.unit))
+    if isinstance(value, int) or (value.is_integer() and abs(value) < _MOST_EXACT):
+        return f"{int(value):,}"
+    return f"{value:.6g}"
 
 
 def present_text(evidence: "Evidence") -> str:
@@ -128,18 +118,10 @@ def extent_text(evidence: "Evidence", feature: Feature) -> str:
     """Returns the smallest and the largest value; empty where there is none."""
     if evidence.minimum is None or evidence.maximum is None:
         return ""
-    ends = evidence.minimum, evidence.maximum
-    least, most = (_number(number, feature) for number in ends)
+    least, most = (
+        value_text(value, feature) for value in (evidence.minimum, evidence.maximum)
+    )
     return least if least == most else f"{least} to {most}"
-
-
-def _number(value: int | float, feature: Feature) -> str:
-    """Returns a value for people: an instant, an integer with commas, a short float."""
-    if feature.kind is Kind.TIMESTAMP:
-        # Empty for the one number that is no instant.
-        instant = instant_text(int(value), feature.unit) or str(value)
-        return re.sub(r"\.0+Z$", "Z", instant)
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
 def examples_text(texts: Sequence[str]) -> str:

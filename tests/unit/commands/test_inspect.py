@@ -283,7 +283,7 @@ def test_dataset_of_every_kind(
         "words": ("text[any]", ["1", "3", "0", "2"]),
         "tags": ("label[any]", ["2", "1", "3"]),
         "ragged": ("int64[any, any]", ["1", "3", "3"]),
-        "when": ("timestamp in ms", ["2024-02-29T12:34:56.000Z"]),
+        "when": ("timestamp in ms", ["2024-02-29T12:34:56Z"]),
         "pixels": ("tensor uint8[any, 2]", ["6"]),
         "proto": ("tensor float32[any]", ["2"]),
         "box": ("box", ["0", "1", "2"]),

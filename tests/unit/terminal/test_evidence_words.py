@@ -72,7 +72,7 @@ def evidence(low: float | None, high: float | None, missing: int = 0) -> Evidenc
             Kind.TIMESTAMP,
             "s",
             (-(2**63), 0),
-            "-9223372036854775808 to 1970-01-01T00:00:00Z",
+            "-9,223,372,036,854,775,808 to 1970-01-01T00:00:00Z",
         ),
     ],
 )
