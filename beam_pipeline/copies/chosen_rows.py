@@ -3,10 +3,9 @@
 import collections
 import csv
 import dataclasses
-import functools
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.reading.open_dataset import OpenDataset, condition_of, label_of
 from transforms.core.arrays import is_bytes, values_and_rows
-from transforms.core.manifest import Manifest
+from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.placing.vocabulary import ClassChanges, class_changes
 from transforms.core.schema import Kind
 from transforms.errors import InputError, SpecError, UsageError, nearest, shortened
@@ -145,16 +144,9 @@ def _text(data: bytes, path: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Relabelling:
-    """New class names of a feature.
+    """New class names of a label, and what the dataset says of it."""
 
-    Attributes:
-      feature: its name.
-      key: of the class ids in the records.
-      changes: of its classes.
-    """
-
-    feature: str
-    key: str
+    facts: FeatureFacts
     changes: ClassChanges
 
 
@@ -164,13 +156,11 @@ class Chosen:
 
     Attributes:
       kept: split -> n bools for its n records; other splits are left out whole.
-      relabelled: split -> n bools, true where a class id changes.
       skipped: how many records were left out, by reason.
       unknown_keys: how many keys are those of no record that was looked at.
     """
 
     kept: dict[str, Mask]
-    relabelled: dict[str, Mask]
     skipped: dict[str, int]
     unknown_keys: int = 0
 
@@ -204,7 +194,7 @@ def relabelling_of(
         name = labels[0] if label is None else label.name
     (facts,) = (each for each in manifest.features if each.feature.name == name)
     changes = class_changes(facts.classes, request.relabel)
-    return Relabelling(name, facts.feature.record_keys[0], changes)
+    return Relabelling(facts, changes)
 
 
 def with_key(request: Request, manifest: Manifest, catalogues: _Catalogues) -> Request:
@@ -228,36 +218,7 @@ def _own_columns(catalogues: _Catalogues) -> set[str]:
     return set.intersection(*schemas) if schemas else set()
 
 
-def _rows_where(
-    dataset: OpenDataset,
-    catalogues: _Catalogues,
-    split: str,
-    name: str,
-    test: Callable[[pa.Array], pa.BooleanArray],
-) -> Mask:
-    """Returns n bools, true for records with a value of which a test is true."""
-    if name in dataset.features:
-        # From the catalogue, if it has the feature.
-        batches = dataset[split].select([name]).batches(_ROWS)
-    else:
-        batches = catalogues[split].batches([name], 0, len(catalogues[split]))
-    masks = [np.zeros(0, np.bool_)]
-    for batch in batches:
-        values, rows = values_and_rows(batch.column(0))
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        mask = np.zeros(batch.num_rows, np.bool_)
-        mask[rows[test(values).to_numpy(zero_copy_only=False)]] = True
-        masks.append(mask)
-    return np.concatenate(masks)
-
-
-def choose(
-    dataset: OpenDataset,
-    catalogues: _Catalogues,
-    request: Request,
-    relabelling: Relabelling | None,
-) -> Chosen:
+def choose(dataset: OpenDataset, catalogues: _Catalogues, request: Request) -> Chosen:
     """Returns which records a subset holds.
 
     Reads the columns that were asked about, of every record that may be left out.
@@ -267,7 +228,6 @@ def choose(
       dataset: opened with class names.
       catalogues: of its splits; empty for none.
       request: what is asked of the subset.
-      relabelling: of its classes.
 
     Raises:
       SpecError: a split, class, feature or condition is none of the dataset's.
@@ -277,7 +237,7 @@ def choose(
     """
     condition = condition_of(dataset, request.label, request.where)
     skipped: collections.Counter[str] = collections.Counter()
-    kept, relabelled = {}, {}
+    kept = {}
     search = None
     if request.dropped is not None:
         search = _Search(dataset, catalogues, request.dropped)
@@ -292,52 +252,36 @@ def choose(
             mask[view.where(condition).positions] = True
             skipped["condition"] += int(np.count_nonzero(~mask))
         if search is not None:
-            hit = _rows_where(dataset, catalogues, name, search.feature, search) & mask
+            hit = search.hits(name) & mask
             skipped["dropped_key"] += int(np.count_nonzero(hit))
             mask &= ~hit
         kept[name] = mask
-        relabelled[name] = np.zeros(len(mask), np.bool_)
-        if relabelling is not None and relabelling.changes.ids:
-            feature = relabelling.feature
-            classes = dataset.classes[feature]
-            old = pa.array([classes[n] for n in relabelling.changes.ids], pa.string())
-            test = functools.partial(_is_among, old)
-            relabelled[name] = mask & _rows_where(
-                dataset, catalogues, name, feature, test
-            )
     if search is not None and not request.split:
         # Of one split, the keys may be those of another.
         search.check()
     counts = {reason: count for reason, count in sorted(skipped.items()) if count}
-    return Chosen(kept, relabelled, counts, search.unknown if search else 0)
-
-
-def _is_among(names: pa.Array, values: pa.Array) -> pa.BooleanArray:
-    return pc.is_in(values.cast(pa.string()), names)
+    return Chosen(kept, counts, search.unknown if search else 0)
 
 
 class _Search:
-    """Looks for the records of some keys.
-
-    Attributes:
-      feature: that holds them.
-    """
+    """Looks for the records of some keys."""
 
     def __init__(
         self, dataset: OpenDataset, catalogues: _Catalogues, dropped: Keys
     ) -> None:
-        self.feature = dropped.feature
-        if not self.feature:
+        self._feature = dropped.feature
+        self._dataset, self._catalogues = dataset, catalogues
+        if not self._feature:
             raise UsageError(
                 f"The feature that holds the keys must be named with --key-feature; "
                 f"{dataset.path} was made without a key column. It has: "
                 f"{', '.join(dataset.features)}."
             )
         names = [*dict.fromkeys((*dataset.features, *_own_columns(catalogues)))]
-        if self.feature not in names:
+        if self._feature not in names:
             raise SpecError(
-                f"--key-feature must name a feature; there is no {self.feature!r}"
-                f"{nearest(self.feature, names)}."
+                f"--key-feature must name a feature; there is no {self._feature!r}"
+                f"{nearest(self._feature, names)}."
             )
         self._keys = pa.array(sorted(dropped.keys), pa.large_string())
         self._seen = np.zeros(len(self._keys), np.bool_)
@@ -351,7 +295,7 @@ class _Search:
         if not self._seen.any():
             raise InputError(
                 f"A file of keys must have keys of the dataset; no record has one of "
-                f"these {len(self._keys):,} in its feature {self.feature!r}, which "
+                f"these {len(self._keys):,} in its feature {self._feature!r}, which "
                 f"holds keys like {shortened(self._example)!r}. Nothing was written. "
                 f"Correct the keys, or name their feature with --key-feature."
             )
@@ -361,21 +305,39 @@ class _Search:
         """How many keys no record has had."""
         return int(np.count_nonzero(~self._seen))
 
-    def __call__(self, values: pa.Array) -> pa.BooleanArray:
-        """Returns which values are among the keys."""
+    def hits(self, split: str) -> Mask:
+        """Returns n bools, true for records that have one of the keys."""
+        if self._feature in self._dataset.features:
+            # From the catalogue, if it has the feature.
+            batches = self._dataset[split].select([self._feature]).batches(_ROWS)
+        else:
+            catalogue = self._catalogues[split]
+            batches = catalogue.batches([self._feature], 0, len(catalogue))
+        masks = [np.zeros(0, np.bool_)]
+        for batch in batches:
+            values, rows = values_and_rows(batch.column(0))
+            places = pc.index_in(self._texts(values), self._keys)
+            self._seen[places.drop_null().to_numpy()] = True
+            mask = np.zeros(batch.num_rows, np.bool_)
+            mask[rows[places.is_valid().to_numpy(zero_copy_only=False)]] = True
+            masks.append(mask)
+        return np.concatenate(masks)
+
+    def _texts(self, values: pa.Array) -> pa.Array:
+        """Returns keys as a file of keys spells them."""
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
         if not (pa.types.is_integer(values.type) or is_bytes(values.type)):
             raise UsageError(
-                f"Keys are whole numbers or texts; the feature {self.feature!r} is "
+                f"Keys are whole numbers or texts; the feature {self._feature!r} is "
                 f"{values.type}. Name another with --key-feature."
             )
         try:
             texts = values.cast(pa.large_string())
         except pa.ArrowInvalid as error:
             raise UsageError(
-                f"Keys that are bytes must be UTF-8; the feature {self.feature!r} "
+                f"Keys that are bytes must be UTF-8; the feature {self._feature!r} "
                 f"holds others."
             ) from error
         self._example = self._example or next(filter(None, texts[:1].to_pylist()), "")
-        places = pc.index_in(texts, self._keys)
-        self._seen[places.drop_null().to_numpy()] = True
-        return places.is_valid()
+        return texts

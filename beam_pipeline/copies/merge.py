@@ -15,6 +15,7 @@ from beam_pipeline.copies.shard_copies import (
     Ids,
     Opener,
     copied,
+    ids_in,
     shards_of,
 )
 from beam_pipeline.copies.split_leaks import leak_notes
@@ -165,14 +166,9 @@ def _shards(dataset: Dataset, name: str, classes: _Classes) -> list[CopiedShard]
         ids: dict[str, Ids] = {}
         for facts in dataset.manifest.features:
             new = {c: n for n, c in enumerate(classes.get(facts.feature.name, ()))}
-            counts = split.classes.get(facts.feature.name)
-            changed = {
-                old: new[c]
-                for old, c in enumerate(facts.classes)
-                if c in new and new[c] != old and (counts is None or counts.get(c))
-            }
-            if changed:
-                ids[facts.feature.record_keys[0]] = changed
+            moved = {old: new[c] for old, c in enumerate(facts.classes) if c in new}
+            moved = {old: number for old, number in moved.items() if old != number}
+            ids |= ids_in(split, facts, moved)
         out += [
             dataclasses.replace(shard, ids=ids if shard.facts.records else {})
             for shard in shards_of(dataset, split)

@@ -1,6 +1,5 @@
 """A subset of a dataset: choose its records, copy them, publish."""
 
-import collections
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +14,17 @@ from beam_pipeline.copies.chosen_rows import (
 )
 from beam_pipeline.copies.derived_copies import with_sidecars
 from beam_pipeline.copies.publication import Made, look_at, publish_copy
-from beam_pipeline.copies.shard_copies import CopiedShard, Opener, copied, shards_of
+from beam_pipeline.copies.shard_copies import (
+    CopiedShard,
+    Ids,
+    Opener,
+    copied,
+    ids_in,
+    shards_of,
+)
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of
+from beam_pipeline.datasets.parts import class_counts
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text, counts_text
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
@@ -73,7 +80,7 @@ def make_subset(
     catalogues = catalogues_of(dataset)
     request = with_key(request, before, catalogues)
     relabelling = relabelling_of(rows, before, request)
-    chosen = choose(rows, catalogues, request, relabelling)
+    chosen = choose(rows, catalogues, request)
     if not any(mask.any() for mask in chosen.kept.values()):
         left_out = f": {counts_text(chosen.skipped)}" if chosen.skipped else ""
         raise InputError(
@@ -101,7 +108,7 @@ def make_subset(
             for split in splits
         )
         manifest = _manifest(before, request, chosen, counted, features)
-        notes = [*_remarks(chosen), *_emptied(before, manifest)]
+        notes = _notes(chosen, before, manifest)
         run = {"subset_of": dataset.directory, "notes": notes}
         manifest = dataclasses.replace(manifest, run=run)
         label_map = _label_map(dataset, relabelling)
@@ -129,13 +136,14 @@ def _sources(
             if split.name == name
             for shard in shards_of(part, split)
         ]
+        ids: dict[str, Ids] = {}
+        if relabelling is not None:
+            (split,) = (each for each in before.splits if each.name == name)
+            ids = ids_in(split, relabelling.facts, relabelling.changes.ids)
         first = 0
         for number, shard in enumerate(shards):
             span = slice(first, first + shard.facts.records)
             first = span.stop
-            ids = {}
-            if relabelling is not None and chosen.relabelled[name][span].any():
-                ids = {relabelling.key: relabelling.changes.ids}
             file = shard.facts.file
             if dataset.parts:
                 numbered = (before.name, name, number, len(shards), before.compression)
@@ -199,7 +207,7 @@ def _features(
     out = []
     for facts in before.features:
         feature, names = facts.feature, tuple(facts.classes)
-        if relabelling is not None and feature.name == relabelling.feature:
+        if relabelling is not None and feature.name == relabelling.facts.feature.name:
             names = relabelling.changes.names
         if feature.vocabulary is not None:
             feature = dataclasses.replace(feature, vocabulary=names)
@@ -231,42 +239,29 @@ def _with_classes(
     return dataclasses.replace(split, classes=classes)
 
 
-def _remarks(chosen: Chosen) -> list[str]:
-    if not chosen.unknown_keys:
-        return []
-    return [f"{chosen.unknown_keys:,} of the keys to drop are those of no record"]
-
-
-def _emptied(before: Manifest, after: Manifest) -> list[str]:
-    """Returns a note for each label with classes that have lost all records."""
-    out = []
+def _notes(chosen: Chosen, before: Manifest, after: Manifest) -> list[str]:
+    """Returns notes on keys of no record, and on classes that lost all records."""
+    notes = []
+    if chosen.unknown_keys:
+        notes.append(
+            f"{chosen.unknown_keys:,} of the keys to drop are those of no record"
+        )
+    old, new = class_counts(before.splits), class_counts(after.splits)
     for facts in after.features:
         name = facts.feature.name
-        old, new = (_counts(each, name) for each in (before, after))
-        if old is None or new is None:
+        if name not in old or name not in new:
             continue
-        empty = [each for each in facts.classes if old[each] and not new[each]]
+        empty = [c for c in facts.classes if old[name].get(c) and not new[name].get(c)]
         if empty:
-            out.append(
-                bounded(
-                    f"{count_text(len(empty), 'class', 'classes')} of {name!r} without "
-                    f"records: {first_few(list(map(repr, empty)), _SHOWN)}. All ids "
-                    f"stay as they were, so a model has outputs for them. To number "
-                    f"the others from 0, convert the subset with --vocabulary FILE, "
-                    f"their names one a line"
-                )
+            text = (
+                f"{count_text(len(empty), 'class', 'classes')} of {name!r} without "
+                f"records: {first_few(list(map(repr, empty)), _SHOWN)}. All ids stay "
+                f"as they were, so a model has outputs for them. To number the others "
+                f"from 0, convert the subset with --vocabulary FILE, their names one a "
+                f"line"
             )
-    return out
-
-
-def _counts(manifest: Manifest, feature: str) -> collections.Counter[str] | None:
-    """Returns class name -> records; None where some were not counted."""
-    counts: collections.Counter[str] = collections.Counter()
-    for split in manifest.splits:
-        if split.records and feature not in split.classes:
-            return None
-        counts.update(split.classes.get(feature, {}))
-    return counts
+            notes.append(bounded(text))
+    return notes
 
 
 def _manifest(
@@ -307,8 +302,5 @@ def _label_map(dataset: Dataset, relabelling: Relabelling | None) -> dict[int, s
     names = parse_label_map(storage(dataset.path(LABEL_MAP_NAME)).read_bytes())
     if relabelling is None:
         return names
-    new: dict[str, str] = {}
-    for facts in dataset.manifest.features:
-        if facts.feature.name == relabelling.feature:
-            new = dict(zip(facts.classes, relabelling.changes.names, strict=False))
+    new = dict(zip(relabelling.facts.classes, relabelling.changes.names, strict=False))
     return {number: new.get(name, name) for number, name in names.items()}

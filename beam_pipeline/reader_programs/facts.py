@@ -198,15 +198,10 @@ class Facts:
 
     def class_lists(self) -> list[str]:
         """Returns the lines that define CLASSES, if any label has few enough."""
-        lists = {}
+        lines = []
         for facts in filter(self.is_listed, self.features):
-            names = [literal(name) for name in facts.classes]
-            text = f"[{', '.join(names)}]"
-            if len(literal(facts.feature.name)) + len(text) + 7 > WIDTH:
-                items = "".join(f"        {name},\n" for name in names)
-                text = f"[\n{items}    ]"
-            lists[literal(facts.feature.name)] = text
-        return assigned("CLASSES", lists, always_long=True) if lists else []
+            lines += assigned(f"CLASSES[{literal(facts.feature.name)}]", facts.classes)
+        return ["CLASSES = {}", *lines] if lines else []
 
     def check(self, features: Sequence[FeatureFacts], library: str) -> None:
         """Raises UsageError if a program has no feature to read."""
@@ -276,9 +271,7 @@ def varies(feature: Feature) -> bool:
     return feature.kind is Kind.BOX or (feature.is_list and unknown)
 
 
-def assigned(
-    name: str, entries: Mapping[str, str] | Sequence[str], *, always_long: bool = False
-) -> list[str]:
+def assigned(name: str, entries: Mapping[str, str] | Sequence[str]) -> list[str]:
     """Returns the lines that define a dictionary of program text, or a list of texts.
 
     >>> assigned("MISSING", {'"age"': "-1"}), assigned("COLUMNS", ["image", "label"])
@@ -287,7 +280,6 @@ def assigned(
     Args:
       name: of the variable.
       entries: of it; texts of a list are made literals.
-      always_long: whether it has several lines even if it fits into one.
     """
     if isinstance(entries, Mapping):
         first, last = "{", "}"
@@ -296,7 +288,7 @@ def assigned(
         first, last = "[", "]"
         items = [literal(text) for text in entries]
     line = f"{name} = {first}{', '.join(items)}{last}"
-    if len(line) <= WIDTH and not always_long:
+    if len(line) <= WIDTH:
         return [line]
     return [f"{name} = {first}", *(f"    {item}," for item in items), last]
 
