@@ -61,7 +61,7 @@ class Choice:
     Attributes:
       split: its name; empty for all.
       label: the name of a class; empty for all.
-      where: a condition; empty for none. See `transforms.reading.condition_text`.
+      where: a condition; empty for none. See `transforms.reading.condition`.
     """
 
     split: str = ""

@@ -17,7 +17,7 @@ from transforms.errors import (
     nearest,
     raising_in_python,
 )
-from transforms.reading.condition_text import quoted
+from transforms.reading.condition import quoted
 from transforms.reading.records import Records
 from transforms.reading.rows import Looks
 from transforms.reading.view import Split, View

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.schema import Feature
-from transforms.errors import DamageError, SpecError, nearest
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import DamageError, ExampleError, SpecError, nearest
 from transforms.formats.tfrecord_files.typed_rows import Edition
+from transforms.reading.condition import Condition
 from transforms.reading.positions import Longs
-from transforms.reading.records import replaced
-from transforms.reading.rows import by_id, class_names
+from transforms.reading.records import Records, replaced
+from transforms.reading.rows import by_id, class_names, first_misfit
 from transforms.storage.files import storage
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ _Place = tuple[int, int]
 _KEPT = 2
 # Rows of a selection in any other order that are looked up together.
 _TOGETHER = 1 << 20
+# Records that are read together, where only some are wanted.
+_READ_TOGETHER = 4_096
 
 
 class Catalogue:
@@ -266,3 +270,66 @@ class CatalogueRows:
                 f"'beam-tfrecord verify' shows all damage."
             )
         return found
+
+
+def matching(
+    records: Records,
+    features: Sequence[Feature],
+    condition: Condition,
+    positions: Longs,
+    *,
+    catalogue: CatalogueRows | None = None,
+) -> Longs:
+    """Returns the positions whose records meet a condition, in the order given.
+
+    A catalogue that has the features that the condition names is read instead of the
+    records. Without one each record is read once, in the order of the files, and only
+    those features are decoded.
+
+    Args:
+      records: of the split.
+      features: that it has.
+      condition: over some of them.
+      positions: any of the split's, in any order.
+      catalogue: of the split; None for none.
+
+    Raises:
+      TFRecordError: a record is damaged.
+      ExampleError: it does not hold what a feature must; names file and record.
+    """
+    used = [each for each in features if each.name in condition.columns]
+    if catalogue is not None and len(positions) and catalogue.has(condition.columns):
+        first = int(positions.min())
+        batches = catalogue.batches(used, first, int(positions.max()) + 1)
+        kept = np.concatenate([condition.certain(batch) for batch in batches])
+        return np.asarray(positions[kept[positions - first]])
+    rows = by_id(used)
+    wanted = np.unique(positions)
+    held = [np.empty(0, np.bool_)]
+    done = 0
+    for payloads in _read(records, wanted):
+        try:
+            batch = rows.batch(payloads, "")
+        except ExampleError as error:
+            positions = wanted[done : done + len(payloads)]
+            raise first_misfit(
+                error,
+                payloads,
+                records,
+                positions,
+                lambda record: rows.batch(PayloadBatch.of([record]), ""),
+            ) from error
+        held.append(condition.certain(batch))
+        done += len(payloads)
+    chosen = np.concatenate(held)[np.searchsorted(wanted, positions)]
+    return np.asarray(positions[chosen])
+
+
+def _read(records: Records, wanted: Longs) -> Iterator[PayloadBatch]:
+    """Yields the records at ascending positions."""
+    are_neighbours = len(wanted) and wanted[-1] - wanted[0] == len(wanted) - 1
+    if are_neighbours or records.in_order_only:
+        yield from records.ascending(wanted)
+        return
+    for start in range(0, len(wanted), _READ_TOGETHER):
+        yield PayloadBatch.of([*records.many(wanted[start : start + _READ_TOGETHER])])

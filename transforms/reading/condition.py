@@ -1,16 +1,40 @@
-"""Conditions over columns of records, and which records meet one.
+"""Conditions over features, as text: "label == 'dog' and height > 400".
 
-A condition is an Arrow expression. Logic has three values, as in SQL: a comparison with
-a missing value is unknown (null); `and`, `or` and `not` make of it what they can.
-`transforms.reading.condition_text` makes conditions of texts.
+    condition   = condition "and" | "or" condition | "not" condition | "(" condition ")"
+                | value operator value [operator value ...] | name ["not"] "in" literals
+                | name "is" ["not"] "None" | the name of a bool feature
+    operator    = "==" | "!=" | "<" | "<=" | ">" | ">="
+    value       = name | literal
+    name        = an identifier | any name in backticks, where two stand for one:
+                  `image/height`, `a``b`
+    literal     = a text | an int | a float | "-" a number | True | False
+    literals    = "(" literal, ... ")", or with [] or {}
+
+It is Python's syntax. Python parses the text and never evaluates it: it becomes an
+Arrow expression. Logic has three values, as in SQL: a comparison with a missing value
+is unknown (null); `and`, `or` and `not` make of it what they can. What is compared:
+
+| feature   | with                                                                |
+| --------- | ------------------------------------------------------------------- |
+| int64     | numbers                                                             |
+| float     | numbers; a float literal is rounded to float32, as the values are   |
+| bool      | True, False                                                         |
+| text      | text                                                                |
+| label     | text: a class name (==, !=, in); an int: a class id                 |
+| timestamp | text in ISO 8601; in UTC where it has no offset                     |
+
+or with another feature of the same kind. Every feature can be compared with None.
 """
 
+import ast
 import dataclasses
+import datetime
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -18,32 +42,45 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import ExampleError
-from transforms.reading.catalogue import CatalogueRows
-from transforms.reading.positions import Longs
-from transforms.reading.records import Records
-from transforms.reading.rows import by_id, first_misfit
+from transforms.errors import SpecError, bounded, nearest, shortened
 
-LITERALS = {
-    Kind.INT64: "a number",
-    Kind.FLOAT: "a number",
-    Kind.BOOL: "True or False",
-    Kind.TEXT: "text in quotes",
-    Kind.LABEL: "a class name in quotes or a class id",
-    Kind.TIMESTAMP: "text in ISO 8601, as '2024-05-01T12:00:00Z'",
+_Sign = Callable[[Any, Any], Any]
+_SIGNS: Mapping[type, _Sign] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
 }
-"""Kinds whose values can be compared with a literal, and how one is written."""
-Sign = Callable[[Any, Any], Any]
-SWAPPED = {
+_SWAPPED = {
     operator.lt: operator.gt,
     operator.le: operator.ge,
     operator.gt: operator.lt,
     operator.ge: operator.le,
 }
-INT64 = range(-(2**63), 2**63)
-UNKNOWN = pa.scalar(None, pa.bool_())
-_TOGETHER = 4_096
+# How a literal is written for each kind that can be compared with one.
+_LITERALS = {
+    Kind.INT64: "a number",
+    Kind.FLOAT: "a number",
+    Kind.BOOL: "True or False, by == or !=",
+    Kind.TEXT: "text in quotes",
+    Kind.LABEL: "a class name in quotes, by == or !=, or a class id",
+    Kind.TIMESTAMP: "text in ISO 8601, as '2024-05-01T12:00:00Z'",
+}
+_TYPES = {Kind.FLOAT: pa.float32(), Kind.BOOL: pa.bool_(), Kind.TEXT: pa.string()}
+_INT64 = range(-(2**63), 2**63)
+_UNKNOWN = pa.scalar(None, pa.bool_())
+_MAX_BYTES = 1 << 20
+# Texts in quotes, of which Python reports those that do not end; names in backticks;
+# and what stands for itself.
+_TOKENS = re.compile(
+    r"""'(?:\\.|[^'\\])*+'? | "(?:\\.|[^"\\])*+"? | `(?:[^`]|``)*+` | [`\#\s]""",
+    re.DOTALL | re.VERBOSE,
+)
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_FRACTION = re.compile(r"(?<=:\d\d)[.,](\d+)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,29 +88,31 @@ class Condition:
     """A condition that was parsed and checked.
 
     Attributes:
-      columns: the features that it needs, each once.
+      features: that it needs, by name.
       expression: over their columns; labels as ids, timestamps as int64.
     """
 
-    columns: tuple[str, ...]
+    features: Mapping[str, Feature]
     expression: pc.Expression
-    _features: Mapping[str, Feature]
-    _classes: Mapping[str, Sequence[str]]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the features, in the order of the text."""
+        return tuple(self.features)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Tells for each of n rows whether the condition holds.
+        """Tells for each of n rows whether the condition holds; null for unknown.
 
         Args:
-          batch: has the columns; labels as names, as a dictionary of names, or as ids,
-            timestamps as such or as int64 in the feature's unit.
-
-        Returns:
-          n values; null where a missing value leaves it unknown.
+          batch: has the columns; labels as ids, timestamps as such or as int64 in the
+            feature's unit.
         """
         # Loaded where a condition is evaluated.
         from pyarrow import acero
 
-        rows = pa.table({name: self._column(batch, name) for name in self.columns})
+        rows = pa.table(
+            {n: _comparable(batch.column(n), f) for n, f in self.features.items()}
+        )
         plan = acero.Declaration.from_sequence(
             [
                 acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
@@ -90,178 +129,321 @@ class Condition:
         known = self.mask(batch).fill_null(False)
         return np.asarray(known.to_numpy(zero_copy_only=False))
 
-    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        feature, column = self._features[name], batch.column(name)
-        if not is_single(feature):
-            return column
-        if feature.kind is Kind.LABEL:
-            return _class_ids(column, self._classes.get(name, ()))
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        if feature.kind is Kind.TIMESTAMP and pa.types.is_timestamp(column.type):
-            return column.cast(pa.timestamp(feature.unit or "s")).cast(pa.int64())
-        return column.cast(pa.bool_()) if feature.kind is Kind.BOOL else column
+
+def _comparable(column: pa.Array, feature: Feature) -> pa.Array:
+    if not _is_single(feature):
+        return column
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp(feature.unit or "s"))
+    return column.cast(_type_of(feature))
 
 
-def _class_ids(column: pa.Array, names: Sequence[str]) -> pa.Array:
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.int64())
-    if pa.types.is_dictionary(column.type):
-        return _class_ids(column.dictionary, names).take(column.indices)
-    known = pa.array(names, column.type)
-    return pc.index_in(column, value_set=known).cast(pa.int64())
+def _in_words(feature: Feature) -> str:
+    kind = f"list of {feature.kind}" if feature.shape else feature.kind
+    return f"feature {feature.name!r} ({kind})"
 
 
-def is_single(feature: Feature) -> bool:
+def _is_single(feature: Feature) -> bool:
     """Tells whether rows hold one value that can be compared."""
-    return not feature.shape and feature.kind in LITERALS
+    return not feature.shape and feature.kind in _LITERALS
 
 
-def joined(
-    both: Callable[[Any, Any], Any], terms: Sequence[pc.Expression]
-) -> pc.Expression:
+def _type_of(feature: Feature) -> pa.DataType:
+    return _TYPES.get(feature.kind, pa.int64())
+
+
+def parse_condition(
+    text: str, features: Sequence[Feature], classes: Mapping[str, Sequence[str]]
+) -> Condition:
+    """Returns the condition that a text states.
+
+        >>> import pyarrow as pa
+        >>> size = Feature("height", Kind.INT64)
+        >>> tall = parse_condition("height > 400", [size], {})
+        >>> tall.mask(pa.record_batch({"height": [300, 500, None]})).to_pylist()
+        [False, True, None]
+
+    Args:
+      text: the condition.
+      features: that it may name.
+      classes: by label, its class names in the order of their ids.
+
+    Raises:
+      SpecError: the text is no condition over these features; quotes what is wrong.
+    """
+    parser = _Parser(text, {each.name: each for each in features}, classes)
+    try:
+        expression = parser.expression(parser.parsed())
+    except RecursionError:
+        parser.refuse("it is nested too deeply; write fewer parentheses")
+    return Condition(parser.used, expression)
+
+
+def quoted(name: str) -> str:
+    """Returns the name of a feature as a condition has it.
+
+    >>> quoted("height"), quoted("image/height"), quoted("a`b")
+    ('height', '`image/height`', '`a``b`')
+    """
+    if name.isidentifier():
+        return name
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"
+
+
+class _Parser:
+    """Turns one text into an expression; notes the features that it names.
+
+    Before Python parses the text, a name in backticks becomes an identifier of as many
+    bytes, and space of any kind as many blanks: each node has the place of its own
+    bytes in the text.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        features: Mapping[str, Feature],
+        classes: Mapping[str, Sequence[str]],
+    ) -> None:
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise SpecError(f"a condition must be a text; found a {kind}")
+        self._text = text
+        # Python takes an expression that begins with a space for indented.
+        self._bytes = text.lstrip().encode(errors="replace")
+        self._features = features
+        self._classes = classes
+        self.used: dict[str, Feature] = {}
+
+    def parsed(self) -> ast.expr:
+        """Returns the expression, which is not evaluated; raises SpecError."""
+        if len(self._bytes) > _MAX_BYTES:
+            self.refuse(f"it must have at most {_MAX_BYTES:,} bytes")
+
+        def replaced(found: re.Match[str]) -> str:
+            part = found[0]
+            if part in ("`", "#"):
+                self.refuse(f"a {part} alone cannot be part of it")
+            if part.isspace() or part.startswith("`"):
+                return (" " if part.isspace() else "_") * len(part.encode())
+            return part
+
+        source = _TOKENS.sub(replaced, self._text.lstrip())
+        try:
+            return ast.parse(source, mode="eval").body
+        except SyntaxError as error:
+            before = source[: max((error.offset or 1) - 1, 0)].encode()
+            why, part = error.msg, self._bytes[len(before) :]
+        except (ValueError, MemoryError) as error:
+            why, part = str(error) or "too deep", b""
+        near = f" at {shortened(part.decode(errors='replace'))!r}" if part else ""
+        self.refuse(f"Python cannot parse it{near} ({why}); write as in label == 'dog'")
+
+    def expression(self, node: ast.expr) -> pc.Expression:
+        """Returns a part of the condition."""
+        match node:
+            case ast.BoolOp(op=op, values=values):
+                both = operator.and_ if isinstance(op, ast.And) else operator.or_
+                return _joined(both, [*map(self.expression, values)])
+            case ast.UnaryOp(op=ast.Not()):
+                return ~self.expression(node.operand)
+            case ast.Compare(left=left, ops=signs, comparators=others):
+                pairs = zip([left, *others], signs, others, strict=False)
+                return _joined(operator.and_, [self._pair(*pair) for pair in pairs])
+            case ast.Name():
+                feature = self._feature(node)
+                if feature.kind is Kind.BOOL and not feature.shape:
+                    return pc.field(feature.name)
+                self.refuse(
+                    f"{_in_words(feature)} is not true or false; compare it", node
+                )
+        self._refuse_node(node, "a comparison, as in height > 400")
+
+    def _pair(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> pc.Expression:
+        if isinstance(op, ast.Is | ast.IsNot):
+            if not (isinstance(right, ast.Constant) and right.value is None):
+                self.refuse("'is' must be followed by None; use == for values", right)
+            missing = pc.field(self._feature(left).name).is_null()
+            return missing if isinstance(op, ast.Is) else ~missing
+        if isinstance(op, ast.In | ast.NotIn):
+            found = self._one_of(self._single(left), right)
+            return found if isinstance(op, ast.In) else ~found
+        sign = _SIGNS[type(op)]
+        if not isinstance(left, ast.Name) and isinstance(right, ast.Name):
+            left, right, sign = right, left, _SWAPPED.get(sign, sign)
+        feature = self._single(left)
+        if isinstance(right, ast.Name):
+            other = self._single(right)
+            self._check_alike(feature, other, sign, right)
+            return sign(pc.field(feature.name), pc.field(other.name))
+        return _compared(feature, sign, self._value(feature, sign, right))
+
+    def _single(self, node: ast.expr) -> Feature:
+        """Returns the feature that a name stands for, whose values can be compared."""
+        feature = self._feature(node)
+        if not _is_single(feature):
+            self.refuse(
+                f"{_in_words(feature)} can be compared with None only: "
+                f"{quoted(feature.name)} is not None",
+                node,
+            )
+        return feature
+
+    def _feature(self, node: ast.expr) -> Feature:
+        """Returns the feature that a name stands for."""
+        if not isinstance(node, ast.Name):
+            self._refuse_node(node, "the name of a feature")
+        # As it was written: Python normalises names.
+        name = self._written(node)
+        if name.startswith("`"):
+            name = name[1:-1].replace("``", "`")
+        feature = self._features.get(name)
+        if feature is None:
+            end = nearest(name, self._features)
+            labels = [label for label, known in self._classes.items() if name in known]
+            if labels:
+                end = f"; for the class of {labels[0]!r} write {name!r} in quotes"
+            self.refuse(f"there is no feature {shortened(name)!r}{end}", node)
+        self.used[name] = feature
+        return feature
+
+    def _check_alike(
+        self, one: Feature, other: Feature, sign: _Sign, node: ast.expr
+    ) -> None:
+        """Refuses to compare two features whose values mean different things."""
+        has_order = sign not in (operator.eq, operator.ne)
+        facts = [
+            (each.kind, each.unit or "s", self._classes.get(each.name, ()))
+            for each in (one, other)
+        ]
+        if facts[0] != facts[1] or (has_order and one.kind in (Kind.BOOL, Kind.LABEL)):
+            self.refuse(
+                f"{_in_words(one)} and {_in_words(other)} must have one kind, unit and "
+                f"class names; bools and labels have no order",
+                node,
+            )
+
+    def _one_of(self, feature: Feature, node: ast.expr) -> pc.Expression:
+        if not isinstance(node, ast.Tuple | ast.List | ast.Set):
+            self.refuse("'in' must be followed by literals: in ('a', 'b')", node)
+        values = [self._value(feature, operator.eq, each) for each in node.elts]
+        # Values that no row can have are left out: 0.5 for an int64.
+        exact = [
+            v for v in (_exact(feature, value) for value in values) if v is not None
+        ]
+        if feature.kind is Kind.FLOAT and 0 in exact:
+            # To a set, 0.0 and -0.0 are two values.
+            exact += [0.0, -0.0]
+        field = pc.field(feature.name)
+        found = field.isin(pa.array(exact, _type_of(feature)))
+        return pc.if_else(field.is_valid(), found, _UNKNOWN)
+
+    def _value(self, feature: Feature, sign: _Sign, node: ast.expr) -> Any:
+        """Returns what a literal means beside a feature: a class name its id."""
+        try:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError):
+            self._refuse_node(node, "the name of a feature or a literal")
+        if value is None:
+            self.refuse("None is compared with 'is None' or 'is not None'", node)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, int) and value not in _INT64:
+            self.refuse("an int must be from -2**63 to 2**63 - 1", node)
+        has_order = sign not in (operator.eq, operator.ne)
+        match feature.kind:
+            case Kind.INT64 | Kind.FLOAT if is_number:
+                return value
+            case Kind.BOOL if isinstance(value, bool) and not has_order:
+                return value
+            case Kind.TEXT if isinstance(value, str):
+                return value
+            case Kind.LABEL if is_number and isinstance(value, int):
+                return value
+            case Kind.LABEL if isinstance(value, str) and not has_order:
+                names = self._classes.get(feature.name, ())
+                if value in names:
+                    return names.index(value)
+                self.refuse(
+                    f"label {feature.name!r} has no class {shortened(value)!r}"
+                    f"{nearest(value, names) if names else '; compare it with an id'}",
+                    node,
+                )
+            case Kind.TIMESTAMP if isinstance(value, str):
+                return self._moment(value, node) * _PER_SECOND[feature.unit or "s"]
+        self.refuse(
+            f"{_in_words(feature)} is compared with {_LITERALS[feature.kind]}", node
+        )
+
+    def _moment(self, text: str, node: ast.expr) -> Fraction:
+        """Returns the seconds since 1970 of a text in ISO 8601."""
+        digits = _FRACTION.search(text)
+        part = Fraction(f"0.{digits[1]}") if digits else Fraction(0)
+        try:
+            found = datetime.datetime.fromisoformat(_FRACTION.sub("", text))
+        except ValueError as error:
+            self.refuse(
+                f"{shortened(text)!r} is no time ({error}); write "
+                f"{_LITERALS[Kind.TIMESTAMP]}",
+                node,
+            )
+        past = found.replace(tzinfo=found.tzinfo or datetime.UTC) - _EPOCH
+        return Fraction(past // datetime.timedelta(microseconds=1), 10**6) + part
+
+    def _written(self, node: ast.expr) -> str:
+        """Returns the part of the text that a node was parsed from."""
+        return self._bytes[node.col_offset : node.end_col_offset].decode()
+
+    def _refuse_node(self, node: ast.expr, instead: str) -> NoReturn:
+        is_name = isinstance(node, ast.BinOp | ast.Attribute)
+        name = "; a name like image/height is in backticks" if is_name else ""
+        self.refuse(
+            f"{type(node).__name__} cannot be here; write {instead}{name}", node
+        )
+
+    def refuse(self, what: str, node: ast.expr | None = None) -> NoReturn:
+        """Raises SpecError about a part of the text, or all of it."""
+        part = "" if node is None else f" at {shortened(self._written(node))!r}:"
+        raise SpecError(bounded(f"condition {shortened(self._text)!r}:{part} {what}"))
+
+
+def _joined(both: _Sign, terms: Sequence[pc.Expression]) -> pc.Expression:
     """Returns terms joined by an operator, nested as little as they can be."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
-    return both(joined(both, terms[:half]), joined(both, terms[half:]))
+    return both(_joined(both, terms[:half]), _joined(both, terms[half:]))
 
 
-def type_of(feature: Feature) -> pa.DataType:
-    """Returns the type of the column of a feature."""
-    types = {Kind.FLOAT: pa.float32(), Kind.BOOL: pa.bool_(), Kind.TEXT: pa.string()}
-    return types.get(feature.kind, pa.int64())
-
-
-def compared(feature: Feature, sign: Sign, value: Any) -> pc.Expression:
-    """Returns a comparison of a feature with a literal; numbers are not rounded."""
-    holds: bool | None = None
+def _exact(feature: Feature, value: Any) -> Any:
+    """Returns the value of the feature's type that equals a literal; None for none."""
     if feature.kind is Kind.FLOAT:
-        sign, value, holds = _for_float32(sign, value)
-    elif feature.kind in (Kind.INT64, Kind.TIMESTAMP):
-        sign, value, holds = _for_int64(sign, value)
-    field = pc.field(feature.name)
-    if holds is None:
-        return sign(field, pa.scalar(value, type_of(feature)))
-    return pc.if_else(field.is_valid(), pa.scalar(holds), UNKNOWN)
+        with np.errstate(over="ignore"):
+            rounded = float(np.float32(value))
+        # A float is rounded as the stored values were; an int is exact.
+        return rounded if isinstance(value, float) or rounded == value else None
+    if feature.kind in (Kind.INT64, Kind.TIMESTAMP):
+        is_whole = math.isfinite(value) and value == math.floor(value)
+        return int(value) if is_whole and int(value) in _INT64 else None
+    return value
 
 
-# An operator and a value; or what a comparison with any value of the type gives.
-_Exact = tuple[Sign, Any, bool | None]
-
-
-def _for_int64(sign: Sign, value: int | float | Fraction) -> _Exact:
-    """Returns a comparison of an int64 with any number as one with an int64."""
-    # Infinity, too, is beyond all of them.
-    value = max(min(value, 2**64), -(2**64))
+def _compared(feature: Feature, sign: _Sign, value: Any) -> pc.Expression:
+    """Returns a comparison of a feature with a literal; numbers are not rounded."""
+    field, kind = pc.field(feature.name), _type_of(feature)
+    exact = _exact(feature, value)
+    if exact is not None:
+        return sign(field, pa.scalar(exact, kind))
     if sign in (operator.eq, operator.ne):
-        is_one = value == math.floor(value) and math.floor(value) in INT64
-        return sign, math.floor(value), None if is_one else sign is operator.ne
-    up = sign in (operator.lt, operator.ge)
-    limit = math.ceil(value) if up else math.floor(value)
-    below = sign in (operator.lt, operator.le)
-    return sign, limit, None if limit in INT64 else (limit > 0) == below
-
-
-def _for_float32(sign: Sign, value: int | float) -> _Exact:
-    """Returns a comparison of a float32 with a number as one with a float32.
-
-    A float is rounded to float32, as the stored values were; an int is exact.
-    """
-    with np.errstate(over="ignore"):
-        rounded = float(np.float32(value))
-    if isinstance(value, float) or rounded == value:
-        return sign, rounded, None
-    if sign in (operator.eq, operator.ne):
-        return sign, rounded, sign is operator.ne
-    # No float32 is between the value and its rounding.
-    below = sign in (operator.lt, operator.le)
-    if rounded > value:
-        return operator.lt if below else operator.ge, rounded, None
-    return operator.le if below else operator.gt, rounded, None
-
-
-def exactly_compared(
-    integer: pc.Expression, sign: Sign, number: pc.Expression
-) -> pc.Expression:
-    """Compares int64s with float32s; an int64 is not rounded to a float."""
-    # Each float32 from -2**63 to below 2**63 has a whole number that is not below it.
-    wide = number.cast(pa.float64())
-    up = pc.ceil(wide)
-    above, below = up >= 2.0**63, up < -(2.0**63)
-    whole = up.cast(pa.int64(), safe=False)
-    less = above | (~below & (integer < whole))
-    equal = ~above & ~below & (integer == whole) & (up == wide)
-    results = {
-        operator.lt: less,
-        operator.le: less | equal,
-        operator.eq: equal,
-        operator.ne: ~equal,
-        operator.gt: ~(less | equal),
-        operator.ge: ~less,
-    }
-    found = pc.if_else(pc.is_nan(wide), pa.scalar(sign is operator.ne), results[sign])
-    return pc.if_else(integer.is_valid() & number.is_valid(), found, UNKNOWN)
-
-
-def matching(
-    records: Records,
-    features: Sequence[Feature],
-    condition: Condition,
-    positions: Longs,
-    *,
-    catalogue: CatalogueRows | None = None,
-) -> Longs:
-    """Returns the positions whose records meet a condition, in the order given.
-
-    A catalogue that has the features that the condition names is read instead of the
-    records. Without one each record is read once, in the order of the files, and only
-    those features are decoded.
-
-    Args:
-      records: of the split.
-      features: that it has.
-      condition: over some of them.
-      positions: any of the split's, in any order.
-      catalogue: of the split; None for none.
-
-    Raises:
-      TFRecordError: a record is damaged.
-      ExampleError: it does not hold what a feature must; names file and record.
-    """
-    used = [each for each in features if each.name in condition.columns]
-    if catalogue is not None and len(positions) and catalogue.has(condition.columns):
-        first = int(positions.min())
-        batches = catalogue.batches(used, first, int(positions.max()) + 1)
-        kept = np.concatenate([condition.certain(batch) for batch in batches])
-        return np.asarray(positions[kept[positions - first]])
-    rows = by_id(used)
-    wanted = np.unique(positions)
-    held = [np.empty(0, np.bool_)]
-    done = 0
-    for payloads in _read(records, wanted):
-        try:
-            batch = rows.batch(payloads, "")
-        except ExampleError as error:
-            positions = wanted[done : done + len(payloads)]
-            raise first_misfit(
-                error,
-                payloads,
-                records,
-                positions,
-                lambda record: rows.batch(PayloadBatch.of([record]), ""),
-            ) from error
-        held.append(condition.certain(batch))
-        done += len(payloads)
-    chosen = np.concatenate(held)[np.searchsorted(wanted, positions)]
-    return np.asarray(positions[chosen])
-
-
-def _read(records: Records, wanted: Longs) -> Iterator[PayloadBatch]:
-    """Yields the records at ascending positions."""
-    are_neighbours = len(wanted) and wanted[-1] - wanted[0] == len(wanted) - 1
-    if are_neighbours or records.in_order_only:
-        yield from records.ascending(wanted)
-        return
-    for start in range(0, len(wanted), _TOGETHER):
-        yield PayloadBatch.of([*records.many(wanted[start : start + _TOGETHER])])
+        holds = pa.scalar(sign is operator.ne)
+        return pc.if_else(field.is_valid(), holds, _UNKNOWN)
+    is_below = sign in (operator.lt, operator.le)
+    if feature.kind is not Kind.FLOAT and value < _INT64[0]:
+        return (operator.lt if is_below else operator.ge)(field, _INT64[0])
+    # The largest value of the type that is below the literal.
+    if feature.kind is Kind.FLOAT:
+        below = np.float32(value)
+        below = np.nextafter(below, np.float32(-np.inf)) if below > value else below
+    else:
+        below = min(math.floor(min(value, 2**64)), _INT64[-1])
+    sign = operator.le if is_below else operator.gt
+    return sign(field, pa.scalar(below.item() if kind == pa.float32() else below, kind))

@@ -14,8 +14,7 @@ from transforms.core.model import Reading, Skipped
 from transforms.core.rows.record_columns import count_parts
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError
-from transforms.reading.condition import Condition
-from transforms.reading.condition_text import parse_condition
+from transforms.reading.condition import Condition, parse_condition
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def row_filter(text: str, schema: Schema) -> RowFilter:
     ('kind',)
 
     Args:
-      text: the condition; see `condition_text`.
+      text: the condition; see `condition`.
       schema: of the rows.
 
     Raises:

@@ -11,9 +11,8 @@ import pyarrow as pa
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest
-from transforms.reading.catalogue import CatalogueRows
-from transforms.reading.condition import matching
-from transforms.reading.condition_text import parse_condition
+from transforms.reading.catalogue import CatalogueRows, matching
+from transforms.reading.condition import parse_condition
 from transforms.reading.positions import (
     Longs,
     Selection,
@@ -347,7 +346,7 @@ class View(_Sequence):
 
         Args:
           condition: over features of the dataset, selected or not; see
-            `transforms.reading.condition_text`. A comparison with a missing value is
+            `transforms.reading.condition`. A comparison with a missing value is
             neither true nor false, and such rows are left out.
           limit: at most this many rows; those behind them are not read, unless shards
             are compressed.

@@ -23,7 +23,7 @@ from transforms.formats.tfrecord_files.typed_rows import Shard, TypedRows
 from transforms.reading import catalogue_of_shards
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard, write_catalogue
-from transforms.reading.condition_text import parse_condition
+from transforms.reading.condition import parse_condition
 
 NAMES = {"animal": pa.array(["고양이", "dog", "goat"])}
 FEATURES, _ = catalogue_features(ANIMALS, texts=True)

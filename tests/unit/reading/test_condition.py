@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from transforms.core.schema import Feature, Kind
 from transforms.errors import MAX_MESSAGE_BYTES, SpecError
-from transforms.reading.condition_text import parse_condition
+from transforms.reading.condition import parse_condition
 
 CLASSES = {"label": ["cat", "dog", "ewe"], "other": ["cat", "dog", "ewe"]}
 FEATURES = [
     Feature("height", Kind.INT64),
     Feature("image/width", Kind.INT64),
+    Feature("width", Kind.INT64),
     Feature("score", Kind.FLOAT),
     Feature("flag", Kind.BOOL),
     Feature("title", Kind.TEXT),
@@ -89,7 +90,6 @@ def holds(text: str, **columns: list[Any]) -> list[bool | None]:
         ("height is None", {"height": [0, None]}, [False, True]),
         ("height is not None", {"height": [0, None]}, [True, False]),
         ("sizes is None", {"sizes": [0, None]}, [False, True]),
-        ("score < height", {"score": [0.5, 3e38], "height": [1, 1]}, [True, False]),
         (" ( height\n> 3 )\t", {"height": [4]}, [True]),
         (
             "height > 3 or score > 1",
@@ -111,19 +111,14 @@ def test_what_holds(text: str, columns: dict[str, Any], expected: list[Any]) -> 
 
 
 def test_forms_in_which_columns_come() -> None:
-    """Labels as ids, names or a dictionary; times as such or as ints."""
-    condition = parse_condition("label != 'dog'", FEATURES, CLASSES)
-    names = pa.array(["dog", "cat", None])
-    for column in (pa.array([1, 0, None]), names, names.dictionary_encode()):
-        mask = condition.mask(pa.record_batch({"label": column}))
-        assert mask.to_pylist() == [False, True, None]
+    """Times as such or as ints; texts of either size."""
     condition = parse_condition("taken > '1970-01-01T00:00:01'", FEATURES, CLASSES)
     counts = pa.array([1000, 1001, None])
     for column in (counts, counts.cast(pa.timestamp("ms", "UTC"))):
         mask = condition.mask(pa.record_batch({"taken": column}))
         assert mask.to_pylist() == [False, True, None]
     text = parse_condition("title == 'x'", FEATURES, CLASSES)
-    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), "string")):
+    for kind in (pa.string(), pa.large_string()):
         assert text.mask(pa.record_batch({"title": pa.array(["x"]).cast(kind)}))[
             0
         ].as_py()
@@ -156,34 +151,35 @@ def test_columns_are_those_that_are_named() -> None:
         ("height == '3'", "'3'", "'height'.* number$"),
         ("height == True", "True", "'height'.* number$"),
         ("title == 3", "3", "'title'.* text"),
-        ("flag == 1", "1", "'flag'.* True or False$"),
+        ("flag == 1", "1", "'flag'.* True or False"),
         ("taken > 2024", "2024", "'taken'.* ISO 8601"),
         ("taken > 'yesterday'", "'yesterday'", "'yesterday'.* ISO 8601"),
         ("taken > added", "added", "'taken'.* 'added'.* unit"),
         ("height > title", "title", "'height'.* 'title'.* kind"),
+        ("height > score", "score", "'height'.* 'score'.* kind"),
         ("height", "height", "'height'"),
-        ("3", "3", "literal"),
-        ("1 < 2", "", "literals"),
+        ("3", "3", "Constant"),
+        ("1 < 2", "1", "feature"),
         ("sizes > 3", "sizes", "'sizes'.* None"),
         ("boxes == 3", "boxes", "'boxes'.* None"),
         ("sizes in (1, 2)", "sizes", "'sizes'.* None"),
-        ("'dog' in label", "'dog'", "literal"),
+        ("'dog' in label", "'dog'", "feature"),
         ("height in 3", "3", "'in'"),
         ("height in (1, None)", "None", "'is None'"),
         ("height = 3", "= 3", "=="),
-        ("height > 3 # tall", "", "comment"),
-        ("`height > 3", "", "backtick"),
+        ("height > 3 # tall", "", "# alone"),
+        ("`height > 3", "", "` alone"),
         ("height > 9223372036854775808", "9223372036854775808", r"-2\*\*63"),
         (
             "__import__('os').system('true')",
             "__import__('os').system('true')",
-            "functions",
+            "Call",
         ),
-        ("height > __import__('os')", "__import__('os')", "functions"),
-        ("(lambda: 1)()", "(lambda: 1)()", "functions"),
+        ("height > __import__('os')", "__import__('os')", "Call"),
+        ("(lambda: 1)()", "(lambda: 1)()", "Call"),
         ("[height for height in ()]", "[height for height in ()]", "ListComp"),
-        ("(x := 3) > 1", "x := 3", "defined"),
-        ("f'{height}' == title", "f'{height}'", "formatted"),
+        ("(x := 3) > 1", "x := 3", "NamedExpr"),
+        ("f'{height}' == title", "f'{height}'", "JoinedStr"),
         ("height > 1 if flag else flag", "height > 1 if flag else flag", "IfExp"),
         ("height > 1; flag", "; flag", ""),
         ("height > '\ud800'", "", "surrogate"),
@@ -331,11 +327,9 @@ atoms = st.one_of(
             "flag",
             "height is None",
             "title is not None",
-            "height == score",
-            "score < height",
         ]
     ),
-    st.builds(lambda s: f"height {s} score", signs),
+    st.builds(lambda s: f"height {s} width", signs),
     compared("height", signs, numbers),
     compared("score", signs, numbers),
     compared("title", signs, texts),
@@ -362,6 +356,7 @@ rows = st.lists(
     st.fixed_dictionaries(
         {
             "height": maybe(whole),
+            "width": maybe(whole),
             "score": maybe(fractions.map(lambda x: float(np.float32(x)))),
             "flag": maybe(st.booleans()),
             "title": maybe(texts),
