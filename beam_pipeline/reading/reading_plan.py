@@ -179,12 +179,13 @@ def _found_at(path: str, said: Mapping[str, Feature], *, sees: bool = False) -> 
     folders: dict[str, list[str]] = {}
     for each in chosen or ():
         folders.setdefault(os.path.dirname(each), []).append(os.path.basename(each))
-    if len(folders) > 1:
-        # What is said of files is true of them, wherever they are.
-        found = None if said else _of_folders(path, folders)
-    else:
+    found = None
+    if len(folders) < 2:
         names = next(iter(folders.values()), None)
         found = _described_beside(directory, names, said)
+    elif not said:
+        # What is said of files is true of them, wherever they are.
+        _check_bare(path, folders)
     if found is not None:
         return found
     return _of_bare_files(path, chosen, said, sees=sees)
@@ -226,64 +227,15 @@ def _located(path: str) -> tuple[str, list[str] | None]:
     return os.path.dirname(bare.paths[0]), list(bare.paths)
 
 
-def _of_folders(path: str, folders: Mapping[str, Sequence[str]]) -> Found | None:
-    """Returns what is stated of files in several folders; None for nothing.
-
-    Raises:
-      InputError: what is stated in one folder is not what is stated in another.
-    """
-    found = {
-        folder: _described_beside(folder, names, {})
-        for folder, names in folders.items()
-    }
-    stated = {folder: each for folder, each in found.items() if each is not None}
-    if not stated:
-        return None
-    first = next(iter(stated))
-    if bare := [folder for folder in found if folder not in stated]:
-        raise InputError(
-            f"Metadata must be beside all files that are read together, or beside none "
-            f"of them; for {path!r} it is in {first!r}, and none in {bare[0]!r} names "
-            f"the files there. Read them apart."
-        )
-    features = {each.name: each for each in stated[first].features}
-    for folder, other in stated.items():
-        own = {each.name: each for each in other.features}
-        for name in dict.fromkeys((*features, *own)):
-            both = features.get(name), own.get(name)
-            features[name] = _same_feature(name, *both, (first, folder))
-    return Found(
-        tuple(shard for each in stated.values() for shard in each.shards),
-        tuple(dict.fromkeys(name for each in stated.values() for name in each.splits)),
-        tuple(features.values()),
-        Edition(),
-    )
-
-
-def _same_feature(
-    name: str, one: Feature | None, other: Feature | None, folders: tuple[str, str]
-) -> Feature:
-    """Returns a feature as two datasets have it; one may have more classes at the end.
-
-    Raises:
-      InputError: their records mean different things.
-    """
-    said = ["absent" if each is None else each.in_words() for each in (one, other)]
-    if one is not None and other is not None and said[0] == said[1]:
-        # Either may have classes that follow those of the other.
-        pairs = zip(one.vocabulary or (), other.vocabulary or (), strict=False)
-        changed = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
-        if changed is None:
-            return max(one, other, key=lambda each: len(each.vocabulary or ()))
-        said = [
-            f"a label whose class {changed} is {(each.vocabulary or ())[changed]!r:.80}"
-            for each in (one, other)
-        ]
-    raise InputError(
-        f"Datasets that are read together must have the same features and class ids; "
-        f"{name!r} is {said[0]} in {folders[0]!r} and {said[1]} in {folders[1]!r}. "
-        f"Merge them with 'merge', or read them apart."
-    )
+def _check_bare(path: str, folders: Mapping[str, Sequence[str]]) -> None:
+    """Raises InputError where metadata states something of files in several folders."""
+    for folder, names in folders.items():
+        if _described_beside(folder, names, {}) is not None:
+            raise InputError(
+                f"Files in several folders are read as they are, without metadata; for "
+                f"{path!r} there is some in {folder!r}. Read each dataset by itself, "
+                f"make one of them with 'merge', or give features=."
+            )
 
 
 def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Found | None:

@@ -188,28 +188,32 @@ class CatalogueCheck:
           first: place of its first record in the split.
           records: how many it has.
         """
-        stop = min(first + records, len(self._catalogue))
-        batches = self._catalogue.batches(self._names, min(first, stop), stop)
-        place = first
-        rest: pa.RecordBatch | None = None
+        place, end = first, min(first + records, len(self._catalogue))
 
         def see(batch: PayloadBatch) -> None:
-            nonlocal place, rest
-            expected = self._columns(number, batch)
+            nonlocal place
+            expected = self._rows(number, batch)
+            found = self._catalogue.batches(
+                self._names, min(place, end), min(place + len(batch), end)
+            )
             done = 0
-            while done < len(batch):
-                if rest is None or not rest.num_rows:
-                    rest = next(batches, None)
-                if rest is None:
-                    raise self._differs(f"it has no row for record {place:,}")
-                rows = rest.slice(0, len(batch) - done)
-                rest = rest.slice(rows.num_rows)
-                self._compare(rows, expected.slice(done, rows.num_rows), place, path)
+            for rows in found:
+                wanted = expected.slice(done, rows.num_rows)
+                if not rows.equals(wanted):
+                    pairs = zip(rows.to_pylist(), wanted.to_pylist(), strict=True)
+                    row, (its, true) = next(
+                        (n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1]
+                    )
+                    raise self._differs(
+                        f"record {place + row:,}, in {path}, is {true}; its row, {its}"
+                    )
                 done, place = done + rows.num_rows, place + rows.num_rows
+            if done < len(batch):
+                raise self._differs(f"it has no row for record {place:,}")
 
         return see
 
-    def _columns(self, number: int, batch: PayloadBatch) -> pa.RecordBatch:
+    def _rows(self, number: int, batch: PayloadBatch) -> pa.RecordBatch:
         """Returns what the rows of records must be."""
         columns = own_columns(
             number,
@@ -218,21 +222,6 @@ class CatalogueCheck:
             batch.payload_crcs(),
         )
         return pa.record_batch({name: columns[name] for name in self._names})
-
-    def _compare(
-        self, rows: pa.RecordBatch, expected: pa.RecordBatch, place: int, path: str
-    ) -> None:
-        """Raises DamageError where rows differ from what they must be."""
-        for name, found, wanted in zip(
-            self._names, rows.columns, expected.columns, strict=True
-        ):
-            if found.equals(wanted):
-                continue
-            row = next(n for n in range(len(found)) if found[n] != wanted[n])
-            raise self._differs(
-                f"record {place + row:,}, in {path}, has {name} {wanted[row]}; its "
-                f"row, {found[row]}"
-            )
 
     def _differs(self, detail: str) -> DamageError:
         return DamageError(

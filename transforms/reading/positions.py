@@ -111,23 +111,22 @@ class Permutation:
 class RunPermutation:
     """A permutation of 0, 1, ..., n - 1 that keeps neighbours near one another.
 
-    The numbers are cut into runs; the last may be shorter. The runs are permuted, and
-    16 of them at a time, a window, are mixed. So a reader of a window reads 16 ranges.
+    The numbers are cut into runs; the last may be shorter, and stays the last. The
+    others are permuted, and 16 runs at a time, a window, are mixed. So a reader of a
+    window reads 16 ranges.
 
         >>> [RunPermutation.of(6, run=2, seed=0, epoch=0)(i) for i in range(6)]
-        [4, 1, 0, 2, 5, 3]
+        [0, 3, 2, 4, 1, 5]
 
     Attributes:
       count: n.
       run: numbers of a run.
-      short: place of the run that may be shorter, among the runs.
-      runs: of the others.
+      runs: of the whole runs.
       seed, epoch: that the order is of.
     """
 
     count: int
     run: int
-    short: int
     runs: Permutation
     seed: int
     epoch: int
@@ -141,12 +140,9 @@ class RunPermutation:
           run: how many of them stay near one another, at least 1.
           seed, epoch: each has an order of its own.
         """
-        whole = max(-(-count // run) - 1, 0)
-        runs = Permutation.of(whole, seed=seed, epoch=epoch, purpose=f" runs {run}")
-        # Any place, the same one for equal arguments.
-        text = f"beam-tfrecord short run\0{run}\0{seed}\0{epoch}".encode()
-        number = int.from_bytes(hashlib.shake_256(text).digest(8), "little")
-        return cls(count, run, number % (whole + 1), runs, seed, epoch)
+        purpose = f" runs {run}"
+        runs = Permutation.of(count // run, seed=seed, epoch=epoch, purpose=purpose)
+        return cls(count, run, runs, seed, epoch)
 
     @property
     def window(self) -> int:
@@ -167,22 +163,10 @@ class RunPermutation:
             size = min(self.window, self.count - start)
             order = _mixing(size, self.run, window, self.seed, self.epoch)
             mixed[mine] = start + order.many(within[mine])
-        return self._numbers(mixed)
-
-    def _numbers(self, places: Longs) -> Longs:
-        """Returns the numbers at places among the permuted runs."""
-        whole = self.runs.count
-        begin = self.short * self.run
-        rest = self.count - whole * self.run
-        behind = places >= begin + rest
-        # As if the shorter run were not there.
-        number, offset = np.divmod(np.where(behind, places - rest, places), self.run)
-        is_short = (places >= begin) & ~behind
-        found = np.empty(len(places), np.int64)
-        found[is_short] = whole * self.run + places[is_short] - begin
-        others = ~is_short
-        found[others] = self.runs.many(number[others]) * self.run + offset[others]
-        return found
+        runs, offsets = np.divmod(mixed, self.run)
+        whole = runs < self.runs.count
+        runs[whole] = self.runs.many(runs[whole])
+        return np.asarray(runs * self.run + offsets)
 
 
 @functools.lru_cache(maxsize=64)

