@@ -135,8 +135,9 @@ class _Piece:
             return crcs if self.part.present is None else crcs * self.part.present
         crcs = np.zeros(len(self.part), np.uint32)
         cells = self.part.view(np.uint8).reshape(-1, 16)[:, 16 - INLINE_BYTES :]
+        ending = _ending(self.ends)
         for position in range(self.width):
-            crcs ^= _look_up(self.ends, position, cells[:, position])
+            crcs ^= _look_up(ending, position, cells[:, position])
         return crcs
 
 
@@ -172,33 +173,50 @@ def _of_run(run: Run, end: int) -> _Registers:
     # Apart from the register's start and end, which the CRC of zeros has as well.
     crc = google_crc32c.value(bytes(constant) + zeros)
     crcs = np.full(1, crc ^ google_crc32c.value(bytes(end)), np.uint32)
+    ending = _ending(end)
     for position, column in columns:
-        crcs = crcs ^ _look_up(end, position, column)
+        crcs = crcs ^ _look_up(ending, position, column)
     return crcs
 
 
 def _after_zeros(registers: _Registers, count: _Longs | int) -> _Registers:
     """Returns the registers after `count` more bytes of zero, 0 or more: Z^count."""
     cells = registers.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4)
+    ending = _ending(count)
     first, *others = (
-        _look_up(count, index, cells[:, index]) for index in range(_REGISTER_BYTES)
+        _look_up(ending, index, cells[:, index]) for index in range(_REGISTER_BYTES)
     )
     for other in others:
         first ^= other
     return first
 
 
-def _look_up(end: _Longs | int, position: int, column: _Bytes) -> _Registers:
-    """Returns what the bytes at a position change in the register.
+def _ending(end: _Longs | int) -> tuple[_Registers, _Longs | int]:
+    """Returns what `_look_up` needs of a place, once for all positions before it.
 
     Args:
-      end: bytes from the start of the piece, which has the position, to the place where
-        the register is wanted; one int, or each row's.
-      position: of the bytes in the piece, at most `_LEAD` after the end of a row's.
-      column: the byte of each row.
+      end: bytes from the start of a piece to the place where the register is wanted;
+        one int, or each row's.
+
+    Returns:
+      The table, and the place in its rows; each row's in the flat table.
     """
     farthest = end if isinstance(end, int) else int(end.max())
     table = _table(1 << max(farthest - 1, 0).bit_length())
+    return table, end if isinstance(end, int) else end << 8
+
+
+def _look_up(
+    ending: tuple[_Registers, _Longs | int], position: int, column: _Bytes
+) -> _Registers:
+    """Returns what the bytes at a position change in the register.
+
+    Args:
+      ending: of the place where the register is wanted.
+      position: of the bytes in the piece, at most `_LEAD` after the end of a row's.
+      column: the byte of each row.
+    """
+    table, end = ending
     # The row for the byte at position p, with end - p - 1 bytes behind it, if end is 0.
     row = _LEAD - position - 1
     # "clip" leaves out a test of each index: all are inside.
@@ -206,9 +224,7 @@ def _look_up(end: _Longs | int, position: int, column: _Bytes) -> _Registers:
     if isinstance(end, int):
         crcs = table[row + end].take(column, mode="clip")
     else:
-        index = end << 8
-        index += column
-        crcs = table[row:].reshape(-1).take(index, mode="clip")
+        crcs = table[row:].reshape(-1).take(end + column, mode="clip")
     return crcs
 
 

@@ -129,8 +129,11 @@ class Records:
             width = matrix.shape[1]
             return pa.py_buffer(matrix), np.arange(rows + 1, dtype=np.int64) * width
         views = np.empty((rows, len(parts), 2), np.uint64)
+        # As complex128, the 16 bytes of a view are one element.
+        cells = views.view(np.complex128)
         for index, part in enumerate(parts):
-            views[:, index] = self._views(part) if isinstance(part, Run) else part
+            own = self._views(part) if isinstance(part, Run) else part
+            cells[:, index] = np.ascontiguousarray(own).view(np.complex128)
         joined = join(views, self.buffers)
         bounds = np.frombuffer(joined.buffers()[1], np.int64, rows * len(parts) + 1)
         return joined.buffers()[2], bounds[:: len(parts)].copy()
