@@ -597,7 +597,7 @@ def cell_rules() -> str:
     """What becomes of single cells, as the conversion itself decides it."""
     import pyarrow as pa
 
-    from transforms.core.rows.cast import cast
+    from transforms.core.rows.conform import cast
     from transforms.core.schema import Feature, InexactIntegers, Kind
 
     types = {"date32": pa.date32(), "time32": pa.time32("s")}

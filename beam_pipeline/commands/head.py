@@ -15,7 +15,7 @@ from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from beam_pipeline.terminal.console import print_line, print_parts
 from beam_pipeline.terminal.printing import json_text, print_text, printable, text_width
 from beam_pipeline.terminal.words import instant_text, shape_text
-from transforms.core.example.sequences import parse_record
+from transforms.core.example.decoder import parse_record
 from transforms.core.image.check import check_image
 from transforms.core.image.formats import ImageInfo
 from transforms.core.manifest import FeatureFacts

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.rows.cast import cast
+from transforms.core.rows.conform import cast
 from transforms.core.schema import Feature, Kind, row_type
 
 ANY, RAGGED = (None,), (None, None)

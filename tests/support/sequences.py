@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.core.example import messages
-from transforms.core.example.varint import varint
+from transforms.core.example.entry import varint
 
 Values = Mapping[str, Any]
 # One of each, as TensorFlow's writers have them.

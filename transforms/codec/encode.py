@@ -35,9 +35,9 @@ from transforms.codec.schemas import (
 )
 from transforms.codec.typed import encode_typed
 from transforms.core.example.encoder import encode_examples
+from transforms.core.example.entry import varint
 from transforms.core.example.messages import OrderedExample
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
-from transforms.core.example.varint import varint
 from transforms.core.nesting import check_key
 from transforms.core.rows.python_kinds import OddValueError, family_of, plain_values
 from transforms.core.rows.values import fitted_column

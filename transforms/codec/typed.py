@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from transforms.codec.schemas import NOTHING, Coding, CodingFeature, Row, RowError
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_with
 from transforms.core.example.encoder import encode_examples
-from transforms.core.rows.cast import cast, filling_of
 from transforms.core.rows.column import complaint
 from transforms.core.rows.common_type import plain
+from transforms.core.rows.conform import cast, filling_of
 from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.rows.tensors import PROTO

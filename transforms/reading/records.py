@@ -13,13 +13,13 @@ import google_crc32c
 import numpy as np
 
 from transforms.core.tfrecord import TFRecordReader
-from transforms.core.tfrecord.chunk import first_damage
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import (
     DAMAGE_KINDS,
     FOOTER_BYTES,
     HEADER_BYTES,
     OVERHEAD_BYTES,
+    first_damage,
     header,
     length_crcs,
     mask,

@@ -25,10 +25,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.example.entry import Entry, Form, Kind
+from transforms.core.example.entry import (
+    MAX_VARINT_BYTES,
+    Entry,
+    Form,
+    Kind,
+    Varints,
+    varint,
+)
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, bytes_of
 from transforms.core.example.records import FloatColumns, Records, steps_of
-from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
 from transforms.core.example.views import DataBuffers, join
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,

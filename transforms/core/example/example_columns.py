@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.arrays import offsets_of, raw_values
+from transforms.core.example.entry import Longs, Mask
 from transforms.core.example.example_layout import (
     FEW_RECORDS,
     TAGS,
@@ -25,7 +26,6 @@ from transforms.core.example.example_layout import (
     walk,
 )
 from transforms.core.example.messages import message
-from transforms.core.example.varint import Longs, Mask
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 

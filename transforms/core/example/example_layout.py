@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.example.varint import (
+from transforms.core.example.entry import (
     MAX_VARINT_BYTES,
     Longs,
     Mask,

@@ -29,8 +29,7 @@ from transforms.core.arrays import (
     offsets_of,
     raw_values,
 )
-from transforms.core.example.entry import Entry, Form, Kind, varint_stores
-from transforms.core.example.varint import Varints
+from transforms.core.example.entry import Entry, Form, Kind, Varints, varint_stores
 from transforms.core.example.views import DataBuffers, Store, Words, join, taken_views
 from transforms.errors import EncodingError
 

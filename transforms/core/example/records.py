@@ -19,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.example.entry import Entry, PrefixLayout, varint_stores
+from transforms.core.example.entry import Entry, PrefixLayout, Varints, varint_stores
 from transforms.core.example.linear_crc import record_crcs
 from transforms.core.example.payload import Column, Payload
-from transforms.core.example.varint import Varints
 from transforms.core.example.views import (
     INLINE_BYTES,
     DataBuffers,

@@ -1,10 +1,10 @@
 """Encoded images: inspect them, check that TensorFlow reads them, transform them.
 
 formats.py   the table of formats; facts and notes about one image
-check.py     a file -> its facts or its fault; with jpeg.py and png.py
+check.py     a file -> its facts or its fault, or its pixels by Pillow; with
+             jpeg.py and png.py
 policy.py    a file and a policy -> the image to store; with resize.py,
              which also turns, and pixels.py
-foreign.py   decoders of formats that TensorFlow does not read
 png_encode.py    raw pixels -> PNG files
 class_masks.py   any file of class numbers -> these numbers
 masks.py    outlines and runs of objects -> masks of 0 and 1

@@ -8,15 +8,37 @@ pixels: segments, lengths and checksums to the end of the file. That takes some 
 microseconds and finds every file that is cut short. What they accept and Pillow
 decodes, TensorFlow decodes. Progressive JPEGs are always decoded, because their sums of
 coefficients can overflow.
+
+Other formats are opened with Pillow:
+
+    bytes -> our own look at the header -> limits
+          -> Pillow's plugin, lazily -> its size against the limits again -> pixels
+
+The plugin's class is called directly and never `Image.open`, which would choose among
+all formats.
+
+The sizes of WebP and JPEG 2000 are read here first: the limits must hold before Pillow
+allocates anything, and the size in the codestream of a JPEG 2000 may contradict the one
+that Pillow reads.
 """
 
+import contextlib
+import functools
+import importlib
+import importlib.util
 import io
+import re
 import struct
-from typing import cast
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
-from PIL import BmpImagePlugin, Image
+from PIL import BmpImagePlugin, Image, ImageFile, features
 
 from transforms.core.image.formats import (
+    PILLOW_ERRORS,
+    Format,
     ImageInfo,
     check_pixels,
     damaged,
@@ -25,10 +47,45 @@ from transforms.core.image.formats import (
     unsupported,
 )
 from transforms.core.image.jpeg import decode_jpeg, read_jpeg
+from transforms.core.image.pixels import TURNED
 from transforms.core.image.png import SIGNATURE, decode_png, read_png
-from transforms.core.image.resize import MAX_PIXELS, Check
-from transforms.core.reasons import Fault, FaultError
+from transforms.core.image.resize import MAX_PIXELS, Check, read_orientation
+from transforms.core.reasons import Fault, FaultError, Reason
 
+_ORIENTATION, _BITS_PER_SAMPLE = 274, 258
+_IMAGE_WIDTH, _IMAGE_HEIGHT, _TILE_WIDTH, _TILE_HEIGHT = 256, 257, 322, 323
+
+# Exceptions of Pillow's plugins on damaged files. Plugins parse headers in Python and
+# index, unpack and divide with the values, so none of these means a bug here.
+_DAMAGE = (
+    *PILLOW_ERRORS,
+    EOFError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    MemoryError,
+    Warning,  # where the process has turned warnings into errors
+)
+_quiet = threading.Lock()
+_UNDONE = {**TURNED, 6: TURNED[8], 8: TURNED[6]}
+"""The inverse of each EXIF orientation."""
+
+# The box of bits per channel (ISO 23008-12, 6.5.6), after 4 bytes of version and flags.
+_pixel_information = re.compile(rb"pixi\x00{4}[\x01-\x04](.)", re.DOTALL).search
+_SIZ = b"\xff\x4f\xff\x51"
+_SIZ_FIELDS = struct.Struct(">HHIIIIIIIIHB")
+# Sizes of the canvas: VP8X less one in 24 bits, VP8L less one and VP8 in 14 bits.
+_canvas = re.compile(
+    rb"RIFF....WEBPVP8(?:X.{8}(.{3})(.{3})|L.{4}/(.{4})| .{7}\x9d\x01\*(..)(..))",
+    re.DOTALL,
+).match
+# Features that Pillow may be built without.
+_NEEDED = {"webp": "webp", "jpeg2000": "jpg_2000", "avif": "avif"}
+
+_Plugin = Callable[[io.BytesIO], ImageFile.ImageFile]
 TENSORFLOW_MAX_PIXELS = 2**27 - 1
 """TensorFlow refuses 2**29 samples and more: with four channels, 2**27 pixels."""
 
@@ -47,6 +104,204 @@ _BMP_DEPTHS = {
 _BGRA_MASKS = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
 _WINDOWS_HEADER_BYTES = 40
 """A shorter header is one of OS/2."""
+
+
+def open_lazily(
+    data: bytes, format: Format, limit: int
+) -> tuple[ImageInfo, ImageFile.ImageFile]:
+    """Reads the header, and ensures that decoding stays within the limit of pixels.
+
+    Returns:
+      Facts and notes, and Pillow's object, not loaded yet.
+
+    Raises:
+      FaultError: the header is invalid or states too many pixels, or nothing here
+        decodes the kind of image.
+    """
+    name = format.name
+    plugin = _plugin(format)
+    if plugin is None:
+        raise FaultError(
+            Reason.UNSUPPORTED_FORMAT,
+            f"{name}: this installation has no decoder for it"
+            + ("; install beam-tfrecord[heif]" if name == "heic" else ""),
+        )
+    if name == "jpeg2000":
+        _bound_codestreams(data, limit)
+    elif name == "webp":
+        _bound_canvas(data, limit)
+    source = _Source(data)
+    with _decoding(name):
+        with _without_warnings():
+            image = plugin(source)
+        if name != "tiff":
+            check_pixels(image.height, image.width, limit)
+        info, several = _describe(image, data, name)
+        check_pixels(info.height, info.width, limit)
+        if name == "tiff":
+            tags = cast(Any, image).tag_v2
+            # Decoders allocate whole tiles, even for a small image.
+            tile = tags.get(_TILE_HEIGHT, 1), tags.get(_TILE_WIDTH, 1)
+            check_pixels(*tile, max(limit, 1 << 20))
+        if (name == "gif" and source.has_ended) or _lacks_rows(data, image):
+            raise damaged(f"{name}: truncated: it has {len(data)} bytes")
+    if info.height < 1 or info.width < 1:
+        raise damaged(f"{name}: {info.width} x {info.height} pixels")
+    return info.noting(several=several), image
+
+
+def load(info: ImageInfo, image: ImageFile.ImageFile) -> Image.Image:
+    """Decodes the first image, in the orientation in which it is stored.
+
+    Raises:
+      FaultError: Pillow cannot decode it.
+    """
+    loaded: Image.Image = image
+    with _decoding(info.format):
+        if info.format == "tiff":
+            with _without_warnings():
+                image.load()
+            if info.orientation > 1:
+                # Pillow applies it to TIFF, but the policy decides whether to.
+                loaded = image.transpose(_UNDONE[info.orientation])
+        else:
+            image.load()
+    if (loaded.height, loaded.width) != (info.height, info.width):
+        raise damaged(
+            f"{info.format}: {loaded.width} x {loaded.height} pixels where the header "
+            f"says {info.width} x {info.height}"
+        )
+    return loaded
+
+
+@contextlib.contextmanager
+def _decoding(name: str) -> Iterator[None]:
+    try:
+        with decoding(name, _DAMAGE):
+            yield
+    except Image.DecompressionBombError as error:
+        raise FaultError(Reason.TOO_MANY_PIXELS, str(error)) from error
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Suppresses Pillow's warnings about odd TIFF tags, and about many pixels.
+
+    Filters of warnings belong to the process, so only one thread may change them.
+    """
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+class _Source(io.BytesIO):
+    """A file in memory, of which Pillow reads a GIF block by block.
+
+    Attributes:
+      has_ended: whether more bytes were asked for than there are.
+    """
+
+    has_ended = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Reads the next bytes."""
+        data = super().read(size)
+        self.has_ended |= size is not None and len(data) < size
+        return data
+
+
+def _describe(
+    image: ImageFile.ImageFile, data: bytes, name: str
+) -> tuple[ImageInfo, bool]:
+    """Returns facts of an image that was opened, and whether it is one of several.
+
+    The modes of Pillow do not always tell the bits of a sample.
+    """
+    height, width, orientation, bits, several = image.height, image.width, 1, 8, False
+    if name == "tiff":
+        # Pillow's TiffImageFile, a class that only TIFF needs to import.
+        tags = cast(Any, image).tag_v2
+        # From the tags: Pillow's `size` is the one after turning.
+        height, width = int(tags[_IMAGE_HEIGHT]), int(tags[_IMAGE_WIDTH])
+        # Before loading, which applies it; Pillow also finds it in XMP.
+        stated = image.getexif().get(_ORIENTATION, 1)
+        orientation = stated if stated in range(1, 9) else 1
+        stated = tags.get(_BITS_PER_SAMPLE, (8,))
+        bits = max(stated) if isinstance(stated, tuple) else int(stated)
+        several = bool(cast(Any, image).is_animated)
+    elif name in ("gif", "webp", "avif", "heic"):
+        several = getattr(image, "n_frames", 1) > 1
+        if name in ("webp", "avif"):  # HEIC's decoder applies it
+            exif, xmp = (image.info.get(key) or b"" for key in ("exif", "xmp"))
+            orientation = read_orientation(exif, xmp)
+        if name in ("avif", "heic"):
+            found = _pixel_information(data[:65_536])
+            bits = found[1][0] if found else 8
+    elif name == "jpeg2000":
+        # Whether samples are signed is in the top bit.
+        bits = (_siz_fields(data)[-1] & 0x7F) + 1
+    elif name == "pnm":
+        bits = {"I": 16, "1": 1}.get(image.mode, 8)
+    return ImageInfo(name, height, width, 0, orientation, bits), several
+
+
+def _lacks_rows(data: bytes, image: ImageFile.ImageFile) -> bool:
+    """Whether a BMP with run lengths is cut short; Pillow leaves missing rows black."""
+    return image.tile[:1] != [] and (
+        image.tile[0].codec_name == "bmp_rle"
+        and int.from_bytes(data[2:6], "little") > len(data)
+    )
+
+
+def _bound_codestreams(data: bytes, limit: int) -> None:
+    """Checks the size in the codestream, which need not agree with JP2's header."""
+    _, _, right, bottom, left, top, *_, components, _ = _siz_fields(data)
+    if right <= left or bottom <= top or not 1 <= components <= 4:
+        raise damaged(
+            f"jpeg2000: {right - left} x {bottom - top} pixels of {components} "
+            f"components at byte {data.find(_SIZ)}"
+        )
+    check_pixels(bottom, right, limit)
+
+
+def _siz_fields(data: bytes) -> tuple[int, ...]:
+    """Returns the fields of the codestream's SIZ marker (T.800 A.5.1).
+
+    FF 4F | FF 51 | length, 2 | capabilities, 2 | Xsiz, 4 | Ysiz, 4 | XOsiz, 4
+    | YOsiz, 4 | XTsiz, 4 | YTsiz, 4 | XTOsiz, 4 | YTOsiz, 4 | components, 2 | bits, 1
+    """
+    at = data.find(_SIZ)
+    if at < 0 or len(data) < at + 4 + _SIZ_FIELDS.size:
+        raise damaged("jpeg2000: there is no codestream")
+    return _SIZ_FIELDS.unpack_from(data, at + 4)
+
+
+def _bound_canvas(data: bytes, limit: int) -> None:
+    """Checks the size of a WebP, for which Pillow allocates when it opens the file."""
+    found = _canvas(data)
+    if found is None:
+        raise damaged("webp: there is no image in it")
+    numbers = [int.from_bytes(each, "little") for each in found.groups(b"")]
+    width, height, both, lossy_width, lossy_height = numbers
+    if found[1]:
+        check_pixels(height + 1, width + 1, limit)
+    elif found[3]:
+        check_pixels((both >> 14 & 0x3FFF) + 1, (both & 0x3FFF) + 1, limit)
+    else:
+        check_pixels(lossy_height & 0x3FFF, lossy_width & 0x3FFF, limit)
+
+
+@functools.cache
+def _plugin(format: Format) -> _Plugin | None:
+    """Returns the decoder's class; None where Pillow was built without it."""
+    name = format.decoder
+    module = "pillow_heif" if name == "Heif" else f"PIL.{name}ImagePlugin"
+    needed = _NEEDED.get(format.name)
+    if importlib.util.find_spec(module) is None:
+        return None
+    if needed and not features.check(needed):
+        return None
+    return cast(_Plugin, getattr(importlib.import_module(module), f"{name}ImageFile"))
 
 
 def check_image(

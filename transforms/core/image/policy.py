@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from PIL import Image
 
-from transforms.core.image import foreign as image_foreign
 from transforms.core.image import pixels as image_pixels
 from transforms.core.image.check import (
     TENSORFLOW_MAX_PIXELS,
     check_image,
     decode_native,
+    load,
+    open_lazily,
 )
 from transforms.core.image.formats import ImageInfo, ImageNote, find_format
 from transforms.core.image.resize import (
@@ -195,7 +196,7 @@ def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
         if format is None or not format.decoder:
             return found
         try:
-            found, _ = image_foreign.open_lazily(data, format, policy.max_pixels)
+            found, _ = open_lazily(data, format, policy.max_pixels)
         except FaultError as error:
             return Fault(error.fault.reason, bounded(error.fault.message))
     size = found.width, found.height
@@ -283,9 +284,9 @@ def _prepare_foreign(
     if elsewhere is not None:
         return elsewhere(data, policy)
     limit = min(policy.max_pixels, TENSORFLOW_MAX_PIXELS)
-    source, opened = image_foreign.open_lazily(data, format, limit)
+    source, opened = open_lazily(data, format, limit)
     step = _step(source, policy)
-    image = image_foreign.load(source, opened)
+    image = load(source, opened)
     notes = {*source.notes, ImageNote.REENCODED}
     if image.mode == "CMYK":
         notes.add(ImageNote.CMYK)

@@ -61,9 +61,9 @@ from transforms.core.infer.evidence import (
     wider,
 )
 from transforms.core.reasons import Reason
-from transforms.core.rows.cast import cast
 from transforms.core.rows.column import complaint
 from transforms.core.rows.common_type import FILES, plain, plain_type
+from transforms.core.rows.conform import cast
 from transforms.core.rows.float32 import (
     FLOAT32_EXACT,
     FLOAT32_MAX,

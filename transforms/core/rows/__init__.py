@@ -1,8 +1,7 @@
 """Values of sources to rows under a schema, and rows to the columns of records.
 
-conform.py   raw columns -> rows, and what does not fit
-text_cells.py    texts -> one value a cell
-cast.py      typed columns, with
+conform.py   raw columns -> rows, and what does not fit; with
+  text_cells.py     texts -> one value a cell
   typed_cells.py    one value a cell
   nested.py tensors.py        lists, boxes, tensors
 values.py arrow_of.py python_kinds.py    Python and NumPy values

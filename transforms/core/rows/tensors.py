@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, offsets_of, raw_values
-from transforms.core.example.varint import varint
+from transforms.core.example.entry import varint
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
     Column,

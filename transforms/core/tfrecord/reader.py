@@ -1,6 +1,6 @@
 """Read TFRecord files: check every checksum of every record, in bounded memory.
 
-The file is read in steps of 1 MiB; `chunk.py` splits each into records, and an
+The file is read in steps of 1 MiB; `frame.py` splits each into records, and an
 incomplete record is carried over to the next. Before a buffer grows, by at most 1 MiB a
 step, the checksum of a length must be right, and the length within the limit and
 within the rest of the file.
@@ -15,12 +15,6 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.tfrecord.chunk import (
-    LARGE_BYTES,
-    boundaries,
-    first_damage,
-    gather,
-)
 from transforms.core.tfrecord.compression import (
     STEP_BYTES,
     Compression,
@@ -38,7 +32,11 @@ from transforms.core.tfrecord.frame import (
     DEFAULT_MAX_RECORD_BYTES,
     FOOTER_BYTES,
     HEADER_BYTES,
+    LARGE_BYTES,
     OVERHEAD_BYTES,
+    boundaries,
+    first_damage,
+    gather,
     mask,
     unmask_all,
 )

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.tfrecord.chunk import boundaries
 from transforms.core.tfrecord.frame import (
     DAMAGE_KINDS,
     HEADER_BYTES,
     OVERHEAD_BYTES,
+    boundaries,
     length_crcs,
 )
 from transforms.errors import TFRecordError

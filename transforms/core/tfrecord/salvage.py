@@ -24,13 +24,14 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.tfrecord.chunk import boundaries, first_damage
 from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import (
     DEFAULT_MAX_RECORD_BYTES,
     FOOTER_BYTES,
     HEADER_BYTES,
     OVERHEAD_BYTES,
+    boundaries,
+    first_damage,
     header,
     length_crcs,
     mask,

@@ -12,7 +12,7 @@ Records that do not fit are refused:
 | no Example, or unknown fields   | refused: malformed      | the same         |
 
 SequenceExamples and lists of Examples are decoded with `any_example` as the Examples
-that `transforms.core.example.sequences` makes of them.
+that `transforms.core.example.decoder` makes of them.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from transforms.core.example.decoder import StepTypeError, any_message
 from transforms.core.example.example_columns import VALUE_TYPES, read_columns
 from transforms.core.example.messages import message
-from transforms.core.example.sequences import StepTypeError, any_message
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import STEPS, Kind
 from transforms.core.tfrecord.reader import PayloadBatch

@@ -14,11 +14,12 @@ from typing import BinaryIO, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.tfrecord.chunk import boundaries, first_damage
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import (
     DEFAULT_MAX_RECORD_BYTES,
     HEADER_BYTES,
+    boundaries,
+    first_damage,
 )
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
 from transforms.core.tfrecord.record_index import record_ends

@@ -22,10 +22,10 @@ from tests.support.examples import (
 )
 from transforms.core.example import example_columns
 from transforms.core.example.decoder import decode_examples
+from transforms.core.example.entry import varint
 from transforms.core.example.example_columns import ExampleColumns, read_columns
 from transforms.core.example.example_layout import gathered
 from transforms.core.example.messages import Example, other_message, parse_example
-from transforms.core.example.varint import varint
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.reader import PayloadBatch

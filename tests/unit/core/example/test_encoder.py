@@ -29,7 +29,14 @@ from transforms.core.example.encoder import (
     ExampleEncoder,
     encode_examples,
 )
-from transforms.core.example.entry import Entry, Form, Kind
+from transforms.core.example.entry import (
+    Entry,
+    Form,
+    Kind,
+    Varints,
+    varint,
+    varint_size,
+)
 from transforms.core.example.messages import (
     BytesList,
     Example,
@@ -39,7 +46,6 @@ from transforms.core.example.messages import (
     Int64List,
 )
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
-from transforms.core.example.varint import Varints, varint, varint_size
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import MAX_MESSAGE_BYTES, EncodingError
 

@@ -15,8 +15,7 @@ from tests.support.sequences import (
     ranking,
     sequence,
 )
-from transforms.core.example.decoder import decode_records
-from transforms.core.example.sequences import StepTypeError, parse_record
+from transforms.core.example.decoder import StepTypeError, decode_records, parse_record
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 from transforms.formats.tfrecord_files.columns import any_example, decode, learn

@@ -27,7 +27,7 @@ from tests.support.drawn_images import (
     segment,
 )
 from tests.support.prepared_images import frames, oriented, pixels, prepared
-from transforms.core.image import foreign as image_foreign
+from transforms.core.image import check
 from transforms.core.image.formats import ImageInfo, ImageNote, contradicts_suffix
 from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.resize import Resize
@@ -414,7 +414,7 @@ def test_fault_84_formats_that_tensorflow_does_not_read(kind: str) -> None:
 
 def test_fault_84_heic_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Named and refused, with the extra to install; never tried by another decoder."""
-    monkeypatch.setattr(image_foreign, "_plugin", lambda name: None)
+    monkeypatch.setattr(check, "_plugin", lambda name: None)
     result = prepare_image(b"\0\0\0\x18ftypheic" + bytes(30))
     assert isinstance(result, Fault)
     assert result.reason is Reason.UNSUPPORTED_FORMAT

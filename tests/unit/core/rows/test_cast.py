@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.casting import ANY, RAGGED, found, tensor
 from transforms.core.model import Reason
-from transforms.core.rows.cast import cast
+from transforms.core.rows.conform import cast
 from transforms.core.schema import Feature, InexactIntegers, Kind
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
