@@ -20,7 +20,7 @@ from transforms.core.boxes import BoxPolicy
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
-from transforms.formats.detection.boxed_rows import BOXES
+from transforms.formats.detection.objects import BOXES
 from transforms.formats.input_files import InputFiles
 from transforms.formats.row_source import RowSource
 from transforms.formats.source import InlineListing, Source
@@ -72,7 +72,8 @@ def source_of(
     listed = inputs(root, suffix)
     planned = reader.plan(listed)
     listing = str(root.parent / f"{root.name}.listing")
-    table = InputFiles.of(listed, root=str(root)).table
+    files = listed if planned.files is None else planned.files
+    table = InputFiles.of(files, root=str(root)).table
     with pa.OSFile(listing, "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
     kind: Any = RunSource if isinstance(planned.reader, RunReader) else TableSource

@@ -287,6 +287,14 @@ def masks_in(folder: str) -> MaskIndex:
     return MaskIndex("", [path for path in paths if is_image_name(path)])
 
 
+def class_mask_column(folder: str, paths: Sequence[str]) -> dict[str, pa.Array]:
+    """Returns the masks of images in a folder, null for none, as a column by name."""
+    masks = masks_in(folder)
+    found = map(masks.of_any, paths)
+    named = [mask and os.path.join(folder, mask) for mask in found]
+    return {MASK: pa.array(named, pa.string())}
+
+
 def index_of(folder: str, files: FileList) -> MaskIndex:
     """Returns the masks in a folder, whose name ends with a `/` or is empty."""
     return MaskIndex(folder, [os.fsdecode(path) for path in _under(files, folder)])

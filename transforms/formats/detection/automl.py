@@ -33,19 +33,18 @@ from transforms.formats.detection.automl_manifest import (
     Manifest,
     load_manifest,
 )
-from transforms.formats.detection.boxed_rows import list_of, root_of
+from transforms.formats.detection.boxed_rows import list_of
 from transforms.formats.detection.boxes_csv import (
     IS_PLACE,
     TABLE_COLUMNS,
     RowsReader,
 )
-from transforms.formats.detection.listed import (
-    DISCARDED,
+from transforms.formats.detection.listed import DISCARDED, listing_of, root_of
+from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
     Found,
     ImageObjects,
-    listing_of,
 )
 from transforms.formats.table import InputFile, Planned, RawRows
 
@@ -73,7 +72,6 @@ class AutomlReader(RowsReader):
     tolerance: ClassVar[float] = 1e-3
     split_name: ClassVar[str] = _SPLIT
     says_split: ClassVar[bool] = False
-    as_stated: ClassVar[bool] = True
 
     boxed: bool = False
     most: int = 0
@@ -173,9 +171,9 @@ class AutomlReader(RowsReader):
             for number, line, cells in mentions
             if any(map(str.strip, cells))
         ]
-        return ImageObjects(objects), row["raw"]
+        return ImageObjects(objects, name=row["stated"]), row["raw"]
 
-    def _rows(
+    def rows_of(
         self,
         rows: Sequence[Mapping[str, Any]],
         root: str,
@@ -183,12 +181,13 @@ class AutomlReader(RowsReader):
         *,
         is_sample: bool = False,
     ) -> RawRows:
+        """Returns images as rows: with boxes, or with labels."""
         if self.boxed:
-            return super(AutomlReader, self)._rows(
+            return super(AutomlReader, self).rows_of(
                 rows, root, block, is_sample=is_sample
             )
         bare = [{**row, "rows": [], "lines": [], "cells": []} for row in rows]
-        raw = super(AutomlReader, self)._rows(bare, root, block, is_sample=is_sample)
+        raw = super(AutomlReader, self).rows_of(bare, root, block, is_sample=is_sample)
         columns = {_SPLIT: raw.columns[_SPLIT], _IMAGE: raw.columns["image/encoded"]}
         if self.most:
             assert raw.places is not None

@@ -1,119 +1,77 @@
-"""Images as rows with their boxes: the one reader of COCO, Pascal VOC and AutoML.
+"""Annotated images as rows: the one reader of boxes, key points and masks.
 
-    a layout -> Annotated, n images and m objects -> image_rows -> RawRows
+    a layout -> ImageObjects, the objects of an image -> BoxedReader.rows_of -> RawRows
 
 A layout knows syntax alone. A row is an image. Its boxes, their class names and ids are
 lists that run parallel. A bad box is a rejection of its own, or takes its image with
 it: see `BoxPolicy`. Fields are named as the TF Object Detection API does.
-
-Source: `TfExampleFields` and research/object_detection/dataset_tools/
-create_{coco,pascal}_tf_record.py of tensorflow/models.
 """
 
+import abc
+import collections
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask
 from transforms.core.boxes import (
     TOLERANCE_PIXELS,
     BoxFault,
     BoxForm,
     BoxPolicy,
+    CheckedBoxes,
     box_lists,
     check_boxes,
     describe,
 )
 from transforms.core.image.masks import Mask as Pixels
+from transforms.core.image.masks import object_mask
 from transforms.core.image.png_encode import encode_class_png
 from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
-from transforms.core.image.resize import MAX_PIXELS
-from transforms.core.model import Block, Rejection
+from transforms.core.model import Block
 from transforms.core.reasons import Fault, FaultError, Reason
-from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
-from transforms.formats.detection.key_points import POINT_FEATURES, KeyPoints
-from transforms.formats.pairs import MASK, MASK_WORDS, mask_features, masks_in
+from transforms.formats.detection.objects import (
+    BOXES,
+    CAPTION,
+    ENCODED,
+    OBJECT,
+    OBJECT_MASK,
+    POINT,
+    SIDES,
+    BoxedObject,
+    Found,
+    ImageObjects,
+    about,
+    image_rejection,
+    object_rejection,
+    refusal_of,
+)
+from transforms.formats.pairs import MASK_WORDS, class_mask_column
 from transforms.formats.table import (
-    Complaint,
     RawRows,
-    SourceFile,
     TableReader,
-    TableSample,
+    rejecter,
 )
 from transforms.storage.entries import TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings
 from transforms.storage.visibility import unseen
 
-# Rows are small, and the images themselves are read elsewhere: a block of a few
-# thousand is enough work to be worth sending to a worker.
-_BLOCK_ROWS = 4096
-
 # Stands for a size that nothing states, in a sample: any box fits.
 _ANY_SIZE = (2**31 - 1, 2**31 - 1)
 
-Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
-# The name of these parts of rows in accounts and rejections.
-BOXES = "boxes"
-CAPTION = "image/caption"
-OBJECT_MASK = "image/object/mask"
-
-_ENCODED = "image/encoded"
-_LIST = (None,)
-_FEATURES = (
-    Feature(_ENCODED, Kind.IMAGE),
-    Feature("image/filename", Kind.TEXT),
-    Feature("image/source_id", Kind.TEXT),
-    Feature("image/height", Kind.INT64, derived="height", derived_from=_ENCODED),
-    Feature("image/width", Kind.INT64, derived="width", derived_from=_ENCODED),
-    Feature("image/format", Kind.TEXT, derived="format", derived_from=_ENCODED),
-    Feature("image/key/sha256", Kind.TEXT, derived="sha256", derived_from=_ENCODED),
-    # Boxes were made relative with these: they must be the image's own.
-    Feature(
-        "image/stated_height",
-        Kind.INT64,
-        internal=True,
-        states="height",
-        derived_from=_ENCODED,
-    ),
-    Feature(
-        "image/stated_width",
-        Kind.INT64,
-        internal=True,
-        states="width",
-        derived_from=_ENCODED,
-    ),
-    Feature("image/object/bbox", Kind.BOX),
-    Feature("image/object/class/text", Kind.TEXT, shape=_LIST),
-    Feature("image/object/class/label", Kind.INT64, shape=_LIST),
-    Feature("image/object/is_crowd", Kind.INT64, shape=_LIST),
-    Feature("image/object/area", Kind.FLOAT, shape=_LIST),
-    Feature("image/object/difficult", Kind.INT64, shape=_LIST),
-    Feature("image/object/truncated", Kind.INT64, shape=_LIST),
-    Feature("image/object/occluded", Kind.INT64, shape=_LIST),
-    Feature("image/object/group_of", Kind.INT64, shape=_LIST),
-    Feature("image/object/depiction", Kind.INT64, shape=_LIST),
-    Feature("image/object/view", Kind.TEXT, shape=_LIST),
-    Feature(
-        OBJECT_MASK,
-        Kind.IMAGE,
-        shape=_LIST,
-        inline=True,
-        mask=True,
-        derived_from=_ENCODED,
-    ),
-    *POINT_FEATURES,
-    Feature(CAPTION, Kind.TEXT, shape=_LIST),
-    *mask_features(_ENCODED),
-)
+HIDDEN, VISIBLE = 1, 2
+# The Arrow types of lists that are no int64.
+_TYPES = {"area": pa.float32(), "view": pa.string()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,14 +85,30 @@ class BoxedReader(TableReader):
       masks: "all" stores a mask of each object, and a folder the masks of classes in
         it; see `--masks`.
       image_policy: what the job does to images: turned ones have another size.
+      class_ids: by the name of the class.
+      fractions: whether boxes are fractions of the image, not pixels.
+      values: ends of the names of lists that some object has a value for.
+      points: the most key points of an object; 0 where none has any.
+      named_points: whether some have names.
+      first_pixel: the number of the first pixel of a row or column: 0 or 1.
     """
 
     image_base: ClassVar[Literal["file", "root"]] = "root"
+    form: ClassVar[BoxForm] = BoxForm.XYXY
+    # By how much boxes may cross an edge.
+    tolerance: ClassVar[float] = TOLERANCE_PIXELS
+    captioned: ClassVar[bool] = False
 
     bad_box: str = "box"
     images_root: str = ""
     masks: str = "auto"
     image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
+    class_ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    fractions: bool = False
+    values: tuple[str, ...] = ()
+    points: int = 0
+    named_points: bool = False
+    first_pixel: int = 0
 
     def __post_init__(self) -> None:
         if self.bad_box not in set(BoxPolicy):
@@ -143,253 +117,312 @@ class BoxedReader(TableReader):
                 f"{self.bad_box!r}."
             )
 
-    def class_masks(self, root: str, paths: Sequence[str]) -> dict[str, pa.Array]:
+    @abc.abstractmethod
+    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
+        """Returns the objects of an image.
+
+        Args:
+          row: what planning knows of it; see `rows_of`.
+          root: the source's.
+        """
+
+    def mask_of(
+        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
+    ) -> Pixels:
+        """Returns the mask of an object in an image; raises FaultError.
+
+        Args:
+          item: the object; its outline are polygons in the unit of boxes, as a rule.
+          height, width: of the image.
+          box: xmin, ymin, xmax, ymax in pixels.
+        """
+        polygons = item.outline
+        if polygons and self.fractions:
+            scale = (width, height)
+            polygons = [
+                [number * scale[i % 2] for i, number in enumerate(polygon)]
+                for polygon in polygons
+            ]
+        return object_mask(polygons, height, width, box)
+
+    def gone_parts(self, row: Mapping[str, Any]) -> int:
+        """Returns how many objects planning knows of a row that is no image's."""
+        return 0
+
+    def class_masks(self, root: str, images: Sequence[str]) -> dict[str, pa.Array]:
         """Returns the column of masks in the folder of `masks`; none without one.
 
         Args:
           root: the source's.
-          paths: of the images, relative to it or absolute.
+          images: paths, relative to it or absolute.
         """
         if self.masks in MASK_WORDS:
             return {}
-        return class_mask_column(os.path.join(root, self.masks), paths)
+        return class_mask_column(os.path.join(root, self.masks), images)
 
+    def rows_of(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        root: str,
+        block: Block,
+        *,
+        is_sample: bool = False,
+    ) -> RawRows:
+        """Returns images with those of their boxes that are good.
 
-def class_mask_column(folder: str, paths: Sequence[str]) -> dict[str, pa.Array]:
-    """Returns the masks of images in a folder, null for none, as a column by name."""
-    masks = masks_in(folder)
-    found = map(masks.of_any, paths)
-    named = [mask and os.path.join(folder, mask) for mask in found]
-    return {MASK: pa.array(named, pa.string())}
+        Complaints call an image by its place in `rows`: see `RawRows.places`.
 
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Annotated:
-    """n images, and the m objects in them, as a layout reads them.
-
-    Attributes:
-      columns: of the images, n values each.
-      numbers: int64 array of n: what complaints call each image.
-      reject: makes the rejections of images.
-      parents: int64 array of m: the position of each object's image.
-      boxes: float64 array (m, 4).
-      form: the meaning of the four numbers.
-      names: class names, string array of m.
-      labels: class ids, int64 array of m; 0 for names without one.
-      said: why objects are bad whatever their boxes are, by position.
-      also: why objects are bad whose boxes are good, by position.
-      explain: makes the message of a bad box, of its position and what is wrong.
-      reject_object: makes the rejection of a bad object, of its position.
-      sides: width and height of each image as stated, float64 arrays of n, null where
-        none is; None for boxes in fractions of the image.
-      size_of: gives the size of the image at a position, or why there is none; asked
-        where no size is stated, and where masks are drawn of boxes in fractions.
-      refused: why images are no rows whatever their objects are, by position.
-      lists: by feature, what objects have, m values each.
-      key_points: of the objects; None where there are none.
-      is_box: m bools, false for objects that are no boxes; None for all boxes.
-      captions: texts of the images, string array of m, null for none; None for all.
-      first_pixel: the number of the first pixel of a row or column of boxes.
-      tolerance: by how much boxes may cross an edge.
-      mask_of: draws the mask of an object in an image of a height and a width, given
-        its box in pixels; raises FaultError. None to draw none.
-      most_pixels: of an image whose masks are drawn.
-    """
-
-    columns: Mapping[str, pa.Array]
-    numbers: Numbers
-    reject: Callable[[Sequence[Complaint]], list[Rejection]]
-    parents: Numbers
-    boxes: npt.NDArray[np.float64]
-    form: BoxForm = BoxForm.XYXY
-    names: pa.StringArray
-    labels: Numbers
-    said: Mapping[int, Fault] = dataclasses.field(default_factory=dict)
-    also: Mapping[int, Fault] = dataclasses.field(default_factory=dict)
-    explain: Callable[[int, str], str]
-    reject_object: Callable[[int, Fault], Rejection]
-    sides: tuple[pa.Array, pa.Array] | None = None
-    size_of: Callable[[int], tuple[int, int] | Fault] = lambda _: _ANY_SIZE
-    refused: Mapping[int, Fault] = dataclasses.field(default_factory=dict)
-    lists: Mapping[str, pa.Array] = dataclasses.field(default_factory=dict)
-    key_points: KeyPoints | None = None
-    is_box: Mask | None = None
-    captions: pa.StringArray | None = None
-    first_pixel: int = 0
-    tolerance: float = TOLERANCE_PIXELS
-    mask_of: Callable[[int, int, int, Sequence[float]], Pixels] | None = None
-    most_pixels: int = MAX_PIXELS
-
-
-def image_rows(block: Block, found: Annotated, bad_box: str) -> RawRows:
-    """Returns images as rows with those of their boxes that are good.
-
-    Args:
-      block: what the rows are of.
-      found: the images and their objects.
-      bad_box: what becomes of a bad box; see `BoxPolicy`.
-    """
-    policy = BoxPolicy(bad_box)
-    images, objects = len(found.numbers), len(found.parents)
-    is_box = np.ones(objects, np.bool_) if found.is_box is None else found.is_box
-    columns = dict(found.columns)
-    sizes = np.ones((images, 2))
-    lost = dict(found.refused)
-    if found.sides is not None:
-        stated, sizes, unsized = _sizes(found, is_box)
-        columns |= stated
-        lost = unsized | lost
-    checked = check_boxes(
-        found.boxes - np.array([found.first_pixel] * 2 + [0, 0]),
-        sizes[found.parents],
-        form=found.form,
-        tolerance=found.tolerance,
-        clip=policy is BoxPolicy.CLIP,
-    )
-    also = dict(found.also)
-    if found.key_points is not None:
-        wrong = found.key_points.faults(
-            sizes[found.parents], found.tolerance, clip=policy is BoxPolicy.CLIP
+        Args:
+          rows: `path`, `annotation`, `stated`, `reason`, `message`, perhaps `row` and
+            `line`, as `listed` draws them; and what `objects_of` needs.
+          root: the source's.
+          block: what they are of.
+          is_sample: whether no image is looked into.
+        """
+        reasons = [row["reason"] or "" for row in rows]
+        found = {
+            i: refusal_of(row) or self.objects_of(row, root)
+            for i, row in enumerate(rows)
+            if not reasons[i].startswith("/")
+        }
+        read = [i for i, (image, _) in found.items() if not isinstance(image, Fault)]
+        images = [im for im, _ in found.values() if not isinstance(im, Fault)]
+        refused = [(i, *im) for i, (im, _) in found.items() if isinstance(im, Fault)]
+        away = {*range(len(rows))} - {*read}
+        gone = sum(self.gone_parts(rows[i]) for i in away)
+        objects = [item for image in images for item in image.objects]
+        parents = np.repeat(
+            np.arange(len(images)), [len(image.objects) for image in images]
         )
-        also |= {
-            i: Fault(Reason.BAD_BOX, found.explain(i, words))
-            for i, words in wrong.items()
-        }
-    bad = checked.faults != BoxFault.NONE
-    bad[[*found.said, *also]] = True
-    bad &= is_box
-    drawn: dict[int, bytes | Fault] = {}
-    if found.mask_of is not None:
-        gone = np.isin(found.parents, list(lost))
-        drawable = np.flatnonzero(is_box & ~bad & ~gone).tolist()
-        drawn = {i: _drawn(found, i, sizes, checked.relative[i]) for i in drawable}
-        bad[[i for i, png in drawn.items() if isinstance(png, Fault)]] = True
-
-    def fault(index: int) -> Fault:
-        if isinstance(mask := drawn.get(index), Fault):
-            return Fault(mask.reason, found.explain(index, mask.message))
-        box_fault = BoxFault(checked.faults[index])
-        if index in found.said or box_fault is BoxFault.NONE:
-            return found.said.get(index) or also[index]
-        size = None if found.sides is None else sizes[found.parents[index]]
-        words = describe(box_fault, found.boxes[index], size, found.form)
-        return Fault(Reason.BAD_BOX, found.explain(index, words))
-
-    if policy is BoxPolicy.IMAGE:
-        for index in np.flatnonzero(bad).tolist():
-            if (image := int(found.parents[index])) not in lost:
-                lost[image] = fault(index)
-    gone = np.isin(np.arange(images), list(lost))
-    has_row = ~gone[found.parents]
-    keep = is_box & ~bad & has_row
-    counts = np.bincount(found.parents[keep], minlength=images)[~gone]
-
-    def lists(values: pa.Array) -> pa.ListArray:
-        return list_of(values.filter(pa.array(keep)), counts)
-
-    columns = {name: values.filter(pa.array(~gone)) for name, values in columns.items()}
-    columns |= {
-        "image/object/bbox": box_lists(checked.relative[keep], counts),
-        "image/object/class/text": lists(found.names),
-        "image/object/class/label": lists(pa.array(found.labels)),
-        **{name: lists(values) for name, values in found.lists.items()},
-    }
-    if found.mask_of is not None:
-        masks = [drawn[i] for i in np.flatnonzero(keep).tolist()]
-        columns[OBJECT_MASK] = list_of(pa.array(masks, pa.large_binary()), counts)
-    if found.key_points is not None:
-        points = found.key_points.lists(sizes[found.parents], found.tolerance, keep)
+        paths = [im.path or rows[i]["path"] for i, im in zip(read, images, strict=True)]
+        policy = None if is_sample else self.image_policy
+        size_of = functools.cache(lambda i: size_of_image(root, paths[i], policy))
+        columns = self._columns(images, paths, root)
+        sizes = np.ones((len(images), 2))
+        lost: dict[int, Fault] = {}
+        if not self.fractions:
+            stated, sizes, lost = _sizes(images, size_of)
+            columns |= stated
+        checked, points, faults = self._checked(objects, sizes[parents])
+        drawn: dict[int, bytes] = {}
+        for i in range(len(objects)) if self.masks == "all" else ():
+            parent = int(parents[i])
+            if i in faults or parent in lost:
+                continue
+            size = size_of(parent) if self.fractions else tuple(sizes[parent])
+            mask = self._drawn(objects[i], size, checked.relative[i])
+            if isinstance(mask, Fault):
+                faults[i] = about(objects[i], *mask)
+            else:
+                drawn[i] = mask
+        if self.bad_box == BoxPolicy.IMAGE:
+            for i in sorted(faults):
+                lost.setdefault(int(parents[i]), faults[i])
+        stays = ~np.isin(np.arange(len(images)), list(lost))
+        has_row = stays[parents]
+        keep = has_row.copy()
+        keep[[*faults]] = False
+        kept = np.flatnonzero(keep).tolist()
+        counts = np.bincount(parents[keep], minlength=len(images))[stays]
+        places = np.array(read, np.int64)[stays]
+        columns = {n: values.filter(pa.array(stays)) for n, values in columns.items()}
+        columns[f"{OBJECT}bbox"] = box_lists(checked.relative[keep], counts)
+        lists = self._lists([objects[i] for i in kept], points[keep])
+        if self.masks == "all":
+            masks = [drawn[i] for i in kept]
+            lists[OBJECT_MASK] = pa.array(masks, pa.large_binary())
+        # Of key points an object has several.
         columns |= {
-            name: list_of(values, counts * each)
-            for name, (values, each) in points.items()
+            name: list_of(values, counts * (len(values) // max(len(kept), 1)))
+            for name, values in lists.items()
         }
-    if found.captions is not None:
-        told = numpy_mask(found.captions.is_valid()) & has_row
-        texts_each = np.bincount(found.parents[told], minlength=images)[~gone]
-        columns[CAPTION] = list_of(found.captions.filter(pa.array(told)), texts_each)
-    return RawRows(
-        block,
-        columns,
-        found.numbers[~gone],
-        refused=[(int(found.numbers[i]), *why) for i, why in lost.items()],
-        reject=found.reject,
-        parts={BOXES: int(is_box.sum())},
-        parts_gone={BOXES: int((is_box & ~has_row).sum())},
-        part_rejections=[
-            found.reject_object(i, fault(i))
-            for i in np.flatnonzero(bad & has_row).tolist()
-        ],
-        parts_each={BOXES: counts},
-    )
+        skipped = collections.Counter(r[1:] for r in reasons if r.startswith("/"))
+        return RawRows(
+            block,
+            columns,
+            np.array([rows[i].get("row") or 0 for i in places.tolist()], np.int64),
+            refused=[*refused, *((read[i], *fault) for i, fault in lost.items())],
+            reject=rejecter(image_rejection, rows, found),
+            places=places,
+            parts={BOXES: len(objects) + gone},
+            parts_gone={BOXES: int((~has_row).sum()) + gone},
+            part_rejections=[
+                object_rejection(objects[i], rows[read[parents[i]]], faults[i])
+                for i in sorted(faults)
+                if has_row[i]
+            ],
+            parts_each={BOXES: counts},
+            skipped=dict(skipped),
+        )
 
+    def _columns(
+        self, images: Sequence[ImageObjects], paths: Sequence[str], root: str
+    ) -> dict[str, pa.Array]:
+        """Returns what is stored of images beside their objects and sizes."""
+        named = zip(images, paths, strict=True)
+        names = [im.name or posixpath.basename(path) for im, path in named]
+        ids = [im.source_id or n for im, n in zip(images, names, strict=True)]
+        columns = {
+            ENCODED: pa.array(paths, pa.string()),
+            "image/filename": pa.array(names, pa.string()),
+            "image/source_id": pa.array(ids, pa.string()),
+            **self.class_masks(root, paths),
+        }
+        if self.captioned:
+            texts = [image.captions for image in images]
+            columns[CAPTION] = pa.array(texts, pa.list_(pa.string()))
+        return columns
 
-def _drawn(
-    found: Annotated,
-    index: int,
-    sizes: npt.NDArray[np.float64],
-    box: npt.NDArray[np.float64],
-) -> bytes | Fault:
-    """Returns the mask of an object as PNG; nothing where a sample knows no size."""
-    parent = int(found.parents[index])
-    size: tuple[int, int] | Fault = (int(sizes[parent][0]), int(sizes[parent][1]))
-    if found.sides is None:
-        size = found.size_of(parent)
-    if isinstance(size, Fault):
-        return size
-    if size == _ANY_SIZE:
-        return b""
-    width, height = size
-    if width * height > found.most_pixels:
-        words = f"masks of {width} x {height} pixels: more than {found.most_pixels:,}"
-        return Fault(Reason.TOO_MANY_PIXELS, words)
-    assert found.mask_of is not None
-    corners = (box * (width, height, width, height)).tolist()
-    try:
-        return encode_class_png(found.mask_of(index, height, width, corners))
-    except FaultError as error:
-        return error.fault
+    def _checked(
+        self, objects: Sequence[BoxedObject], extents: Floats
+    ) -> tuple[CheckedBoxes, Floats, dict[int, Fault]]:
+        """Returns the boxes of m objects, their key points, and what is wrong of some.
+
+        Args:
+          objects: of all images.
+          extents: (m, 2), width and height of the image of each.
+        """
+        given = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
+        clip = self.bad_box == BoxPolicy.CLIP
+        checked = check_boxes(
+            given - np.array([self.first_pixel] * 2 + [0, 0]),
+            extents,
+            form=self.form,
+            tolerance=self.tolerance,
+            clip=clip,
+        )
+        faults: dict[int, Fault] = {}
+        for i in np.flatnonzero(checked.faults).tolist():
+            size = None if self.fractions else extents[i]
+            box_fault = BoxFault(checked.faults[i])
+            words = describe(box_fault, given[i].tolist(), size, self.form)
+            faults[i] = about(objects[i], Reason.BAD_BOX, words)
+        for i, item in enumerate(objects):
+            if item.fault is not None:
+                faults[i] = item.fault
+            elif not item.name and i not in faults:
+                faults[i] = about(item, Reason.MISSING_VALUE, "it has no class")
+        flat = np.zeros((len(objects), self.points * 3))
+        for i, item in enumerate(objects if self.points else ()):
+            flat[i, : len(item.points or ())] = item.points or ()
+        points = flat.reshape(len(objects), self.points, 3)
+        odd = ~np.isin(points[:, :, 2], (0, HIDDEN, VISIBLE))
+        inside = (points[:, :, :2] >= -self.tolerance) & (
+            points[:, :, :2] <= extents[:, None, :] + self.tolerance
+        )
+        outside = (points[:, :, 2] > 0) & ~inside.all(axis=2)
+        wrong = odd if clip else odd | outside
+        for i in np.flatnonzero(wrong.any(axis=1)).tolist():
+            number = int(np.flatnonzero(wrong[i])[0])
+            x, y, visibility = points[i, number].tolist()
+            rule = "labelled key points must be inside of the image"
+            if odd[i, number]:
+                rule = "the visibility of key points must be 0, 1 or 2"
+            shown = f"point {number + 1} is {x:.10g}, {y:.10g}, {visibility:.10g}"
+            fault = about(objects[i], Reason.BAD_BOX, f"{rule}; {shown}")
+            faults.setdefault(i, fault)
+        # In fractions; what is not labelled is zeros.
+        with np.errstate(invalid="ignore"):
+            points[:, :, :2] = np.clip(points[:, :, :2] / extents[:, None, :], 0, 1)
+        points[(points[:, :, 2] <= 0) | outside] = 0
+        return checked, points, faults
+
+    def _drawn(
+        self, item: BoxedObject, size: tuple[float, float] | Fault, box: Floats
+    ) -> bytes | Fault:
+        """Returns the mask of an object as PNG; nothing where a sample knows no size.
+
+        Args:
+          item: the object.
+          size: width and height of its image, or why there is none.
+          box: in fractions.
+        """
+        if isinstance(size, Fault):
+            return size
+        width, height = map(int, size)
+        if (width, height) == _ANY_SIZE:
+            return b""
+        if width * height > self.image_policy.max_pixels:
+            words = (
+                f"masks of {width} x {height} pixels: more than "
+                f"{self.image_policy.max_pixels:,}"
+            )
+            return Fault(Reason.TOO_MANY_PIXELS, words)
+        corners = (box * (width, height, width, height)).tolist()
+        try:
+            return encode_class_png(self.mask_of(item, height, width, corners))
+        except FaultError as error:
+            return error.fault
+
+    def _lists(
+        self, objects: Sequence[BoxedObject], points: Floats
+    ) -> dict[str, pa.Array]:
+        """Returns what is stored of objects beside boxes and masks, by feature.
+
+        Args:
+          objects: those that are good.
+          points: their key points, as `_checked` gives them.
+        """
+        names = [item.name for item in objects]
+        labels = [self.class_ids.get(name, 0) for name in names]
+        lists = {
+            f"{OBJECT}class/text": pa.array(names, pa.string()),
+            f"{OBJECT}class/label": pa.array(labels, pa.int64()),
+        }
+        for end in self.values:
+            kind = _TYPES.get(end, pa.int64())
+            absent = "" if kind == pa.string() else 0
+            values = [item.values.get(end, absent) for item in objects]
+            lists[f"{OBJECT}{end}"] = pa.array(values, kind)
+        if self.points:
+            seen = points[:, :, 2].astype(np.int64)
+            for axis, name in enumerate("xy"):
+                each = points[:, :, axis].astype(np.float32)
+                lists[f"{POINT}{name}"] = pa.array(each.ravel())
+            lists[f"{POINT}visibility"] = pa.array(seen.ravel())
+            lists[f"{POINT}num"] = pa.array((seen > 0).sum(axis=1))
+        if self.named_points:
+            texts = [
+                [*item.point_names, *[""] * (self.points - len(item.point_names))]
+                for item in objects
+            ]
+            flat = [text for each in texts for text in each]
+            lists[f"{POINT}text"] = pa.array(flat, pa.string())
+        return lists
 
 
 def _sizes(
-    found: Annotated, is_box: Mask
-) -> tuple[dict[str, pa.Array], npt.NDArray[np.float64], dict[int, Fault]]:
+    images: Sequence[ImageObjects], size_of: Callable[[int], tuple[int, int] | Fault]
+) -> tuple[dict[str, pa.Array], Floats, dict[int, Fault]]:
     """Returns the stated sizes as columns, those to divide by, and why some lack one.
 
     A size that is not stated, or 0, is that of the image itself; only images with
     objects need one. The shard's writer compares it with that of the file.
     """
-    assert found.sides is not None
-    sides = [side.to_pylist() for side in found.sides]
-    counts = np.bincount(found.parents, minlength=len(found.numbers))
     lost: dict[int, Fault] = {}
-    unstated = [pc.fill_null(pc.equal(side, 0), True) for side in found.sides]
-    for i in np.flatnonzero(numpy_mask(pc.or_(*unstated)) & (counts > 0)).tolist():
-        if i in found.refused:
-            continue
-        size = found.size_of(i)
-        if isinstance(size, Fault):
-            lost[i] = size
-        else:
-            sides[0][i], sides[1][i] = size
-    width, height = (_whole_pixels(pa.array(side, pa.float64())) for side in sides)
-    lacks = numpy_mask(pc.or_(width.is_null(), height.is_null()))
-    boxed = np.bincount(found.parents[is_box], minlength=len(found.numbers)) > 0
-    for i in np.flatnonzero(lacks & boxed).tolist():
+    stated = [[image.width for image in images], [image.height for image in images]]
+    for i, image in enumerate(images):
+        if image.objects and not (image.width and image.height):
+            size = size_of(i)
+            if isinstance(size, Fault):
+                lost[i] = size
+            else:
+                stated[0][i], stated[1][i] = size
+    sides = np.array(stated, np.float64).reshape(2, -1)
+    whole = (sides > 0) & (sides < 2.0**31) & (sides == np.floor(sides))
+    for i in np.flatnonzero(~whole.all(axis=0)).tolist():
         message = (
             f"its boxes in pixels need the image's size, two positive whole numbers; "
-            f"stated are height {sides[1][i]}, width {sides[0][i]}"
+            f"stated are height {stated[1][i]}, width {stated[0][i]}"
         )
-        lost.setdefault(i, Fault(Reason.OUT_OF_RANGE, message))
-    columns = {"image/stated_height": height, "image/stated_width": width}
-    sizes = [np.asarray(pc.fill_null(side, 1), np.float64) for side in (width, height)]
-    return columns, np.stack(sizes, axis=1), lost
-
-
-def _whole_pixels(sizes: pa.Array) -> pa.Array:
-    """Returns pixels as int64; null where they are no positive whole number."""
-    whole = pc.and_(pc.equal(sizes, pc.floor(sizes)), pc.greater(sizes, 0))
-    whole = pc.and_(whole, pc.less(sizes, 2.0**31))
-    return pc.if_else(whole, sizes, pa.scalar(None, pa.float64())).cast(pa.int64())
+        if images[i].objects:
+            lost.setdefault(i, Fault(Reason.OUT_OF_RANGE, message))
+    known = np.where(whole, sides, 1)
+    columns = {
+        f"image/stated_{side}": pa.array(known[i].astype(np.int64), mask=~whole[i])
+        for i, side in enumerate(SIDES)
+    }
+    return columns, known.T, lost
 
 
 def size_of_image(
@@ -424,50 +457,6 @@ def size_of_image(
     if never_seen := unseen(os.path.join(root, path)):
         raise never_seen
     return Fault(Reason.UNREADABLE, f"image {path!r}: there is no such file")
-
-
-def even_rows(count: int, wanted: int) -> Numbers:
-    """Returns at most `wanted` of `count` rows, spread evenly, first and last too."""
-    spread = np.linspace(0, count - 1, min(wanted, count), dtype=np.int64)
-    return np.unique(spread)
-
-
-def row_ranges(count: int, limit_rows: int | None) -> Iterator[tuple[int, int]]:
-    """Yields the first and the end of each block of rows, up to a limit."""
-    if limit_rows is not None:
-        count = min(count, limit_rows)
-    for start in range(0, count, _BLOCK_ROWS):
-        yield start, min(start + _BLOCK_ROWS, count)
-
-
-def sample_of(
-    pieces: Sequence[RawRows], *, total_rows: int, complete: bool
-) -> TableSample:
-    """Returns pieces of rows, all with the same columns, as a sample."""
-    return TableSample(
-        {
-            name: pa.chunked_array([piece.columns[name] for piece in pieces])
-            for name in pieces[0].columns
-        },
-        sum(len(piece.numbers) for piece in pieces),
-        unread=sum(len(piece.refused) for piece in pieces),
-        total_rows=total_rows,
-        complete=complete,
-    )
-
-
-def detection_features(columns: Collection[str]) -> tuple[Feature, ...]:
-    """Returns the features of these columns, and those derived from the image."""
-    return tuple(
-        f
-        for f in _FEATURES
-        if f.name in columns or (f.derived and f.derived_from in columns)
-    )
-
-
-def root_of(file: SourceFile) -> str:
-    """Returns the root of a file's source."""
-    return file.path[: len(file.path) - len(file.origin)]
 
 
 def list_of(values: pa.Array, counts: npt.ArrayLike) -> pa.ListArray:

@@ -9,7 +9,7 @@ record, at the place of the first, wherever they are in the table; one without a
 and a class says that the image has none. Numbers are fractions of the image where all
 are at most 1 and some are not whole, else pixels.
 
-An image is found by its path (see `source_paths`), else by its base name, else by its
+An image is found by its path (see `SourcePaths`), else by its base name, else by its
 stem: Open Images writes ids. Class ids count from 1, by all names, sorted.
 """
 
@@ -31,16 +31,18 @@ from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
 from transforms.formats.csv.reader import CsvReader
-from transforms.formats.detection.boxed_rows import root_of
 from transforms.formats.detection.listed import (
+    ListedReader,
+    SourcePaths,
+    listing_of,
+    root_of,
+)
+from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
     Found,
     ImageObjects,
-    ListedReader,
-    listing_of,
 )
-from transforms.formats.detection.source_paths import SourcePaths
 from transforms.formats.file_names import (
     is_image_name,
     plain_name,

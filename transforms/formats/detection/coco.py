@@ -14,85 +14,63 @@ A box that is bad (`transforms.core.boxes`), or of a class that is not there, or
 image, is a rejection of its own: part "boxes". The account of parts is read = in rows +
 rejected + gone with their image.
 
-A file is parsed as a whole by each process that reads blocks of it, and kept. Rows are
-made of some ten thousand annotations at a time, however many an image has.
+A file is parsed as a whole by each process that reads blocks of it, and kept.
 
 Sources: https://cocodataset.org/#format-data; research/object_detection/dataset_tools/
 create_coco_tf_record.py of tensorflow/models.
 """
 
-import collections
 import dataclasses
-import functools
-import json
+import math
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask
 from transforms.core.boxes import BoxForm
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import (
-    BOXES,
-    CAPTION,
-    OBJECT_MASK,
-    Annotated,
-    BoxedReader,
-    Mask,
-    Numbers,
-    detection_features,
-    even_rows,
-    image_rows,
-    root_of,
-    row_ranges,
-    sample_of,
-    size_of_image,
-)
+from transforms.formats.detection.boxed_rows import BoxedReader, Numbers
 from transforms.formats.detection.coco_json import (
-    OUTLINES,
-    POINTS,
     CocoFile,
     image_folder,
     leading_folders,
     load_coco,
     load_outlined,
 )
-from transforms.formats.detection.key_points import KeyPoints
-from transforms.formats.file_names import split_in_path
-from transforms.formats.table import (
-    Complaint,
-    InputFile,
-    Planned,
-    RawRows,
-    SourceFile,
-    rejecter,
-    rejection_of,
+from transforms.formats.detection.listed import even_rows, root_of, sample_of
+from transforms.formats.detection.objects import (
+    BOXES,
+    CAPTION,
+    NO_BOX,
+    OBJECT,
+    BoxedObject,
+    Found,
+    ImageObjects,
+    detection_features,
+    object_rejection,
 )
+from transforms.formats.file_names import split_in_path
+from transforms.formats.table import InputFile, Planned, RawRows, SourceFile
 
+# Rows are small, and the images themselves are read elsewhere: a block of a few
+# thousand is enough work to be worth sending to a worker.
+_BLOCK_ROWS = 4096
 _SAMPLE_ROWS = 2000
 # To draw a mask takes a thousand times as long as to read a box.
 _DRAWN_ROWS = 200
-# Annotations, about, that are made rows of at once; of one image at least.
-_ANNOTATIONS_AT_ONCE = 1 << 16
-# With masks: about as many of 1 kB each. Long outlines and large images count for more.
-_MASKS_AT_ONCE, _OUTLINE_BYTES, _MASK_PIXELS = 4096, 1 << 10, 1 << 19
+# Images, and annotations about, that are made rows of at once; of one image at least.
+_ROWS_AT_ONCE, _ANNOTATIONS_AT_ONCE, _DRAWN_AT_ONCE = 1024, 1 << 14, 64
 # COCO's own names of files that list images which another file lists with its boxes.
 _BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
-
 # An outline in COCO's other form.
 _RUNS = re.compile(r'"segmentation": \{')
-
-_REMEDIES = {OUTLINES: "--masks all stores them as masks"}
+_MOST_AREA = float(np.finfo(np.float32).max)
 
 _Loaded = tuple[InputFile, CocoFile]
 
@@ -105,14 +83,15 @@ class CocoReader(BoxedReader):
       folders: by file, the folder of its images as `images_root` says it, once it is
         known, and how many folders their names begin with that are not there.
       recognised: whether nobody has said that the files are COCO's.
-      points: the most key points of an object; 0 where none has any.
     """
 
     title: ClassVar[str] = "COCO JSON"
+    form: ClassVar[BoxForm] = BoxForm.XYWH
+    captioned: ClassVar[bool] = True
 
     folders: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     recognised: bool = False
-    points: int = 0
+    values: tuple[str, ...] = ("is_crowd", "area")
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples the images of all files evenly; finds the classes and the images.
@@ -123,16 +102,24 @@ class CocoReader(BoxedReader):
         """
         loaded = self._chosen(files)
         total = sum(len(coco.images) for _, coco in loaded)
+        classes = _classes_of(loaded)
         points = max(coco.point_count for _, coco in loaded)
-        reader = dataclasses.replace(self, points=points)
+        reader = dataclasses.replace(
+            self,
+            class_ids={name: number for number, name in classes.items()},
+            points=points,
+            named_points=points > 0 and any(coco.point_names for _, coco in loaded),
+        )
+        if not any(coco.outlined for _, coco in loaded) and self.masks == "all":
+            reader = dataclasses.replace(reader, masks="auto")
         pieces = []
-        sampled = _SAMPLE_ROWS if self.masks != "all" else _DRAWN_ROWS
+        sampled = _SAMPLE_ROWS if reader.masks != "all" else _DRAWN_ROWS
         for file, coco in loaded:
             count = len(coco.images)
             wanted = max(-(-sampled * count // total), 1)
             pieces += [
                 reader._piece(file, coco, rows)
-                for rows in _runs(coco, even_rows(count, wanted))
+                for rows in reader._runs(coco, even_rows(count, wanted))
             ]
         boxed = any(_has_boxes(coco) for _, coco in loaded)
         captioned = any(_has_captions(coco) for _, coco in loaded)
@@ -140,16 +127,12 @@ class CocoReader(BoxedReader):
         columns = {
             name: column
             for name, column in sample.columns.items()
-            if (captioned if name == CAPTION else boxed or not _is_of_boxes(name))
+            if (captioned if name == CAPTION else boxed or not name.startswith(OBJECT))
         }
-        classes = _classes_of(loaded)
         folders: dict[str, tuple[str, int]] = {}
         if not self.images_root:
             folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
         _check_apart(loaded, folders)
-        outlined = any(coco.left_out[OUTLINES] for _, coco in loaded)
-        if not outlined:
-            columns.pop(OBJECT_MASK, None)
         notes = _notes(files, loaded, drawn=self.masks == "all")
         return Planned(
             dataclasses.replace(reader, folders=folders, recognised=False),
@@ -190,24 +173,27 @@ class CocoReader(BoxedReader):
     ) -> Iterator[Block]:
         """Yields runs of images; `start` and `stop` count them."""
         total = len(self._load(file.path, file.stamp).images)
-        for start, stop in row_ranges(total, limit_rows):
+        count = total if limit_rows is None else min(total, limit_rows)
+        for start in range(0, count, _BLOCK_ROWS):
+            rows = min(_BLOCK_ROWS, count - start)
             before = file.size * start // total
-            rows = stop - start
-            yield file.block(start, stop, rows=rows, before=before, first_row=start)
+            yield file.block(
+                start, start + rows, rows=rows, before=before, first_row=start
+            )
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a block; annotations of no image come with the first."""
         coco = self._load(file.path, block.stamp)
-        for rows in _runs(coco, np.arange(block.start, block.stop)):
+        for rows in self._runs(coco, np.arange(block.start, block.stop)):
             first, count = int(rows[0]), len(rows)
             piece = dataclasses.replace(
                 block, start=first, stop=first + count, first_row=first, rows=count
             )
             raw = self._piece(file, coco, rows, piece).only(columns)
             # A file is charged once for annotations of no image: by its first block.
-            strays = _strays(file, coco) if not first else []
+            strays = self._strays(file, coco) if not first else []
             yield dataclasses.replace(
                 raw,
                 positions=block.positions_of(raw.numbers),
@@ -219,100 +205,158 @@ class CocoReader(BoxedReader):
         """Returns the split that a word in the path says."""
         return split_in_path(origin)
 
+    def _runs(self, coco: CocoFile, rows: Numbers) -> list[Numbers]:
+        """Returns images in runs that are made rows at once.
+
+        Args:
+          coco: the file.
+          rows: numbers of images, ascending.
+        """
+        most = _DRAWN_AT_ONCE if self.masks == "all" else _ROWS_AT_ONCE
+        ends = np.cumsum(coco.starts[rows + 1] - coco.starts[rows])
+        runs = ends // _ANNOTATIONS_AT_ONCE * len(rows) + np.arange(len(rows)) // most
+        return np.split(rows, np.flatnonzero(np.diff(runs)) + 1)
+
     def _piece(
         self,
         file: SourceFile,
         coco: CocoFile,
-        rows: Numbers,
+        numbers: Numbers,
         block: Block | None = None,
     ) -> RawRows:
-        """Returns some images, and what is wrong with their boxes."""
-        images = coco.images.take(pa.array(rows))
-        chosen, counts = coco.annotations_of(rows)
-        raw = coco.annotations.take(pa.array(chosen))
-        parents = np.repeat(np.arange(len(rows)), counts)
-        paths = self._paths(file, images)
-        boxes, four = _corners(raw["bbox"])
-        areas = _areas(raw["area"], boxes)
-        is_box = numpy_mask(pc.or_(raw["bbox"].is_valid(), raw["caption"].is_null()))
-        labels, names = _classes(coco, raw["category_id"])
-        said, also = _faults(raw, is_box, four, areas, names)
-        key_points = None
-        if self.points:
-            key_points, wrong = _key_points(coco, raw, self.points)
-            also = wrong | also
-
-        def rejected(index: int, fault: Fault) -> Rejection:
-            row = int(rows[parents[index]])
-            return _part_rejection(file, raw, index, (row, *fault))
-
-        found = Annotated(
-            columns={
-                "image/encoded": paths,
-                "image/filename": images["file_name"],
-                "image/source_id": images["id"].cast(pa.string()),
-                **self.class_masks(root_of(file), paths.to_pylist()),
-            },
-            numbers=rows,
-            reject=rejecter(_rejection, file, coco),
-            parents=parents,
-            boxes=boxes,
-            form=BoxForm.XYWH,
-            names=names,
-            labels=labels,
-            said=said,
-            also=also,
-            explain=functools.partial(_explained, raw),
-            reject_object=rejected,
-            sides=(images["width"], images["height"]),
-            refused=_unnamed(images),
-            lists={
-                "image/object/is_crowd": pc.fill_null(raw["iscrowd"], 0),
-                "image/object/area": pa.array(areas),
-            },
-            key_points=key_points,
-            is_box=is_box,
-            captions=raw["caption"],
-            mask_of=_drawer(coco, chosen) if self.masks == "all" else None,
-            most_pixels=self.image_policy.max_pixels,
-        )
-        if block is not None:
-            found = dataclasses.replace(
-                found,
-                size_of=lambda i: size_of_image(
-                    root_of(file), paths[i].as_py(), self.image_policy
-                ),
+        """Returns some images as rows; without a block, as a sample."""
+        images = coco.images.take(numbers).to_pylist()
+        annotations = coco.annotations_of(numbers)
+        rows = [
+            {
+                "row": number,
+                "path": self._path(file, image["file_name"] or ""),
+                "annotation": file.origin,
+                "stated": None,
+                "name": image["file_name"],
+                **_reason(image),
+                "raw": image,
+                "coco": coco,
+                "annotations": found,
+            }
+            for number, image, found in zip(
+                numbers.tolist(), images, annotations, strict=True
             )
-        return image_rows(block or Block(file.origin, 0, 0), found, self.bad_box)
+        ]
+        is_sample = block is None
+        block = block or Block(file.origin, 0, 0)
+        return self.rows_of(rows, root_of(file), block, is_sample=is_sample)
 
-    def _paths(self, file: SourceFile, images: pa.RecordBatch) -> pa.StringArray:
-        """Returns the path of each image, relative to the root where it can be."""
-        names = images["file_name"]
+    def _path(self, file: SourceFile, name: str) -> str:
+        """Returns the path of an image, relative to the root where it can be."""
         folder, left_out = self.folders.get(file.origin, ("", 0))
-        folder = self.images_root.rstrip("/") or folder
         if left_out:
-            pattern = leading_folders(left_out)
-            names = pc.replace_substring_regex(names, pattern, "")
-        prefix = f"{folder}/" if folder else ""
-        fixed = pc.starts_with(names, "/")
-        return pc.if_else(fixed, names, pc.binary_join_element_wise(prefix, names, ""))
+            name = re.sub(leading_folders(left_out), "", name)
+        return posixpath.join(self.images_root or folder, name)
 
+    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
+        """Returns the annotations of an image."""
+        coco, image = row["coco"], row["raw"]
+        captions = [
+            a["caption"] for a in row["annotations"] if a["caption"] is not None
+        ]
+        found = ImageObjects(
+            [
+                self._object(coco, row["row"], annotation)
+                for annotation in row["annotations"]
+                if _is_box(annotation)
+            ],
+            image["width"],
+            image["height"],
+            name=image["file_name"],
+            source_id=image["id"],
+            captions=captions,
+        )
+        return found, image
 
-def _drawer(
-    coco: CocoFile, chosen: Numbers
-) -> Callable[[int, int, int, Sequence[float]], Pixels]:
-    """Returns what draws the masks of these annotations."""
-    outlines = coco.outlines
-    assert outlines is not None
+    def _object(
+        self, coco: CocoFile, row: int, annotation: Mapping[str, Any]
+    ) -> BoxedObject:
+        place, drawn = f"annotation {annotation['id']}", self.masks == "all"
+        category, area = annotation["category_id"], annotation["area"]
+        name, points = coco.categories.get(category), annotation.get("keypoints")
+        box = annotation["bbox"] or ()
+        words = ""
+        reason = Reason.BAD_BOX
+        if name is None:
+            reason = Reason.UNKNOWN_LABEL
+            words = f"category {category!r} is not in the file's list"
+        elif len(box) != 4:
+            words = f"bbox must hold four numbers; found {annotation['bbox']}"
+        elif not abs(area) <= _MOST_AREA and all(map(math.isfinite, box)):
+            words = f"area must be finite; found {area}"
+        elif (
+            self.points and points and (len(points) % 3 or any(map(math.isnan, points)))
+        ):
+            words = "keypoints must hold three numbers of each point"
+        if words and annotation["written"]:
+            words += f"; it is {annotation['written']}"
+            if not box and _RUNS.search(words):
+                words += ". No box is made of an outline of runs (RLE): add bbox"
+        return BoxedObject(
+            name or "",
+            box if len(box) == 4 else NO_BOX,
+            place,
+            annotation,
+            row,
+            fault=Fault(reason, f"{place}: {words}") if words else None,
+            values=annotation,
+            points=None if words else points,
+            point_names=coco.point_names.get(category, ()),
+            outline=(coco, annotation["start"], annotation["stop"]) if drawn else None,
+        )
 
-    def draw(index: int, height: int, width: int, box: Sequence[float]) -> Pixels:
+    def gone_parts(self, row: Mapping[str, Any]) -> int:
+        """Returns how many boxes an image has that is no row."""
+        return sum(map(_is_box, row["annotations"]))
+
+    def mask_of(
+        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
+    ) -> Pixels:
+        """Returns the mask of an annotation; raises FaultError."""
+        coco, start, stop = item.outline
         try:
-            outline = outlines[int(chosen[index])]
+            outline = coco.outline_at(start, stop)
         except (ValueError, RecursionError) as error:
             raise FaultError(Reason.BAD_MASK, "its outline is no JSON") from error
         return object_mask(outline, height, width, box)
 
-    return draw
+    def _strays(self, file: SourceFile, coco: CocoFile) -> list[Rejection]:
+        """Returns a rejection for each annotation of no image."""
+        place = {"annotation": file.origin, "stated": None}
+        found = []
+        for each in coco.strays:
+            if not _is_box(each):
+                raise InputError(
+                    f"Every caption must be of an image of its file; in {file.path!r} "
+                    f"caption {each['id']} is of image {each['image_id']}, which is "
+                    f"not there."
+                )
+            message = (
+                f"annotation {each['id']}: it is of image {each['image_id']}, which is "
+                f"not in the file; its box is {each['bbox']}"
+            )
+            item = BoxedObject("", NO_BOX, "", each)
+            found.append(object_rejection(item, place, Fault(Reason.BAD_BOX, message)))
+        return found
+
+
+def _is_box(annotation: Mapping[str, Any]) -> bool:
+    return annotation["bbox"] is not None or annotation["caption"] is None
+
+
+def _reason(image: Mapping[str, Any]) -> dict[str, str | None]:
+    """Returns why an image cannot be a row, as a listing has it."""
+    lacking = [field for field in ("id", "file_name") if not image[field]]
+    if not lacking:
+        return {"reason": None, "message": None}
+    message = f"the image has no {lacking[0]}"
+    return {"reason": str(Reason.MISSING_VALUE), "message": message}
 
 
 def _check_apart(
@@ -345,44 +389,20 @@ def _notes(
             f"{others[0]!r:.80}: they have no boxes, or list the same images as "
             f"others; name one as SOURCE to read it instead"
         )
-    counts = sum((coco.left_out for _, coco in loaded), collections.Counter())
-    del counts[POINTS]
-    if drawn and (outlined := counts.pop(OUTLINES, 0)):
-        objects = sum(len(coco.annotations) for _, coco in loaded)
-        if outlined < objects:
-            notes.append(
-                f"{objects - outlined:,} of {objects:,} annotations have no outline: "
-                f"such a mask is the box, filled"
-            )
-    notes += [
-        f"{what} of {count:,} annotation{'s' if count > 1 else ''} left out: "
-        f"{_REMEDIES.get(what, 'only boxes are read')}"
-        for what, count in sorted(counts.items())
-    ]
+    outlined = sum(coco.outlined for _, coco in loaded)
+    objects = sum(len(coco.annotations) for _, coco in loaded)
+    if outlined and not drawn:
+        plural = "s" if outlined > 1 else ""
+        notes.append(
+            f"outlines (segmentation) of {outlined:,} annotation{plural} left out: "
+            f"--masks all stores them as masks"
+        )
+    elif 0 < outlined < objects:
+        notes.append(
+            f"{objects - outlined:,} of {objects:,} annotations have no outline: such "
+            f"a mask is the box, filled"
+        )
     return tuple(notes)
-
-
-def _runs(coco: CocoFile, rows: Numbers) -> list[Numbers]:
-    """Returns images in runs that have about as many annotations as are taken at once.
-
-    Args:
-      coco: the file.
-      rows: numbers of images, ascending.
-    """
-    costs, most = coco.starts[rows + 1] - coco.starts[rows], _ANNOTATIONS_AT_ONCE
-    if coco.outlines is not None:
-        lengths = np.diff(np.array(coco.outlines.ends)) // _OUTLINE_BYTES
-        before = np.concatenate(([0], np.cumsum(lengths[coco.order])))
-        sides = (pc.fill_null(coco.images[side], 0) for side in ("width", "height"))
-        # A file may state anything; more is not drawn anyway.
-        sides = (np.clip(np.asarray(side)[rows], 0, 1 << 16) for side in sides)
-        pixels = np.prod([np.nan_to_num(side) for side in sides], axis=0)
-        pixels = pixels.astype(np.int64)
-        costs = costs * (1 + pixels // _MASK_PIXELS)
-        costs += before[coco.starts[rows + 1]] - before[coco.starts[rows]]
-        most = _MASKS_AT_ONCE
-    cuts = np.flatnonzero(np.diff(np.cumsum(costs) // most)) + 1
-    return np.split(rows, cuts)
 
 
 def _has_captions(coco: CocoFile) -> bool:
@@ -395,13 +415,9 @@ def _has_boxes(coco: CocoFile) -> bool:
     return boxes.null_count < len(boxes) or not _has_captions(coco)
 
 
-def _is_of_boxes(name: str) -> bool:
-    return name.startswith("image/object/")
-
-
 def _ranks(coco: CocoFile) -> Mapping[int, int]:
     """Returns the file's category id -> class id."""
-    numbers = [number for number, _ in coco.categories]
+    numbers = [*coco.categories]
     if numbers and numbers[0] < 1:
         return {number: rank for rank, number in enumerate(numbers, start=1)}
     return {number: number for number in numbers}
@@ -412,7 +428,7 @@ def _classes_of(loaded: Sequence[_Loaded]) -> dict[int, str]:
     out: dict[int, str] = {}
     for file, coco in loaded:
         ranks = _ranks(coco)
-        for number, name in coco.categories:
+        for number, name in coco.categories.items():
             rank = ranks[number]
             if out.setdefault(rank, name) != name:
                 raise InputError(
@@ -421,148 +437,3 @@ def _classes_of(loaded: Sequence[_Loaded]) -> dict[int, str]:
                     f"them one by one, or renumber."
                 )
     return dict(sorted(out.items()))
-
-
-def _as_json(values: Mapping[str, Any]) -> bytes:
-    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
-    return text.encode(errors="replace")
-
-
-def _part_rejection(
-    file: SourceFile,
-    annotations: pa.RecordBatch,
-    index: int,
-    complaint: Complaint,
-    *,
-    numbered: bool = True,
-) -> Rejection:
-    # The text of an annotation is for messages, and key points are many.
-    plain = annotations.drop_columns(["written", "keypoints"])
-    item = plain.slice(index, 1).to_pylist()[0]
-    raw = _as_json(item)
-    return rejection_of(file.origin, complaint, raw, part=BOXES, numbered=numbered)
-
-
-def _strays(file: SourceFile, coco: CocoFile) -> list[Rejection]:
-    """Returns a rejection for each annotation of no image."""
-    annotations = coco.annotations.take(pa.array(coco.strays))
-    out = []
-    for index, row in enumerate(annotations.to_pylist()):
-        if row["caption"] is not None and row["bbox"] is None:
-            raise InputError(
-                f"Every caption must be of an image of its file; in {file.path!r} "
-                f"caption {row['id']} is of image {row['image_id']!r}, which is not "
-                f"there."
-            )
-        message = (
-            f"annotation {row['id']}: it is of image {row['image_id']!r}, which is not "
-            f"in the file; its box is {row['bbox']}"
-        )
-        complaint = 0, Reason.BAD_BOX, message
-        out.append(_part_rejection(file, annotations, index, complaint, numbered=False))
-    return out
-
-
-def _explained(annotations: pa.RecordBatch, index: int, words: str) -> str:
-    row = annotations.slice(index, 1).to_pylist()[0]
-    written = f"; it is {row['written']}" if row["written"] else ""
-    return f"annotation {row['id']}: {words}{written}"
-
-
-def _faults(
-    annotations: pa.RecordBatch,
-    is_box: Mask,
-    four: Mask,
-    areas: npt.NDArray[np.float32],
-    names: pa.StringArray,
-) -> tuple[dict[int, Fault], dict[int, Fault]]:
-    """Returns what is wrong with annotations whatever their boxes are, and beside."""
-
-    def at(index: int, field: str) -> Any:
-        return annotations[field][index].as_py()
-
-    said: dict[int, Fault] = {}
-    unknown = numpy_mask(names.is_null())
-    for i in np.flatnonzero(is_box & (unknown | ~four)).tolist():
-        if unknown[i]:
-            words = f"category {at(i, 'category_id')!r} is not in the file's list"
-            reason = Reason.UNKNOWN_LABEL
-        else:
-            words = f"bbox must hold four numbers; found {at(i, 'bbox')}"
-            reason = Reason.BAD_BOX
-        message = _explained(annotations, i, words)
-        if not unknown[i] and not at(i, "bbox") and _RUNS.search(message):
-            message += ". No box is made of an outline of runs (RLE): add bbox"
-        said[i] = Fault(reason, message)
-    also: dict[int, Fault] = {}
-    for i in np.flatnonzero(is_box & ~np.isfinite(areas)).tolist():
-        words = f"area must be finite; found {at(i, 'area')}"
-        also[i] = Fault(Reason.BAD_BOX, _explained(annotations, i, words))
-    return said, also
-
-
-def _classes(coco: CocoFile, category_ids: pa.Array) -> tuple[Numbers, pa.StringArray]:
-    """Returns class ids and names of annotations; 0 and null for unknown ones."""
-    ranks = _ranks(coco)
-    ids = pa.array([number for number, _ in coco.categories], pa.int64())
-    names = pa.array([name for _, name in coco.categories], pa.string())
-    places = pc.index_in(category_ids, value_set=ids, skip_nulls=True)
-    ranked = pa.array([ranks[number] for number, _ in coco.categories], pa.int64())
-    labels = pc.fill_null(ranked.take(places), 0)
-    return np.asarray(labels), names.take(places)
-
-
-def _key_points(
-    coco: CocoFile, annotations: pa.RecordBatch, k: int
-) -> tuple[KeyPoints, dict[int, Fault]]:
-    """Returns the key points of annotations, k each, and what is wrong with some."""
-    lists = annotations["keypoints"].to_pylist()
-    wrong: dict[int, Fault] = {}
-    for i, numbers in enumerate(lists):
-        if numbers and (len(numbers) % 3 or None in numbers):
-            words = "keypoints must hold three numbers of each point"
-            wrong[i] = Fault(Reason.BAD_BOX, _explained(annotations, i, words))
-            lists[i] = None
-    names: Sequence[Sequence[str]] = ()
-    if coco.point_names:
-        ids = annotations["category_id"].to_pylist()
-        names = [coco.point_names.get(number, ()) for number in ids]
-    return KeyPoints.of(lists, k, names), wrong
-
-
-def _corners(column: pa.ListArray) -> tuple[npt.NDArray[np.float64], Mask]:
-    """Returns the numbers of each box, NaN for null, and which have four."""
-    four = numpy_mask(pc.equal(pc.list_value_length(column), 4))
-    boxes = np.full((len(column), 4), np.nan)
-    values = column.filter(pa.array(four)).flatten()
-    boxes[four] = values.to_numpy(zero_copy_only=False).reshape(-1, 4)
-    return boxes, four
-
-
-def _areas(column: pa.Array, boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    absent = numpy_mask(column.is_null())
-    stated = column.to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore", invalid="ignore"):
-        whole = np.where(absent, boxes[:, 2] * boxes[:, 3], stated)
-        return whole.astype(np.float32)
-
-
-def _unnamed(images: pa.RecordBatch) -> dict[int, Fault]:
-    """Returns why images cannot be rows that lack an id or a name, by position."""
-    refused: dict[int, Fault] = {}
-    for field in ("id", "file_name"):
-        lacks = images[field].is_null()
-        if field == "file_name":
-            lacks = pc.or_kleene(lacks, pc.equal(images[field], ""))
-        fault = Fault(Reason.MISSING_VALUE, f"the image has no {field}")
-        for i in np.flatnonzero(numpy_mask(lacks)).tolist():
-            refused.setdefault(i, fault)
-    return refused
-
-
-def _rejection(file: SourceFile, coco: CocoFile, complaint: Complaint) -> Rejection:
-    """Returns the rejection of an image."""
-    row, reason, message = complaint
-    image = coco.images.slice(row, 1).to_pylist()[0]
-    told = f"image {image['id']!r}, {image['file_name']!r}: {message}"
-    return rejection_of(file.origin, (row, reason, told), _as_json(image))

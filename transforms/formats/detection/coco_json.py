@@ -5,12 +5,12 @@
                       "bbox": [x, y, width, height], "area": 123.5}],
      "categories":  [{"id": 3, "name": "car"}]}
 
-Values of other types than those drawn are null, but numbers in quotes are read.
+Values of other types than those drawn are null, but numbers in quotes are read, and ids
+of images and annotations may be texts.
 
 Source: https://cocodataset.org/#format-data
 """
 
-import collections
 import dataclasses
 import io
 import itertools
@@ -19,110 +19,89 @@ import math
 import os
 import posixpath
 import re
+import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask
 from transforms.core.nesting import TOO_DEEP
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import root_of
-from transforms.formats.detection.coco_text import ItemText, OutlineSpool
+from transforms.formats.detection.boxed_rows import Numbers
+from transforms.formats.detection.coco_text import ItemText, Outline
+from transforms.formats.detection.listed import root_of
 from transforms.formats.table import InputFile
 from transforms.formats.whole_files import kept_in_memory
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings
 
-_BOX = pa.list_(pa.float64())
-_TEXTS = pa.list_(pa.string())
-_LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
-    "images": {
-        "id": pa.int64(),
-        "file_name": pa.string(),
-        "height": pa.float64(),
-        "width": pa.float64(),
-    },
-    "annotations": {
-        "id": pa.int64(),
-        "image_id": pa.int64(),
-        "category_id": pa.int64(),
-        "bbox": _BOX,
-        "area": pa.float64(),
-        "iscrowd": pa.int64(),
-        "caption": pa.string(),
-        # x, y and visibility of each.
-        "keypoints": _BOX,
-        # The text of an annotation without a box, or with values of other types.
-        "written": pa.string(),
-    },
-    "categories": {"id": pa.int64(), "name": pa.string(), "keypoints": _TEXTS},
-}
-# Ids may be texts: some labelling tools write names there.
-_IDS = {("images", "id"), ("annotations", "id"), ("annotations", "image_id")}
 # Look for this many images in each candidate folder: enough to tell folders apart
 # even where some files are missing.
 _PROBED_IMAGES = 16
 # Characters of an annotation in a message.
 _SHOWN = 300
+# Items that become columns at once.
+_ITEMS = 4096
 # A dataset has a file for train and one for validation as a rule, and a worker may
 # read blocks of both.
 _KEPT_FILES = 2
 
-OUTLINES = "outlines (segmentation)"
-POINTS = "key points"
-_Numbers = npt.NDArray[np.int64]
 
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class CocoFile:
     """One file, its annotations found by image.
 
     Attributes:
-      images: id (int64 or string), file_name, height, width; n rows in the file's
-        order.
+      images: id, file_name, height, width; n rows in the file's order. Ids are texts.
       annotations: m rows in the file's order.
-      categories: (id, name) by id.
+      categories: id -> name, in the order of ids.
       order: int64 array of m: annotations by the image they belong to; those of no
         image come first.
       starts: int64 array of n + 1: where in `order` those of each image begin.
-      left_out: what annotations have and is not read: how many have it.
-      outlines: of the annotations, where they were asked for.
+      outlined: how many annotations have outlines.
+      point_count: the most key points of an object; 0 where none is labelled.
       point_names: category id -> names of its key points; empty where none has any.
+      outlines: a file with the outlines, where they were asked for.
     """
 
-    images: pa.RecordBatch
-    annotations: pa.RecordBatch
-    categories: tuple[tuple[int, str], ...]
-    order: _Numbers
-    starts: _Numbers
-    left_out: collections.Counter[str]
-    outlines: OutlineSpool | None = None
-    point_names: Mapping[int, Sequence[str]] = dataclasses.field(default_factory=dict)
+    images: pa.Table
+    annotations: pa.Table
+    categories: Mapping[int, str]
+    order: Numbers
+    starts: Numbers
+    outlined: int
+    point_count: int
+    point_names: Mapping[int, Sequence[str]]
+    outlines: IO[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        if self.outlines is not None:
+            weakref.finalize(self, self.outlines.close)
+
+    def outline_at(self, start: int, stop: int) -> Any:
+        """Returns an outline, None for none; raises ValueError, RecursionError."""
+        if self.outlines is None or start == stop:
+            return None
+        return json.loads(os.pread(self.outlines.fileno(), stop - start, start))
+
+    def annotations_of(self, rows: Numbers) -> list[list[dict[str, Any]]]:
+        """Returns the annotations of each of some images."""
+        left_out = [] if self.point_count else ["keypoints"]
+        ends = self.starts[rows + 1]
+        chosen = [self.order[a:b] for a, b in zip(self.starts[rows], ends, strict=True)]
+        found = self.annotations.drop_columns(left_out).take(np.concatenate(chosen))
+        each = iter(found.to_pylist())
+        return [list(itertools.islice(each, len(some))) for some in chosen]
 
     @property
-    def point_count(self) -> int:
-        """The most key points of an object; 0 where none is labelled."""
-        if not self.left_out[POINTS]:
-            return 0
-        lengths = pc.max(pc.list_value_length(self.annotations["keypoints"])).as_py()
-        named = max(map(len, self.point_names.values()), default=0)
-        return max((lengths or 0) // 3, named)
-
-    @property
-    def strays(self) -> _Numbers:
+    def strays(self) -> list[dict[str, Any]]:
         """The annotations that belong to no image."""
-        return self.order[: self.starts[0]]
-
-    def annotations_of(self, rows: _Numbers) -> tuple[_Numbers, _Numbers]:
-        """Returns the annotations of some images, and how many each image has."""
-        counts = self.starts[rows + 1] - self.starts[rows]
-        ends = np.cumsum(counts)
-        first = np.repeat(self.starts[rows] - (ends - counts), counts)
-        return self.order[first + np.arange(len(first))], counts
+        strays: list[dict[str, Any]]
+        strays = self.annotations.take(self.order[: self.starts[0]]).to_pylist()
+        return strays
 
 
 @kept_in_memory(_KEPT_FILES)
@@ -143,14 +122,18 @@ def load_coco(path: str, stamp: int) -> CocoFile:
 @kept_in_memory(_KEPT_FILES)
 def load_outlined(path: str, stamp: int) -> CocoFile:
     """As `load_coco`, with outlines."""
-    return _load(path, stamp, OutlineSpool())
+    outlines = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the content
+    try:
+        return _load(path, stamp, outlines)
+    except BaseException:
+        outlines.close()
+        raise
 
 
-def _load(path: str, stamp: int, outlines: OutlineSpool | None) -> CocoFile:
-    left_out: collections.Counter[str] = collections.Counter()
+def _load(path: str, stamp: int, outlines: IO[bytes] | None) -> CocoFile:
     try:
         with storage(path).open_input(stamp=stamp) as file:
-            lists = _parse(file, left_out, outlines)
+            tables, outlined, labelled = _parse(file, outlines)
     except (ValueError, RecursionError) as error:
         found = TOO_DEEP if isinstance(error, RecursionError) else error
         raise InputError(
@@ -158,32 +141,37 @@ def _load(path: str, stamp: int, outlines: OutlineSpool | None) -> CocoFile:
             f"annotations and categories. Found: {found}. Correct it, or leave the "
             f"file out."
         ) from error
-    images, annotations, categories = (lists[name] for name in _LISTS)
+    images, annotations = tables["images"], tables["annotations"]
     _check_images(images, path)
-    parents = pc.fill_null(_image_of(annotations["image_id"], images["id"]), -1)
-    rows = np.asarray(parents)
-    order = np.argsort(rows, kind="stable")
-    starts = np.cumsum(np.bincount(rows + 1, minlength=len(images) + 1))
+    parents = pc.index_in(
+        annotations["image_id"], value_set=images["id"], skip_nulls=True
+    )
+    rows = np.asarray(pc.fill_null(parents, -1))
+    categories = tables["categories"].to_pylist()
+    point_names = {
+        row["id"]: [name or "" for name in row["keypoints"]]
+        for row in categories
+        if row["keypoints"]
+    }
+    point_count = 0
+    if labelled:
+        lengths = pc.max(pc.list_value_length(annotations["keypoints"])).as_py()
+        named = max(map(len, point_names.values()), default=0)
+        point_count = max((lengths or 0) // 3, named)
     return CocoFile(
-        *(images, annotations, _categories(categories, path), order, starts),
-        left_out,
+        images,
+        annotations,
+        _categories(categories, path),
+        np.argsort(rows, kind="stable"),
+        np.cumsum(np.bincount(rows + 1, minlength=len(images) + 1)),
+        outlined,
+        point_count,
+        point_names,
         outlines,
-        point_names={
-            row["id"]: [name or "" for name in row["keypoints"]]
-            for row in categories.to_pylist()
-            if row["keypoints"]
-        },
     )
 
 
-def _image_of(image_ids: pa.Array, ids: pa.Array) -> pa.Array:
-    """Returns the row of the image that each id names; null for none."""
-    if image_ids.type != ids.type:
-        image_ids, ids = image_ids.cast(pa.string()), ids.cast(pa.string())
-    return pc.index_in(image_ids, value_set=ids, skip_nulls=True)
-
-
-def _check_images(images: pa.RecordBatch, path: str) -> None:
+def _check_images(images: pa.Table, path: str) -> None:
     if not len(images):
         raise InputError(
             f"{path!r} must list images; its list is empty. Leave the file out."
@@ -191,20 +179,20 @@ def _check_images(images: pa.RecordBatch, path: str) -> None:
     ids = images["id"].drop_null()
     if pc.count_distinct(ids).as_py() == len(ids):
         return
-    counts = ids.value_counts()
+    counts = ids.combine_chunks().value_counts()
     twice = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
     names = images["file_name"].filter(pc.equal(images["id"], twice["values"]))
     raise InputError(
         f"Ids of images must differ; in {path!r} {twice['counts']} images have the id "
-        f"{twice['values']!r}, among them {names[0].as_py()!r} and "
+        f"{twice['values']}, among them {names[0].as_py()!r} and "
         f"{names[1].as_py()!r}. Give them ids of their own."
     )
 
 
-def _categories(table: pa.RecordBatch, path: str) -> tuple[tuple[int, str], ...]:
+def _categories(table: Sequence[Mapping[str, Any]], path: str) -> dict[int, str]:
     out: dict[int, str] = {}
     names: dict[str, int] = {}
-    for row in table.to_pylist():
+    for row in table:
         number, name = row["id"], row["name"]
         if number is None or not name:
             raise InputError(
@@ -218,103 +206,165 @@ def _categories(table: pa.RecordBatch, path: str) -> tuple[tuple[int, str], ...]
                 f"{out[other]!r} and {number}: {name!r}. Rename or renumber one."
             )
         out[number], names[name] = name, number
-    return tuple(sorted(out.items()))
+    return dict(sorted(out.items()))
+
+
+class _Columns:
+    """A list of the file as columns, some thousand items at a time.
+
+    Args:
+      schema: of the columns.
+      row_of: makes the values of an item.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, row_of: Callable[[Any], Sequence[Any]]
+    ) -> None:
+        self._schema, self._row_of = schema, row_of
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all items."""
+        self._rows: list[Sequence[Any]] = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def append(self, item: Any) -> None:
+        """Appends an item; what is no object has no values."""
+        self._rows.append(self._row_of(item if isinstance(item, dict) else {}))
+        if len(self._rows) >= _ITEMS:
+            self._flush()
+
+    def _flush(self) -> None:
+        arrays = [
+            pa.array(values, field.type)
+            for field, values in zip(
+                self._schema, zip(*self._rows, strict=True), strict=True
+            )
+        ]
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._rows = []
+
+    def table(self) -> pa.Table:
+        """Returns the columns of all items."""
+        if self._rows:
+            self._flush()
+        return pa.Table.from_batches(self._batches, self._schema).combine_chunks()
+
+
+_NUMBERS = pa.list_(pa.float64())
+_IMAGES = pa.schema(
+    {
+        "id": pa.string(),
+        "file_name": pa.string(),
+        "height": pa.float64(),
+        "width": pa.float64(),
+    }
+)
+_ANNOTATIONS = pa.schema(
+    {
+        "id": pa.string(),
+        "image_id": pa.string(),
+        "category_id": pa.int64(),
+        "bbox": _NUMBERS,
+        "area": pa.float64(),
+        "is_crowd": pa.int64(),
+        "caption": pa.string(),
+        # x, y and visibility of each.
+        "keypoints": _NUMBERS,
+        # The text of an annotation that lacks numbers.
+        "written": pa.string(),
+    }
+)
+# With where the outline begins and ends in the file of all.
+_OUTLINED = pa.schema([*_ANNOTATIONS, ("start", pa.int64()), ("stop", pa.int64())])
+_CATEGORIES = pa.schema(
+    {"id": pa.int64(), "name": pa.string(), "keypoints": pa.list_(pa.string())}
+)
 
 
 def _parse(
-    file: io.BufferedReader,
-    left_out: collections.Counter[str],
-    outlines: OutlineSpool | None,
-) -> dict[str, pa.RecordBatch]:
-    """Returns the three lists as columns; counts what is left out, spools outlines.
+    file: io.BufferedReader, outlines: IO[bytes] | None
+) -> tuple[dict[str, pa.Table], int, int]:
+    """Returns the three lists; how many objects have outlines, and key points.
+
+    Writes the outlines where they are asked for.
 
     Raises:
       ValueError, RecursionError: the file is not COCO JSON.
     """
-    lists: dict[str, list[dict[str, pa.Array]]] = {name: [] for name in _LISTS}
+    written = outlined = labelled = 0
+
+    def annotation(item: Mapping[str, Any]) -> Sequence[Any]:
+        nonlocal written, outlined, labelled
+        start, outline = written, item.get("segmentation")
+        if outlines is not None and outline:
+            text = outline if isinstance(outline, Outline) else json.dumps(outline)
+            written += outlines.write(text.encode())
+        outlined += bool(outline)
+        # Where an annotation says how many key points are labelled, that decides.
+        points = item.get("keypoints")
+        count = item.get("num_keypoints", isinstance(points, list) and len(points))
+        labelled += isinstance(count, int) and count > 0
+        values = _annotation(item)
+        return values if outlines is None else (*values, start, written)
+
+    lists = {
+        "images": _Columns(_IMAGES, _image),
+        "annotations": _Columns(
+            _ANNOTATIONS if outlines is None else _OUTLINED, annotation
+        ),
+        "categories": _Columns(_CATEGORIES, _category),
+    }
     has_images = False
-    for name, items in ItemText(file, outlined=outlines is not None).lists():
-        if name not in _LISTS:
-            continue
-        if items is None:
-            lists[name] = []
+    for name, item in ItemText(file, outlined=outlines is not None).items():
+        if item is ...:
             has_images = has_images or name == "images"
-            if name == "annotations" and outlines is not None:
-                outlines.clear()
-            continue
-        lists[name].append(_columns(name, items))
-        if name == "annotations":
-            _count(items, left_out)
-            if outlines is not None:
-                for item in items:
-                    is_object = isinstance(item, dict)
-                    outlines.append(item.get("segmentation") if is_object else None)
+            if name in lists:
+                lists[name].clear()
+        elif name in lists:
+            lists[name].append(item)
     if outlines is not None:
-        outlines.end()
+        outlines.flush()
     if not has_images:
         raise ValueError("no object with a list of images")
-    return {name: _joined(name, batches) for name, batches in lists.items()}
+    return {name: each.table() for name, each in lists.items()}, outlined, labelled
 
 
-def _count(items: Sequence[Any], left_out: collections.Counter[str]) -> None:
-    for item in items:
-        if not isinstance(item, dict):
-            continue
-        left_out[OUTLINES] += bool(item.get("segmentation"))
-        points = item.get("keypoints")
-        # Where an annotation says how many key points are labelled, that decides.
-        labelled = item.get("num_keypoints", isinstance(points, list) and len(points))
-        left_out[POINTS] += isinstance(labelled, int) and labelled > 0
+def _image(item: Mapping[str, Any]) -> Sequence[Any]:
+    sides = _number(item.get("height")), _number(item.get("width"))
+    return _id(item.get("id")), _text(item.get("file_name")), *sides
 
 
-def _columns(name: str, items: Sequence[Any]) -> dict[str, pa.Array]:
-    """Returns items of a list as columns.
-
-    Raises:
-      ValueError: they are panoptic segments.
-    """
-    objects = [item if isinstance(item, dict) else {} for item in items]
-    columns: dict[str, pa.Array] = {}
-    odd: set[int] = set()
-    for field, kind in _LISTS[name].items():
-        values = [item.get(field) for item in objects]
-        found = _plain(values, kind)
-        if found is None:
-            found = _read_one_by_one(values, kind, may_be_text=(name, field) in _IDS)
-            read = enumerate(zip(values, found.to_pylist(), strict=True))
-            odd |= {i for i, (value, held) in read if _is_lost(value, held)}
-        columns[field] = found
-    if name != "annotations":
-        return columns
-    texts = [_shown(item) if i in odd else None for i, item in enumerate(items)]
-    lengths = pc.fill_null(pc.list_value_length(columns["bbox"]), 0)
-    lacking = pc.and_(pc.equal(lengths, 0), columns["image_id"].is_valid())
-    lacking = numpy_mask(pc.and_(lacking, columns["caption"].is_null()))
-    if lacking.any():
-        boxes = columns["bbox"].to_pylist()
-        for i in np.flatnonzero(lacking).tolist():
-            if "segments_info" in objects[i]:
-                raise ValueError(
-                    "panoptic segments (segments_info), which are not read"
-                )
-            boxes[i] = _box_around(objects[i].get("segmentation")) or boxes[i]
-            if not boxes[i]:
-                texts[i] = _shown(items[i])
-        columns["bbox"] = pa.array(boxes, _BOX)
-    columns["written"] = pa.array(texts, pa.string())
-    return columns
+def _category(item: Mapping[str, Any]) -> Sequence[Any]:
+    points = item.get("keypoints")
+    names = [_text(name) for name in points] if isinstance(points, list) else None
+    return _integer(item.get("id")), _text(item.get("name")), names
 
 
-def _joined(name: str, batches: Sequence[Mapping[str, pa.Array]]) -> pa.RecordBatch:
-    """Returns the columns of all items; those of ids are texts if any id is one."""
-    arrays = []
-    for field, kind in _LISTS[name].items():
-        chunks = [batch[field] for batch in batches]
-        if any(pa.types.is_string(chunk.type) for chunk in chunks):
-            kind = pa.string()
-        chunked = pa.chunked_array([chunk.cast(kind) for chunk in chunks], kind)
-        arrays.append(chunked.combine_chunks())
-    return pa.RecordBatch.from_arrays(arrays, names=list(_LISTS[name]))
+def _annotation(item: Mapping[str, Any]) -> Sequence[Any]:
+    image, box = _id(item.get("image_id")), _numbers(item.get("bbox"))
+    category, caption = _integer(item.get("category_id")), _text(item.get("caption"))
+    area, points = _number(item.get("area")), _numbers(item.get("keypoints"))
+    if not box and image is not None and caption is None:
+        if "segments_info" in item:
+            raise ValueError("panoptic segments (segments_info), which are not read")
+        box = _box_around(item.get("segmentation")) or box
+    written = None
+    if caption is None and (category is None or not box or any(map(math.isnan, box))):
+        written = json.dumps(item)[:_SHOWN]
+    if area is None:
+        area = box[2] * box[3] if box and len(box) == 4 else math.nan
+    return (
+        _id(item.get("id")),
+        image,
+        category,
+        box,
+        area,
+        _integer(item.get("iscrowd")) or 0,
+        caption,
+        points,
+        written,
+    )
 
 
 def _box_around(outline: Any) -> list[float] | None:
@@ -322,47 +372,13 @@ def _box_around(outline: Any) -> list[float] | None:
     if not isinstance(outline, list):
         return None
     polygons = [outline] if outline and not isinstance(outline[0], list) else outline
-    read = [_numbers(polygon) or [None] for polygon in polygons]
-    points = [n for each in read for n in each if n is not None and math.isfinite(n)]
-    if not points or len(points) < sum(map(len, read)) or any(len(p) % 2 for p in read):
+    read = [_numbers(polygon) or [math.nan] for polygon in polygons]
+    points = [number for each in read for number in each]
+    is_whole = all(map(math.isfinite, points)) and not any(len(p) % 2 for p in read)
+    if not points or not is_whole:
         return None
     left, top = min(points[::2]), min(points[1::2])
     return [left, top, max(points[::2]) - left, max(points[1::2]) - top]
-
-
-def _shown(item: Any) -> str:
-    return json.dumps(item)[:_SHOWN]
-
-
-def _is_lost(value: Any, held: Any) -> bool:
-    """Whether a value, or a number of a box, is of a type that is not read."""
-    if isinstance(held, list):
-        return None in held
-    return value is not None and held is None
-
-
-def _plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
-    """Returns values, all of the types that a kind has as a rule; else None."""
-    types = set(map(type, values)) - {type(None)}
-    if kind == _BOX and types == {list}:
-        types = set(map(type, itertools.chain.from_iterable(filter(None, values))))
-        types -= {type(None)}
-    if not types <= _PLAIN[kind]:
-        return None
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
-        return None
-
-
-def _read_one_by_one(
-    values: Sequence[Any], kind: pa.DataType, *, may_be_text: bool
-) -> pa.Array:
-    """Returns values, null where one has another type."""
-    if may_be_text and any(isinstance(value, str) for value in values):
-        texts = [None if value is None else _text(str(value)) for value in values]
-        return pa.array(texts, pa.string())
-    return pa.array([_READ[kind](value) for value in values], kind)
 
 
 # Numbers in quotes, as some tools write them. Python's own words for them, such as
@@ -372,6 +388,8 @@ _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 
 
 def _integer(value: Any) -> int | None:
+    if value is None:
+        return None
     if isinstance(value, str):
         # Of a large one float() would keep the first digits alone.
         digits = _WHOLE.fullmatch(value)
@@ -384,9 +402,11 @@ def _integer(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
+    if type(value) is float:
+        return value
     if isinstance(value, str):
         return float(value) if _NUMBER.fullmatch(value) else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if type(value) is not int:
         return None
     try:
         return float(value)
@@ -394,8 +414,14 @@ def _number(value: Any) -> float | None:
         return math.inf
 
 
-def _numbers(value: Any) -> list[float | None] | None:
-    return [_number(item) for item in value] if isinstance(value, list) else None
+def _numbers(value: Any) -> list[float] | None:
+    """Returns the numbers of a list, NaN for what is none; None for no list."""
+    if not isinstance(value, list):
+        return None
+    if {*map(type, value)} == {float}:
+        return value
+    read = map(_number, value)
+    return [math.nan if number is None else number for number in read]
 
 
 def _text(value: Any) -> str | None:
@@ -408,24 +434,13 @@ def _text(value: Any) -> str | None:
     return value
 
 
-def _texts(value: Any) -> list[str | None] | None:
-    return [_text(item) for item in value] if isinstance(value, list) else None
-
-
-_PLAIN: Mapping[pa.DataType, frozenset[type]] = {
-    pa.int64(): frozenset({int}),
-    pa.float64(): frozenset({int, float}),
-    pa.string(): frozenset({str}),
-    _BOX: frozenset({int, float}),
-    _TEXTS: frozenset(),
-}
-_READ: Mapping[pa.DataType, Callable[[Any], Any]] = {
-    pa.int64(): _integer,
-    pa.float64(): _number,
-    pa.string(): _text,
-    _BOX: _numbers,
-    _TEXTS: _texts,
-}
+def _id(value: Any) -> str | None:
+    if isinstance(value, str):
+        return _text(value)
+    if type(value) is int:
+        return str(value)
+    number = _integer(value)
+    return None if number is None else str(number)
 
 
 def image_folder(file: InputFile, coco: CocoFile) -> tuple[str, int]:

@@ -33,18 +33,20 @@ from transforms.core.image.masks import object_mask
 from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import root_of
 from transforms.formats.detection.listed import (
+    ListedReader,
+    SourcePaths,
+    annotation_file,
+    listing_of,
+    load_annotation,
+    root_of,
+)
+from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
     Found,
     ImageObjects,
-    ListedReader,
-    annotation_file,
-    listing_of,
-    load_annotation,
 )
-from transforms.formats.detection.source_paths import SourcePaths
 from transforms.formats.file_names import is_image_name, split_in_path
 from transforms.formats.table import InputFile, Planned
 
@@ -238,8 +240,7 @@ def _object(number: int, shape: Any) -> tuple[BoxedObject, str, bool]:
     """Returns a shape as an object, its group, and whether it is an outline."""
     place = f"shape {number}"
     shape = shape if isinstance(shape, dict) else {}
-    shown = {key: value for key, value in shape.items() if key != "mask"}
-    raw = json.dumps(shown, ensure_ascii=False).encode("utf-8", "replace")
+    raw = {key: value for key, value in shape.items() if key != "mask"}
     label, kind = shape.get("label"), shape.get("shape_type") or "polygon"
     name = label if isinstance(label, str) else ""
     group = shape.get("group_id")
@@ -258,7 +259,7 @@ def _object(number: int, shape: Any) -> tuple[BoxedObject, str, bool]:
             fault = Fault(Reason.BAD_BOX, f"{place}, {name[:60]!r}: {rule}")
     if name:
         place += f", {name[:60]!r}"
-    item = BoxedObject(name, box, place, raw, None, None, fault, outline=[outline])
+    item = BoxedObject(name, box, place, [raw], fault=fault, outline=[outline])
     is_outline = fault is None and kind != "rectangle"
     return item, "" if group is None else json.dumps(group), is_outline
 
@@ -300,7 +301,7 @@ def _joined(one: BoxedObject, other: BoxedObject) -> BoxedObject:
     low = [min(a, b) for a, b in zip(one.box[:2], other.box[:2], strict=True)]
     high = [max(a, b) for a, b in zip(one.box[2:], other.box[2:], strict=True)]
     outline = [*(one.outline or ()), *(other.outline or ())]
-    raw = one.raw + b"\n" + other.raw
+    raw = [*one.raw, *other.raw]
     return one._replace(box=(*low, *high), raw=raw, outline=outline)
 
 

@@ -12,42 +12,29 @@ these. Workers read runs of the listing: `ListedReader.objects_of` gives the obj
 an image, and everything else is the same for all layouts.
 """
 
-import abc
+import collections
 import dataclasses
-import functools
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.image.masks import Mask as Pixels
-from transforms.core.image.masks import object_mask
-from transforms.core.model import Block, Rejection
+from transforms.core.model import Block
 from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.errors import InputError, SpecError
-from transforms.formats.detection.boxed_rows import (
-    BOXES,
-    Annotated,
-    BoxedReader,
-    detection_features,
-    even_rows,
-    image_rows,
-    sample_of,
-    size_of_image,
-)
-from transforms.formats.detection.key_points import KeyPoints
+from transforms.formats.detection.boxed_rows import BoxedReader, Numbers
+from transforms.formats.detection.objects import detection_features
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
-    Complaint,
     InputFile,
     Planned,
     RawRows,
     SourceFile,
-    rejecter,
-    rejection_of,
+    TableSample,
 )
 from transforms.formats.table_source import RunReader
 from transforms.storage.entries import FileEntry, TooLargeError
@@ -55,12 +42,13 @@ from transforms.storage.files import storage
 from transforms.storage.visibility import unseen
 
 SPLIT_COLUMN = "image set"
-DISCARDED = "/discarded"
-"""The reason of images that the source says are not to be used."""
+# The reasons of images that are skipped.
+DISCARDED, NOT_SELECTED = f"/{Skipped.DISCARDED}", f"/{Skipped.NOT_SELECTED}"
 # Real files have a few KB; a larger one is no annotation.
 MAX_BYTES = 16 << 20
-_SAMPLE_ROWS = 2000
-_OBJECT = "image/object/"
+SAMPLE_ROWS = 2000
+# What is read of a listing at once; and images whose masks are drawn at once.
+_RUN_BYTES, _DRAWN_AT_ONCE = 8 << 20, 64
 _COLUMNS: Mapping[str, pa.DataType] = {
     "path": pa.string(),
     "size": pa.int64(),
@@ -76,48 +64,6 @@ _COLUMNS: Mapping[str, pa.DataType] = {
 _Parsed = TypeVar("_Parsed")
 
 
-class BoxedObject(NamedTuple):
-    """One object of an image, as a layout reads it.
-
-    Attributes:
-      name: of its class; empty for none.
-      box: xmin, ymin, xmax, ymax in the unit of the layout.
-      place: what messages call it, as "line 3".
-      raw: what the source has of it.
-      row: 0-based number of its row; None where a file has one image.
-      line: 1-based line on which it starts; None where lines say nothing.
-      fault: why it is bad whatever its box is.
-      values: of lists, by the end of the feature's name, as `difficult`.
-      points: x, y and visibility of key points; None for none.
-      outline: polygons in the unit of the layout, or what its `mask_of` draws; None
-        for none, so that its mask is the box, filled.
-    """
-
-    name: str
-    box: Sequence[float]
-    place: str
-    raw: bytes
-    row: int | None = None
-    line: int | None = None
-    fault: Fault | None = None
-    values: Mapping[str, Any] = {}
-    points: Sequence[float] | None = None
-    outline: Sequence[Any] | None = None
-
-
-class ImageObjects(NamedTuple):
-    """The objects of one image, and its size in pixels as stated; None if it is not."""
-
-    objects: Sequence[BoxedObject]
-    width: float | None = None
-    height: float | None = None
-
-
-NO_BOX = (np.nan,) * 4
-# Of an image in a listing: its objects, or why it is rejected; what the source has.
-Found = tuple[ImageObjects | Fault, bytes | None]
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListedReader(BoxedReader, RunReader):
     """Reads listings of images.
@@ -125,59 +71,22 @@ class ListedReader(BoxedReader, RunReader):
     Attributes:
       companions: the files beside those that `plan` is given; none once it is planned.
       whole: whether no file of the format was left out by a pattern.
-      class_ids: by the name of the class.
-      fractions: whether boxes are fractions of the image, not pixels.
-      values: ends of the names of lists that some object has a value for.
-      points: the most key points of an object.
       split_column: see `RowReader`.
     """
 
-    tolerance: ClassVar[float] = 1.0
     # The column of splits, and whether it is the reader's own.
     split_name: ClassVar[str] = SPLIT_COLUMN
     says_split: ClassVar[bool] = True
-    # Whether images are called as the annotation states them; else by base names.
-    as_stated: ClassVar[bool] = False
     # Whether a row is known by its annotation; else by its image.
     by_annotation: ClassVar[bool] = False
 
     companions: tuple[FileEntry, ...] = ()
     whole: bool = True
-    class_ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    fractions: bool = False
-    values: tuple[str, ...] = ()
-    points: int = 0
     split_column: str = ""
 
     def with_companions(self, files: Sequence[FileEntry], *, whole: bool) -> Self:
         """Returns the format that knows what is beside the files that it plans."""
         return dataclasses.replace(self, companions=tuple(files), whole=whole)
-
-    @abc.abstractmethod
-    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
-        """Returns the objects of an image of the listing.
-
-        Args:
-          row: of the listing.
-          root: the source's.
-        """
-
-    def mask_of(
-        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
-    ) -> Pixels:
-        """Returns the mask of an object; see `Annotated.mask_of`."""
-        polygons = item.outline
-        if polygons and self.fractions:
-            scale = (width, height)
-            polygons = [
-                [number * scale[i % 2] for i, number in enumerate(polygon)]
-                for polygon in polygons
-            ]
-        return object_mask(polygons, height, width, box)
-
-    def gone_parts(self, row: Mapping[str, Any]) -> int:
-        """Returns how many objects a row of the listing has that is no image's."""
-        return 0
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -199,9 +108,35 @@ class ListedReader(BoxedReader, RunReader):
         self, run: pa.Table, root: str, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a run of the listing."""
-        rows = run.to_pylist()
-        raw = self._rows(rows, root, block)
-        yield raw.only(columns)
+        step = max(run.num_rows * _RUN_BYTES // max(run.nbytes, _RUN_BYTES), 1)
+        step = min(step, _DRAWN_AT_ONCE) if self.masks == "all" else step
+        for first in range(0, run.num_rows, step):
+            rows = run.slice(first, step).to_pylist()
+            start, stop = block.start + first, block.start + first + len(rows)
+            piece = dataclasses.replace(block, start=start, stop=stop, rows=len(rows))
+            yield self.rows_of(rows, root, piece).only(columns)
+
+    def rows_of(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        root: str,
+        block: Block,
+        *,
+        is_sample: bool = False,
+    ) -> RawRows:
+        """Returns images of the listing as rows."""
+        raw = super(ListedReader, self).rows_of(rows, root, block, is_sample=is_sample)
+        assert raw.places is not None
+        of_rows = [rows[i] for i in raw.places.tolist()]
+        known_by = "annotation" if self.by_annotation else "path"
+        splits = pa.array([row["split"] for row in of_rows], pa.string())
+        return dataclasses.replace(
+            raw,
+            columns={**raw.columns, self.split_name: splits},
+            origins=pa.array([row[known_by] for row in of_rows], pa.string()),
+            stamps=pa.array([row["stamp"] for row in of_rows], pa.int64()),
+            positions=np.array([row["position"] for row in of_rows], np.int64),
+        )
 
     def planned(
         self,
@@ -212,7 +147,7 @@ class ListedReader(BoxedReader, RunReader):
         notes: Sequence[str] = (),
         left_out: int = 0,
         outlines: int = 0,
-        sampled: int = _SAMPLE_ROWS,
+        sampled: int = SAMPLE_ROWS,
         seen: str = "",
     ) -> Planned:
         """Returns the plan of a listing, with some of its rows as the sample.
@@ -238,7 +173,7 @@ class ListedReader(BoxedReader, RunReader):
         rows = table.take(pa.array(chosen)).to_pylist()
         block = Block("", 0, len(rows), rows=len(rows))
         sample = sample_of(
-            [reader._rows(rows, root, block, is_sample=True)],
+            [reader.rows_of(rows, root, block, is_sample=True)],
             total_rows=table.num_rows,
             complete=len(rows) == table.num_rows,
         )
@@ -255,172 +190,6 @@ class ListedReader(BoxedReader, RunReader):
             left_out=left_out,
             seen=seen,
         )
-
-    def _rows(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        root: str,
-        block: Block,
-        *,
-        is_sample: bool = False,
-    ) -> RawRows:
-        """Returns images of the listing as rows."""
-        discarded = sum(row["reason"] == DISCARDED for row in rows)
-        kept = [i for i, row in enumerate(rows) if row["reason"] != DISCARDED]
-        found = {i: _refused(rows[i]) or self.objects_of(rows[i], root) for i in kept}
-        images = {
-            i: image
-            for i, (image, _) in found.items()
-            if isinstance(image, ImageObjects)
-        }
-        refused = [
-            (i, *image) for i, (image, _) in found.items() if isinstance(image, Fault)
-        ]
-        read = list(images)
-        annotated = self._annotated(rows, images, found, root)
-        if not is_sample:
-
-            @functools.cache
-            def size_of(i: int) -> tuple[int, int] | Fault:
-                return size_of_image(root, rows[read[i]]["path"], self.image_policy)
-
-            annotated = dataclasses.replace(annotated, size_of=size_of)
-        raw = image_rows(block, annotated, self.bad_box)
-        places = raw.numbers
-        of_rows = [rows[i] for i in places.tolist()]
-        known_by = "annotation" if self.by_annotation else "path"
-        away = [row for i, row in enumerate(rows) if i not in images]
-        gone = sum(map(self.gone_parts, away))
-        return dataclasses.replace(
-            raw,
-            # What complaints call a row is its place in the run.
-            numbers=np.array([row.get("row") or 0 for row in of_rows], np.int64),
-            places=places,
-            refused=[*refused, *raw.refused],
-            origins=pa.array([row[known_by] for row in of_rows], pa.string()),
-            stamps=pa.array([row["stamp"] for row in of_rows], pa.int64()),
-            positions=np.array([row["position"] for row in of_rows], np.int64),
-            parts={BOXES: raw.parts[BOXES] + gone},
-            parts_gone={BOXES: raw.parts_gone[BOXES] + gone},
-            skipped={str(Skipped.DISCARDED): discarded} if discarded else {},
-        )
-
-    def _annotated(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        images: Mapping[int, ImageObjects],
-        found: Mapping[int, Found],
-        root: str,
-    ) -> Annotated:
-        """Returns images by their places in a run, and their objects."""
-        objects = [each for image in images.values() for each in image.objects]
-        counts = [len(image.objects) for image in images.values()]
-        parents = np.repeat(np.arange(len(images)), counts)
-        read = [rows[i] for i in images]
-        paths = pa.array([row["path"] for row in read], pa.string())
-        names = pa.array(
-            [
-                row["stated"] if self.as_stated else posixpath.basename(row["path"])
-                for row in read
-            ],
-            pa.string(),
-        )
-
-        def explain(index: int, words: str) -> str:
-            return f"{objects[index].place}: {words}"
-
-        def reject_object(index: int, fault: Fault) -> Rejection:
-            item, row = objects[index], read[parents[index]]
-            origin = row["annotation"] or row["path"]
-            reason, message = fault
-            if row["stated"]:
-                message = f"{row['stated']!r}: {message}"
-            complaint = item.row or 0, reason, message
-            return rejection_of(
-                origin,
-                complaint,
-                item.raw,
-                line=item.line,
-                part=BOXES,
-                numbered=item.row is not None,
-            )
-
-        def draw(index: int, height: int, width: int, box: Sequence[float]) -> Pixels:
-            return self.mask_of(objects[index], height, width, box)
-
-        said, also = {}, {}
-        for i, item in enumerate(objects):
-            if item.fault is not None:
-                said[i] = item.fault
-            elif not item.name:
-                words = explain(i, "it has no class")
-                also[i] = Fault(Reason.MISSING_VALUE, words)
-        sides = [(image.width, image.height) for image in images.values()]
-        ids = self.class_ids
-        return Annotated(
-            columns={
-                "image/encoded": paths,
-                "image/filename": names,
-                "image/source_id": names,
-                self.split_name: pa.array([row["split"] for row in read], pa.string()),
-                **self.class_masks(root, paths.to_pylist()),
-            },
-            numbers=np.array(list(images), np.int64),
-            reject=rejecter(_rejection, rows, found),
-            parents=parents,
-            boxes=np.array([item.box for item in objects], np.float64).reshape(-1, 4),
-            names=pa.array([item.name for item in objects], pa.string()),
-            labels=np.array([ids.get(item.name, 0) for item in objects], np.int64),
-            said=said,
-            also=also,
-            explain=explain,
-            reject_object=reject_object,
-            sides=None
-            if self.fractions
-            else (
-                pa.array([width for width, _ in sides], pa.float64()),
-                pa.array([height for _, height in sides], pa.float64()),
-            ),
-            lists={
-                f"{_OBJECT}{end}": pa.array(
-                    [item.values.get(end, 0) for item in objects], pa.int64()
-                )
-                for end in self.values
-            },
-            key_points=KeyPoints.of([item.points for item in objects], self.points)
-            if self.points
-            else None,
-            mask_of=draw if self.masks == "all" else None,
-            most_pixels=self.image_policy.max_pixels,
-            tolerance=self.tolerance,
-        )
-
-
-def _refused(row: Mapping[str, Any]) -> Found | None:
-    """Returns why a row of the listing is no row, if it is none."""
-    if not row["reason"]:
-        return None
-    return Fault(Reason(row["reason"]), row["message"]), row.get("raw")
-
-
-def _rejection(
-    rows: Sequence[Mapping[str, Any]],
-    found: Mapping[int, Found],
-    complaint: Complaint,
-) -> Rejection:
-    """Returns the rejection of an image."""
-    place, reason, message = complaint
-    row = rows[place]
-    number = row.get("row")
-    if row["stated"]:
-        message = f"{row['stated']!r}: {message}"
-    return rejection_of(
-        row["annotation"] or row["path"],
-        (number or 0, reason, message),
-        found[place][1],
-        line=row.get("line"),
-        numbered=number is not None,
-    )
 
 
 def listing_of(
@@ -496,3 +265,103 @@ def load_annotation(
 def annotation_file(root: str, path: str, stamp: int = 0) -> SourceFile:
     """Returns a file of the source by its path relative to the root."""
     return SourceFile(path, os.path.join(root, path), stamp=stamp)
+
+
+def root_of(file: SourceFile) -> str:
+    """Returns the root of a file's source."""
+    return file.path[: len(file.path) - len(file.origin)]
+
+
+def even_rows(count: int, wanted: int) -> Numbers:
+    """Returns at most `wanted` of `count` rows, spread evenly, first and last too."""
+    spread = np.linspace(0, count - 1, min(wanted, count), dtype=np.int64)
+    return np.unique(spread)
+
+
+def sample_of(
+    pieces: Sequence[RawRows], *, total_rows: int, complete: bool
+) -> TableSample:
+    """Returns pieces of rows, all with the same columns, as a sample."""
+    return TableSample(
+        {
+            name: pa.chunked_array([piece.columns[name] for piece in pieces])
+            for name in pieces[0].columns
+        },
+        sum(len(piece.numbers) for piece in pieces),
+        unread=sum(len(piece.refused) for piece in pieces),
+        total_rows=total_rows,
+        complete=complete,
+    )
+
+
+def _composed(path: str) -> str:
+    return path if path.isascii() else unicodedata.normalize("NFC", path)
+
+
+class SourcePaths:
+    r"""The files below a source, and their folders, as annotations name them.
+
+    Annotations are written on other machines and in other folders. A path means its
+    longest tail that exists below the source, first from the annotation's folder, then
+    from the root; so nothing outside of the source is opened.
+
+    >>> paths = SourcePaths(["train/images/a.jpg"])
+    >>> paths.file("C:\\x\\images\\a.jpg", "train")
+    'train/images/a.jpg'
+    >>> paths.folder("../train/images")
+    'train/images'
+    >>> paths.file("b.jpg") is None
+    True
+    """
+
+    def __init__(self, files: Iterable[str]) -> None:
+        """Takes paths relative to the source's root."""
+        self._files = {_composed(path): path for path in files}
+        self._folders: dict[str, str] = {}
+        for path in self._files.values():
+            folder = posixpath.dirname(path)
+            while folder and _composed(folder) not in self._folders:
+                self._folders[_composed(folder)] = folder
+                folder = posixpath.dirname(folder)
+        self._named: dict[str, list[str]] = {}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._files
+
+    def file(self, path: str, base: str = "") -> str | None:
+        """Returns the file that a path means, written in the folder `base`."""
+        return _longest_tail(path, base, self._files)
+
+    def folder(self, path: str, base: str = "") -> str | None:
+        """Returns the folder that a path means; `base` itself for its own name, "."."""
+        if not _parts(path):
+            return base
+        return _longest_tail(path, base, self._folders)
+
+    def called(self, name: str) -> list[str]:
+        """Returns the files of a base name, or else those of a stem."""
+        if not self._named:
+            named = collections.defaultdict(list)
+            for key, path in self._files.items():
+                base = posixpath.basename(key)
+                for each in {base, f"{posixpath.splitext(base)[0]}/"}:
+                    named[each].append(path)
+            self._named = dict(named)
+        base = _composed(name.replace("\\", "/").rpartition("/")[2])
+        return self._named.get(base) or self._named.get(f"{base}/", [])
+
+
+def _parts(path: str) -> list[str]:
+    parts = posixpath.normpath(path.replace("\\", "/")).split("/")
+    return [part for part in parts if part not in ("", ".", "..")]
+
+
+def _longest_tail(path: str, base: str, known: dict[str, str]) -> str | None:
+    parts = _parts(_composed(path))
+    folders = dict.fromkeys([_composed(base), ""])
+    for first in range(len(parts)):
+        for folder in folders:
+            found = known.get(posixpath.join(folder, *parts[first:]))
+            if found is not None:
+                return found
+    return None

@@ -1,20 +1,37 @@
 """Pascal VOC XML as rows of images, under the names of the TF Object Detection API.
 
-A row is an XML file, with lists that run parallel: of boxes, names and ids of
-classes, difficult and truncated flags, views. An image without objects has empty
-lists. Class ids count from 1, by the given names or by all names that there are,
-sorted. Parts of objects and the flag `occluded` are not read. Masks are where they are
-asked for: of classes in `SegmentationClass`, of objects in `SegmentationObject`, where
-the pixels of the first object of a file are 1.
+    VOC2012/Annotations/2007_000027.xml
+    VOC2012/JPEGImages/2007_000027.jpg
+    VOC2012/ImageSets/Main/{train,val,trainval,test}.txt    ids, one a line
+    VOC2012/SegmentationClass/2007_000027.png, SegmentationObject/2007_000027.png
+
+Images may also be in `images` beside the folder of the XML files, or among them. An
+XML file has the size and the objects of one image, and is a row:
+
+    <annotation>
+      <filename>000001.jpg</filename>
+      <size><width>353</width><height>500</height><depth>3</depth></size>
+      <object>
+        <name>dog</name> <pose>Left</pose> <truncated>1</truncated>
+        <difficult>0</difficult>
+        <bndbox><xmin>48</xmin><ymin>240</ymin><xmax>195</xmax><ymax>371</ymax></bndbox>
+        <part>...</part>
+      </object>
+    </annotation>
+
+Class ids count from 1, by all names, sorted. Parts of objects and the flag `occluded`
+are not read. Masks are where they are asked for: of classes in `SegmentationClass`, of
+objects in `SegmentationObject`, where the pixels of the first object of a file are 1.
 
 Coordinates are divided by the image's size as they stand, as the TF Object Detection
 API and TFDS do it. The devkit counts pixels from 1; with `first_pixel` 1 the left and
 the upper edge of a box are one less before.
 
-Splits are those of `ImageSets/Main` where that is, and XML files that no list has are
-skipped; else those that words in the names of folders say.
+Splits are those of the image sets where there are some, and XML files that no list has
+are skipped; else those that words in the names of folders say.
 
-Files are parsed one by one in Python, which costs most of the time here.
+A document type is refused before anything of it is read: entities declared there may
+expand without end, or name other files.
 
 Sources: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html;
 research/object_detection/dataset_tools/create_pascal_tf_record.py of
@@ -27,8 +44,10 @@ import math
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
 import numpy as np
 import pyarrow as pa
@@ -37,361 +56,319 @@ from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.image.png import decode_png
 from transforms.core.image.policy import ImagePolicy, prepare_image
-from transforms.core.model import Block, Rejection
+from transforms.core.model import Block
 from transforms.core.placing.vocabulary import sorted_names
-from transforms.core.reasons import Fault, FaultError, Reason, Skipped
-from transforms.errors import InputError, SpecError, first_few
-from transforms.formats.detection.boxed_rows import (
-    BOXES,
-    OBJECT_MASK,
-    Annotated,
-    BoxedReader,
-    detection_features,
-    even_rows,
-    image_rows,
+from transforms.core.reasons import Fault, FaultError, Reason
+from transforms.errors import InputError, SpecError
+from transforms.formats.detection.listed import (
+    NOT_SELECTED,
+    SAMPLE_ROWS,
+    ListedReader,
+    annotation_file,
+    listing_of,
+    load_annotation,
     root_of,
-    sample_of,
-    size_of_image,
 )
-from transforms.formats.detection.listed import load_annotation
-from transforms.formats.detection.voc_files import (
-    IS_CVAT,
-    VocImage,
-    VocObject,
-    image_path,
-    image_sets,
-    parse_voc,
-)
+from transforms.formats.detection.objects import SIDES, BoxedObject, Found, ImageObjects
 from transforms.formats.file_names import split_in_path
-from transforms.formats.pairs import MASK, MASK_WORDS, MaskIndex, masks_in
-from transforms.formats.table import (
-    Complaint,
-    InputFile,
-    Planned,
-    RawRows,
-    SourceFile,
-    rejecter,
-    rejection_of,
-)
-from transforms.formats.table_source import RunReader
+from transforms.formats.pairs import MASK, masks_in
+from transforms.formats.table import InputFile, Planned, RawRows
 from transforms.storage.files import storage
 
-SPLIT_COLUMN = "image set"
-_SAMPLE_FILES = 2000
 # To read a mask takes far longer than to read boxes.
 _DRAWN_FILES = 200
 _CLASSES, _OBJECTS = "SegmentationClass", "SegmentationObject"
 _ROOT = re.compile(rb"<(annotations?)[\s>]")
-# The most names that a message lists.
-_SHOWN_NAMES = 10
-
-# Of a file: its split where one is known, and whether it is to be skipped.
-_Split = tuple[str | None, bool]
-
-
-# An image, or why there is none; the bytes of the file.
-_Loaded = tuple[VocImage | Fault, bytes | None]
-# Lists the masks in a folder.
-_Listed = Callable[[str], MaskIndex]
+_CVAT = "CVAT XML, perhaps, which is not read; export COCO or YOLO from CVAT"
+_EDGES = ("xmin", "ymin", "xmax", "ymax")
+_TEXTS = ("name", "pose", "truncated", "difficult")
+_BOOLS = {"": 0, "0": 0, "1": 1, "false": 0, "true": 1}
+_FOLDERS = ("JPEGImages", "images")
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG", ".bmp", ".webp")
+_SETS = {"train": "train", "val": "validation", "test": "test"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class VocReader(BoxedReader, RunReader):
-    """Reads trees of VOC XML files.
-
-    Attributes:
-      labels: the class names by id, from 1; empty for all that there are, sorted,
-        once they are known.
-      first_pixel: the number of the first pixel of a row or column: 0 or 1.
-      split_column: see `TableReader`.
-    """
+class VocReader(ListedReader):
+    """Reads trees of VOC XML files."""
 
     title: ClassVar[str] = "Pascal VOC XML"
+    by_annotation: ClassVar[bool] = True
 
-    labels: tuple[str, ...] = ()
-    first_pixel: int = 0
-    split_column: str = ""
+    values: tuple[str, ...] = ("difficult", "truncated", "view")
 
     def __post_init__(self) -> None:
-        BoxedReader.__post_init__(self)
+        ListedReader.__post_init__(self)
         if self.first_pixel not in (0, 1):
             raise SpecError(f"first_pixel must be 0 or 1; found {self.first_pixel!r}.")
-        if len(set(self.labels)) < len(self.labels):
-            raise SpecError(f"labels must differ; found {list(self.labels)}.")
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Samples the files evenly; finds all classes, and whether there are splits."""
-        sampled = _DRAWN_FILES if self.masks == "all" else _SAMPLE_FILES
-        chosen = even_rows(len(files), sampled).tolist()
-        kept = frozenset(chosen)
-        splits = _splits_of(files)
-        loaded: dict[int, _Loaded] = {}
+        """Parses all files for their classes; finds masks and splits.
+
+        Raises:
+          InputError: an image is in the lists of two splits.
+        """
+        root = root_of(files[0])
         names: set[str] = set()
-        for place in chosen if self.labels else range(len(files)):
-            image, data = _load(files[place])
-            if isinstance(image, VocImage):
+        sets: dict[str, Mapping[str, str] | None] = {}
+        rows: list[dict[str, Any]] = []
+        for file in files:
+            image, _ = load_annotation(file, parse_voc, what="a VOC annotation")
+            if isinstance(image, ImageObjects):
                 names.update(item.name for item in image.objects)
-            # The rest is not kept: there may be millions of files.
-            if place in kept:
-                loaded[place] = image, data
-        has_splits = any(split for split, _ in splits)
+            folder, name = posixpath.split(file.origin)
+            if folder not in sets:
+                sets[folder] = _image_sets(root, folder)
+            listed = sets[folder]
+            split = split_in_path(folder) or None
+            if listed is not None:
+                split = listed.get(name.rpartition(".")[0])
+            rows.append(
+                {
+                    "path": file.origin,
+                    "position": file.position,
+                    "annotation": file.origin,
+                    "label_stamp": file.stamp,
+                    "split": split,
+                    "reason": None if split or listed is None else NOT_SELECTED,
+                }
+            )
+        counts, notes = self._find_masks(rows, root)
+        classes = dict(enumerate(sorted_names(names - {""}), start=1))
         reader = dataclasses.replace(
-            self,
-            labels=self.labels or sorted_names(names - {""}),
-            split_column=SPLIT_COLUMN if has_splits else "",
+            self, class_ids={name: number for number, name in classes.items()}
         )
-        raw = reader._rows_of(
-            [files[place] for place in chosen],
-            Block("", 0, len(chosen), rows=len(chosen)),
-            [splits[place] for place in chosen],
-            [loaded[place] for place in chosen],
-            is_sample=True,
+        own = {"label_stamp": pa.int64()}
+        if self.masks == "all":
+            own |= {name: pa.string() for name in counts}
+        return reader.planned(
+            listing_of(rows, own),
+            root,
+            label_map=classes,
+            notes=notes,
+            outlines=counts[_OBJECTS],
+            sampled=_DRAWN_FILES if self.masks == "all" else SAMPLE_ROWS,
         )
-        sample = sample_of(
-            [raw], total_rows=len(files), complete=len(chosen) == len(files)
-        )
-        columns = dict(sample.columns)
-        if columns[SPLIT_COLUMN].null_count == sample.rows:
-            del columns[SPLIT_COLUMN]
-        folders = {MASK: _CLASSES, OBJECT_MASK: _OBJECTS}
-        counts = {n: len(masks_in(_beside(files[0], n))) for n in folders.values()}
-        for column, name in folders.items():
-            if not counts[name] and self.masks in MASK_WORDS:
-                columns.pop(column, None)
-        notes = _mask_notes(files, self.masks, counts)
-        sample = dataclasses.replace(sample, columns=columns, notes=notes)
-        label_map = dict(enumerate(reader.labels, start=1))
-        return Planned(reader, sample, detection_features(columns), label_map)
 
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields the one row of a file."""
-        if limit_rows is None or limit_rows > 0:
-            yield file.block(0, 1, rows=1)
+    def _find_masks(
+        self, rows: Sequence[dict[str, Any]], root: str
+    ) -> tuple[dict[str, int], list[str]]:
+        """Counts the masks beside the annotations, of classes and of objects.
 
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the image of a file."""
-        yield self._read([file], block, columns)
+        Adds their paths to the rows of a listing where they are to be stored. Also
+        returns notes on those that are not, or that images lack.
+        """
+        folders = {row["path"]: posixpath.dirname(row["path"]) for row in rows}
+        counts: dict[str, int] = {}
+        notes: list[str] = []
+        for name, what in ((_CLASSES, "class"), (_OBJECTS, "object")):
+            above = {posixpath.dirname(folder) for folder in folders.values()}
+            places = {place: posixpath.join(root, place, name) for place in above}
+            masks = {place: masks_in(folder) for place, folder in places.items()}
+            counts[name] = count = sum(map(len, masks.values()))
+            if count and self.masks != "all":
+                plural = "s" if count > 1 else ""
+                where = next(places[place] for place in places if len(masks[place]))
+                notes.append(
+                    f"{count:,} {what} mask{plural} in {where!r:.80} left out; --masks "
+                    f"all stores them"
+                )
+                continue
+            for row in rows if count else ():
+                place = posixpath.dirname(folders[row["path"]])
+                mask = masks[place].of("", posixpath.basename(row["path"]), "")
+                row[name] = mask and posixpath.join(places[place], mask)
+            lacking = sum(row[name] is None for row in rows) if count else 0
+            if lacking:
+                lack = (
+                    "DeepLab and TF-Vision cannot read records without one"
+                    if name == _CLASSES
+                    else "the mask of their objects is the box, filled"
+                )
+                notes.append(
+                    f"{lacking:,} of {len(rows):,} images have no {what} mask: {lack}"
+                )
+        return counts, notes
 
-    def read_run(
-        self, run: pa.Table, root: str, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the images of a run of XML files."""
-        files = [
-            SourceFile(row["path"], os.path.join(root, row["path"]), stamp=row["stamp"])
-            for row in run.select(["path", "stamp"]).to_pylist()
-        ]
-        yield self._read(files, block, columns)
+    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
+        """Returns the objects of an XML file."""
+        file = annotation_file(root, row["annotation"], row["label_stamp"])
+        image, data = load_annotation(file, parse_voc, what="a VOC annotation")
+        if isinstance(image, Fault):
+            return image, data
+        path = self._image_path(root, file.origin, image.name)
+        if mask := row.get(_OBJECTS):
+            pixels = functools.cache(lambda: _numbers_in(mask, self.image_policy))
+            objects = [
+                item._replace(outline=(mask, pixels, number))
+                for number, item in enumerate(image.objects, start=1)
+            ]
+            image = image._replace(objects=objects)
+        return image._replace(path=path), data
 
-    def _read(
-        self, files: Sequence[SourceFile], block: Block, columns: Sequence[str]
-    ) -> RawRows:
-        splits = _splits_of(files)
-        entries = [
-            None if skip else _load(file)
-            for file, (_, skip) in zip(files, splits, strict=True)
-        ]
-        return self._rows_of(files, block, splits, entries).only(columns)
+    def mask_of(
+        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
+    ) -> Pixels:
+        """Returns the pixels that have the number of the object."""
+        if item.outline is None:
+            return object_mask(None, height, width, box)
+        path, pixels_of, number = item.outline
+        pixels = pixels_of()
+        if pixels.shape != (height, width):
+            raise FaultError(
+                Reason.SIZE_MISMATCH,
+                f"{path[-200:]!r} has {pixels.shape[1]} x {pixels.shape[0]} pixels, "
+                f"and the image {width} x {height}",
+            )
+        return np.asarray(pixels == number, np.uint8)
 
-    def _rows_of(
+    def rows_of(
         self,
-        files: Sequence[SourceFile],
+        rows: Sequence[Mapping[str, Any]],
+        root: str,
         block: Block,
-        splits: Sequence[_Split],
-        entries: Sequence[_Loaded | None],
         *,
         is_sample: bool = False,
     ) -> RawRows:
-        """Returns the images of files; entries of files that are skipped are unused."""
-        places = [i for i, (_, skip) in enumerate(splits) if not skip]
-        loaded = {i: entry for i in places if (entry := entries[i]) is not None}
-        images = {i: im for i, (im, _) in loaded.items() if isinstance(im, VocImage)}
-        bad = [(i, *im) for i, (im, _) in loaded.items() if isinstance(im, Fault)]
-        read = list(images)
-        paths = [
-            image_path(
-                root_of(files[i]), files[i].origin, im.filename, self.images_root
-            )
-            for i, im in images.items()
-        ]
-        # Listed anew for each block: the folder may change between runs.
-        listed = functools.cache(masks_in)
-        found = self._annotated(files, images, paths, loaded, listed)
-        columns = {SPLIT_COLUMN: pa.array([splits[i][0] for i in read], pa.string())}
-        columns |= self._class_masks([files[i] for i in read], paths, listed)
-        found = dataclasses.replace(found, columns={**found.columns, **columns})
-        if not is_sample:
-            found = dataclasses.replace(
-                found,
-                size_of=lambda i: size_of_image(
-                    root_of(files[read[i]]), paths[i], self.image_policy
-                ),
-            )
-        raw = image_rows(block, found, self.bad_box)
-        origins = [files[i].origin for i in raw.numbers.tolist()]
-        skipped = len(files) - len(places)
-        return dataclasses.replace(
-            raw,
-            # Each is the first row of its file.
-            numbers=np.zeros(len(origins), np.int64),
-            places=raw.numbers,
-            refused=[*bad, *raw.refused],
-            origins=pa.array(origins, pa.string()),
-            skipped={str(Skipped.NOT_SELECTED): skipped} if skipped else {},
-        )
+        """Returns images of the listing as rows, with their class masks."""
+        raw = super(VocReader, self).rows_of(rows, root, block, is_sample=is_sample)
+        assert raw.places is not None
+        columns = dict(raw.columns)
+        if _CLASSES in rows[0]:
+            masks = [rows[i][_CLASSES] for i in raw.places.tolist()]
+            columns[MASK] = pa.array(masks, pa.string())
+        # The rows of a block have one place among the shards, that of the block.
+        return dataclasses.replace(raw, columns=columns, positions=None)
 
-    def _annotated(
-        self,
-        files: Sequence[SourceFile],
-        images: Mapping[int, VocImage],
-        paths: Sequence[str],
-        loaded: Mapping[int, _Loaded],
-        listed: _Listed,
-    ) -> Annotated:
-        """Returns images by the places of their files, and their objects."""
-        items = [item for image in images.values() for item in image.objects]
-        numbers = [n for im in images.values() for n in range(1, len(im.objects) + 1)]
-        counts = [len(image.objects) for image in images.values()]
-        parents = np.repeat(np.arange(len(images)), counts)
-        origins = [files[place].origin for place in images]
-        filenames = [
-            image.filename or posixpath.basename(path)
-            for image, path in zip(images.values(), paths, strict=True)
-        ]
-        ids = {name: number for number, name in enumerate(self.labels, start=1)}
-        names = pa.array(filenames, pa.string())
+    def _image_path(self, root: str, origin: str, filename: str) -> str:
+        """Returns where the image of an XML file is, relative to the root if it can be.
 
-        def reject_object(index: int, fault: Fault) -> Rejection:
-            origin = origins[parents[index]]
-            raw = repr(items[index]).encode()
-            return rejection_of(origin, (0, *fault), raw, part=BOXES, numbered=False)
-
-        def explain(index: int, words: str) -> str:
-            return f"object {numbers[index]}, {items[index].name[:60]!r}: {words}"
-
-        def ints(values: Iterable[int | None]) -> pa.Array:
-            return pa.array(values, pa.int64())
-
-        sides = [(image.width, image.height) for image in images.values()]
-        return Annotated(
-            columns={
-                "image/encoded": pa.array(paths, pa.string()),
-                "image/filename": names,
-                # As TensorFlow's own writer does.
-                "image/source_id": names,
-            },
-            numbers=np.array(list(images), np.int64),
-            reject=rejecter(_rejection, files, loaded),
-            parents=parents,
-            boxes=np.array([item.box for item in items], np.float64).reshape(-1, 4),
-            names=pa.array([item.name for item in items], pa.string()),
-            labels=np.array([ids.get(item.name, 0) for item in items], np.int64),
-            said={
-                i: fault
-                for i, item in enumerate(items)
-                if (fault := self._fault(item, numbers[i], ids)) is not None
-            },
-            explain=explain,
-            reject_object=reject_object,
-            sides=(
-                pa.array([width for width, _ in sides], pa.float64()),
-                pa.array([height for _, height in sides], pa.float64()),
-            ),
-            lists={
-                "image/object/difficult": ints(item.difficult for item in items),
-                "image/object/truncated": ints(item.truncated for item in items),
-                "image/object/view": pa.array([o.pose for o in items], pa.string()),
-            },
-            first_pixel=self.first_pixel,
-            mask_of=self._drawer(
-                [files[place] for place in images], parents.tolist(), numbers, listed
-            ),
-            most_pixels=self.image_policy.max_pixels,
-        )
-
-    def _class_masks(
-        self, files: Sequence[SourceFile], paths: Sequence[str], listed: _Listed
-    ) -> dict[str, pa.Array]:
-        """Returns the column of class masks, where there is one."""
-        if self.masks != "all":
-            return self.class_masks(root_of(files[0]), paths) if files else {}
-        masks = [_mask_beside(file, _CLASSES, listed) for file in files]
-        return {MASK: pa.array(masks, pa.string())}
-
-    def _drawer(
-        self,
-        files: Sequence[SourceFile],
-        parents: Sequence[int],
-        numbers: Sequence[int],
-        listed: _Listed,
-    ) -> Callable[[int, int, int, Sequence[float]], Pixels] | None:
-        """Returns what draws the masks of objects; None to draw none.
-
-        Args:
-          files: of the images.
-          parents: of each object: the position of its file.
-          numbers: of each object in its file, from 1.
-          listed: lists the masks in a folder.
+        The stated file name comes before the XML file's own with another suffix. Where
+        nothing is found, the likeliest path is returned.
         """
-        if self.masks != "all":
-            return None
+        folder, name = posixpath.split(origin)
+        above = posixpath.dirname(folder)
+        places = [posixpath.join(above, inner) for inner in _FOLDERS if folder]
+        places.append(folder)
+        if self.images_root:
+            places = [self.images_root]
+        stem = name.rpartition(".")[0]
+        # Some tools write whole paths, some of them those of Windows: the longest tail
+        # of one that is there is meant.
+        parts = [p for p in filename.replace("\\", "/").split("/") if p.strip(".")]
+        names = ["/".join(parts[first:]) for first in range(len(parts))]
+        likely = parts[-1] if parts else stem + _SUFFIXES[0]
+        for name in (*names, *(stem + suffix for suffix in _SUFFIXES)):
+            for place in places:
+                path = posixpath.join(place, name)
+                if storage(os.path.join(root, path)).exists():
+                    return path
+        return posixpath.join(places[0], likely)
 
-        # Objects come image by image.
-        numbers_in = functools.lru_cache(maxsize=1)(_numbers_in)
 
-        def draw(index: int, height: int, width: int, box: Sequence[float]) -> Pixels:
-            path = _mask_beside(files[parents[index]], _OBJECTS, listed)
-            if path is None:
-                return object_mask(None, height, width, box)
-            pixels = numbers_in(path, self.image_policy)
-            if pixels.shape != (height, width):
-                raise FaultError(
-                    Reason.SIZE_MISMATCH,
-                    f"{path[-200:]!r} has {pixels.shape[1]} x {pixels.shape[0]} "
-                    f"pixels, and the image {width} x {height}",
+def parse_voc(data: bytes) -> ImageObjects:
+    """Returns the content of a file; its name is that which is stated.
+
+    Raises:
+      ValueError: it is not XML, has a document type, or is no annotation.
+    """
+    root = _parse(data)
+    if root.tag != "annotation":
+        hint = f": {_CVAT}" if root.tag == "annotations" else ""
+        raise ValueError(
+            f"its root must be <annotation>, it is <{root.tag[:60]}>{hint}"
+        )
+    size = root.find("size")
+    sides = [None if size is None else _number(size.findtext(side)) for side in SIDES]
+    width, height = (None if s is None or math.isnan(s) else s for s in sides)
+    objects = [_object(*each) for each in enumerate(root.findall("object"), start=1)]
+    name = (root.findtext("filename") or "").strip()
+    return ImageObjects(objects, width, height, name=name)
+
+
+def _parse(data: bytes) -> Element:
+    builder = TreeBuilder()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = _refuse
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError) as error:
+        raise ValueError(f"it is not well-formed XML: {error}") from error
+    return builder.close()
+
+
+def _refuse(*_: object) -> None:
+    raise ValueError("a document type (<!DOCTYPE ...>) is not allowed in it")
+
+
+def _object(number: int, item: Element) -> BoxedObject:
+    # One pass over the children is far faster than a search for each name. Reversed,
+    # so that the first of several children with one name wins, as in `find`.
+    texts = {child.tag: child.text for child in reversed(item)}
+    corners = item.find("bndbox")
+    edges = {} if corners is None else {e.tag: e.text for e in reversed(corners)}
+    stated = tuple(map(edges.get, _EDGES))
+    box = tuple(map(_number, stated))
+    name, pose, *flags = ((texts.get(tag) or "").strip() for tag in _TEXTS)
+    place = f"object {number}, {name[:60]!r}"
+    truncated, difficult = (_BOOLS.get(flag.lower()) for flag in flags)
+    fault = None
+    if not name:
+        place = f"object {number}"
+        fault = Fault(Reason.MISSING_VALUE, f"{place} has no <name>")
+    elif truncated is None or difficult is None:
+        wrong = "truncated" if truncated is None else "difficult"
+        fault = Fault(Reason.NOT_A_BOOL, f"{place}: <{wrong}> must be 0 or 1")
+    elif not all(map(math.isfinite, box)):
+        words = "bndbox must hold xmin, ymin, xmax and ymax as finite numbers"
+        fault = Fault(Reason.BAD_BOX, f"{place}: {words}; found {[*stated]}")
+    values = {"truncated": truncated, "difficult": difficult, "view": pose}
+    raw = (name, pose, *flags, *stated)
+    return BoxedObject(name, box, place, raw, fault=fault, values=values)
+
+
+def _number(text: str | None) -> float:
+    # float() reads 1_0 as ten.
+    if text is None or "_" in text:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _image_sets(root: str, folder: str) -> Mapping[str, str] | None:
+    """Returns id -> split, as the lists beside a folder of XML files say it.
+
+    Raises:
+      InputError: an id is in the lists of two splits.
+      OSError: a list cannot be read.
+    """
+    main = os.path.join(root, posixpath.dirname(folder), "ImageSets", "Main")
+    splits: dict[str, str] = {}
+    has_lists = False
+    for name in (*_SETS, "trainval") if folder else ():
+        path = os.path.join(main, f"{name}.txt")
+        try:
+            text = storage(path).read_bytes().decode("utf-8-sig")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except UnicodeDecodeError as error:
+            raise InputError(f"Lists of ids must be UTF-8; {path!r} is not.") from error
+        has_lists = True
+        for item in filter(None, map(str.strip, text.split("\n"))):
+            # An id of `trainval` that is in neither half belongs to the larger one.
+            split = _SETS.get(name) or splits.get(item, "train")
+            if splits.setdefault(item, split) != split:
+                raise InputError(
+                    f"An image must be in one split; {path!r} lists {item!r}, which is "
+                    f"in {splits[item]!r} too. Take it out of one of the lists."
                 )
-            return (pixels == numbers[index]).astype(np.uint8)
-
-        return draw
-
-    def _fault(
-        self, item: VocObject, number: int, ids: Mapping[str, int]
-    ) -> Fault | None:
-        """Returns what is wrong with an object whatever its box is."""
-        about = f"object {number}"
-        if not item.name:
-            return Fault(Reason.MISSING_VALUE, f"{about} has no <name>")
-        about += f", {item.name[:60]!r}: "
-        if item.name not in ids:
-            shown = first_few(list(map(repr, self.labels)), _SHOWN_NAMES)
-            return Fault(Reason.UNKNOWN_LABEL, f"{about}the names are {shown}")
-        if item.truncated is None or item.difficult is None:
-            wrong = "truncated" if item.truncated is None else "difficult"
-            return Fault(Reason.NOT_A_BOOL, f"{about}<{wrong}> must be 0 or 1")
-        if not all(map(math.isfinite, item.box)):
-            words = "bndbox must hold xmin, ymin, xmax and ymax as finite numbers"
-            return Fault(Reason.BAD_BOX, f"{about}{words}; found {list(item.stated)}")
-        return None
-
-
-def _load(file: SourceFile) -> _Loaded:
-    return load_annotation(file, parse_voc, what="a VOC annotation")
-
-
-def _beside(file: SourceFile, name: str) -> str:
-    """Returns the path of a folder beside that of an XML file."""
-    above = posixpath.dirname(posixpath.dirname(file.origin))
-    return posixpath.join(root_of(file), above, name)
-
-
-def _mask_beside(file: SourceFile, name: str, listed: _Listed) -> str | None:
-    """Returns the path of an image's mask in a folder beside that of its XML file."""
-    folder = _beside(file, name)
-    mask = listed(folder).of("", posixpath.basename(file.origin), "")
-    return mask and posixpath.join(folder, mask)
+    return splits if has_lists else None
 
 
 def _numbers_in(path: str, policy: ImagePolicy) -> Pixels:
@@ -405,60 +382,6 @@ def _numbers_in(path: str, policy: ImagePolicy) -> Pixels:
     if isinstance(found, Fault):
         raise FaultError(found.reason, f"{path[-200:]!r}: {found.message}")
     return np.asarray(decode_png(found.data))
-
-
-def _mask_notes(
-    files: Sequence[SourceFile], masks: str, counts: Mapping[str, int]
-) -> tuple[str, ...]:
-    """Returns notes on masks that are left out, or that not all images have."""
-    notes = []
-    for what, name in (("class", _CLASSES), ("object", _OBJECTS)):
-        count, folder = counts[name], _beside(files[0], name)
-        if not count:
-            continue
-        if masks != "all":
-            plural = "s" if count > 1 else ""
-            notes.append(
-                f"{count:,} {what} mask{plural} in {folder!r:.80} left out; --masks "
-                f"all stores them"
-            )
-        elif count < len(files):
-            lack = (
-                "DeepLab and TF-Vision cannot read records without one"
-                if name == _CLASSES
-                else "the mask of their objects is the box, filled"
-            )
-            notes.append(
-                f"{len(files) - count:,} of {len(files):,} images have no {what} mask: "
-                f"{lack}"
-            )
-    return tuple(notes)
-
-
-def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:
-    """Returns the split of each file, and whether it is to be skipped."""
-    sets: dict[str, Mapping[str, str] | None] = {}
-    out: list[_Split] = []
-    for file in files:
-        folder, name = posixpath.split(file.origin)
-        if folder not in sets:
-            sets[folder] = image_sets(root_of(file), folder)
-        known = sets[folder]
-        if known is None:
-            out.append((split_in_path(folder) or None, False))
-        else:
-            split = known.get(name.rpartition(".")[0])
-            out.append((split, split is None))
-    return out
-
-
-def _rejection(
-    files: Sequence[SourceFile], loaded: Mapping[int, _Loaded], complaint: Complaint
-) -> Rejection:
-    """Returns the rejection of a file."""
-    place = complaint[0]
-    _, raw = loaded[place]
-    return rejection_of(files[place].origin, complaint, raw, numbered=False)
 
 
 def recognise(
@@ -475,5 +398,5 @@ def recognise(
     if first is None or found is None:
         return None
     if found[1] == b"annotations":
-        raise InputError(f"XML must be Pascal VOC's; {first!r} is {IS_CVAT}.")
+        raise InputError(f"XML must be Pascal VOC's; {first!r} is {_CVAT}.")
     return (first,)

@@ -28,19 +28,22 @@ import pyarrow as pa
 
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import even_rows, root_of
 from transforms.formats.detection.listed import (
+    ListedReader,
+    SourcePaths,
+    annotation_file,
+    even_rows,
+    listing_of,
+    load_annotation,
+    no_images_root,
+    root_of,
+)
+from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
     Found,
     ImageObjects,
-    ListedReader,
-    annotation_file,
-    listing_of,
-    load_annotation,
-    no_images_root,
 )
-from transforms.formats.detection.source_paths import SourcePaths
 from transforms.formats.detection.yolo_files import (
     MOST_CLASSES,
     config_of,

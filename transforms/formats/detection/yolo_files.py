@@ -5,7 +5,7 @@
     train.txt, valid.txt, val.txt, test.txt  beside these: images, one a line
 
 A YAML comes first, and the file nearest to the root. What it names is found by the rule
-of `source_paths`. Without a list of splits, words in the names of folders say them.
+of `SourcePaths`. Without a list of splits, words in the names of folders say them.
 """
 
 import dataclasses
@@ -17,9 +17,11 @@ from typing import Any
 import yaml
 
 from transforms.errors import BeamTFRecordError, InputError, bounded
-from transforms.formats.detection.boxed_rows import even_rows
-from transforms.formats.detection.listed import annotation_file
-from transforms.formats.detection.source_paths import SourcePaths
+from transforms.formats.detection.listed import (
+    SourcePaths,
+    annotation_file,
+    even_rows,
+)
 from transforms.formats.file_names import (
     IMAGE_SUFFIXES,
     is_image_name,

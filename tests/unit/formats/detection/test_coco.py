@@ -26,7 +26,8 @@ from tests.support.detection import (
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
-from transforms.formats.detection import boxed_rows, coco_json, coco_text
+from transforms.formats.detection import coco as coco_reader
+from transforms.formats.detection import coco_json, coco_text
 from transforms.formats.detection.coco import CocoReader
 from transforms.formats.file_names import split_in_path
 
@@ -497,13 +498,13 @@ def test_parts_are_conserved(
     )
     tree(folder, content)
     limit = 1 if with_limit else None
-    before = boxed_rows._BLOCK_ROWS
-    boxed_rows._BLOCK_ROWS = block_rows
+    before = coco_reader._BLOCK_ROWS
+    coco_reader._BLOCK_ROWS = block_rows
     try:
         reader = CocoReader(bad_box=policy)
         found = read_all(source_of(folder, reader, ".json", limit=limit))
     finally:
-        boxed_rows._BLOCK_ROWS = before
+        coco_reader._BLOCK_ROWS = before
     bad_rows = {r.row for r in found.rejections if not r.part}
     wanted = 1 if with_limit else len(images)
     assert len(found.rows) + len(bad_rows) == wanted
@@ -523,7 +524,7 @@ def test_blocks_of_any_size_give_the_same(
     tree(root, coco(items, boxes))
     whole = read(root)
     for size in (1, 3, 10):
-        monkeypatch.setattr(boxed_rows, "_BLOCK_ROWS", size)
+        monkeypatch.setattr(coco_reader, "_BLOCK_ROWS", size)
         assert read(root) == whole
     assert [row["number"] for row in whole.rows] == list(range(11))
     assert len(whole.rejections) > 5
@@ -717,7 +718,7 @@ def test_windows_change_no_row(
     whole = read(root)
     assert whole.rows[0]["image/filename"] == "사진 😀.jpg"
     monkeypatch.setattr(coco_text, "_WINDOW", window)
-    monkeypatch.setattr(coco_text, "_ITEMS", 3)
+    monkeypatch.setattr(coco_json, "_ITEMS", 3)
     monkeypatch.setattr("transforms.formats.detection.coco._ANNOTATIONS_AT_ONCE", 5)
     assert read(root) == whole
 
@@ -890,11 +891,9 @@ def test_runs_of_images_are_shorter_with_masks(
     root: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However images fall into pieces, the rows are the same."""
-    from transforms.formats.detection import coco as module
-
     tree(root, OUTLINED)
     whole = read(root, masks="all").rows
-    monkeypatch.setattr(module, "_MASKS_AT_ONCE", 1)
+    monkeypatch.setattr(coco_reader, "_DRAWN_AT_ONCE", 1)
     assert read(root, masks="all").rows == whole
 
 

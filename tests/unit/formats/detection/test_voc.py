@@ -18,8 +18,8 @@ from tests.support.detection import (
 from tests.support.voc import annotate, example, thing, write_xml
 from transforms.core.model import Reason
 from transforms.errors import SourceError, SpecError
-from transforms.formats.detection.voc import SPLIT_COLUMN, VocReader
-from transforms.formats.table_source import TableSource
+from transforms.formats.detection.listed import SPLIT_COLUMN
+from transforms.formats.detection.voc import VocReader
 
 Folder = pathlib.Path
 
@@ -103,19 +103,6 @@ def test_first_pixel(root: Folder) -> None:
     assert boxes == [[0, 0, 1, 1], [0.125, 0.25, 0.375, 0.75]]
     with pytest.raises(SpecError, match="0 or 1"):
         VocReader(first_pixel=2)
-
-
-def test_given_labels(root: Folder) -> None:
-    """Ids follow the given names; a name that is not among them is a reject."""
-    reader = VocReader(labels=("dog", "cow"))
-    source = source_of(example(root), reader, ".xml")
-    assert reader.plan(inputs(root, ".xml")).label_map == {1: "dog", 2: "cow"}
-    found = read_all(source)
-    assert [r["image/object/class/label"] for r in found.rows] == [[1], [], [1]]
-    (rejection,) = found.rejections
-    assert rejection.reason is Reason.UNKNOWN_LABEL
-    assert rejection.part == "boxes"
-    assert "object 2, '고양이'" in rejection.message
 
 
 def test_label_map_of_all_names(root: Folder) -> None:
@@ -245,14 +232,12 @@ def test_files_that_are_no_annotations(root: Folder, case: str) -> None:
     assert len(rejection.sha256) == 64
 
 
-def test_deep_and_large_files(root: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Depth is no danger; a file far larger than any annotation is not parsed."""
+def test_deep_files(root: Folder) -> None:
+    """Depth is no danger."""
     annotate(root, "b", thing())
     deep = b"<annotation>" + b"<a>" * 100_000 + b"</a>" * 100_000 + b"</annotation>"
     (root / "Annotations/a.xml").write_bytes(deep)
     assert read(root).rows[0]["image/object/bbox"] == []
-    monkeypatch.setattr("transforms.formats.detection.voc_files._MAX_BYTES", 10_000)
-    assert "at most 10000" in read(root).rejections[0].message
 
 
 @pytest.mark.parametrize(
@@ -302,7 +287,6 @@ def test_image_sets(root: Folder) -> None:
     example(root)
     list_sets(root, train="2007_01", val="2007_03", trainval="2007_01 2007_03")
     source = source_of(root, VocReader(), ".xml")
-    assert source.reader.split_column == SPLIT_COLUMN
     assert source.reader.split_column == SPLIT_COLUMN
     assert VocReader().split_column == ""
     found = read_all(source)
@@ -380,15 +364,6 @@ def test_runs_of_any_length_give_the_same(root: Folder, block_files: int) -> Non
     assert positions == sorted(set(positions))
 
 
-def test_a_plain_table_source_reads_them_too(root: Folder) -> None:
-    """Under `TableSource` each file is an input and a block; the rows are the same."""
-    runs = source_of(example(root), VocReader(), ".xml")
-    assert isinstance(runs.reader, VocReader)
-    plain = TableSource(runs.reader, runs.root, runs.listing, runs.schema)
-    assert len(list(plain.inputs())) == 3
-    assert read_all(plain) == read_all(runs)
-
-
 def test_limit(root: Folder) -> None:
     """The first files in source order, and no more."""
     found = read(example(root), limit=2)
@@ -442,7 +417,7 @@ def test_parts_are_conserved(
     for i, (size, items) in enumerate(images):
         things = [thing(name, *sides, truncated=t) for name, sides, t in items]
         write_xml(folder / f"{i}.xml", *things, size=size)
-    reader = VocReader(bad_box=policy, labels=("dog", "cat"))
+    reader = VocReader(bad_box=policy)
     found = read_all(source_of(folder, reader, ".xml", block_rows=block_files))
     bad = {r.source for r in found.rejections if not r.part}
     assert len(found.rows) + len(bad) == len(images)

@@ -1,0 +1,195 @@
+"""Objects of an image, as layouts read them, and what is stored of them.
+
+    image/object/keypoint/x, /y         k an object: 0 to 1; 0 where it is not labelled
+    image/object/keypoint/visibility    k an object: 0 not labelled, 1 hidden, 2 visible
+    image/object/keypoint/num           how many are labelled
+    image/object/keypoint/text          k names an object, where points have any
+
+Source: `TfExampleFields`, data_decoders/tf_example_decoder.py and dataset_tools/
+create_{coco,pascal}_tf_record.py of research/object_detection of tensorflow/models.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transforms.core.model import Rejection
+from transforms.core.reasons import Fault, Reason
+from transforms.core.schema import Feature, Kind
+from transforms.formats.pairs import mask_features
+from transforms.formats.table import Complaint, rejection_of
+
+# The name of these parts of rows in accounts and rejections.
+BOXES = "boxes"
+CAPTION = "image/caption"
+OBJECT_MASK = "image/object/mask"
+ENCODED, OBJECT, POINT = "image/encoded", "image/object/", "image/object/keypoint/"
+SIDES = ("width", "height")
+NO_BOX = (np.nan,) * 4
+
+
+def _lists(kind: Kind, start: str, *ends: str) -> list[Feature]:
+    return [Feature(f"{start}{end}", kind, shape=(None,)) for end in ends]
+
+
+_FEATURES = (
+    Feature(ENCODED, Kind.IMAGE),
+    Feature("image/filename", Kind.TEXT),
+    Feature("image/source_id", Kind.TEXT),
+    Feature("image/height", Kind.INT64, derived="height", derived_from=ENCODED),
+    Feature("image/width", Kind.INT64, derived="width", derived_from=ENCODED),
+    Feature("image/format", Kind.TEXT, derived="format", derived_from=ENCODED),
+    Feature("image/key/sha256", Kind.TEXT, derived="sha256", derived_from=ENCODED),
+    # Boxes were made relative with these: they must be the image's own.
+    *(
+        Feature(
+            f"image/stated_{side}",
+            Kind.INT64,
+            internal=True,
+            states=side,
+            derived_from=ENCODED,
+        )
+        for side in reversed(SIDES)
+    ),
+    Feature(f"{OBJECT}bbox", Kind.BOX),
+    *_lists(Kind.TEXT, OBJECT, "class/text"),
+    *_lists(Kind.INT64, OBJECT, "class/label", "is_crowd"),
+    *_lists(Kind.FLOAT, OBJECT, "area"),
+    *_lists(Kind.INT64, OBJECT, "difficult", "truncated", "occluded", "group_of"),
+    *_lists(Kind.INT64, OBJECT, "depiction"),
+    *_lists(Kind.TEXT, OBJECT, "view"),
+    Feature(
+        OBJECT_MASK,
+        Kind.IMAGE,
+        shape=(None,),
+        inline=True,
+        mask=True,
+        derived_from=ENCODED,
+    ),
+    *_lists(Kind.FLOAT, POINT, "x", "y"),
+    *_lists(Kind.INT64, POINT, "visibility", "num"),
+    *_lists(Kind.TEXT, POINT, "text"),
+    *_lists(Kind.TEXT, "", CAPTION),
+    *mask_features(ENCODED),
+)
+
+
+def detection_features(columns: Collection[str]) -> tuple[Feature, ...]:
+    """Returns the features of these columns, and those derived from the image."""
+    return tuple(
+        f
+        for f in _FEATURES
+        if f.name in columns or (f.derived and f.derived_from in columns)
+    )
+
+
+class BoxedObject(NamedTuple):
+    """One object of an image, as a layout reads it.
+
+    Attributes:
+      name: of its class; empty for none.
+      box: four numbers in the unit and the form of the layout.
+      place: what messages call it, as "line 3".
+      raw: what the source has of it: bytes, or values that are made JSON.
+      row: 0-based number of its row; None where a file has one image.
+      line: 1-based line on which it starts; None where lines say nothing.
+      fault: why it is bad whatever its box is.
+      values: of lists, by the end of the feature's name, as `difficult`.
+      points: x, y and visibility of key points; None for none.
+      point_names: of its key points.
+      outline: what the layout's `mask_of` draws; None for the box, filled.
+    """
+
+    name: str
+    box: Sequence[float]
+    place: str
+    raw: Any
+    row: int | None = None
+    line: int | None = None
+    fault: Fault | None = None
+    values: Mapping[str, Any] = {}
+    points: Sequence[float] | None = None
+    point_names: Sequence[str] = ()
+    outline: Any = None
+
+
+class ImageObjects(NamedTuple):
+    """The objects of one image, and what its annotation says of it.
+
+    Attributes:
+      objects: in the order of the annotation.
+      width, height: in pixels as stated; None if they are not.
+      path: relative to the root or absolute; empty for that of its row.
+      name: empty for the base name of the path.
+      source_id: empty for the name.
+      captions: its texts.
+    """
+
+    objects: Sequence[BoxedObject]
+    width: float | None = None
+    height: float | None = None
+    path: str = ""
+    name: str = ""
+    source_id: str = ""
+    captions: Sequence[str] = ()
+
+
+# Of an image: its objects, or why it is rejected; what the source has, as of an object.
+Found = tuple[ImageObjects | Fault, Any]
+
+
+def about(item: BoxedObject, reason: Reason, words: str) -> Fault:
+    """Returns what is wrong with an object, and which one it is."""
+    return Fault(reason, f"{item.place}: {words}")
+
+
+def refusal_of(row: Mapping[str, Any]) -> Found | None:
+    """Returns why a row of a listing is no row, if it is none."""
+    if not row["reason"]:
+        return None
+    return Fault(Reason(row["reason"]), row["message"]), row.get("raw")
+
+
+def _bytes_of(raw: Any) -> bytes | None:
+    if raw is None or isinstance(raw, bytes):
+        return raw
+    return json.dumps(raw, ensure_ascii=False).encode(errors="replace")
+
+
+def image_rejection(
+    rows: Sequence[Mapping[str, Any]],
+    found: Mapping[int, Found],
+    complaint: Complaint,
+) -> Rejection:
+    """Returns the rejection of an image."""
+    place, reason, message = complaint
+    row = rows[place]
+    number = row.get("row")
+    if name := row["stated"] or row.get("name"):
+        message = f"{name!r}: {message}"
+    return rejection_of(
+        row["annotation"] or row["path"],
+        (number or 0, reason, message),
+        _bytes_of(found[place][1]),
+        line=row.get("line"),
+        numbered=number is not None,
+    )
+
+
+def object_rejection(
+    item: BoxedObject, row: Mapping[str, Any], fault: Fault
+) -> Rejection:
+    """Returns the rejection of an object of an image."""
+    reason, message = fault
+    if row["stated"]:
+        message = f"{row['stated']!r}: {message}"
+    return rejection_of(
+        row["annotation"] or row["path"],
+        (item.row or 0, reason, message),
+        _bytes_of(item.raw),
+        line=item.line,
+        part=BOXES,
+        numbered=item.row is not None,
+    )
