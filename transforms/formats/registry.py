@@ -205,7 +205,7 @@ _FILES: Mapping[str, Format] = {
         "detection.automl.AutomlReader",
         suffixes=(".csv",),
         compressed=True,
-        content_check="detection.automl_manifest.recognise",
+        content_check="detection.automl.recognise",
         **_BOXES,
     ),
     "images": Format("images", names=rf"[^/]({_IMAGE})$"),

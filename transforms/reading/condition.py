@@ -440,10 +440,13 @@ def _compared(feature: Feature, sign: _Sign, value: Any) -> pc.Expression:
     if feature.kind is not Kind.FLOAT and value < _INT64[0]:
         return (operator.lt if is_below else operator.ge)(field, _INT64[0])
     # The largest value of the type that is below the literal.
+    below: float
     if feature.kind is Kind.FLOAT:
-        below = np.float32(value)
-        below = np.nextafter(below, np.float32(-np.inf)) if below > value else below
+        rounded = np.float32(value)
+        is_above = rounded > value
+        rounded = np.nextafter(rounded, np.float32(-np.inf)) if is_above else rounded
+        below = rounded.item()
     else:
         below = min(math.floor(min(value, 2**64)), _INT64[-1])
     sign = operator.le if is_below else operator.gt
-    return sign(field, pa.scalar(below.item() if kind == pa.float32() else below, kind))
+    return sign(field, pa.scalar(below, kind))

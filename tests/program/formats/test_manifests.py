@@ -29,7 +29,7 @@ from tests.support.runs import command, convert, refused
 from transforms.core.schema import Feature, Kind
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv import sample as csv_sample
-from transforms.formats.detection.automl_manifest import recognise
+from transforms.formats.detection.automl import recognise
 from transforms.formats.file_names import split_of_table
 
 # The stages' own code: what is tested here is not up to Beam.

@@ -1,22 +1,34 @@
-"""AutoML manifests as rows of images.
+"""AutoML Vision manifests as rows of images: CSV without header, rows by image.
 
-A row is an image. Where every image has one label, that is its class; else a row has a
-list of classes, which may be empty. Where a file has boxes, features are those of the
-TF Object Detection API; class ids count from 1, by all names that there are, sorted.
+    ML_USE,path,LABEL,LABEL,...                            classification
+    ML_USE,path,label,x_min,y_min,x_max,y_min,...          detection: four corners in
+    ML_USE,path,label,x_min,y_min,,,x_max,y_max,,          turn, or two that are across
 
-TRAIN, VALIDATION and TEST say the split, UNASSIGNED leaves it to shares, and images
-that say DISCARD are left out. tfrecorder's manifests without their header,
-`split,image_uri,label`, are the same.
+Rows of one path, by NFC, are one image, at the place of the first: what they say is
+joined. They must agree on ML_USE, or the image would be in two splits. A row that
+begins with the path has no ML_USE, which says UNASSIGNED. TRAIN, VALIDATION and TEST
+say the split, UNASSIGNED leaves it to shares, and images that say DISCARD are left out.
+tfrecorder's manifests without their header, `split,image_uri,label`, are the same.
 
-Corners are fractions of the image, 0 to 1, from its left and upper edge:
+Where every image has one label, that is its class; else a row has a list of classes,
+which may be empty. Where a file has boxes, features are those of the TF Object
+Detection API; class ids count from 1, by all names that there are, sorted. Corners are
+fractions of the image, 0 to 1, from its left and upper edge.
 
-    x_min,y_min,x_max,y_min,x_max,y_max,x_min,y_max    four corners in turn
-    x_min,y_min,,,x_max,y_max,,                        two that are across
+Rows are of any number of fields and belong together across the file, so a file is
+parsed as a whole, row by row in Python.
+
+Source: the pages "Preparing your training data" and "Formatting a training data CSV"
+of AutoML Vision, classification and object detection.
 """
 
+import csv
 import dataclasses
+import io
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,17 +39,13 @@ from transforms.core.model import Block
 from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
-from transforms.formats.detection.automl_manifest import (
-    DISCARD,
-    Item,
-    Manifest,
-    load_manifest,
-)
+from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import list_of
 from transforms.formats.detection.boxes_csv import (
     IS_PLACE,
     TABLE_COLUMNS,
     RowsReader,
+    first_row,
 )
 from transforms.formats.detection.listed import DISCARDED, listing_of, root_of
 from transforms.formats.detection.objects import (
@@ -46,14 +54,27 @@ from transforms.formats.detection.objects import (
     Found,
     ImageObjects,
 )
+from transforms.formats.file_names import is_image_name, plain_name
 from transforms.formats.table import InputFile, Planned, RawRows
+from transforms.formats.whole_files import open_content
 
-_SPLIT = "split"
-_IMAGE = "image_uri"
-_LABEL = "label"
+# A million rows, about; their Python objects take sixteen times that.
+_MAX_BYTES = 64 << 20
+_SPLIT, _IMAGE, _LABEL = "split", "image_uri", "label"
 _NUMBERS = 8
 # Rows that have one place among the shards.
 _AT_ONCE = 4096
+_UNASSIGNED, _DISCARD = "UNASSIGNED", "DISCARD"
+_USES: Mapping[str, str] = {
+    "TRAIN": "TRAIN",
+    "TRAINING": "TRAIN",
+    "VALIDATION": "VALIDATION",
+    "VALIDATE": "VALIDATION",
+    "TEST": "TEST",
+    _UNASSIGNED: _UNASSIGNED,
+    _DISCARD: _DISCARD,
+    "": _UNASSIGNED,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,16 +99,19 @@ class AutomlReader(RowsReader):
     fewest: int = 0
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Lists the images of all files, which are parsed as a whole."""
-        loaded = [(file, load_manifest(file.path, file.stamp)) for file in files]
-        rows = [row for each in loaded for row in self._listed(*each)]
+        """Lists the images of all files, which are parsed as a whole.
+
+        Raises:
+          InputError: one is no CSV, or too large.
+        """
+        rows = [row for file in files for row in self._listed(file)]
         usable = [row for row in rows if not row.get("reason")]
         labels = [_labels(row) for row in usable]
         counts = [len(each) for each in labels]
         reader = dataclasses.replace(
             self,
             fractions=True,
-            boxed=any(manifest.has_boxes for _, manifest in loaded),
+            boxed=any(_is_box(cells) for row in rows for cells in row["cells"]),
             most=max(counts, default=0),
             fewest=min(counts, default=0),
         )
@@ -108,31 +132,45 @@ class AutomlReader(RowsReader):
         features = (image, label) if reader.most else (image,)
         return dataclasses.replace(planned, features=features)
 
-    def _listed(self, file: InputFile, manifest: Manifest) -> Iterator[dict[str, Any]]:
-        """Yields the images of a file as rows of the listing."""
+    def _listed(self, file: InputFile) -> list[dict[str, Any]]:
+        """Returns the images of a file as rows of the listing."""
+        # Surrogates keep bytes that are not UTF-8: their rows alone are refused.
+        text = _content(file).decode("utf-8-sig", errors="surrogateescape")
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         folder = self.images_root or posixpath.dirname(file.origin)
-        items = manifest.items
-        for place, item in enumerate(items):
-            first = items[place - place % _AT_ONCE].row
-            before = file.size * first // manifest.rows
-            is_fixed = IS_PLACE.match(item.path)
-            path = item.path if is_fixed else posixpath.join(folder, item.path)
-            reason, message = item.fault or (None, None)
-            yield {
-                "path": path,
-                "position": file.position + before + item.row - first,
-                "annotation": file.origin,
-                "stated": item.path,
-                "split": item.use,
-                "reason": DISCARDED if not reason and item.use == DISCARD else reason,
-                "message": message,
-                "row": item.row,
-                "line": item.mentions[0].line,
-                "raw": item.raw,
-                "rows": [mention.row for mention in item.mentions],
-                "lines": [mention.line for mention in item.mentions],
-                "cells": _cells(item),
-            }
+        images: dict[str, dict[str, Any]] = {}
+        rows: list[dict[str, Any]] = []
+        number = line = 0
+        try:
+            for fields in reader:
+                first_line, line = line + 1, reader.line_num
+                if not fields:
+                    continue
+                row = _row(fields, folder)
+                key = unicodedata.normalize("NFC", row["stated"])
+                image = row if row["reason"] else images.setdefault(key, row)
+                if image is row:
+                    row |= {"row": number, "line": first_line, "rows": [], "lines": []}
+                    rows.append(row)
+                else:
+                    _join(image, row, number)
+                image["rows"].append(number)
+                image["lines"].append(first_line)
+                number += 1
+        except csv.Error as error:
+            raise InputError(
+                f"{file.path!r} must be CSV; in line {reader.line_num}: {error}. "
+                f"Correct it."
+            ) from error
+        for place, row in enumerate(rows):
+            first = rows[place - place % _AT_ONCE]["row"]
+            before = file.size * first // number
+            row["position"] = file.position + before + row["row"] - first
+            row["annotation"] = file.origin
+            row["raw"] = "\0".join(row["raw"]).encode(errors="surrogateescape")
+            if not row["reason"] and row["split"] == _DISCARD:
+                row["reason"] = DISCARDED
+        return rows
 
     def _good_names(self, rows: Sequence[Mapping[str, Any]]) -> set[str]:
         """Returns the classes of good boxes, also where another takes the image."""
@@ -204,11 +242,80 @@ class AutomlReader(RowsReader):
         return self.fewest == self.most == 1
 
 
-def _cells(item: Item) -> list[list[str]]:
-    """Returns the fields after the path; none where they are not UTF-8."""
-    if item.fault is not None and item.fault.reason is Reason.INVALID_ENCODING:
-        return [["?"] if mention.is_box else [] for mention in item.mentions]
-    return [list(mention.rest) for mention in item.mentions]
+def _content(file: InputFile) -> bytes:
+    with open_content(file) as stream:
+        # Reading stops just beyond the limit, so that a compression bomb does not fill
+        # memory.
+        content = bytearray()
+        while len(content) <= _MAX_BYTES and (part := stream.read(1 << 20)):
+            content += part
+    if len(content) > _MAX_BYTES:
+        raise InputError(
+            f"An AutoML manifest is parsed as a whole, up to {_MAX_BYTES:,} bytes; "
+            f"{file.path!r} has more. Cut it into several files, by images."
+        )
+    return bytes(content)
+
+
+def _row(fields: Sequence[str], folder: str) -> dict[str, Any]:
+    """Returns what one row says, as a row of the listing; `raw` are its fields."""
+    first = fields[0].strip()
+    has_use = first.upper() in _USES
+    if not has_use and _is_path(first):
+        fields = ["", *fields]
+        first, has_use = "", True
+    path = fields[1] if len(fields) > 1 else ""
+    cells = [sys.intern(field) for field in fields[2:]]
+    use = _USES.get(first.upper(), _UNASSIGNED)
+    fault: Fault | None = None
+    raw = [use, path, *cells]
+    if any("\udc80" <= c <= "\udcff" for text in fields for c in text):
+        fault = Fault(Reason.INVALID_ENCODING, "it must be UTF-8")
+        path, cells, raw = "", ["?"] if _is_box(cells) else [], [use, "", *cells]
+    elif not has_use:
+        words = ", ".join(word for word in _USES if word)
+        words = f"the first field must be one of {words}, or the path; found "
+        fault = Fault(Reason.BAD_SPLIT, f"{words}{first[:60]!r}")
+    elif not path.strip():
+        fault = Fault(Reason.MISSING_VALUE, "the path of the image is empty")
+    reason, message = fault or (None, None)
+    return {
+        "path": path if IS_PLACE.match(path) else posixpath.join(folder, path),
+        "stated": path,
+        "split": use,
+        "reason": reason,
+        "message": message,
+        "raw": raw,
+        "cells": [cells],
+    }
+
+
+def _join(image: dict[str, Any], row: Mapping[str, Any], number: int) -> None:
+    """Adds a row to the image that it names."""
+    image["cells"] += row["cells"]
+    image["raw"] += row["raw"][2:]
+    if image["split"] != row["split"] and not image["reason"]:
+        image["reason"] = Reason.BAD_SPLIT
+        image["message"] = (
+            f"all rows of an image must say one split; row {image['row'] + 1} says "
+            f"{image['split']} and row {number + 1} says {row['split']}"
+        )
+
+
+def _is_box(cells: Sequence[str]) -> bool:
+    """Whether fields are a label and corners, with a number among them."""
+    corners = [text for text in cells[1:] if text.strip()]
+    if len(cells) != 1 + _NUMBERS or not corners:
+        return False
+    try:
+        return bool([*map(float, corners)])
+    except ValueError:
+        return False
+
+
+def _is_path(text: str) -> bool:
+    """Whether a cell is a URI, or a path of an image by its suffix."""
+    return "://" in text or is_image_name(text.strip())
 
 
 def _labels(row: Mapping[str, Any]) -> list[str]:
@@ -246,3 +353,22 @@ def _corners(texts: Sequence[str]) -> Sequence[float]:
     if opposite != [xmax, ymin, xmin, ymax]:
         raise ValueError("its corners must be those of an upright rectangle")
     return [xmin, ymin, xmax, ymax]
+
+
+def recognise(
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns the CSV files if all of them start like manifests, else None.
+
+    Raises:
+      OSError: a file cannot be read.
+    """
+    names: list[str] = []
+    for path, _ in files:
+        if plain_name(path).lower().endswith(".csv"):
+            # The first of millions says that they are others.
+            use, image = [*first_row(head(path)), "-", ""][:2]
+            if use.upper() not in _USES or not _is_path(image):
+                return None
+            names.append(path)
+    return tuple(names) or None

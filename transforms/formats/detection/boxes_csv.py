@@ -123,7 +123,7 @@ class BoxesCsvReader(RowsReader):
         tables, others = [], []
         for file in files:
             with file.open() as stream:
-                columns = _columns_of(_first_row(stream.read(1 << 16)))
+                columns = _columns_of(first_row(stream.read(1 << 16)))
             if columns is None:
                 others.append(file.origin)
             else:
@@ -445,7 +445,7 @@ class _Table:
         return {**place, "position": self.file.position, "row": number}
 
 
-def _first_row(head: bytes) -> list[str]:
+def first_row(head: bytes) -> list[str]:
     """Returns the fields of a file's first row, by its first bytes."""
     if head.startswith(b"\x1f\x8b"):
         try:
@@ -491,5 +491,5 @@ def recognise(
     """Returns the CSV files with a row a box, None if there is none; raises OSError."""
     tables = [path for path, _ in files if plain_name(path).lower().endswith(".csv")]
     looked_at = tables[:_LOOKED_AT]
-    found = [p for p in looked_at if _columns_of(_first_row(head(p))) is not None]
+    found = [p for p in looked_at if _columns_of(first_row(head(p))) is not None]
     return tuple(found) or None
