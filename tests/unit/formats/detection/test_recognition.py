@@ -116,6 +116,14 @@ def test_each_layout_against_each_recogniser(name: str, tmp_path: Folder) -> Non
             },
             "panoptic",
         ),
+        (
+            {"images/a.jpg": "", "labels/a.txt": "0 1 2 3\n", "data.yaml": "names: [a"},
+            r"data\.yaml.*--format yolo",
+        ),
+        (
+            {"x/a.jpg": "", "x/a.txt": "0 .5 .5 .2\n", "x/data.yaml": "names: [a: {"},
+            r"data\.yaml.*--format yolo",
+        ),
         ({"images/a.jpg": "", "images/b.jpg": ""}, "--unlabelled"),
         ({"train/obj_train_data/a.jpg": "", "train/JPEGImages/b.jpg": ""}, "--format"),
         ({**SAMPLES["captions"][1], "x/b.txt": "A dog.\n"}, "captions"),
