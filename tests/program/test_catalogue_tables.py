@@ -186,10 +186,10 @@ def test_fault_113_trimming_holds_beside_bad_bytes_and_repeated_headers(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a piece is read as bytes, and where files were joined."""
-    from transforms.formats.csv import reader as csv_reader
+    from transforms.formats.csv import sample as csv_sample
 
-    monkeypatch.setattr(csv_reader, "_SAMPLE_BYTES", 1)
-    monkeypatch.setattr(csv_reader, "_LEAST_SAMPLE_BYTES", 1_000)
+    monkeypatch.setattr(csv_sample, "_SAMPLE_BYTES", 1)
+    monkeypatch.setattr(csv_sample, "_LEAST_SAMPLE_BYTES", 1_000)
     data = b" n , w \n" + b"1, a \n" * 2_000 + b" n , w \nn,w\n"
     data += b"2, \xff \n3,\xc2\xa0b\xe3\x80\x80\n4,\t\n"
     source = made(tmp_path, gzip.compress(data), "t.csv.gz")

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.support.table_reading import listed
-from transforms.formats.csv.reader import CsvReader
-from transforms.formats.csv.sample import SAMPLE_BYTES, sample_of
+from transforms.formats.csv.sample import SAMPLE_BYTES, CsvReader, sample_of
 from transforms.formats.table import TableSample
 
 

@@ -212,7 +212,7 @@ _FILES: Mapping[str, Format] = {
     "files": Format("files as bytes", names=rf"[^/]({_AUDIO})$"),
     "csv": Format(
         "CSV",
-        "csv.reader.CsvReader",
+        "csv.sample.CsvReader",
         suffixes=(".csv", ".tsv"),
         compressed=True,
         options=(

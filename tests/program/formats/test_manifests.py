@@ -27,7 +27,6 @@ from tests.support.manifest_sources import split_names, write_rows
 from tests.support.outputs import account, dataset, rejects, rows
 from tests.support.runs import command, convert, refused
 from transforms.core.schema import Feature, Kind
-from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv import sample as csv_sample
 from transforms.formats.detection.automl import recognise
 from transforms.formats.file_names import split_of_table
@@ -67,7 +66,7 @@ def test_unassigned_beyond_the_sample(
 ) -> None:
     """A word that no sampled row had is understood anyway."""
     small = functools.partial(csv_sample.sample_of, sample_bytes=4096)
-    monkeypatch.setattr(csv_reader, "sample_of", small)
+    monkeypatch.setattr(csv_sample, "sample_of", small)
     (tmp_path / "i.png").write_bytes(image_bytes(1))
     rows = [["TRAIN", "i.png", "x"]] * 3000
     rows[1700] = ["UNASSIGNED", "i.png", "x"]

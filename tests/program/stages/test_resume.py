@@ -25,7 +25,7 @@ from tests.support.stress import sizes
 from transforms.core.model import Block
 from transforms.core.tfrecord import TFRecordReader
 from transforms.formats.csv import reader as csv_reader
-from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table_source import RunSource, TableSource
 from transforms.publishing import target
 from transforms.shards import together

@@ -6,7 +6,7 @@ import pytest
 
 from transforms.core.model import Block
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.sample import CsvReader
 from transforms.formats.input_files import InputFiles
 from transforms.formats.raw_rows import gathered
 from transforms.formats.source import InlineListing

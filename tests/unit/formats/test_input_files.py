@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transforms.errors import InputError
-from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.sample import CsvReader
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
 from transforms.storage.entries import FileEntry

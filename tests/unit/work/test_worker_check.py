@@ -19,7 +19,7 @@ from transforms.core.model import (
 )
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import CommitError, WorkerError
-from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table import RawRows
 from transforms.formats.table_source import TableSource
 from transforms.storage.visibility import Witness

@@ -5,7 +5,7 @@ scan.py          bytes -> where records and lines begin
 blocks.py        a file -> blocks that end where records end
 records.py       whole records -> columns of text
 header.py        a file -> the names of its columns
-sample.py        files -> a sample of their rows as text
 read.py          a block -> columns of text, and the rows that cannot be read
-reader.py        all of this as the reader of a table format
+reader.py        files -> blocks and their rows
+sample.py        files -> a sample of their rows, and the plan of a source
 """

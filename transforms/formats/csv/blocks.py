@@ -151,6 +151,45 @@ def _closed(block: Block, stop: int, next_row: int) -> Block:
     return dataclasses.replace(block, stop=stop, rows=next_row - block.first_row)
 
 
+def whole_records(
+    text: bytes, dialect: CsvDialect, begun: bool, ended: bool, size: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yields where whole records start and stop, their number, and lines before.
+
+    Args:
+      text: a piece of a file, without the byte order mark.
+      dialect: how it is written.
+      begun: whether the piece starts inside the file.
+      ended: whether the piece ends where the file ends.
+      size: about how many bytes to cut after.
+    """
+    if not text:
+        return
+    literal = begun and bool(dialect.escape)
+    scan = Scan(dialect, escaped=literal, breaks=not begun, wary=begun)
+    starts, lines = scan.advance(text)
+    if begun and scan.strays:
+        # Stray quotes suggest that the piece starts inside quotes: try that, too.
+        other = Scan(dialect, inside=True, escaped=literal, breaks=False, wary=True)
+        other_starts, _ = other.advance(text)
+        if other.strays < scan.strays:
+            scan, starts = other, other_starts
+    skip = 0 if begun else dialect.leading
+    if len(starts) <= skip:
+        return
+    # Leave out a record that ends inside quotes or after an escape: the reader reports
+    # it, with its line.
+    whole = ended and not (scan.inside or scan.escaped)
+    bounds = np.append(starts[skip:], len(text)) if whole else starts[skip:]
+    low = 0
+    while low < len(bounds) - 1:
+        high = int(np.searchsorted(bounds, bounds[low] + size))
+        high = min(high, len(bounds) - 1)
+        first, behind = int(bounds[low]), int(bounds[high])
+        yield first, behind, high - low, int(np.searchsorted(lines, first))
+        low = high
+
+
 def too_long(origin: str, line: int, dialect: CsvDialect) -> InputError:
     """Returns the error for a record that starts on `line` and does not end."""
     return InputError(

@@ -23,22 +23,16 @@ from transforms.formats.csv.joined import (
     read_joined,
 )
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.sample import Look, sample_in, sample_of
-from transforms.formats.csv.scan import pieces_of
 from transforms.formats.file_names import plain_name
 from transforms.formats.table import (
     InputFile,
-    Planned,
     RawRows,
     SourceFile,
     TableReader,
-    TableSample,
-    read_in_turn,
     unreadable,
 )
 from transforms.formats.whole_files import (
     Unpacked,
-    begins_packed,
     is_packed,
     open_content,
     open_unpacked,
@@ -49,15 +43,10 @@ from transforms.storage.read_ahead import read_ahead
 
 # Pieces of the content of a compressed file.
 _PIECE_BYTES = 16 << 20
-# Content of compressed files that a sample reads, and the most files it opens.
-_SAMPLE_BYTES = 8 << 20
-_SAMPLE_FILES = 64
-# Content that is read of each file at least: enough for any header.
-_LEAST_SAMPLE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CsvReader(TableReader):
+class CsvFiles(TableReader):
     """CSV files under one header.
 
     Attributes:
@@ -126,52 +115,6 @@ class CsvReader(TableReader):
             return self.dialect_of(file.origin)
         with file.open() as stream:
             return self.dialect_in(stream, file.origin)
-
-    def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Samples rows as text; the reader then knows the names of all columns."""
-        packed = sep_lines = False
-        for file in read_in_turn(files):
-            with file.open() as stream:
-                head = stream.read(HEAD_BYTES)
-            if packed := begins_packed(head):
-                break
-            dialect = self.dialect_of(file.origin)
-            sep_lines |= bool(sep_line(head, dialect, file.origin))
-        # Compressed content is looked at in any case.
-        reader = dataclasses.replace(self, sep_lines=sep_lines or packed)
-        sample = reader._packed_sample(files) if packed else sample_of(reader, files)
-        # Of many files, empty ones were not looked into.
-        first = next((file for file in files if file.size), files[0])
-        reader = dataclasses.replace(
-            reader, names=tuple(sample.columns), named_in=first.origin
-        )
-        return Planned(reader, sample)
-
-    def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns the first rows of files; compressed content has no middle."""
-        chosen = files[:: -(-len(files) // _SAMPLE_FILES)]
-        each = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
-        looks = []
-        used = 0
-        for file in chosen:
-            with open_content(file) as stream:
-                text = next(pieces_of(stream, each), b"")
-                ended = not stream.read(1)
-                if isinstance(stream, Unpacked):
-                    used += min(stream.consumed, file.size)
-                else:
-                    used += len(text)
-            file = dataclasses.replace(file, size=len(text))
-            looks.append(Look(file, [(0, len(text))], text, ended))
-        complete = len(chosen) == len(files) and all(look.ended for look in looks)
-        sample = sample_in(self, lambda: looks, is_small=True)
-        # The sample counts bytes of content; the source is measured in stored bytes.
-        return dataclasses.replace(
-            sample,
-            sampled_bytes=used,
-            total_rows=sample.rows + sample.unread if complete else None,
-            complete=complete,
-        )
 
     @property
     def header_check(self) -> HeaderCheck | None:
@@ -260,7 +203,7 @@ class CsvReader(TableReader):
                     yield read_joined(found, self.names, columns, self.beside)
                 else:
                     alone.append(found)
-            yield from super(CsvReader, self).read_whole(
+            yield from super(CsvFiles, self).read_whole(
                 alone, columns, block_bytes=block_bytes
             )
 

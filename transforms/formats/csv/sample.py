@@ -8,7 +8,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,8 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
-from transforms.formats.csv.blocks import text_of
-from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.blocks import text_of, whole_records
+from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
 from transforms.formats.csv.header import read_header
 from transforms.formats.csv.header_check import (
     cell_notes,
@@ -26,14 +26,24 @@ from transforms.formats.csv.header_check import (
     naming_others,
 )
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.scan import Scan, pieces_of
+from transforms.formats.csv.reader import CsvFiles
+from transforms.formats.csv.scan import pieces_of
 from transforms.formats.input_files import InputFiles
-from transforms.formats.table import InputFile, RawRows, TableSample
-
-if TYPE_CHECKING:
-    from transforms.formats.csv.reader import CsvReader
+from transforms.formats.table import (
+    InputFile,
+    Planned,
+    RawRows,
+    TableSample,
+    read_in_turn,
+)
+from transforms.formats.whole_files import Unpacked, begins_packed, open_content
 
 SAMPLE_BYTES = 64 << 20
+# Content of compressed files that a sample reads, and the most files it opens.
+_SAMPLE_BYTES = 8 << 20
+_SAMPLE_FILES = 64
+# Content that is read of each file at least: enough for any header.
+_LEAST_SAMPLE_BYTES = 1 << 20
 # Places at which a larger source is sampled: pieces of 1 MiB, which many rows fit in.
 # Fewer and larger ones are tried where no row fits in any.
 _PLACES = 64
@@ -72,8 +82,59 @@ class Look:
         return self.file.open() if self.content is None else io.BytesIO(self.content)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class CsvReader(CsvFiles):
+    """CSV files under one header, and how they are planned."""
+
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples rows as text; the reader then knows the names of all columns."""
+        packed = sep_lines = False
+        for file in read_in_turn(files):
+            with file.open() as stream:
+                head = stream.read(HEAD_BYTES)
+            if packed := begins_packed(head):
+                break
+            dialect = self.dialect_of(file.origin)
+            sep_lines |= bool(sep_line(head, dialect, file.origin))
+        # Compressed content is looked at in any case.
+        reader = dataclasses.replace(self, sep_lines=sep_lines or packed)
+        sample = reader._packed_sample(files) if packed else sample_of(reader, files)
+        # Of many files, empty ones were not looked into.
+        first = next((file for file in files if file.size), files[0])
+        reader = dataclasses.replace(
+            reader, names=tuple(sample.columns), named_in=first.origin
+        )
+        return Planned(reader, sample)
+
+    def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
+        """Returns the first rows of files; compressed content has no middle."""
+        chosen = files[:: -(-len(files) // _SAMPLE_FILES)]
+        each = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
+        looks = []
+        used = 0
+        for file in chosen:
+            with open_content(file) as stream:
+                text = next(pieces_of(stream, each), b"")
+                ended = not stream.read(1)
+                if isinstance(stream, Unpacked):
+                    used += min(stream.consumed, file.size)
+                else:
+                    used += len(text)
+            file = dataclasses.replace(file, size=len(text))
+            looks.append(Look(file, [(0, len(text))], text, ended))
+        complete = len(chosen) == len(files) and all(look.ended for look in looks)
+        sample = sample_in(self, lambda: looks, is_small=True)
+        # The sample counts bytes of content; the source is measured in stored bytes.
+        return dataclasses.replace(
+            sample,
+            sampled_bytes=used,
+            total_rows=sample.rows + sample.unread if complete else None,
+            complete=complete,
+        )
+
+
 def sample_of(
-    reader: "CsvReader",
+    reader: CsvFiles,
     files: Sequence[InputFile],
     *,
     sample_bytes: int = SAMPLE_BYTES,
@@ -122,7 +183,7 @@ def sample_of(
 
 
 def sample_in(
-    reader: "CsvReader", looks: Callable[..., Iterable[Look]], *, is_small: bool
+    reader: CsvFiles, looks: Callable[..., Iterable[Look]], *, is_small: bool
 ) -> TableSample:
     """Returns the rows of some ranges of files; raises as `sample_of`.
 
@@ -174,7 +235,7 @@ class _Seen:
       all_ended: whether the content of each file ended where the file does.
     """
 
-    def __init__(self, reader: "CsvReader", looks: Iterable[Look]) -> None:
+    def __init__(self, reader: CsvFiles, looks: Iterable[Look]) -> None:
         self.reader = reader
         self.dialect = CsvDialect()
         self.unread: collections.Counter[str] = collections.Counter()
@@ -198,7 +259,7 @@ class _Seen:
             raise
 
     @classmethod
-    def names_in(cls, reader: "CsvReader", look: Look) -> tuple[str, ...]:
+    def names_in(cls, reader: CsvFiles, look: Look) -> tuple[str, ...]:
         """Returns the names of a file's columns; InputError where it is not read."""
         return cls(reader, [look]).reader.names
 
@@ -358,52 +419,14 @@ def _texts(
             low += len(data) - len(kept)
             data = kept
         ended = look.ended and stop >= length
-        for first, behind, rows, lines in _whole_records(
-            data, dialect, start > 0, ended
+        for first, behind, rows, lines in whole_records(
+            data, dialect, start > 0, ended, _PARSED_BYTES
         ):
             size = (behind - first) * file.size // length
             line = 0 if start else 1 + lines
             # The reader takes what begins at 0 for the start of the file.
             at = max(low + first, 1)
             yield data[first:behind], Block(file.origin, at, at + size, 0, line, rows)
-
-
-def _whole_records(
-    text: bytes, dialect: CsvDialect, begun: bool, ended: bool
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yields where whole records start and stop, their number, and lines before.
-
-    Args:
-      text: a piece of a file, without the byte order mark.
-      dialect: how it is written.
-      begun: whether the piece starts inside the file.
-      ended: whether the piece ends where the file ends.
-    """
-    if not text:
-        return
-    literal = begun and bool(dialect.escape)
-    scan = Scan(dialect, escaped=literal, breaks=not begun, wary=begun)
-    starts, lines = scan.advance(text)
-    if begun and scan.strays:
-        # Stray quotes suggest that the piece starts inside quotes: try that, too.
-        other = Scan(dialect, inside=True, escaped=literal, breaks=False, wary=True)
-        other_starts, _ = other.advance(text)
-        if other.strays < scan.strays:
-            scan, starts = other, other_starts
-    skip = 0 if begun else dialect.leading
-    if len(starts) <= skip:
-        return
-    # Leave out a record that ends inside quotes or after an escape: the reader reports
-    # it, with its line.
-    whole = ended and not (scan.inside or scan.escaped)
-    bounds = np.append(starts[skip:], len(text)) if whole else starts[skip:]
-    low = 0
-    while low < len(bounds) - 1:
-        high = int(np.searchsorted(bounds, bounds[low] + _PARSED_BYTES))
-        high = min(high, len(bounds) - 1)
-        first, behind = int(bounds[low]), int(bounds[high])
-        yield first, behind, high - low, int(np.searchsorted(lines, first))
-        low = high
 
 
 def _check_lengths(seen: _Seen) -> None:

@@ -30,7 +30,7 @@ from transforms.core.model import Rejection
 from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
-from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.sample import CsvReader
 from transforms.formats.detection.listed import (
     ListedReader,
     SourcePaths,

@@ -16,7 +16,7 @@ from transforms.core.model import Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.csv import reader as csv_reader
-from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table import InputFile, RawRows
 from transforms.formats.table_source import TableSource
 from transforms.storage import entries

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transforms.core.model import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.joined import Joined, join_files
-from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.sample import CsvReader
 from transforms.formats.raw_rows import gathered
 from transforms.formats.table import InputFile, RawRows, TableReader
 from transforms.storage.entries import stamp_of
