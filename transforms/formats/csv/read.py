@@ -27,7 +27,6 @@ from transforms.formats.csv.records import (
     locate,
     malformed,
     parse,
-    parse_bytes,
     trimmed,
 )
 from transforms.formats.table import Complaint, RawRows, only, rejection_of
@@ -173,19 +172,17 @@ def _texts(
     source: _Source, columns: Sequence[str], wanted: Sequence[str]
 ) -> tuple[Records, _Texts]:
     """Returns the records, and each column with a mask of what is not valid text."""
-    try:
-        records = parse(source.utf8, columns, wanted, source.dialect)
-    except pa.ArrowInvalid:
-        records = parse_bytes(source.utf8, columns, wanted, source.dialect)
-        masks = [not_utf8(column) for column in records.columns]
-        cells = list(zip(records.columns, masks, strict=True))
+    records = parse(source.utf8, columns, wanted, source.dialect)
+    texts: _Texts = {}
+    for name, cells in zip(wanted, records.columns, strict=True):
+        try:
+            text, mask = cells.cast(pa.string()), None
+        except pa.ArrowInvalid:
+            text, mask = cells, not_utf8(cells)
         if source.dialect.trim:
-            cells = [(_trimmed_bytes(*each), each[1]) for each in cells]
-        return records, dict(zip(wanted, cells, strict=True))
-    return records, {
-        name: (trimmed(column) if source.dialect.trim else column, None)
-        for name, column in zip(wanted, records.columns, strict=True)
-    }
+            text = trimmed(text) if mask is None else _trimmed_bytes(text, mask)
+        texts[name] = text, mask
+    return records, texts
 
 
 def _no_rows(
@@ -223,7 +220,7 @@ def _confirmed(
     text = b"\n".join(
         bytes(view[start:stop]) for start, stop in zip(starts, stops, strict=True)
     )
-    found = parse_bytes(text, columns, columns, source.dialect).columns
+    found = parse(text, columns, columns, source.dialect).columns
     if source.dialect.trim:
         found = tuple(_trimmed_bytes(cells, not_utf8(cells)) for cells in found)
     repeats = repeats_header(found, range(len(columns)), columns)

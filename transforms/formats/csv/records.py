@@ -1,7 +1,7 @@
 """Records of a CSV file as columns of text, and the positions of given records."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ class Records:
     """Records of a piece of a file; r of them, of which n have the right length.
 
     Attributes:
-      columns: for each column asked for, n texts; null where the cell is blank and
+      columns: for each column asked for, n cells as bytes; null where one is blank and
         not quoted.
       indices: int64 array of n: the position of each among the r.
       miscounted: of others: position and number of fields.
@@ -47,20 +47,14 @@ def parse(
     names: Sequence[str],
     wanted: Sequence[str],
     dialect: CsvDialect,
-    *,
-    as_type: pa.DataType | None = None,
 ) -> Records:
-    """Parses whole records of UTF-8 text.
+    """Parses whole records of UTF-8 text, in which cells may be invalid.
 
     Args:
       data: the records; no header, no byte order mark.
       names: the names of the file's columns.
       wanted: the distinct columns to return, in this order; at least one.
       dialect: delimiter, quote and escape are used.
-      as_type: `pa.binary()` for text that is perhaps not valid UTF-8; default string.
-
-    Raises:
-      pyarrow.ArrowInvalid: a wanted cell is not valid UTF-8.
     """
     miscounted: list[tuple[int, int]] = []
     end_marks: list[int] = []
@@ -72,20 +66,29 @@ def parse(
             miscounted.append((row.number - 1, row.actual_columns))
         return "skip"
 
-    data = protected(data, dialect)
-    types = dict.fromkeys(wanted, as_type or pa.string())
     try:
-        table = _table_of(data, names, types, _parse_options(dialect))
+        table = _table_of(data, names, wanted, dialect)
     except pa.ArrowInvalid:
-        # A row of another length may be the cause: parse again, with a handler. Arrow
-        # passes the row's text to it; for invalid UTF-8 it would print a traceback.
-        _check_utf8(data)
-        table = _table_of(data, names, types, _parse_options(dialect, note))
-    others = [*end_marks, *(index for index, _ in miscounted)]
+        # There are rows of another length. Arrow passes the text of each to a handler,
+        # and for invalid UTF-8 it would print a traceback: they are found in a copy.
+        # Replacing other bytes leaves lengths and fields as they are.
+        plain = bytes(data).translate(_ONLY_ASCII)
+        _table_of(plain, names, names[:1], dialect, note)
+        table = None
+    others = np.array(sorted([*end_marks, *(i for i, _ in miscounted)]), np.int64)
+    if table is None:
+        starts, stops, _ = locate(data, dialect, others)
+        begins, ends = [0, *stops.tolist()], [*starts.tolist(), len(data)]
+        view = memoryview(data)
+        kept = b"".join(view[i:j] for i, j in zip(begins, ends, strict=True))
+        table = _table_of(kept or b"\n", names, wanted, dialect)
     indices = np.arange(table.num_rows + len(others), dtype=np.int64)
-    if others:
-        indices = np.delete(indices, others)
-    return Records(_columns(table), indices, tuple(miscounted), tuple(end_marks))
+    columns = tuple(
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for column in table.itercolumns()
+    )
+    indices = np.delete(indices, others)
+    return Records(columns, indices, tuple(miscounted), tuple(end_marks))
 
 
 def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer:
@@ -107,55 +110,29 @@ def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer
 def _table_of(
     data: bytes | pa.Buffer,
     names: Sequence[str],
-    types: Mapping[str, pa.DataType],
-    options: arrow_csv.ParseOptions,
+    wanted: Sequence[str],
+    dialect: CsvDialect,
+    handler: Any = None,
 ) -> pa.Table:
+    """Returns columns of bytes; raises pyarrow.ArrowInvalid for a row's length."""
+    data = protected(data, dialect)
     whole = {"use_threads": False, "block_size": len(data) + 1}
     reading = arrow_csv.ReadOptions(column_names=list(names), **whole)
     converting = arrow_csv.ConvertOptions(
-        include_columns=list(types),
-        column_types=dict(types),
+        include_columns=list(wanted),
+        column_types=dict.fromkeys(wanted, pa.binary()),
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    return arrow_csv.read_csv(pa.BufferReader(data), reading, options, converting)
-
-
-def _columns(table: pa.Table) -> tuple[pa.Array, ...]:
-    return tuple(
-        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        for column in table.itercolumns()
+    parsing = arrow_csv.ParseOptions(
+        delimiter="\t" if dialect.delimiter == WHITESPACE else dialect.delimiter,
+        quote_char=dialect.quote or False,
+        escape_char=dialect.escape or False,
+        newlines_in_values=True,
+        invalid_row_handler=handler,
     )
-
-
-def _check_utf8(data: bytes | pa.Buffer) -> None:
-    """Raises pyarrow.ArrowInvalid for data that is not valid UTF-8."""
-    ends = pa.py_buffer(np.array([0, len(data)], np.int64))
-    buffers = [None, ends, pa.py_buffer(data)]
-    pa.Array.from_buffers(pa.large_string(), 1, buffers).validate(full=True)
-
-
-def parse_bytes(
-    data: bytes | pa.Buffer,
-    names: Sequence[str],
-    wanted: Sequence[str],
-    dialect: CsvDialect,
-) -> Records:
-    """Parses whole records that are perhaps not valid UTF-8 to columns of binary."""
-    data = bytes(data)
-    # Replacing other bytes leaves lengths and fields as they are: all marks are ASCII.
-    found = parse(data.translate(_ONLY_ASCII), names, wanted, dialect)
-    others = np.array(
-        sorted([*found.end_marks, *(index for index, _ in found.miscounted)]), np.int64
-    )
-    if len(others):
-        starts, stops, _ = locate(data, dialect, others)
-        begins = [0, *stops.tolist()]
-        ends = [*starts.tolist(), len(data)]
-        data = b"".join(data[a:b] for a, b in zip(begins, ends, strict=True))
-    parsed = parse(data, names, wanted, dialect, as_type=pa.binary())
-    return dataclasses.replace(found, columns=parsed.columns)
+    return arrow_csv.read_csv(pa.BufferReader(data), reading, parsing, converting)
 
 
 def trimmed(cells: pa.StringArray) -> pa.StringArray:
@@ -197,13 +174,3 @@ def locate(
     at = bounds[indices]
     stops = bounds[np.minimum(indices + 1, len(starts))]
     return at, stops, np.searchsorted(lines, at)
-
-
-def _parse_options(dialect: CsvDialect, handler: Any = None) -> arrow_csv.ParseOptions:
-    return arrow_csv.ParseOptions(
-        delimiter="\t" if dialect.delimiter == WHITESPACE else dialect.delimiter,
-        quote_char=dialect.quote or False,
-        escape_char=dialect.escape or False,
-        newlines_in_values=True,
-        invalid_row_handler=handler,
-    )
