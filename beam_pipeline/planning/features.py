@@ -6,6 +6,7 @@ that feature's place under a new name, unless that one is declared as well. With
 """
 
 import dataclasses
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ from transforms.storage.files import storage
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
+# The kinds of constants, by their types.
+_CONSTANTS = {bool: Kind.BOOL, int: Kind.INT64, float: Kind.FLOAT, str: Kind.TEXT}
 # Of tensors, where neither the job nor the column's type says more.
 _DTYPES = {Kind.INT64: "int64", Kind.BOOL: "bool"}
 
@@ -163,27 +166,20 @@ def resolve(spec: Spec) -> Spec:
     Raises:
       SpecError: a file cannot be read, or does not hold what it should.
     """
-    update: dict[str, Any] = {}
-    given = {name: said.vocabulary for name, said in spec.features.items()}
-    named = [
-        given_names
-        for given_names in (spec.vocabulary, *given.values())
-        if given_names is not None
-    ]
     # Several features may name one file.
-    paths = dict.fromkeys(
-        given_names for given_names in named if isinstance(given_names, str)
-    )
-    names = {path: list(class_names(path)) for path in paths}
-    if isinstance(spec.vocabulary, str):
-        update["vocabulary"] = names[spec.vocabulary]
-    update["features"] = {
-        name: said.model_copy(update={"vocabulary": names[said.vocabulary]})
-        if isinstance(said.vocabulary, str)
-        else said
+    names = functools.cache(class_names)
+
+    def read(given: Sequence[str] | str | None) -> list[str] | None:
+        # Only a text is hashed.
+        read_names = names(given) if isinstance(given, str) else given
+        return None if read_names is None else list(read_names)
+
+    features = {
+        name: said.model_copy(update={"vocabulary": read(said.vocabulary)})
         for name, said in spec.features.items()
     }
-    return spec.model_copy(update=update)
+    vocabulary = read(spec.vocabulary)
+    return spec.model_copy(update={"vocabulary": vocabulary, "features": features})
 
 
 def vocabularies_of(schema: Schema) -> dict[str, Vocabulary]:
@@ -253,10 +249,11 @@ def _needs_column(said: FeatureSpec) -> bool:
 
 def _check_hidden(feature: Feature, said: Mapping[str, FeatureSpec]) -> None:
     """Raises SpecError where a declaration takes the name of what nobody reads then."""
-    column = feature.source_column
-    for name, given in said.items():
-        if _needs_column(given) and (given.column or name) == column:
-            return
+    read = {
+        given.column or name for name, given in said.items() if _needs_column(given)
+    }
+    if feature.source_column in read:
+        return
     raise SpecError(
         f"Feature {feature.name!r} would take the name of what the source has itself. "
         f"Choose another name, or leave that one out: with drop, or of images with "
@@ -293,23 +290,18 @@ def _declared(
     made = Feature(name, kind)
     if base is not None:
         made = _like(base, name, kind, plain=said.path is not None)
-        made = dataclasses.replace(made, is_label=base.is_label and heir)
+    changed = {"is_label": base is not None and base.is_label and heir, **_given(said)}
     if said.kind is not None:
         # Whoever says float knows that it rounds.
-        made = dataclasses.replace(made, inexact_integers=InexactIntegers.ROUND)
-    made = dataclasses.replace(made, **_given(said))
-    if not _needs_column(said) or column == name:
-        column = ""
-    made = dataclasses.replace(made, column=column)
+        changed.setdefault("inexact_integers", InexactIntegers.ROUND)
+    changed["column"] = column if _needs_column(said) and column != name else ""
+    made = dataclasses.replace(made, **changed)
     if kind is Kind.IMAGE and (base is None or base.kind is not Kind.IMAGE):
-        missing = made.missing if _says_missing(said) else Missing.REJECT
+        says_missing = said.missing is not None or said.fill is not None
+        missing = made.missing if says_missing else Missing.REJECT
         inline = is_inline(made, columns.get(made.source_column))
         made = dataclasses.replace(made, inline=inline, missing=missing)
     return with_contract(_completed(made, said, columns), said)
-
-
-def _says_missing(said: FeatureSpec) -> bool:
-    return said.missing is not None or said.fill is not None
 
 
 def _renamed_derived(name: str, said: FeatureSpec, base: Feature) -> Feature:
@@ -327,21 +319,13 @@ def _kind(said: FeatureSpec, base: Feature | None) -> Kind:
     if said.kind is not None:
         return Kind(said.kind)
     if said.constant is not None:
-        return _kind_of(said.constant)
+        return _CONSTANTS[type(said.constant)]
     if said.vocabulary is not None:
         return Kind.LABEL
     if said.path is not None or base is None:
         return Kind.LABEL if said.label else Kind.TEXT
     # Text that is to be predicted is a class, as it is with `label_column`.
     return Kind.LABEL if said.label and base.kind is Kind.TEXT else base.kind
-
-
-def _kind_of(value: object) -> Kind:
-    if isinstance(value, bool):
-        return Kind.BOOL
-    if isinstance(value, int):
-        return Kind.INT64
-    return Kind.FLOAT if isinstance(value, float) else Kind.TEXT
 
 
 def _like(base: Feature, name: str, kind: Kind, *, plain: bool) -> Feature:
@@ -411,13 +395,12 @@ def _dtype(column: pa.Array | pa.ChunkedArray | None) -> str:
     while isinstance(kind, pa.BaseExtensionType) or hasattr(kind, "value_type"):
         is_extension = isinstance(kind, pa.BaseExtensionType)
         kind = kind.storage_type if is_extension else kind.value_type
-    if not (pa.types.is_boolean(kind) or pa.types.is_primitive(kind)):
-        return ""
     try:
-        name = "bool" if pa.types.is_boolean(kind) else numpy_type(kind)
-    except NotImplementedError:
+        name = str(numpy_type(kind))
+    except (TypeError, ValueError):
+        # No type of numbers.
         return ""
-    return str(name) if str(name) in DATA_TYPES else ""
+    return name if name in DATA_TYPES else ""
 
 
 def _renamed_images(

@@ -6,6 +6,8 @@ import pathlib
 import unicodedata
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -320,3 +322,18 @@ def test_inline_and_workers(tmp_path: Folder) -> None:
         told = plan(source, tmp_path / "out", workers=3)
     assert (told.inline, told.workers) == (False, 3)
     assert told.settings == small.settings
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(pa.int16(), "int16"), (pa.bool_(), "bool"), (pa.timestamp("s"), "float32")],
+)
+def test_a_tensor_has_the_dtype_of_its_column(
+    tmp_path: Folder, kind: pa.DataType, dtype: str
+) -> None:
+    """Of values that are no numbers it has the usual one; they are rejects."""
+    column = pa.array([None, None], kind)
+    pq.write_table(pa.table({"t": column}), tmp_path / "t.parquet")
+    said = {"t": {"kind": "tensor", "shape": [1]}}
+    found = plan(tmp_path / "t.parquet", tmp_path / "out", features=said)
+    assert found.planned.schema.features[0].dtype == dtype
