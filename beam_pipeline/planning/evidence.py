@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.image_columns import unread_images
+from beam_pipeline.planning.image_columns import items_of, unread_images
+from beam_pipeline.planning.sizes import part_of
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import share_text
 from transforms.core.infer.evidence import (
@@ -75,7 +76,8 @@ def evidence_of(
     if feature.pattern and not feature.column:
         count = len(origins)
     else:
-        column = _head(columns[feature.source_column], feature)
+        rows_seen = _ROWS_OF_LARGE if feature.kind in _LARGE else _ROWS
+        column = part_of(columns[feature.source_column], 0, rows_seen)
         raw, count = {feature.source_column: column}, len(column)
         origins = pa.nulls(count, pa.string())
     misfits: list[Misfit] = []
@@ -104,8 +106,7 @@ def evidence_of(
 
 def with_classes(evidence: Evidence, column: pa.Array | pa.ChunkedArray) -> Evidence:
     """Returns the evidence for a label, with how many class names there are."""
-    while pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        column = pc.list_flatten(column)
+    column = items_of(column)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     names = pc.unique(column).drop_null()
@@ -123,11 +124,6 @@ def rounding_notes(evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
         for name, facts in evidence.items()
         if facts.large and facts.told_apart * 100 <= facts.large * _LEFT_IN_100
     )
-
-
-def _head(column: pa.Array | pa.ChunkedArray, feature: Feature) -> pa.Array:
-    head = column.slice(0, _ROWS_OF_LARGE if feature.kind in _LARGE else _ROWS)
-    return head.combine_chunks() if isinstance(head, pa.ChunkedArray) else head
 
 
 def _examples(values: pa.Array, *, are_paths: bool = False) -> tuple[str, ...]:
@@ -187,7 +183,7 @@ def column_notes(
     notes += [*_box_notes(schema), *_mask_notes(schema, spec)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         plural = "s" if more > 1 else ""
-        notes[_MOST_NOTES:] = [f"{more:,} more column{plural} like these: see schema"]
+        notes[_MOST_NOTES:] = [f"{more:,} more column{plural} like these: see spec"]
     return tuple(notes)
 
 
@@ -198,9 +194,9 @@ def label_notes(schema: Schema, evidence: Mapping[str, Evidence]) -> tuple[str, 
     """
     label = schema.label
     facts = None if label is None else evidence.get(label.name)
-    if label is None or facts is None or not facts.missing:
+    if label is None or facts is None or label.missing is not Missing.OMIT:
         return ()
-    if label.missing is not Missing.OMIT:
+    if not facts.missing:
         return ()
     name = repr(label.name[:SHOWN_CHARS])
     return (
@@ -243,10 +239,9 @@ def _not_images(feature: Feature) -> str:
 
 def _partly_images(name: str, share: float) -> str:
     shown = name[:SHOWN_CHARS]
-    some = share_text(min(round(share * 10**6), 10**6 - 1), 10**6)
     return (
-        f"column {shown!r} is text: {some} of its sampled cells are image files; if it "
-        f"is one of images, say --image-columns {shlex.quote(shown)}"
+        f"column {shown!r} is text: {_share_in_words(share)} of its sampled cells are "
+        f"image files; if it is one of images, say --image-columns {shlex.quote(shown)}"
     )
 
 
@@ -294,9 +289,12 @@ def _mask_notes(schema: Schema, spec: Spec) -> list[str]:
 def near_in_words(near: NearKind) -> tuple[str, str]:
     """Returns the share of cells that are of a kind, and what the others hold."""
     what = _ARE.get(near.kind, "numbers")
-    # Some are not, however few.
-    share = share_text(min(round(near.share * 10**6), 10**6 - 1), 10**6)
-    return f"{share} of its cells are {what}", _held(near)
+    return f"{_share_in_words(near.share)} of its cells are {what}", _held(near)
+
+
+def _share_in_words(share: float) -> str:
+    """Returns a share below 1: some cells are not, however few."""
+    return share_text(min(round(share * 10**6), 10**6 - 1), 10**6)
 
 
 def _held(near: NearKind) -> str:

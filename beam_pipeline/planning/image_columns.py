@@ -278,10 +278,8 @@ def with_file_paths(features: Sequence[Feature], columns: Columns) -> list[Featu
     return out
 
 
-def items_of(
-    column: pa.Array | pa.ChunkedArray | None,
-) -> pa.Array | pa.ChunkedArray | None:
-    """Returns the values of a column, or those in its lists."""
+def items_of(column: pa.Array | pa.ChunkedArray | None) -> Any:
+    """Returns the values of a column, or those in its lists; None for None."""
     while column is not None and is_list(column.type):
         column = pc.list_flatten(column)
     return column
