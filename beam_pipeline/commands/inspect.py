@@ -23,6 +23,7 @@ from beam_pipeline.terminal.console import (
     print_head,
     print_line,
     print_table,
+    splits_table,
 )
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import (
@@ -38,7 +39,6 @@ from transforms.core.manifest import (
     Account,
     FeatureFacts,
     Manifest,
-    SplitFacts,
 )
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
@@ -90,7 +90,7 @@ def _print_dataset(manifest: Manifest) -> None:
         f"{'not compressed' if compression == 'none' else compression}, digest "
         f"{manifest.digest[:12]}",
     )
-    print_table(_splits_table(manifest.splits))
+    print_table(splits_table(manifest.splits))
     print_table(_features_table(manifest))
     for facts in manifest.features:
         if facts.feature.internal:
@@ -116,37 +116,16 @@ def _print_dataset(manifest: Manifest) -> None:
         print_line(f"note: {note}")
 
 
-def _splits_table(splits: Sequence[SplitFacts]) -> Table:
-    numbers = ("records", "size", "shards", "shard size")
-    table = new_table("split", *numbers, right=numbers)
-    for split in splits:
-        sizes = [shard.bytes for shard in split.shards]
-        table.add_row(
-            split.name,
-            f"{split.records:,}",
-            size_text(split.bytes),
-            f"{len(sizes):,}",
-            _spread(size_text(min(sizes)), size_text(max(sizes))) if sizes else "",
-        )
-    return table
-
-
 def _features_table(manifest: Manifest) -> Table:
     table = new_table("feature", "kind", "present", "values", right=("present",))
     for facts in manifest.features:
         feature = facts.feature
         if feature.internal:
             continue
-        kind = kind_text(feature)
-        if feature.is_label:
-            kind += ", to predict"
-        present = facts.statistics.present
-        table.add_row(
-            feature.name,
-            kind,
-            share_text(present, manifest.records) if manifest.records else "",
-            _values_text(facts),
-        )
+        present = ""
+        if manifest.records:
+            present = share_text(facts.statistics.present, manifest.records)
+        table.add_row(feature.name, kind_text(feature), present, _values_text(facts))
     return table
 
 

@@ -119,12 +119,9 @@ def show_plan(plan: Plan) -> None:
     more = ("present", "range", "examples") if is_sampled else ()
     features = new_table("feature", "kind", *more)
     for feature in planned.schema.stored:
-        kind = kind_text(feature)
-        if feature.is_label:
-            kind += ", to predict"
         evidence = planned.evidence.get(feature.name)
         facts = _evidence(evidence, feature) if is_sampled else ()
-        features.add_row(feature.name, kind, *facts)
+        features.add_row(feature.name, kind_text(feature), *facts)
     print_table(features)
 
     # Folders are counted; shares of them, and rows of sampled tables, are not.

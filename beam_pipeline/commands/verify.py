@@ -20,7 +20,7 @@ from beam_pipeline.datasets.dataset import (
     missing_shards,
     open_files,
 )
-from beam_pipeline.datasets.derived_check import DerivedCheck
+from beam_pipeline.datasets.derived_files import DerivedCheck
 from beam_pipeline.terminal.console import print_head
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.reading_progress import Progress, shown_reading

@@ -66,13 +66,14 @@ def instant_text(value: int, unit: str) -> str:
 
 
 def kind_text(feature: Feature) -> str:
-    """Returns "int64", "text[any]", "tensor uint8[28, 28]", "timestamp in ms"."""
-    shape = shape_text(feature.shape)
+    """Returns "text[any]", "tensor uint8[28, 28]", "label, to predict"."""
+    text = str(feature.kind)
     if feature.kind is Kind.TENSOR:
-        return f"tensor {feature.dtype}{shape}"
+        text += f" {feature.dtype}"
+    text += shape_text(feature.shape)
     if feature.kind is Kind.TIMESTAMP:
-        return f"timestamp{shape} in {feature.unit or 's'}"
-    return f"{feature.kind}{shape}"
+        text += f" in {feature.unit or 's'}"
+    return f"{text}, to predict" if feature.is_label else text
 
 
 def shape_text(shape: Sequence[int | None]) -> str:
