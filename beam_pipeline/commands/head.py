@@ -85,7 +85,15 @@ def show(
       SpecError: the choice names what is not there.
       DamageError: a file is damaged; the good records before that are printed.
     """
-    target, facts = open_chosen(path, choice)
+    target = open_target(path)
+    if choice != _ALL and isinstance(target, SingleFile):
+        raise UsageError(
+            f"Records can be chosen in a dataset; {path!r} is one file. Leave out "
+            f"--split, --label and --where."
+        )
+    dataset = target.dataset if isinstance(target, SingleFile) else target
+    stated = () if dataset is None else dataset.manifest.features
+    facts = {each.feature.name: each for each in stated}
     if as_json:
         kinds = {key: f for f in facts.values() for key in f.feature.record_keys}
         for record in first_records(target, count, choice):
@@ -105,26 +113,6 @@ def show(
     if last is None and count:
         print_line("no records")
     return 0
-
-
-def open_chosen(
-    path: str, choice: Choice
-) -> tuple[Dataset | SingleFile, dict[str, FeatureFacts]]:
-    """Returns a dataset or file, and what is known of its features, by their names.
-
-    Raises:
-      UsageError: there is neither a dataset nor a file, or a file where a choice needs
-        a dataset.
-    """
-    target = open_target(path)
-    if choice != _ALL and isinstance(target, SingleFile):
-        raise UsageError(
-            f"Records can be chosen in a dataset; {path!r} is one file. Leave out "
-            f"--split, --label and --where."
-        )
-    dataset = target.dataset if isinstance(target, SingleFile) else target
-    features = () if dataset is None else dataset.manifest.features
-    return target, {facts.feature.name: facts for facts in features}
 
 
 def first_records(

@@ -4,7 +4,7 @@ import collections
 import itertools
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from beam_pipeline.terminal.console import (
@@ -28,7 +28,7 @@ from transforms.publishing.earlier_rejects import (
 from transforms.storage.files import storage
 from transforms.work.reject_files import is_items_name
 
-_Rejection = Mapping[str, Any]
+_NUMBERS = ("count", "share")
 
 
 def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
@@ -47,10 +47,15 @@ def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
     if reason is not None:
         _check_reason(reason)
     rejects = find_rejects(path)
-    if reason is None:
-        _show_groups(path, rejects, as_json)
+    if reason is not None:
+        _show_list(rejects, reason, limit, as_json)
+    elif as_json:
+        print_text(json_text(_as_json(path, rejects.groups(), rejects.manifest)))
     else:
-        _show_list(path, rejects, reason, limit, as_json)
+        _show_groups(path, rejects)
+    if not as_json:
+        for note in _notes(path, rejects.manifest):
+            print_line(f"note: {note}")
     return 0
 
 
@@ -65,29 +70,39 @@ def _check_reason(reason: str) -> None:
         raise UsageError(f"--reason must be one of {allowed}; found {reason!r}. {hint}")
 
 
-def _show_groups(path: str, rejects: EarlierRejects, as_json: bool) -> None:
+def _show_groups(path: str, rejects: EarlierRejects) -> None:
     groups = rejects.groups()
-    if as_json:
-        print_text(json_text(_as_json(path, groups, rejects.manifest)))
-        return
     wholes: collections.Counter[str] = collections.Counter()
     for group in groups:
         wholes[group.part] += group.count
-    _print_head(path, wholes, rejects)
-    if groups:
-        table = new_table("reason", "count", "share", "example", right=_NUMBERS)
-        for group in groups:
-            table.add_row(
-                f"{group.reason} ({group.part})" if group.part else group.reason,
-                f"{group.count:,}",
-                share_text(group.count, wholes[group.part]),
-                group.example_text,
-            )
-        print_table(table)
-    _print_notes(path, rejects)
-
-
-_NUMBERS = ("count", "share", "row", "line")
+    items = wholes.pop("", 0)
+    text = f"  {count_text(items, 'item')} rejected"
+    if rejects.manifest is None:
+        text += " by a run that committed nothing"
+    else:
+        # What is skipped are files and rows alike: a share of both says nothing.
+        account = rejects.manifest.account
+        skipped = sum(account.skipped.values())
+        read = account.read - skipped
+        share = f" ({share_text(items, read)})" if read else ""
+        text += f" of {read:,} read{share}"
+        text += f"; {skipped:,} others skipped" if skipped else ""
+    for part, count in wholes.items():
+        text += f"; {count:,} {part} rejected alone"
+    print_head(path, text)
+    if not groups:
+        return
+    wholes[""] = items
+    table = new_table("reason", "count", "share", "example", right=_NUMBERS)
+    for group in groups:
+        table.add_row(
+            f"{group.reason} ({group.part})" if group.part else group.reason,
+            f"{group.count:,}",
+            share_text(group.count, wholes[group.part]),
+            group.example_text,
+        )
+    print_table(table)
+    print_line()
 
 
 def _as_json(
@@ -109,64 +124,32 @@ def _as_json(
     }
 
 
-def _print_head(path: str, wholes: Mapping[str, int], rejects: EarlierRejects) -> None:
-    items = wholes.get("", 0)
-    text = f"  {count_text(items, 'item')} rejected"
-    if rejects.manifest is not None:
-        # What is skipped are files and rows alike: a share of both says nothing.
-        skipped = sum(rejects.manifest.account.skipped.values())
-        read = rejects.manifest.account.read - skipped
-        text += f" of {read:,} read"
-        if read:
-            text += f" ({share_text(items, read)})"
-        if skipped:
-            text += f"; {skipped:,} others skipped"
-    else:
-        text += " by a run that committed nothing"
-    for part, count in wholes.items():
-        if part:
-            text += f"; {count:,} {part} rejected alone"
-    print_head(path, text)
-
-
-def _print_notes(path: str, rejects: EarlierRejects) -> None:
-    notes = []
-    if rejects.manifest is not None:
-        kept = [f.file for f in rejects.manifest.files if is_items_name(f.file)]
-        if kept:
-            notes.append(f"the items are kept in {os.path.join(path, kept[0])}")
-        notes += _left_since(path, rejects)
-    if notes:
-        print_line()
-    for note in notes:
-        print_line(f"note: {note}")
-
-
-def _left_since(path: str, rejects: EarlierRejects) -> list[str]:
-    """Returns a note on the rejects of a run that failed after the dataset."""
-    left = target.rejects_path(path)
-    if rejects.manifest is None or not storage(left).is_file():
-        return []
-    command = f"beam-tfrecord rejects {shlex.quote(left)}"
-    return [f"these are the dataset's; a later run has failed, for its own: {command}"]
-
-
-def _show_list(
-    path: str, rejects: EarlierRejects, reason: str, limit: int, as_json: bool
-) -> None:
-    chosen = (item for item in rejects.rejections() if item["reason"] == reason)
-    shown: Iterator[_Rejection] = itertools.islice(chosen, limit or None)
-    if as_json:
-        for item in shown:
-            print_text(json_text(item))
+def _notes(path: str, manifest: Manifest | None) -> Iterator[str]:
+    """Yields where items were kept, and that a run failed after the dataset."""
+    if manifest is None:
         return
-    first = next(shown, None)
-    if first is None:
-        print_line(f"nothing was rejected as {reason}")
-    else:
-        for item in itertools.chain([first], shown):
+    for facts in manifest.files:
+        if is_items_name(facts.file):
+            yield f"the items are kept in {os.path.join(path, facts.file)}"
+            break
+    left = target.rejects_path(path)
+    if storage(left).is_file():
+        command = f"beam-tfrecord rejects {shlex.quote(left)}"
+        yield f"these are the dataset's; a later run has failed, for its own: {command}"
+
+
+def _show_list(rejects: EarlierRejects, reason: str, limit: int, as_json: bool) -> None:
+    chosen = (item for item in rejects.rejections() if item["reason"] == reason)
+    shown = 0
+    for item in itertools.islice(chosen, limit or None):
+        shown += 1
+        if as_json:
+            print_text(json_text(item))
+        else:
             print_line(rejection_text(item))
-        if more := sum(1 for _ in chosen):
-            print_line(f"... {more:,} more; --limit 0 lists all")
-    for note in _left_since(path, rejects):
-        print_line(f"note: {note}")
+    if as_json:
+        return
+    if not shown:
+        print_line(f"nothing was rejected as {reason}")
+    elif more := sum(1 for _ in chosen):
+        print_line(f"... {more:,} more; --limit 0 lists all")

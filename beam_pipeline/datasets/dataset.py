@@ -195,9 +195,7 @@ def _open_directory(directory: str) -> Dataset:
             # Loaded where there are parts: they are few among datasets.
             from beam_pipeline.datasets.parts import read_parts
 
-            manifest, parts = read_parts(directory)
-            each = tuple(Dataset(part.directory, part.manifest) for part in parts)
-            return Dataset(directory, manifest, each)
+            return Dataset(directory, *read_parts(directory))
         raise UsageError(_no_dataset(directory)) from None
     except OSError as error:
         raise UsageError(

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.manifest import (
     Account,
     FeatureFacts,
@@ -34,20 +35,7 @@ from transforms.storage.read_ahead import read_ahead
 _File = TypeVar("_File", bound=FileFacts)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Part:
-    """The folder of a part, and its manifest."""
-
-    directory: str
-    manifest: Manifest
-
-    @property
-    def name(self) -> str:
-        """Its name, as `--part` has it."""
-        return part_name(self.directory)
-
-
-def read_parts(folder: str) -> tuple[Manifest, tuple[Part, ...]]:
+def read_parts(folder: str) -> tuple[Manifest, tuple[Dataset, ...]]:
     """Returns what the parts in a folder are as one dataset, and each of them.
 
     Raises:
@@ -65,12 +53,12 @@ def read_parts(folder: str) -> tuple[Manifest, tuple[Part, ...]]:
     paths = [os.path.join(folder, f"{PART_PREFIX}{name}") for name in names]
     manifests = read_ahead(read_manifest, paths, far=is_remote(folder))
     parts = tuple(
-        Part(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
+        Dataset(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
     )
     return _joined(shared, parts), parts
 
 
-def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
+def _joined(shared: Model, parts: Sequence[Dataset]) -> Manifest:
     manifests = [part.manifest for part in parts]
     first = manifests[0]
     splits = _splits(parts)
@@ -92,7 +80,9 @@ def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
         },
         settings={
             **shared.settings,
-            "parts": {part.name: part.manifest.digest for part in parts},
+            "parts": {
+                part_name(part.directory): part.manifest.digest for part in parts
+            },
         },
         image_notes=summed(manifest.image_notes for manifest in manifests),
         derived=_beside(parts, lambda manifest: manifest.derived),
@@ -100,21 +90,21 @@ def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
 
 
 def _beside(
-    parts: Sequence[Part], files: Callable[[Manifest], Sequence[_File]]
+    parts: Sequence[Dataset], files: Callable[[Manifest], Sequence[_File]]
 ) -> tuple[_File, ...]:
     return tuple(_below(part, f) for part in parts for f in files(part.manifest))
 
 
-def _below(part: Part, facts: _File) -> _File:
+def _below(part: Dataset, facts: _File) -> _File:
     """Returns a file of a part by its path below the folder of the parts."""
     folder = os.path.dirname(part.directory)
-    whole = part.manifest.path(part.directory, facts.file)
+    whole = part.path(facts.file)
     path = whole.removeprefix(folder).lstrip("/") if folder else whole
     return dataclasses.replace(facts, file=path)
 
 
-def _splits(parts: Sequence[Part]) -> tuple[SplitFacts, ...]:
-    by_name: dict[str, list[tuple[Part, SplitFacts]]] = {}
+def _splits(parts: Sequence[Dataset]) -> tuple[SplitFacts, ...]:
+    by_name: dict[str, list[tuple[Dataset, SplitFacts]]] = {}
     for part in parts:
         for split in part.manifest.splits:
             by_name.setdefault(split.name, []).append((part, split))

@@ -221,7 +221,9 @@ class TestCommand:
     def test_those_of_one_reason(self, out: Folder) -> None:
         """Listed up to a limit, which says what it leaves out; 0 lists all."""
         listed = command("rejects", out, "--reason", "not_a_number", "--limit", "3")
-        assert len(listed.out.splitlines()) == 4
+        *lines, kept = listed.out.splitlines()
+        assert len(lines) == 4
+        assert kept.endswith("rejects.items")
         assert listed.out.splitlines()[-1].startswith("... 8 more")
         everything = command("rejects", out, "--reason", "not_a_number", "--limit", 0)
         assert len(everything.out.splitlines()) == 11
