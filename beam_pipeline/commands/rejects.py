@@ -53,8 +53,8 @@ def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
         print_text(json_text(_as_json(path, rejects.groups(), rejects.manifest)))
     else:
         _show_groups(path, rejects)
-    if not as_json:
-        for note in _notes(path, rejects.manifest):
+    if not as_json and rejects.manifest is not None:
+        for note in _notes(path, rejects.manifest, listed=reason is not None):
             print_line(f"note: {note}")
     return 0
 
@@ -124,14 +124,11 @@ def _as_json(
     }
 
 
-def _notes(path: str, manifest: Manifest | None) -> Iterator[str]:
+def _notes(path: str, manifest: Manifest, *, listed: bool) -> Iterator[str]:
     """Yields where items were kept, and that a run failed after the dataset."""
-    if manifest is None:
-        return
-    for facts in manifest.files:
-        if is_items_name(facts.file):
-            yield f"the items are kept in {os.path.join(path, facts.file)}"
-            break
+    kept = [facts.file for facts in manifest.files if is_items_name(facts.file)]
+    if kept and not listed:
+        yield f"the items are kept in {os.path.join(path, kept[0])}"
     left = target.rejects_path(path)
     if storage(left).is_file():
         command = f"beam-tfrecord rejects {shlex.quote(left)}"

@@ -221,9 +221,7 @@ class TestCommand:
     def test_those_of_one_reason(self, out: Folder) -> None:
         """Listed up to a limit, which says what it leaves out; 0 lists all."""
         listed = command("rejects", out, "--reason", "not_a_number", "--limit", "3")
-        *lines, kept = listed.out.splitlines()
-        assert len(lines) == 4
-        assert kept.endswith("rejects.items")
+        assert len(listed.out.splitlines()) == 4
         assert listed.out.splitlines()[-1].startswith("... 8 more")
         everything = command("rejects", out, "--reason", "not_a_number", "--limit", 0)
         assert len(everything.out.splitlines()) == 11
