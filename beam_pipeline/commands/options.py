@@ -1,11 +1,11 @@
 """How commands take options and list them: the flags of a job, and its settings."""
 
-import collections
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from beam_pipeline.engines.presets import RUNNERS
@@ -134,35 +134,25 @@ _FLAGS = _flags()
 
 
 class Command(click.Command):
-    """A command that refuses options given twice, and empty ones.
+    """A command that refuses empty options, as of a shell's variable that is not set.
 
-    click would take the last value. An empty one, as of a shell's variable that is not
-    set, would be taken for an option that is not given.
+    They would be taken for options that are not given.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the arguments.
 
         Raises:
-          click.UsageError: an option that takes one value is given several, or one
-            that is no value.
+          click.UsageError: an option has no value.
         """
-        values, _, given = self.make_parser(ctx).parse_args(args=[*args])
-        for option, count in collections.Counter(given).items():
-            if not isinstance(option, click.Option):
-                continue
-            shown = " ".join(filter(None, (option.opts[0], option.metavar)))
-            if count > 1 and _takes_one(option):
-                raise click.UsageError(
-                    f"{shown} may be given once; found {count} times.", ctx
-                )
-            if option.default == "" == values[option.name]:
+        rest = super().parse_args(ctx, args)
+        for option in self.params:
+            name = option.name or ""
+            given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            if given and option.default == "" == ctx.params.get(name):
+                shown = " ".join(filter(None, (option.opts[0], option.metavar)))
                 raise click.UsageError(f"{shown} must not be empty.", ctx)
-        return super().parse_args(ctx, args)
-
-
-def _takes_one(option: click.Option) -> bool:
-    return not (option.multiple or option.is_flag or option.count)
+        return rest
 
 
 class JobCommand(Command):

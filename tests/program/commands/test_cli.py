@@ -125,39 +125,6 @@ class TestHelp:
         assert run.stdout == process("--help").stdout
 
 
-class TestCompletion:
-    @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-    def test_the_script_of_each_shell(self, shell: str) -> None:
-        """The script that the README has shells read is printed."""
-        run = self.completion(f"{shell}_source")
-        assert "_beam_tfrecord_completion" in run
-        assert f"_BEAM_TFRECORD_COMPLETE={shell}_complete" in run
-
-    def test_it_is_quick(self) -> None:
-        """A completion answers in under 0.3 s of processor time, without Beam."""
-        before = children_seconds()
-        given = {"COMP_WORDS": "beam-tfrecord convert --ov", "COMP_CWORD": "2"}
-        for _ in range(3):
-            self.completion("bash_complete", **given)
-        assert children_seconds() - before < 3 * 0.3
-
-    @staticmethod
-    def completion(what: str, **environment: str) -> str:
-        given = {**os.environ, "_BEAM_TFRECORD_COMPLETE": what, **environment}
-        run = process(env=given)
-        assert run.returncode == 0, run.stderr
-        assert run.stderr == ""
-        return run.stdout
-
-
-class TestTypos:
-    def test_option(self) -> None:
-        """An option that does not exist gets the nearest that does."""
-        run = command("convert", "a", "b", "--split", "3")
-        assert run.code == 2
-        assert "'--splits'" in run.err
-
-
 class TestBeamFlags:
     @pytest.mark.parametrize(
         ("flag", "named", "meant"),

@@ -16,9 +16,7 @@ from tests.support.datasets import (
     ANIMALS,
     Row,
     animals,
-    example,
     write_dataset,
-    write_records,
 )
 from tests.support.runs import command, convert
 from transforms.core.schema import Feature, Kind
@@ -104,15 +102,6 @@ def test_images_of_numbered_classes(tmp_path: Folder) -> None:
     assert run.code == 0, run.err
     found = sorted(path.rpartition("/")[0] for path in contents(tmp_path / "out"))
     assert found == ["train/0", "train/0", "train/7", "train/no label"]
-
-
-def test_files_of_which_the_first_is_empty(tmp_path: Folder) -> None:
-    """The first records, wherever they are, say which columns there are."""
-    write_records(tmp_path / "a.tfrecord", [])
-    write_records(tmp_path / "b.tfrecord", [example({"n": n}) for n in (3, 4)])
-    run = command("export", tmp_path, tmp_path / "out")
-    assert run.code == 0, run.err
-    assert (tmp_path / "out" / "rows.csv").read_text().split() == ['"n"', "3", "4"]
 
 
 def test_nothing_is_overwritten(dataset: Folder, tmp_path: Folder) -> None:

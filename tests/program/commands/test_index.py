@@ -72,17 +72,6 @@ def test_a_dataset_and_its_catalogue(tmp_path: Folder) -> None:
     assert table.column("_offset").to_pylist()[3:] == offsets[:-1].tolist()
 
 
-def test_compressed_files(tmp_path: Folder) -> None:
-    """They are left out, and a note says so."""
-    for kind in ("gzip", "zlib"):
-        bare(tmp_path / kind, kind)
-        run = command("index", tmp_path / kind)
-        assert run.code == 0
-        assert kind in run.err
-        assert "0 records of 0 of 2 files" in run.out
-        assert not (tmp_path / kind / "index").exists()
-
-
 @pytest.mark.parametrize("place", [0, 9, 30])
 def test_damage(tmp_path: Folder, place: int) -> None:
     """A damaged header is an error that names the record."""

@@ -197,57 +197,6 @@ def test_records_of_every_kind(
     assert absent == dict.fromkeys({*values, "ragged", "box"}, "(absent)")
 
 
-def test_long_lists_of_every_kind_are_shortened(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """How many more there are of each."""
-    features = [
-        Feature("rows", Kind.INT64, shape=(None, 10)),
-        Feature("ragged", Kind.INT64, shape=(None, None)),
-        Feature("box", Kind.BOX),
-    ]
-    row = {
-        "rows": list(range(100)),
-        "ragged": [list(range(10))] * 20,
-        "box": [[0.0, 0.0, 1.0, 1.0]] * 50,
-    }
-    write_kinds(tmp_path / "out", [row], features)
-    (values,) = shown(printed(tmp_path / "out", capsys))
-    assert numbers(values["rows"]) == [*range(8), 92]
-    assert numbers(values["ragged/ragged_flat_values"]) == [*range(8), 192]
-    assert numbers(values["box/xmax"]) == [*[1] * 8, 42]
-
-
-def test_records_that_do_not_fit_their_manifest(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Parts that contradict each other are shown unchanged, key by key."""
-    write_kinds(tmp_path / "out", [row_of_every_kind()], EVERY_KIND)
-    message = messages.Example()
-    features = message.features.feature
-    features["box/xmin"].float_list.value.extend([0.5, 1.0])
-    for side in ("ymin", "xmax", "ymax"):
-        features[f"box/{side}"].float_list.value.append(0.5)
-    features["ragged/ragged_flat_values"].int64_list.value.extend([1, 2])
-    features["ragged/ragged_row_lengths_0"].int64_list.value.append(-2)
-    features["vector"].float_list.value.extend([0.5] * 3)
-    features["pixels"].bytes_list.value.append(b"\1\2\3")
-    features["when"].int64_list.value.append(-(2**63))
-    write_records(
-        tmp_path / "out" / "kinds-train.tfrecord-00000-of-00001",
-        [message.SerializeToString()],
-    )
-    (values,) = shown(printed(tmp_path / "out", capsys))
-    assert values["box/xmin"] == "[0.5, 1.0]"
-    assert values["box/ymax"] == "0.5"
-    assert values["ragged/ragged_flat_values"] == "[1, 2]"
-    assert values["ragged/ragged_row_lengths_0"] == "[-2]"
-    assert values["vector"] == "[0.5, 0.5, 0.5]"
-    assert "uint8[any, 2], 3 bytes" in values["pixels"]
-    assert values["pixels"].endswith(" 01 02 03>")
-    assert values["when"] == "-9223372036854775808"
-
-
 @pytest.mark.parametrize(
     ("value", "unit", "expected"),
     [

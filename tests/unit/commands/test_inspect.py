@@ -18,7 +18,7 @@ from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.example import messages
 from transforms.core.manifest import MANIFEST_NAME, Account
 from transforms.core.schema import Feature, Kind
-from transforms.errors import DamageError, TFRecordError, UsageError
+from transforms.errors import UsageError
 
 Folder = pathlib.Path
 GOLDEN = Folder(__file__).parents[2] / "data" / "golden" / "inspect.txt"
@@ -79,14 +79,6 @@ def test_long_lists_of_classes_are_cut(
     assert "00" + "가" * 17 in out
     assert "가" * 19 not in out
     assert max(map(text_width, out.splitlines())) <= 80
-
-
-def test_compressed_dataset(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """How, in the first line."""
-    write_dataset(tmp_path / "out", {"train": animals(3)}, compression="gzip")
-    assert "gzip" in printed(tmp_path / "out", capsys).splitlines()[0]
 
 
 def test_empty_dataset(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,25 +200,6 @@ def test_pipe(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     assert "gzip" in out
 
 
-def test_damaged_file(tmp_path: Folder) -> None:
-    """It is an error that names file, record and offset."""
-    write_records(tmp_path / "x", [example({"a": 1})])
-    (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-1])
-    with pytest.raises(TFRecordError) as caught:
-        inspect.show(str(tmp_path / "x"))
-    error = caught.value
-    assert (error.path, error.record, error.offset) == (str(tmp_path / "x"), 0, 0)
-
-
-def test_damaged_manifest(tmp_path: Folder) -> None:
-    """Nothing is shown that was changed by hand."""
-    write_dataset(tmp_path / "out", {"train": animals(3)})
-    path = tmp_path / "out" / MANIFEST_NAME
-    path.write_bytes(path.read_bytes().replace(b"goat", b"boat"))
-    with pytest.raises(DamageError, match=MANIFEST_NAME):
-        inspect.show(str(tmp_path / "out"))
-
-
 def test_no_dataset(tmp_path: Folder) -> None:
     """A directory without a manifest, with shards or without, and no path at all."""
     with pytest.raises(UsageError, match="'convert'"):
@@ -322,25 +295,3 @@ def test_lists_without_a_value(
     kind, present, values = shown["x"]
     assert (kind, present, numbers(values)) == ("int64[any]", "50.0 %", ["0"])
     assert shown["y"] == ["timestamp in s", "0 %"]
-
-
-def test_lists_in_a_single_file(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without a manifest the keys are shown unchanged, and ranges cover all values."""
-    write_kinds(tmp_path / "out", [row_of_every_kind(), {}], EVERY_KIND)
-    shard = tmp_path / "out" / "kinds-train.tfrecord-00000-of-00001"
-    shard.rename(tmp_path / "alone")
-    features = table(printed(tmp_path / "alone", capsys), "feature")
-    values = {
-        name: (cells[0].split(",")[0], numbers(" ".join(cells)))
-        for name, cells in features.items()
-    }
-    assert values["box/xmin"] == ("float", ["2", "50.0", "0", "0.1"])
-    flat = values["ragged/ragged_flat_values"]
-    lengths = values["ragged/ragged_row_lengths_0"]
-    assert flat == ("int64", ["int64", "3", "50.0", "1", "3"])
-    assert lengths == ("int64", ["int64", "3", "50.0", "0", "2"])
-    assert values["vector"] == ("float", ["4", "50.0", "0.5", "2"])
-    assert values["words"] == ("bytes", ["2", "50.0", "1", "3"])
-    assert '"a"' in features["words"][2]
