@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import google_crc32c
 
@@ -336,26 +336,16 @@ def _check_shard(
 def _framing_finding(
     path: str, error: TFRecordError | SourceError, facts: ShardFacts | None = None
 ) -> Finding:
-    name = path if facts is None else facts.file
-    if facts is not None and isinstance(error, TFRecordError) and error.kind == "empty":
-        message = (
-            f"holds no record; the manifest states {facts.records:,} in "
-            f"{facts.bytes:,} bytes."
-        )
-        return Finding(name, error.kind, message, 0, 0)
     message = str(error).removeprefix(f"{path}: ")
+    name = path if facts is None else facts.file
     if not isinstance(error, TFRecordError):
         return Finding(name, "unreadable", message)
-    if facts is not None:
-        with contextlib.suppress(OSError):
-            size = storage(path).size_of()
-            if size != facts.bytes:
-                message += (
-                    f" The file has {size:,} bytes, the manifest states "
-                    f"{facts.bytes:,}."
-                )
-    record = error.record if error.record >= 0 else None
-    offset = error.offset if error.offset >= 0 else None
+    with contextlib.suppress(OSError):
+        size = storage(path).size_of()
+        if facts is not None and size != facts.bytes:
+            message += f" The file has {size:,} bytes, the manifest states "
+            message += f"{facts.bytes:,}."
+    record, offset = (n if n >= 0 else None for n in (error.record, error.offset))
     return Finding(name, error.kind, message, record, offset)
 
 
@@ -380,9 +370,8 @@ def _check_sidecar(path: str, facts: FileFacts) -> Finding | None:
     )
 
 
-def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
-    """Returns a finding for every entry of the directory without a name in it."""
-    findings = []
+def _unnamed(directory: str, manifest: Manifest) -> Iterator[Finding]:
+    """Yields a finding for every entry of the directory without a name in it."""
     folder = manifest.folder
     named = {MANIFEST_NAME, folder, *manifest.root_names}
     strangers = sorted(set(storage(directory).names_with(DERIVED_FOLDERS)) - named)
@@ -393,34 +382,30 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
     for name in strangers:
         if parse_shard_name(os.path.basename(name), manifest.name) is None:
             message = "is not named by the manifest: it was put there by others."
-            findings.append(Finding(name, "unnamed", message, is_damage=False))
-            continue
-        message = (
-            "looks like a shard of this dataset, but the manifest does not name it. A "
-            "reader that goes by a pattern reads it too. Remove it."
-        )
-        findings.append(Finding(name, "foreign", message))
-    return findings
+            yield Finding(name, "unnamed", message, is_damage=False)
+        else:
+            message = (
+                "looks like a shard of this dataset, but the manifest does not name "
+                "it. A reader that goes by a pattern reads it too. Remove it."
+            )
+            yield Finding(name, "foreign", message)
 
 
-def _misleading(directory: str, manifest: Manifest) -> list[Finding]:
-    """Returns a finding where TFDS's files must say where the others are, and do not.
+def _misleading(directory: str, manifest: Manifest) -> Iterator[Finding]:
+    """Yields a finding where TFDS's files must say where the others are, and do not.
 
     Between the manifest and these a run may have been killed.
     """
     names = manifest.root_names if manifest.folder else ()
-    texts = []
-    for name in names:
-        path = os.path.join(directory, name)
-        texts.append(storage(path).read_bytes() if storage(path).is_file() else b"")
+    paths = [storage(os.path.join(directory, name)) for name in names]
+    texts = [path.read_bytes() if path.is_file() else b"" for path in paths]
     says = any(manifest.folder.encode() in text for text in texts)
-    if not names or (says and all(texts)):
-        return []
-    message = (
-        f"must say that the files are in {manifest.folder!r}, or TFDS does not find "
-        f"them; it does not. Run the same 'convert' again, which writes it."
-    )
-    return [Finding(names[0], "misleading", message, is_damage=False)]
+    if names and not (says and all(texts)):
+        message = (
+            f"must say that the files are in {manifest.folder!r}, or TFDS does not "
+            f"find them; it does not. Run the same 'convert' again, which writes it."
+        )
+        yield Finding(names[0], "misleading", message, is_damage=False)
 
 
 def _without_manifest(path: str, error: DamageError) -> Report:
