@@ -49,9 +49,9 @@ def subset(
         raise UsageError("--key-feature needs --drop-keys, the file with the keys.")
     if relabel_feature and not relabel:
         raise UsageError("--relabel-feature needs --relabel, the file with the names.")
+    keys, keys_sha256 = read_keys(drop_keys) if drop_keys else (frozenset(), "")
     request = Request(
-        *(split, label, where),
-        dropped=read_keys(drop_keys, key_feature) if drop_keys else None,
+        *(split, label, where, keys, keys_sha256, key_feature),
         relabel=read_relabelling(relabel) if relabel else {},
         relabel_feature=relabel_feature,
     )

@@ -31,22 +31,6 @@ _KEY = "_key"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Keys:
-    """Keys whose records are left out.
-
-    Attributes:
-      keys: as text.
-      sha256: of the file that listed them. The keys themselves go nowhere else: they
-        may be those of people who are to be forgotten.
-      feature: that holds the key of each record; empty for the dataset's key column.
-    """
-
-    keys: frozenset[str]
-    sha256: str
-    feature: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Request:
     """What is asked of a subset.
 
@@ -54,7 +38,11 @@ class Request:
       split: its only split; empty for all.
       label: its only class; empty for all.
       where: the condition that its rows meet; empty for none.
-      dropped: whose records are left out; None for nobody's.
+      keys: whose records are left out, as text.
+      keys_sha256: of the file that listed them. The keys themselves go nowhere else:
+        they may be those of people who are to be forgotten.
+      key_feature: that holds the key of each record; empty for the dataset's key
+        column.
       relabel: old class name -> new one.
       relabel_feature: whose classes these are; empty for the label.
     """
@@ -62,30 +50,27 @@ class Request:
     split: str = ""
     label: str = ""
     where: str = ""
-    dropped: Keys | None = None
+    keys: frozenset[str] = frozenset()
+    keys_sha256: str = ""
+    key_feature: str = ""
     relabel: dict[str, str] = dataclasses.field(default_factory=dict)
     relabel_feature: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the manifest says of it: only what was asked."""
-        out: dict[str, Any] = {
-            name: value
-            for name in ("split", "label", "where", "relabel")
-            if (value := getattr(self, name))
-        }
-        if self.relabel_feature:
-            out["relabel_feature"] = self.relabel_feature
-        if self.dropped is not None:
+        names = ("split", "label", "where", "relabel", "relabel_feature")
+        out = {name: value for name in names if (value := getattr(self, name))}
+        if self.keys:
             out["dropped_keys"] = {
-                "feature": self.dropped.feature,
-                "keys": len(self.dropped.keys),
-                "sha256": self.dropped.sha256,
+                "feature": self.key_feature,
+                "keys": len(self.keys),
+                "sha256": self.keys_sha256,
             }
         return out
 
 
-def read_keys(path: str, feature: str = "") -> Keys:
-    """Returns the keys of a file: one a line, empty lines left out.
+def read_keys(path: str) -> tuple[frozenset[str], str]:
+    """Returns the keys of a file, one a line, and its SHA-256; empty lines left out.
 
     Raises:
       InputError: it holds no key, or is not UTF-8.
@@ -96,7 +81,7 @@ def read_keys(path: str, feature: str = "") -> Keys:
     keys = frozenset(line.removesuffix("\r") for line in lines) - {""}
     if not keys:
         raise InputError(f"A file of keys must list one key a line; {path!r} is empty.")
-    return Keys(keys, hashlib.sha256(data).hexdigest(), feature)
+    return keys, hashlib.sha256(data).hexdigest()
 
 
 def read_relabelling(path: str) -> dict[str, str]:
@@ -199,17 +184,13 @@ def relabelling_of(
 
 def with_key(request: Request, manifest: Manifest, catalogues: _Catalogues) -> Request:
     """Returns the request with the feature that holds the keys, if it is known."""
-    dropped = request.dropped
-    if dropped is None or dropped.feature:
+    if not request.keys or request.key_feature:
         return request
     column = str(manifest.settings.get("key_column") or "")
     features = [facts.feature for facts in manifest.features]
     names = [f.name for f in features if (f.column or f.name) == column]
     names += [_KEY] if _KEY in _own_columns(catalogues) else []
-    if not names:
-        return request
-    dropped = dataclasses.replace(dropped, feature=names[0])
-    return dataclasses.replace(request, dropped=dropped)
+    return dataclasses.replace(request, key_feature=names[0]) if names else request
 
 
 def _own_columns(catalogues: _Catalogues) -> set[str]:
@@ -238,9 +219,7 @@ def choose(dataset: OpenDataset, catalogues: _Catalogues, request: Request) -> C
     condition = condition_of(dataset, request.label, request.where)
     skipped: collections.Counter[str] = collections.Counter()
     kept = {}
-    search = None
-    if request.dropped is not None:
-        search = _Search(dataset, catalogues, request.dropped)
+    search = _Search(dataset, catalogues, request) if request.keys else None
     for name in dataset:
         if request.split and name != request.split:
             skipped["other_split"] += dataset.splits[name] or 0
@@ -267,9 +246,9 @@ class _Search:
     """Looks for the records of some keys."""
 
     def __init__(
-        self, dataset: OpenDataset, catalogues: _Catalogues, dropped: Keys
+        self, dataset: OpenDataset, catalogues: _Catalogues, request: Request
     ) -> None:
-        self._feature = dropped.feature
+        self._feature = request.key_feature
         self._dataset, self._catalogues = dataset, catalogues
         if not self._feature:
             raise UsageError(
@@ -283,7 +262,7 @@ class _Search:
                 f"--key-feature must name a feature; there is no {self._feature!r}"
                 f"{nearest(self._feature, names)}."
             )
-        self._keys = pa.array(sorted(dropped.keys), pa.large_string())
+        self._keys = pa.array(sorted(request.keys), pa.large_string())
         self._seen = np.zeros(len(self._keys), np.bool_)
         self._example = ""
 

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from beam_pipeline.copies.derived_copies import with_sidecars
 from beam_pipeline.copies.publication import Made, look_at, publish_copy
 from beam_pipeline.copies.shard_copies import (
     CopiedShard,
@@ -84,13 +83,10 @@ def join_datasets(
                 if shard.split == split
             ]
             splits.append(SplitFacts(split, tuple(facts), _counts(before, classes)))
-        manifest = _manifest(datasets, splits, classes, leaks)
-        return with_sidecars(manifest, {}, sources, store)
+        return _manifest(datasets, splits, classes, leaks)
 
     decides = ["merge", [source.manifest.digest for source in datasets]]
-    manifest = publish_copy(output, decides, build)
-    whole = sum(shard.is_whole for shard in sources.values())
-    return Made(manifest, whole, len(sources) - whole)
+    return publish_copy(output, decides, sources, build, {})
 
 
 def _check(datasets: Sequence[Dataset], optional: Collection[str]) -> None:

@@ -6,9 +6,10 @@ import datetime
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from beam_pipeline.copies.derived_copies import MAKER
+from beam_pipeline.copies.derived_copies import MAKER, with_sidecars
+from beam_pipeline.copies.shard_copies import CopiedShard
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.version import __version__, deciding_versions
 from transforms.core.manifest import Manifest
@@ -82,15 +83,19 @@ def look_at(directory: str, sources: Sequence[Dataset], *, overwrite: bool) -> O
 def publish_copy(
     output: Output,
     decides: object,
+    sources: Mapping[str, CopiedShard],
     build: Callable[[Store], Manifest],
-) -> Manifest:
+    label_map: Mapping[int, str],
+) -> Made:
     """Builds a dataset in a work folder and publishes it, whole or not at all.
 
     Args:
       output: the target, as `look_at` has returned it.
       decides: JSON of all that decides the dataset's bytes.
-      build: writes the files into a store's `dataset`; returns the manifest, whose
-        `run` is to be completed.
+      sources: name of each shard -> where its records come from.
+      build: writes the shards into a store's `dataset`; returns the manifest, which
+        the files beside the shards are to be added to.
+      label_map: class id -> name, for a label map; empty for none.
 
     Raises:
       TargetError: another run is at work there.
@@ -110,7 +115,7 @@ def publish_copy(
             store.remove_tree(store.dataset)
             folders.make(store.dataset)
         try:
-            manifest = build(store)
+            manifest = with_sidecars(build(store), label_map, sources, store)
             run = {
                 **manifest.run,
                 "started": output.started,
@@ -134,7 +139,8 @@ def publish_copy(
         except (OSError, StorageError) as error:
             error.add_note(COMMITTED_NOTE)
             raise
-    return manifest
+    whole = sum(shard.is_whole for shard in sources.values())
+    return Made(manifest, whole, len(sources) - whole)
 
 
 def _has_published(directory: str, job: str, seen: str) -> bool:

@@ -12,7 +12,6 @@ from beam_pipeline.copies.chosen_rows import (
     relabelling_of,
     with_key,
 )
-from beam_pipeline.copies.derived_copies import with_sidecars
 from beam_pipeline.copies.publication import Made, look_at, publish_copy
 from beam_pipeline.copies.shard_copies import (
     CopiedShard,
@@ -110,13 +109,11 @@ def make_subset(
         manifest = _manifest(before, request, chosen, counted, features)
         notes = _notes(chosen, before, manifest)
         run = {"subset_of": dataset.directory, "notes": notes}
-        manifest = dataclasses.replace(manifest, run=run)
-        label_map = _label_map(dataset, relabelling)
-        return with_sidecars(manifest, label_map, sources, store)
+        return dataclasses.replace(manifest, run=run)
 
-    manifest = publish_copy(output, [before.digest, request.to_json()], build)
-    whole = sum(shard.is_whole for shard in sources.values())
-    return Made(manifest, whole, len(sources) - whole)
+    decides = [before.digest, request.to_json()]
+    label_map = _label_map(dataset, relabelling)
+    return publish_copy(output, decides, sources, build, label_map)
 
 
 def _sources(
