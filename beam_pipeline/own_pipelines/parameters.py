@@ -102,13 +102,21 @@ def spec_of(
     for name in settings:
         if refusal := _refusal(name):
             raise SpecError(refusal)
-    given: dict[str, Any] = {**settings, "source": _SOURCE, "output": _path(output)}
-    if isinstance(splits, str):
-        given["split_column"] = _split_column(splits)
-    elif splits is not None:
-        given["splits"] = _shares(splits)
-    given |= {"label_column": _name("label", label), "key_column": _name("key", key)}
-    given["shards"] = num_shards
+    given: dict[str, Any] = {**settings, "source": _SOURCE}
+    is_column = isinstance(splits, str) and splits.startswith(_COLUMN)
+    given |= {
+        "output": os.fspath(output) if isinstance(output, os.PathLike) else output,
+        "label_column": label,
+        "key_column": key,
+        "shards": num_shards,
+        "split_column": str(splits).removeprefix(_COLUMN) if is_column else None,
+    }
+    if not is_column:
+        given["splits"] = splits
+    for name in ("output", "label_column", "split_column", "key_column"):
+        if given[name] == "":
+            shown = _PARAMETERS.get(name, name)
+            raise SpecError(f"{shown} must not be empty. Name one, or leave it out.")
     with raising_of_rows():
         spec = make_spec({k: v for k, v in given.items() if v is not None})
         _check_apart(spec)
@@ -173,41 +181,3 @@ def _check_apart(spec: Spec) -> None:
                 f"{parameter}, too; found {name!r:.80} for both. Add a copy of it to "
                 f"the rows under another name."
             )
-
-
-def _path(output: str | os.PathLike[str]) -> str:
-    if not isinstance(output, str | os.PathLike) or not os.fspath(output):
-        raise SpecError(
-            f"The output must be the path of a folder, as in 'out/rows'; found "
-            f"{output!r:.80}. Name one."
-        )
-    return os.fspath(output)
-
-
-def _name(parameter: str, column: str | None) -> str | None:
-    if column is not None and (not isinstance(column, str) or not column):
-        raise SpecError(
-            f"{parameter} must be the name of a column; found {column!r:.80}. "
-            f"Name one, or leave it out."
-        )
-    return column
-
-
-def _split_column(said: str) -> str:
-    column = said.removeprefix(_COLUMN)
-    if column == said or not column:
-        raise _wrong_splits(said)
-    return column
-
-
-def _shares(splits: Mapping[str, str | float]) -> Mapping[str, str | float]:
-    if not isinstance(splits, Mapping) or not splits:
-        raise _wrong_splits(splits)
-    return splits
-
-
-def _wrong_splits(found: object) -> SpecError:
-    return SpecError(
-        f"splits must be shares, as in {{'train': 0.9, 'test': 0.1}}, or a column, as "
-        f"in 'column:split'; found {found!r:.80}. Leave it out for one split, train."
-    )

@@ -100,11 +100,6 @@ class ReadDataset(beam.PTransform):
                 f"labels must be 'names' or 'ids'; found {labels!r}"
                 f"{nearest(str(labels), get_args(Labels))}."
             )
-        if split is not None and not isinstance(split, str):
-            raise SpecError(
-                f"split must be one name, as in 'train'; found {split!r}. Leave it out "
-                f"to read all splits."
-            )
         if columns is not None and (
             isinstance(columns, str)
             or not columns

@@ -163,7 +163,7 @@ def _no_split(path: str, split: str, splits: Sequence[str]) -> str:
         )
     return (
         f"split must name a split of {path}; there is no {split!r}"
-        f"{nearest(split, splits)}."
+        f"{nearest(str(split), splits)}."
     )
 
 

@@ -244,7 +244,10 @@ def _values(counts: Counts) -> pa.Array:
     if not counts.values or isinstance(kind, pa.BaseExtensionType):
         return pa.nulls(1)
     if counts.minimum is not None:
-        values = pa.array([counts.minimum, counts.maximum]).cast(kind, safe=False)
+        # Arrow makes no float of an integer that it does not hold exactly.
+        of_kind = float if pa.types.is_floating(kind) else int
+        ends = (counts.minimum, counts.maximum)
+        values = pa.array([of_kind(end) for end in ends if end is not None], kind)
     elif pa.types.is_string(kind):
         values = pa.array([counts.example])
     elif is_bytes(kind):

@@ -1,7 +1,7 @@
 """The rows of a spooled piece under the schema that the rows of all pieces decide."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -60,16 +60,14 @@ def read_piece(
     rows, contents = open_piece(message)
     batch = identified(rows, types.rule, contents)
     del rows, message
-    typed, order, misfits = _typed_parts(batch.rows, schema, types.types)
-    if order is not None:
-        batch = batch.take(order)
+    typed, misfits = _typed(batch.rows, schema, types.types)
     numbers = np.zeros(batch.rows.num_rows, np.int64)
     rejections = []
     if misfits:
         names = _names(batch, seed)
-        for place, misfit, at in misfits:
+        for place, misfit in misfits:
             numbers[place] = NO_RECORD
-            rejections.append(_rejection(batch.rows, place, misfit, at, names))
+            rejections.append(_rejection(batch.rows, place, misfit, names))
     placed = dataclasses.replace(
         batch,
         block=Block(piece.origin, 0, piece.size),
@@ -86,75 +84,6 @@ def _names(batch: Batch, seed: int) -> list[str]:
         return [str(key) for key in batch.keys.to_pylist()]
     hashes = order_hashes(batch, seed=seed, placeless=True)
     return [f"{value:016x}" for value in hashes.tolist()]
-
-
-# A row's place among all, what is wrong with it, and its place in the misfit's column.
-_Blamed = tuple[int, Misfit, int]
-
-
-def _typed_parts(
-    raw: pa.RecordBatch, schema: Schema, types: Mapping[str, Sequence[pa.DataType]]
-) -> tuple[pa.RecordBatch, Longs | None, list[_Blamed]]:
-    """Returns n rows under the schema, the order that they are in, and what misfits.
-
-    The order is None where it is that of the raw rows.
-    """
-    parts = _as_joined(raw, types)
-    typed, blamed, start = [], [], 0
-    for columns, at in parts:
-        batch, found = _typed(columns, len(at), schema, types)
-        typed.append(batch)
-        blamed += [(start + place, misfit, place) for place, misfit in found]
-        start += len(at)
-    if len(parts) == 1:
-        return typed[0], None, blamed
-    order = np.concatenate([at for _, at in parts])
-    table = pa.Table.from_batches(typed).combine_chunks()
-    return table.to_batches()[0], order, blamed
-
-
-def _as_joined(
-    raw: pa.RecordBatch, types: Mapping[str, Sequence[pa.DataType]]
-) -> list[tuple[dict[str, pa.Array], Longs]]:
-    """Returns rows with the values of each column in the type that all of them join to.
-
-    What a value becomes must not depend on the rows beside it: 7 among floats is 7.0.
-    Rows with a value that the type does not hold are in parts of their own, where the
-    value is as it was.
-
-    Args:
-      raw: n rows of a piece.
-      types: see `SpooledTypes`.
-
-    Returns:
-      The columns of each part, and the places of its rows among the n.
-    """
-    columns = dict(zip(raw.schema.names, raw.columns, strict=True))
-    parts = [(columns, np.arange(raw.num_rows))]
-    for name, column in columns.items():
-        wanted = _joining(column.type, types.get(name, ()))
-        if wanted is None or column.type.equals(wanted):
-            continue
-        parts = [each for part in parts for each in _cast(*part, name, wanted)]
-    return parts
-
-
-def _cast(
-    columns: dict[str, pa.Array], at: Longs, name: str, kind: pa.DataType
-) -> Iterator[tuple[dict[str, pa.Array], Longs]]:
-    """Yields rows with a column of another type, and those that it cannot hold."""
-    column = columns[name]
-    try:
-        yield columns | {name: column.cast(kind)}, at
-    except pa.ArrowInvalid:
-        fits = _castable(column, kind)
-        for chosen in (fits, ~fits):
-            mask = pa.array(chosen)
-            part = {key: values.filter(mask) for key, values in columns.items()}
-            if chosen is fits:
-                part[name] = part[name].cast(kind)
-            if chosen.any():
-                yield part, at[chosen]
 
 
 def _joining(kind: pa.DataType, types: Sequence[pa.DataType]) -> pa.DataType | None:
@@ -182,24 +111,47 @@ def _castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
 
 
 def _typed(
-    raws: Mapping[str, pa.Array],
-    count: int,
-    schema: Schema,
-    types: Mapping[str, Sequence[pa.DataType]],
+    raw: pa.RecordBatch, schema: Schema, types: Mapping[str, Sequence[pa.DataType]]
 ) -> tuple[pa.RecordBatch, list[tuple[int, Misfit]]]:
     """Returns rows under the schema, and (place, what is wrong) of misfits."""
-    columns = dict(raws)
-    strange = _strangers(columns, schema, types)
+    columns = dict(zip(raw.schema.names, raw.columns, strict=True))
+    strange = _as_joined(columns, schema, types) + _strangers(columns, schema, types)
     columns |= _empty_lists(columns, schema)
-    rows, misfits = conform(columns, schema, count, "")
+    rows, misfits = conform(columns, schema, raw.num_rows, "")
     misfits = [*strange, *misfits]
     if not misfits:
         return rows, []
-    blamed = np.full(count, -1, np.int64)
+    blamed = np.full(raw.num_rows, -1, np.int64)
     for index in reversed(range(len(misfits))):
         blamed[misfits[index].bad] = index
     places = np.flatnonzero(blamed >= 0).tolist()
     return rows, [(place, misfits[blamed[place]]) for place in places]
+
+
+def _as_joined(
+    columns: dict[str, pa.Array],
+    schema: Schema,
+    types: Mapping[str, Sequence[pa.DataType]],
+) -> list[Misfit]:
+    """Gives each column the type that all values join to; returns what that lacks.
+
+    What a value becomes must not depend on the rows beside it: 7 among floats is 7.0.
+    """
+    out = []
+    for name, column in list(columns.items()):
+        kind = _joining(column.type, types.get(name, ()))
+        if kind is None or column.type.equals(kind):
+            continue
+        try:
+            columns[name] = column.cast(kind)
+        except pa.ArrowInvalid:
+            fits = _castable(column, kind)
+            columns[name] = pc.if_else(pa.array(fits), column, None).cast(kind)
+            faults = fault(~fits, Reason.OUT_OF_RANGE)
+            assert faults is not None, "some do not fit"
+            features = [f for f in schema.features if f.source_column == name]
+            out += [Misfit(feature, column, faults) for feature in features]
+    return out
 
 
 def _strangers(
@@ -273,7 +225,6 @@ def _rejection(
     raw: pa.RecordBatch,
     place: int,
     misfit: Misfit,
-    at: int,
     names: Sequence[str],
 ) -> Rejection:
     values = {
@@ -282,7 +233,7 @@ def _rejection(
     }
     return refuse(
         values_as_json(values),
-        misfit.complaint(at),
+        misfit.complaint(place),
         known_by=names[place],
         stage="write",
     )

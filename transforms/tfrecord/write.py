@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import apache_beam as beam
@@ -31,15 +31,7 @@ from transforms.core.placing.placement import shard_of_keys
 from transforms.core.segment import KEY_COLUMN, PIECE_BYTES
 from transforms.core.tfrecord import FileFacts, TFRecordWriter
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
-from transforms.errors import EncodingError, SpecError, StorageError
-from transforms.storage.drafts import (
-    Draft,
-    discard_all,
-    discarded_on_error,
-    most_drafts,
-    publish_together,
-    written,
-)
+from transforms.errors import EncodingError, SpecError
 from transforms.storage.files import storage
 from transforms.storage.retry import persistently
 from transforms.tfrecord.parameters import (
@@ -68,8 +60,6 @@ _DEFAULT_TEMPLATE = "-SSSSS-of-NNNNN"
 _SHARD_BYTES = 150_000_000
 # A file is written from parts of this size at most, each loaded as a whole.
 _PART_BYTES = _SHARD_BYTES
-# Of files that are made durable together.
-_GROUP_BYTES = 1 << 24
 # A record that waits takes its length and about this.
 _OBJECT_BYTES = 48
 
@@ -322,10 +312,7 @@ def _cut_by_shard(
 
 
 class _WriteFile(beam.DoFn):
-    """Writes the records of one shard in their order; a retry replaces the file.
-
-    Files are made durable in groups.
-    """
+    """Writes the records of one shard in their order; a retry replaces the file."""
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -334,74 +321,29 @@ class _WriteFile(beam.DoFn):
             "tfrecord", "records_written"
         )
 
-    def setup(self) -> None:
-        # Files that are written and do not have their names yet.
-        self.group: list[tuple[WrittenShard, Sequence[Segment], Draft]] = []
-
-    def start_bundle(self) -> None:
-        self._discard()
-
-    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterable[WrittenShard]:
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[WrittenShard]:
         index, packed = element
         segments = segment.in_source_order(packed)
+        write = functools.partial(_write_file, self.target, index, segments)
         with abandoning(self.target):
-            draft, facts = persistently(
-                functools.partial(_draft_file, self.target, index, segments)
-            )
-        self.group.append((WrittenShard(index, facts), segments, draft))
-        stored = sum(shard.facts.stored_bytes for shard, *_ in self.group)
-        is_full = len(self.group) >= most_drafts() or stored >= _GROUP_BYTES
-        return self._finish() if is_full else []
-
-    def finish_bundle(self) -> Iterator[beam.utils.windowed_value.WindowedValue]:
-        for shard in self._finish():
-            yield GlobalWindows.windowed_value(shard)
-
-    def teardown(self) -> None:
-        self._discard()
-
-    def _discard(self) -> None:
-        group, self.group = self.group, []
-        discard_all([draft for *_, draft in group])
-
-    def _finish(self) -> list[WrittenShard]:
-        group, self.group = self.group, []
-        with abandoning(self.target):
-            try:
-                publish_together([draft for *_, draft in group])
-            except (OSError, StorageError):
-                # Each by itself; one that fails for good says why.
-                for shard, segments, _ in group:
-                    persistently(
-                        functools.partial(
-                            _write_file, self.target, shard.index, segments
-                        )
-                    )
-        self.records_written.inc(sum(shard.facts.records for shard, *_ in group))
-        return [shard for shard, *_ in group]
+            facts = persistently(write)
+        self.records_written.inc(facts.records)
+        yield WrittenShard(index, facts)
 
 
-def _draft_file(
-    target: Target, index: int, segments: Iterable[Segment]
-) -> tuple[Draft, FileFacts]:
-    """Writes a file that does not get its name yet."""
+def _write_file(target: Target, index: int, segments: Iterable[Segment]) -> FileFacts:
+    """Writes a file of the work folder, durably."""
     store = target.make_work()
-    draft = storage(target.finished(index)).draft(attempts=store.attempts)
     parts: dict[int, list[Segment]] = {}
     for each in segments:
         if each.rows:
             parts.setdefault(each.start, []).append(each)
+    path = target.finished(index)
     with (
-        discarded_on_error(draft),
-        TFRecordWriter(draft, compression=target.compression) as writer,
+        storage(path).create(attempts=store.attempts) as file,
+        TFRecordWriter(file, compression=target.compression) as writer,
     ):
         for part in sorted(parts):
             for records in in_order(store.get_all(parts.pop(part))):
                 writer.write_framed(framed(records), records=len(records))
-    return draft, writer.facts()
-
-
-def _write_file(target: Target, index: int, segments: Iterable[Segment]) -> None:
-    draft, _ = _draft_file(target, index, segments)
-    with written(draft):
-        pass
+    return writer.facts()

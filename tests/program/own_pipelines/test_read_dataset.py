@@ -244,7 +244,7 @@ def test_bare_folders_are_whole(tmp_path: Folder) -> None:
         ({"columns": "height"}, "columns must be a list"),
         ({"columns": []}, "columns must be a list"),
         ({"columns": [5]}, "columns must be a list"),
-        ({"split": ["test"]}, "split must be one name"),
+        ({"split": ["test"]}, r"no \['test'\]"),
         ({"features": ["id"]}, "features must be a mapping"),
         ({"labels": "name"}, "labels must be 'names' or 'ids'; found 'name'"),
         ({"features": {"id": "int64"}}, "features must be left out"),

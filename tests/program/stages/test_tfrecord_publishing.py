@@ -26,7 +26,6 @@ from transforms.errors import (
     EncodingError,
     TargetError,
 )
-from transforms.storage import drafts
 from transforms.tfrecord import records as records_in_files
 from transforms.tfrecord import renaming
 from transforms.tfrecord import write as tfrecord
@@ -275,19 +274,19 @@ def test_one_renames_at_a_time(tmp_path: Folder) -> None:
     assert list(contents(tmp_path)) == ["x-00000-of-00001"]
 
 
+def _publish_after_another(plan: Any, written: Iterable[Any], target: Any) -> Any:
+    """Publishes once another run has cleared all files away."""
+    shards = list(written)
+    shutil.rmtree(target.hidden)
+    return renaming.publish(plan, shards, target)
+
+
 def test_a_run_that_another_one_overtakes(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run whose work a later one has cleared away fails and publishes nothing."""
     before = _old_files(tmp_path)
-    real = drafts.publish_together
-
-    def overtaken(drafts: Any) -> None:
-        real(drafts)
-        (hidden,) = tmp_path.glob(".*.beam-tfrecord")
-        shutil.rmtree(hidden)
-
-    monkeypatch.setattr(tfrecord, "publish_together", overtaken)
+    monkeypatch.setattr(tfrecord, "publish", _publish_after_another)
     with pytest.raises(CommitError, match="Run again"):
         write(tmp_path / "x", num_shards=3)
     assert contents(tmp_path) == before
