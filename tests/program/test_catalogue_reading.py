@@ -16,6 +16,7 @@ from beam_pipeline.reading.open_dataset import OpenDataset
 from tests.support.runs import command, convert
 from tests.support.sources import write_csv
 from transforms.errors import DamageError, ExampleError, SourceError
+from transforms.reading.gathered import warn_once
 from transforms.reading.records import Records
 from transforms.reading.view import View
 
@@ -150,6 +151,7 @@ def test_a_condition_says_that_it_reads_all_records(
 ) -> None:
     """Once for a split, and only where no catalogue answers."""
     with_it, without = views(folder)
+    warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         with_it.where("n > 3")
         assert not caplog.messages

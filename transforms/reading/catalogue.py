@@ -16,7 +16,7 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import DamageError, ExampleError, SpecError, nearest
 from transforms.formats.tfrecord_files.typed_rows import Edition
 from transforms.reading.condition import Condition
-from transforms.reading.positions import Longs
+from transforms.reading.positions import Longs, Selection
 from transforms.reading.records import Records, replaced
 from transforms.reading.rows import by_id, class_names, first_misfit
 from transforms.storage.files import storage
@@ -32,6 +32,8 @@ _KEPT = 2
 _TOGETHER = 1 << 20
 # Records that are read together, where only some are wanted.
 _READ_TOGETHER = 4_096
+# Rows among which a limited search looks at a time.
+_LIMITED_ROWS = 16_384
 
 
 class Catalogue:
@@ -276,9 +278,10 @@ def matching(
     records: Records,
     features: Sequence[Feature],
     condition: Condition,
-    positions: Longs,
+    selection: Selection,
     *,
     catalogue: CatalogueRows | None = None,
+    limit: int | None = None,
 ) -> Longs:
     """Returns the positions whose records meet a condition, in the order given.
 
@@ -290,36 +293,68 @@ def matching(
       records: of the split.
       features: that it has.
       condition: over some of them.
-      positions: any of the split's, in any order.
+      selection: any positions of the split, in any order.
       catalogue: of the split; None for none.
+      limit: at most this many; those behind them are not read, unless a shard is
+        compressed.
 
     Raises:
       TFRecordError: a record is damaged.
       ExampleError: it does not hold what a feature must; names file and record.
     """
     used = [each for each in features if each.name in condition.columns]
-    if catalogue is not None and len(positions) and catalogue.has(condition.columns):
-        first = int(positions.min())
-        batches = catalogue.batches(used, first, int(positions.max()) + 1)
-        kept = np.concatenate([condition.certain(batch) for batch in batches])
-        return np.asarray(positions[kept[positions - first]])
+    known = None
+    if catalogue is not None and catalogue.has(condition.columns):
+        known = catalogue
+    step = max(len(selection), 1)
+    if limit is not None and not records.in_order_only:
+        step = _LIMITED_ROWS
+    chosen = np.empty(0, np.int64)
+    for start in range(0, len(selection), step):
+        part = selection.span(start, min(start + step, len(selection)))
+        more = (
+            _by_catalogue(known, used, condition, part)
+            if known
+            else _by_records(records, used, condition, part)
+        )
+        chosen = np.concatenate((chosen, more))[:limit]
+        if len(chosen) == limit:
+            break
+    return chosen
+
+
+def _by_catalogue(
+    catalogue: CatalogueRows,
+    used: Sequence[Feature],
+    condition: Condition,
+    positions: Longs,
+) -> Longs:
+    first = int(positions.min())
+    batches = catalogue.batches(used, first, int(positions.max()) + 1)
+    kept = np.concatenate([condition.certain(batch) for batch in batches])
+    return np.asarray(positions[kept[positions - first]])
+
+
+def _by_records(
+    records: Records, used: Sequence[Feature], condition: Condition, positions: Longs
+) -> Longs:
     rows = by_id(used)
+
+    def decoded(payloads: PayloadBatch) -> pa.RecordBatch:
+        return rows.batch(payloads, "")
+
     wanted = np.unique(positions)
     held = [np.empty(0, np.bool_)]
     done = 0
     for payloads in _read(records, wanted):
         try:
-            batch = rows.batch(payloads, "")
+            held.append(condition.certain(decoded(payloads)))
         except ExampleError as error:
-            positions = wanted[done : done + len(payloads)]
+            places = wanted[done : done + len(payloads)]
             raise first_misfit(
-                error,
-                payloads,
-                records,
-                positions,
-                lambda record: rows.batch(PayloadBatch.of([record]), ""),
+                *(error, payloads, records, places),
+                lambda record: decoded(PayloadBatch.of([record])),
             ) from error
-        held.append(condition.certain(batch))
         done += len(payloads)
     chosen = np.concatenate(held)[np.searchsorted(wanted, positions)]
     return np.asarray(positions[chosen])

@@ -267,20 +267,24 @@ class Shuffled:
             found[mine] = self._order(epoch).many(within[mine])
         return self.inner.many(found)
 
-    def together(self, places: range) -> int:
-        """Returns how many of the next places are in the window of the first of them.
+    def windows(self, places: range) -> list[tuple[int, int]]:
+        """Returns the parts of a selection of places that are in one window each.
 
         Args:
-          places: at least one; `run` is not 0.
+          places: of these; `run` is not 0.
         """
-        window = self.run * RUNS_MIXED
-        place = places[0] % len(self.inner)
-        first = places[0] - place % window
-        last = min(first + window, places[0] - place + len(self.inner)) - 1
-        step = places.step
-        return (
-            (last - places[0]) // step if step > 0 else (first - places[0]) // step
-        ) + 1
+        window, count, step = self.run * RUNS_MIXED, len(self.inner), places.step
+        spans, start = [], 0
+        while start < len(places):
+            place = places[start]
+            begin = place - place % count
+            first = begin + (place - begin) // window * window
+            last = min(first + window, begin + count) - 1
+            end = last if step > 0 else first
+            stop = min(start + (end - place) // step + 1, len(places))
+            spans.append((start, stop))
+            start = stop
+        return spans
 
     def _order(self, index: int) -> Permutation | RunPermutation:
         return _permutation(len(self.inner), self.seed, self.epochs[index], self.run)

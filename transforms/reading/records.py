@@ -3,7 +3,6 @@
 import bisect
 import functools
 import itertools
-import logging
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -38,11 +37,10 @@ from transforms.errors import (
 )
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
+from transforms.reading.gathered import Gathered, warn_once
 from transforms.reading.positions import Longs
 from transforms.storage.paths import is_remote
 from transforms.storage.read_ahead import read_ahead
-
-_log = logging.getLogger(__name__)
 
 # Reads of a store at the same time.
 _IN_FLIGHT = 8
@@ -53,59 +51,6 @@ _ALONE = 16
 # Lengths are those of the index, which fits the file.
 _LONGEST = 1 << 62
 _CRC = struct.Struct("<I")
-
-
-class Gathered:
-    """Some records in any order: taken out of what was read with them one by one.
-
-    A copy of each, made when it was read, would double the memory. That of a record
-    which is used at once is used again.
-
-    Attributes:
-      order: int64 array: for each record, its number among those added.
-      size: bytes of the records added.
-    """
-
-    def __init__(self) -> None:
-        self._data: list[bytes] = []
-        self._starts: list[int] = []
-        self._stops: list[int] = []
-        self.order: Longs = np.empty(0, np.int64)
-        self.size = 0
-
-    def add(self, batch: PayloadBatch | bytes) -> None:
-        """Adds records that were read together, or one."""
-        if isinstance(batch, bytes):
-            self._data.append(batch)
-            self._starts.append(0)
-            self._stops.append(len(batch))
-            self.size += len(batch)
-            return
-        self._data += [batch.data] * len(batch)
-        self._starts += batch.starts.tolist()
-        self._stops += (batch.starts + batch.lengths).tolist()
-        self.size += int(batch.lengths.sum())
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __iter__(self) -> Iterator[bytes]:
-        data, starts, stops = self._data, self._starts, self._stops
-        for place in self.order.tolist():
-            yield data[place][starts[place] : stops[place]]
-
-    def parts(self, most_records: int, most_bytes: int) -> Iterator[list[bytes]]:
-        """Yields the records some at a time: at least one, and not many more bytes."""
-        part: list[bytes] = []
-        size = 0
-        for record in self:
-            part.append(record)
-            size += len(record)
-            if len(part) == most_records or size >= most_bytes:
-                yield part
-                part, size = [], 0
-        if part:
-            yield part
 
 
 def _folder_of(shards: Sequence[Shard]) -> str:
@@ -149,7 +94,6 @@ class Records:
         start = len(path.rstrip("/")) + 1 if path else 0
         self._names = [shard.path[start:] for shard in shards]
         self._folder = Folder(path)
-        self._has_said = False
         self._offsets: list[memoryview | None] = [None] * len(shards)
         self._locks: ForkSafeLocks = {}
         counts = [shard.records for shard in shards]
@@ -238,7 +182,7 @@ class Records:
                 )
             place, done = place + len(batch), stop
 
-    def many(self, positions: Longs) -> "Gathered":
+    def many(self, positions: Longs) -> Gathered:
         """Returns records in the order of their positions. Raises as `[i]` does.
 
         Neighbours are read together.
@@ -398,23 +342,16 @@ class Records:
             self._check_size(shard, size, stated.bytes or 0)
         offsets = self._indexed(name, size)
         if offsets is None:
-            self._say_that_headers_are_read()
+            warn_once(
+                f"{self._folder.path or self._names[0]} has no index, so the headers "
+                f"of all records are read; 'beam-tfrecord index' makes one"
+            )
             read = functools.partial(self._read, shard)
             scanned = scan_records(read, size, path=stated.path)
             offsets = memoryview(scanned.tobytes()).cast("Q")
         if stated.records is not None:
             self._check_number(shard, len(offsets) - 1)
         return offsets
-
-    def _say_that_headers_are_read(self) -> None:
-        """Says once that files without an index take longer."""
-        if not self._has_said:
-            self._has_said = True
-            _log.warning(
-                "%s has no index, so the headers of all records are read; "
-                "'beam-tfrecord index' makes one",
-                self._folder.path or self._names[0],
-            )
 
     def _indexed(self, name: str, size: int) -> memoryview | None:
         """Returns the offsets of an index beside the shards; None for none."""

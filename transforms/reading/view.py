@@ -1,8 +1,7 @@
 """Views: immutable sequences of the rows, or records, of a split."""
 
 import functools
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -11,8 +10,9 @@ import pyarrow as pa
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest
-from transforms.reading.catalogue import CatalogueRows, matching
+from transforms.reading.catalogue import matching
 from transforms.reading.condition import parse_condition
+from transforms.reading.gathered import Gathered, warn_once
 from transforms.reading.positions import (
     Longs,
     Selection,
@@ -22,15 +22,11 @@ from transforms.reading.positions import (
     places_of,
     whole_number,
 )
-from transforms.reading.records import Gathered, Records
-from transforms.reading.rows import Looks, RowReader, first_misfit, located
+from transforms.reading.rows import RowReader, first_misfit, located
+from transforms.reading.split import Split
 from transforms.reading.stream import Columns, regrouped
 from transforms.storage.read_ahead import read_ahead
 
-_log = logging.getLogger(__name__)
-
-# Rows among which a limited search looks at a time.
-_LIMITED_ROWS = 16_384
 # The most rows, and about the most bytes, that are read and decoded together.
 _TOGETHER = 4_096
 _BYTES_TOGETHER = 1 << 24
@@ -38,49 +34,6 @@ _BYTES_TOGETHER = 1 << 24
 _WINDOWS = 2
 # How many rows show what a row has.
 _FIRST_ROWS = 64
-
-
-class Split:
-    """What all views of a split share.
-
-    Args:
-      records: of the split.
-      features: of the dataset.
-      looks: how values are given.
-      again: how another process opens the same split: a function and its arguments.
-      title: of the split, for people.
-      catalogue: of the split; None for none.
-    """
-
-    def __init__(
-        self,
-        records: Records,
-        features: Sequence[Feature],
-        looks: Looks,
-        again: tuple[Callable[..., "Split"], tuple[Any, ...]],
-        title: str,
-        catalogue: CatalogueRows | None = None,
-    ) -> None:
-        self.records = records
-        self.catalogue = catalogue
-        self.features = {feature.name: feature for feature in features}
-        self.looks = looks
-        self.title = title
-        self._again = again
-        self._has_said = False
-
-    def __reduce__(self) -> tuple[Callable[..., "Split"], tuple[Any, ...]]:
-        return self._again
-
-    def say_that_records_are_read(self, count: int) -> None:
-        """Says once that a condition reads all records of a view."""
-        if not self._has_said:
-            self._has_said = True
-            _log.warning(
-                "%s: a condition reads all %s records, for no catalogue has its "
-                "features; 'beam-tfrecord index DIR --catalogue' makes one",
-                *(self.title, f"{count:,}"),
-            )
 
 
 class _Sequence:
@@ -203,7 +156,7 @@ class _Sequence:
             # a store, one window more is read meanwhile.
             yield from read_ahead(
                 lambda span: records.many(selection.span(*span)),
-                _windows(base, selection.places),
+                base.windows(selection.places),
                 far=records.is_remote,
                 threads=_WINDOWS,
             )
@@ -355,28 +308,20 @@ class View(_Sequence):
           SpecError: it is no condition; names the character and what to write.
           TFRecordError: a record is damaged.
         """
-        features = self._split.features
-        classes = {each.name: each.vocabulary or () for each in features.values()}
-        found = parse_condition(condition, [*features.values()], classes)
-        catalogue = self._split.catalogue
-        if catalogue is None or not catalogue.has(found.columns):
-            self._split.say_that_records_are_read(len(self))
-        step = max(len(self), 1)
-        if limit is not None and not self._split.records.in_order_only:
-            step = _LIMITED_ROWS
-        chosen = np.empty(0, np.int64)
-        for start in range(0, len(self), step):
-            part = self._selection.span(start, min(start + step, len(self)))
-            more = matching(
-                self._split.records,
-                [*features.values()],
-                found,
-                part,
-                catalogue=catalogue,
+        split, features = self._split, [*self._split.features.values()]
+        classes = {each.name: each.vocabulary or () for each in features}
+        found = parse_condition(condition, features, classes)
+        if split.catalogue is None or not split.catalogue.has(found.columns):
+            warn_once(
+                f"{split.title}: a condition reads all {len(self):,} records, for no "
+                f"catalogue has its features; 'beam-tfrecord index DIR --catalogue' "
+                f"makes one"
             )
-            chosen = np.concatenate((chosen, more))[:limit]
-            if len(chosen) == limit:
-                break
+        chosen = matching(
+            *(split.records, features, found, self._selection),
+            catalogue=split.catalogue,
+            limit=limit,
+        )
         return self._with(Selection.whole(chosen))
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
@@ -488,13 +433,3 @@ class RecordView(_Sequence):
 
     def _items(self, payloads: PayloadBatch) -> Iterable[bytes]:
         return payloads.to_list()
-
-
-def _windows(base: Shuffled, places: range) -> list[tuple[int, int]]:
-    """Returns the parts of a selection that are in one window each."""
-    spans, start = [], 0
-    while start < len(places):
-        stop = min(start + base.together(places[start:]), len(places))
-        spans.append((start, stop))
-        start = stop
-    return spans

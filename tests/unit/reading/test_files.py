@@ -23,6 +23,7 @@ from transforms.errors import (
     SpecError,
     TFRecordError,
 )
+from transforms.reading.gathered import warn_once
 from transforms.reading.view import View
 
 Folder = pathlib.Path
@@ -104,6 +105,7 @@ def test_files_without_an_index_are_scanned_once(
             path.unlink()
     for first in (len, lambda view: view[4], lambda view: view[-1]):
         caplog.clear()
+        warn_once.cache_clear()
         with caplog.at_level(logging.WARNING):
             view = beam_tfrecord.open_dataset(folder, features={"id": "int64"})[""]
             assert not caplog.messages
