@@ -249,7 +249,8 @@ def _encoded_bytes(
     values |= dict.fromkeys(alike, pa.array(np.zeros(count, np.float32)))
     record_schema = pa.schema(fields)
     records = pa.record_batch([values[f.name] for f in fields], record_schema)
-    return ExampleEncoder(record_schema).encoded_bytes(records)
+    encoded = ExampleEncoder(record_schema).encode(records)
+    return int(pc.sum(pc.binary_length(encoded), min_count=0).as_py())
 
 
 def _sized(feature: Feature) -> Feature:

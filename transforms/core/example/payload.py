@@ -54,7 +54,6 @@ class Payload:
       present: bool array of n; None where every row has a value.
       stores: the values that make up the payload.
       views: the payloads as a uint64 array (n, 2); used where `stores` is None.
-      constant: the bytes of every payload, where they are the same; `stores` is empty.
     """
 
     smallest: int
@@ -63,7 +62,6 @@ class Payload:
     present: Mask | None
     stores: list[Store] | None
     views: Words | None
-    constant: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -215,11 +213,6 @@ def _of_dictionary(
     """Returns the payloads of texts or bytes; at least one is there."""
     values, indices = array.dictionary, array.indices
     sizes = np.diff(offsets_of(values))
-    if len(values) == 1 and not array.null_count:
-        size = int(sizes[0])
-        _check_size(size, place)
-        constant = values[0].as_buffer().to_pybytes()
-        return Payload(size, size, None, None, [], None, constant)
     present: Mask | None = None
     if array.null_count:
         present = numpy_mask(array.is_valid())

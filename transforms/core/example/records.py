@@ -79,8 +79,7 @@ class Records:
             self._append(views, present)
             self._count(widths + sizes, present)
         if payload.stores is not None:
-            template = payload.constant or bytes(payload.smallest)
-            self._open_run(present).append(template, payload.stores)
+            self._open_run(present).append(bytes(payload.smallest), payload.stores)
         elif payload.views is not None:
             self._append(payload.views, present)
 
