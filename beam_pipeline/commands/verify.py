@@ -34,7 +34,7 @@ from transforms.core.manifest import (
     ShardFacts,
 )
 from transforms.core.naming import parse_shard_name
-from transforms.core.tfrecord import PayloadBatch, TFRecordReader, verify_file
+from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
 from transforms.storage.files import storage
 
@@ -300,12 +300,10 @@ def _check_shard(
     """
     try:
         with bar.watched(path) as source:
-            read = verify_file(
-                *(source,),
-                compression=compression,
-                allow_empty=facts.records == 0,
-                see=see,
+            reader = TFRecordReader(
+                source, compression=compression, allow_empty=facts.records == 0
             )
+            read = reader.verify(see)
     except FileNotFoundError:
         message = f"is missing: {count_text(facts.records, 'record')} of the dataset."
         return Finding(facts.file, "missing", message)

@@ -22,7 +22,7 @@ from tests.support.datasets import animals, example, write_dataset, write_record
 from tests.support.stress import sizes
 from tests.support.tfrecords import HOSTILE, needs_proc, run_child
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.tfrecord import verify_file
+from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame, header
 from transforms.errors import TFRecordError, UsageError
 
@@ -201,6 +201,6 @@ def test_fault_069_more_than_4_gib(mebibytes: int) -> None:
     """Offsets and counts are exact behind a stream of 5 GiB (less in every run)."""
     stream = Repeated(frame(bytes((1 << 20) - 16)), mebibytes)
     with pytest.raises(TFRecordError) as caught:
-        verify_file(stream)  # type: ignore[arg-type]
+        TFRecordReader(stream).verify()  # type: ignore[arg-type]
     assert caught.value.kind == "truncated"
     assert (caught.value.record, caught.value.offset) == (mebibytes, mebibytes << 20)

@@ -29,12 +29,12 @@ def test_hostile_lengths_cost_no_memory(tmp_path: pathlib.Path) -> None:
             file.write(bytes(1 << 20))
     assert bomb.stat().st_size < 350_000
     code = """
-        verify_file(sys.argv[1])
+        TFRecordReader(sys.argv[1]).verify()
         before = peak_kib()
         for path in sys.argv[2:]:
-            for use in (verify_file, lambda path: list(TFRecordReader(path))):
+            for use in (TFRecordReader.verify, list):
                 try:
-                    use(path)
+                    use(TFRecordReader(path))
                 except TFRecordError as error:
                     print(error.kind)
         print(peak_kib() - before)
@@ -53,7 +53,7 @@ def test_verify_of_a_long_record_costs_no_memory(tmp_path: pathlib.Path) -> None
         writer.write(bytes(200 << 20))
     code = """
         before = peak_kib()
-        print(verify_file(sys.argv[1]).payload_bytes, peak_kib() - before)
+        print(TFRecordReader(sys.argv[1]).verify().payload_bytes, peak_kib() - before)
     """
     payload_bytes, growth_kib = map(int, run_child(code, path))
     assert payload_bytes == 200 << 20

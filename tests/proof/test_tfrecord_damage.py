@@ -18,7 +18,7 @@ from tests.support.stress import CASES, sizes
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.messages import message, parse_example
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.tfrecord import TFRecordReader, verify_file
+from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame, header
 from transforms.core.tfrecord.salvage import Kept, Salvage, unpack
 from transforms.errors import (
@@ -119,7 +119,7 @@ def read_in_every_way(data: bytes) -> str:
         check_text(error)
     found = ""
     try:
-        assert verify_file(io.BytesIO(data)).records == len(seen)
+        assert TFRecordReader(io.BytesIO(data)).verify().records == len(seen)
     except TFRecordError as error:
         found = error.kind
     assert found == kind
@@ -134,7 +134,7 @@ def read_in_every_way(data: bytes) -> str:
         start = part.stop
         if isinstance(part, Kept):
             stored = content[part.start : part.stop]
-            assert verify_file(io.BytesIO(stored)).records == part.records
+            assert TFRecordReader(io.BytesIO(stored)).verify().records == part.records
             kept += part.records
     assert start == len(content)
     if not kind and not data.startswith(b"\x78"):

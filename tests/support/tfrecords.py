@@ -36,7 +36,7 @@ def write(records: list[bytes], compression: str = "none") -> tuple[bytes, FileF
 # The peak of `resource.getrusage` is no use here: a child starts with its parent's.
 PEAK = """
     import sys
-    from transforms.core.tfrecord import TFRecordReader, verify_file
+    from transforms.core.tfrecord import TFRecordReader
     from transforms.errors import TFRecordError
 
     def peak_kib():

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from transforms.core.tfrecord import FileFacts, verify_file
+from transforms.core.tfrecord import FileFacts, TFRecordReader
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import (
     CommitError,
@@ -228,7 +228,8 @@ def _finished(
 
 def _holds(path: str, shard: WrittenShard) -> bool:
     try:
-        return verify_file(path, allow_empty=True) == shard.facts
+        reader = TFRecordReader(path, allow_empty=True)
+        return reader.verify() == shard.facts
     except (TFRecordError, SourceError):
         return False
 

@@ -16,7 +16,7 @@ from beam_pipeline.commands import verify
 from beam_pipeline.commands.repair import repair_file
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset, write_records
-from transforms.core.tfrecord import FileFacts, TFRecordReader, verify_file
+from transforms.core.tfrecord import FileFacts, TFRecordReader
 from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.salvage import Skipped
 from transforms.errors import SourceError, TargetError, UsageError
@@ -286,7 +286,7 @@ def test_throughput_and_memory(size: int, tmp_path: Folder, headline: Headline) 
         _, ranges = repaired("b")
         seconds = min(seconds, time.process_time() - started)
         started = time.process_time()
-        verify_file(tmp_path / "b")
+        TFRecordReader(tmp_path / "b").verify()
         verifying = min(verifying, time.process_time() - started)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert len(ranges) > megabytes // 2

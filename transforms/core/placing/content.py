@@ -44,6 +44,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, offsets_of, raw_values
 from transforms.core.placing.identity import hash_texts
 from transforms.core.placing.placement import UInt64s, origin_bases, splitmix64
+from transforms.core.rows.column import not_utf8
 from transforms.core.rows.text_cells import (
     DECIMAL,
     INTEGER,
@@ -379,26 +380,15 @@ def _of_bytes(array: pa.Array) -> _Words:
     images = image_mask(array)
     if images.any():
         array = pc.if_else(pa.array(images), pa.scalar(None, array.type), array)
-    try:
+    raw = not_utf8(array)
+    if raw is None:
         return _of_texts(array.cast(pa.large_string()))
-    except pa.ArrowInvalid:
-        pass
-    cells = array.to_pylist()
-    raw = np.array([cell is not None and not _is_text(cell) for cell in cells])
     texts = pc.if_else(pa.array(raw), pa.scalar(None, array.type), array)
     words, there = _of_texts(texts.cast(pa.large_string()))
     for row in np.flatnonzero(raw).tolist():
-        digest = hashlib.blake2b(cells[row], digest_size=8).digest()
+        digest = hashlib.blake2b(array[row].as_py(), digest_size=8).digest()
         words[row] = int.from_bytes(digest, "little")
     return words, None if there is None else there | raw
-
-
-def _is_text(cell: bytes) -> bool:
-    try:
-        cell.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def image_mask(array: pa.LargeBinaryArray) -> Mask:

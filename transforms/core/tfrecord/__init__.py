@@ -3,7 +3,7 @@
 Importing this costs NumPy and nothing more: a check of a file starts at once.
 """
 
-from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.writer import (
     FileFacts,
     GatheringSink,
@@ -18,5 +18,4 @@ __all__ = [
     "Sink",
     "TFRecordReader",
     "TFRecordWriter",
-    "verify_file",
 ]

@@ -441,23 +441,3 @@ class TFRecordReader:
                     return f"A header stands {skip} bytes later: fetch it again."
             return "Is it a TFRecord file at all?"
         return "Fetch or write the file again."
-
-
-def verify_file(
-    source: Source,
-    *,
-    compression: str = "auto",
-    max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
-    allow_empty: bool = False,
-    see: Callable[[PayloadBatch], None] | None = None,
-) -> FileFacts:
-    """Checks one whole file, in memory that does not depend on it; returns its facts.
-
-    Arguments and errors are those of `TFRecordReader` and its `verify`.
-    """
-    return TFRecordReader(
-        source,
-        compression=compression,
-        max_record_bytes=max_record_bytes,
-        allow_empty=allow_empty,
-    ).verify(see)

@@ -21,7 +21,7 @@ from transforms.core.tfrecord.frame import (
     boundaries,
     first_damage,
 )
-from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.record_index import record_ends
 from transforms.core.tfrecord.salvage import Kept, Salvage
 from transforms.errors import InputError, TFRecordError
@@ -76,7 +76,7 @@ def cut(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[tuple[int, in
 def damage_of(path: str) -> TFRecordError:
     """Reads a damaged file from its start; returns the error about the damage."""
     try:
-        verify_file(path, allow_empty=True)
+        TFRecordReader(path, allow_empty=True).verify()
     except TFRecordError as error:
         return error
     return TFRecordError(

@@ -10,7 +10,6 @@ from apache_beam.testing.util import assert_that, equal_to
 from tests.support.tfrecords import RECORDS, write
 from transforms.core.tfrecord import (
     TFRecordReader,
-    verify_file,
 )
 
 
@@ -53,4 +52,4 @@ def test_we_read_what_tensorflow_writes(
         for record in RECORDS:
             writer.write(record)
     assert list(TFRecordReader(path)) == RECORDS
-    assert verify_file(path).records == len(RECORDS)
+    assert TFRecordReader(path).verify().records == len(RECORDS)

@@ -23,7 +23,6 @@ from transforms.core.tfrecord import (
     TFRecordReader,
     TFRecordWriter,
     frame,
-    verify_file,
 )
 from transforms.errors import MAX_MESSAGE_BYTES, SourceError, TFRecordError
 
@@ -45,7 +44,7 @@ def damage(stored: bytes, **options: object) -> tuple[str, int, int, int]:
     with pytest.raises(TFRecordError) as reading:
         seen.extend(TFRecordReader(io.BytesIO(stored), **options))  # type: ignore[arg-type]
     with pytest.raises(TFRecordError) as verifying:
-        verify_file(io.BytesIO(stored), **options)  # type: ignore[arg-type]
+        TFRecordReader(io.BytesIO(stored), **options).verify()  # type: ignore[arg-type]
     errors = [
         (error.kind, error.record, error.offset, str(error))
         for error in (reading.value, verifying.value)
@@ -198,7 +197,7 @@ def test_empty_file_is_an_error_unless_allowed() -> None:
     for stored in (b"", gzip.compress(b""), zlib.compress(b"")):
         assert damage(stored) == ("empty", 0, 0, 0)
         assert read(stored, allow_empty=True) == []
-        facts = verify_file(io.BytesIO(stored), allow_empty=True)
+        facts = TFRecordReader(io.BytesIO(stored), allow_empty=True).verify()
         assert (facts.records, facts.stored_bytes) == (0, len(stored))
 
 
@@ -277,7 +276,7 @@ def test_what_is_written_is_read(records: list[bytes], compression: str) -> None
     stored, facts = write(records, compression)
     reader = TFRecordReader(io.BytesIO(stored))
     assert list(reader) == records
-    assert verify_file(io.BytesIO(stored)) == facts
+    assert TFRecordReader(io.BytesIO(stored)).verify() == facts
     assert (reader.records, reader.stored_bytes) == (len(records), len(stored))
     assert reader.crc32c == facts.crc32c == google_crc32c.value(stored)
 
@@ -358,7 +357,7 @@ def test_pipe_is_read() -> None:
 
     thread = threading.Thread(target=fill)
     thread.start()
-    assert verify_file(pathlib.Path(f"/dev/fd/{end}")).records == 5000
+    assert TFRecordReader(pathlib.Path(f"/dev/fd/{end}")).verify().records == 5000
     thread.join()
     os.close(end)
 
@@ -368,7 +367,7 @@ def test_unreadable_paths_are_source_errors(tmp_path: pathlib.Path, name: str) -
     """A directory, a missing file and a loop of links name the path."""
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(SourceError, match=str(tmp_path)):
-        verify_file(tmp_path / name)
+        TFRecordReader(tmp_path / name).verify()
 
 
 def test_file_that_changes_while_it_is_read(tmp_path: pathlib.Path) -> None:
@@ -401,7 +400,7 @@ def test_framed_runs_are_written_as_they_are() -> None:
         writer.write_framed(PLAIN, records=len(RECORDS))
         writer.write(b"b" * 100_000)
     assert read(sink.getvalue()) == [b"a", *RECORDS, b"b" * 100_000]
-    assert verify_file(io.BytesIO(sink.getvalue())) == writer.facts()
+    assert TFRecordReader(io.BytesIO(sink.getvalue())).verify() == writer.facts()
 
 
 class _Gathering(io.BytesIO):
@@ -476,9 +475,9 @@ def test_lengths_beyond_4_gib_are_not_wrapped(tmp_path: pathlib.Path) -> None:
         file.write(HELLO + frame.header(size))
         file.truncate(len(HELLO) + size + frame.OVERHEAD_BYTES - 1)
     with pytest.raises(TFRecordError, match=r"limit is 1,073,741,824"):
-        verify_file(path)
+        TFRecordReader(path).verify()
     with pytest.raises(TFRecordError, match=r"4,294,967,301 bytes, 4,294,967,300 are"):
-        verify_file(path, max_record_bytes=1 << 40)
+        TFRecordReader(path, max_record_bytes=1 << 40).verify()
 
 
 @given(st.binary(max_size=60), st.sampled_from(["auto", "none", "gzip", "zlib"]))
