@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.rows.record_columns import record_columns
-from transforms.core.statistics import summarize_feature_parts
 from transforms.errors import BeamTFRecordError
 from transforms.shards.shard_job import ShardJob, ShardTask, most_rows
 from transforms.shards.shard_records import Written
@@ -147,10 +146,6 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     batch = pa.record_batch([columns[name] for name in schema.names], schema)
     framed = layout.encoder.encode_framed(batch)
     bounds = np.concatenate(([0], np.cumsum(lengths)))
-    statistics = {
-        feature.name: summarize_feature_parts(feature, columns, bounds)
-        for feature in layout.schema.stored
-    }
     places = framed.offsets[bounds].tolist()
     placed = rows.without_values()
     encoded = []
@@ -164,8 +159,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
         out.log.add_rows(placed, positions[first:last], own.__getitem__)
         if count:
             out.count(table.slice(first, count), layout.schema)
-            for name, each in statistics.items():
-                out.summaries.add_facts(name, each[index])
+            out.summaries.add(own)
         records = framed.buffer.slice(start, stop - start)
         encoded.append(EncodedShard(records, count, out))
     return encoded

@@ -1,7 +1,6 @@
 """Statistics: their merge has no order, and what the values do to them."""
 
 import functools
-import itertools
 import json
 import math
 from typing import Any
@@ -19,8 +18,6 @@ from transforms.core.statistics import (
     merge_all,
     summarize,
     summarize_feature,
-    summarize_feature_parts,
-    summarize_parts,
 )
 
 FLOATS = st.lists(st.none() | st.floats(width=32), max_size=30)
@@ -64,67 +61,6 @@ def test_merge_of_floats_has_no_order(
     found = [summarize(floats(part)) for part in parts]
     shuffled = data.draw(st.permutations(found))
     assert written(merged(found)) == written(merged(shuffled))
-
-
-LISTS = st.lists(
-    st.none() | st.lists(st.none() | st.integers(-9, 9), max_size=4), max_size=30
-)
-NESTED = st.lists(st.none() | st.lists(LISTS, max_size=3), max_size=9)
-COLUMNS = (
-    FLOATS.map(floats)
-    | INTEGERS.map(lambda values: pa.array(values, pa.int64()))
-    | CLASSES.map(lambda values: pa.array(values, pa.int64()))
-    | TEXTS.map(lambda values: pa.array(values, pa.string()))
-    | TEXTS.map(lambda values: pa.array(values, pa.string()).cast(pa.large_binary()))
-    | st.lists(st.none() | st.booleans()).map(lambda v: pa.array(v, pa.bool_()))
-    | st.lists(st.none(), max_size=9).map(lambda v: pa.array(v, pa.null()))
-    | LISTS.map(lambda values: pa.array(values, pa.list_(pa.int64())))
-    | LISTS.map(lambda values: pa.array(values, pa.large_list(pa.float32())))
-    | NESTED.map(lambda v: pa.array(v, pa.list_(pa.list_(pa.list_(pa.int64())))))
-)
-
-
-@given(COLUMNS, st.booleans(), st.data())
-def test_parts_are_as_if_alone(
-    column: pa.Array, count_classes: bool, data: st.DataObject
-) -> None:
-    """Cut anywhere, also into empty parts, with nulls, NaN and both zeros."""
-    cuts = data.draw(st.lists(st.integers(0, len(column)), max_size=6))
-    bounds = np.array([0, *sorted(cuts), len(column)])
-    found = summarize_parts(column, bounds, count_classes=count_classes)
-    alone = [
-        summarize(column.slice(start, stop - start), count_classes=count_classes)
-        for start, stop in itertools.pairwise(bounds.tolist())
-    ]
-    assert [repr(each) for each in found] == [repr(each) for each in alone]
-
-
-def test_parts_with_too_many_classes() -> None:
-    """A part that has more values than classes may have counts none."""
-    few, many = [1, 1], [*range(MAX_CLASSES + 1)]
-    column = pa.array([*few, *many, *few])
-    bounds = np.cumsum([0, len(few), len(many), len(few)])
-    found = summarize_parts(column, bounds, count_classes=True)
-    assert [each.classes for each in found] == [{1: 2}, None, {1: 2}]
-
-
-@pytest.mark.parametrize(
-    "feature", [Feature("f", Kind.BOX), Feature("f", Kind.INT64, shape=(None, None))]
-)
-def test_parts_of_features_with_several_columns(feature: Feature) -> None:
-    """A box and a ragged list, each as if its part were alone."""
-    lists = pa.array([[1, 2], None, [3], [], [7, 8, 9]], pa.list_(pa.int64()))
-    columns = {
-        key: lists.take(pa.array([0, 1, 2, 3, 4])) for key in feature.record_keys
-    }
-    bounds = np.array([0, 1, 1, 3, 5])
-    found = summarize_feature_parts(feature, columns, bounds)
-    assert found == [
-        summarize_feature(
-            feature, {k: v.slice(start, stop - start) for k, v in columns.items()}
-        )
-        for start, stop in itertools.pairwise(bounds.tolist())
-    ]
 
 
 def test_both_zeros_merge_to_one_text() -> None:

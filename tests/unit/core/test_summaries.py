@@ -1,13 +1,10 @@
 """Facts of all features over chunks, against those of each column by itself."""
 
-from unittest import mock
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core import statistics
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import Summaries, merge_all, summarize_feature
 
@@ -29,11 +26,11 @@ ROWS = st.tuples(
 TYPES = (pa.float32(), pa.int64(), pa.float32(), pa.list_(pa.float32()))
 
 
-@given(st.lists(st.lists(ROWS, max_size=5), max_size=4), st.integers(0, 6))
+@given(st.lists(st.lists(ROWS, max_size=5), max_size=4))
 def test_the_facts_are_those_of_each_column(
-    chunks: list[list[tuple[object, ...]]], few: int
+    chunks: list[list[tuple[object, ...]]],
 ) -> None:
-    """For chunks of any length, of which some count as long."""
+    """For chunks of any length."""
     columns = [
         {
             name: pa.array([row[i] for row in chunk], TYPES[i], from_pandas=False)
@@ -51,9 +48,8 @@ def test_the_facts_are_those_of_each_column(
         ]
     )
     summaries = Summaries(SCHEMA.features)
-    with mock.patch.object(statistics, "_FEW_ROWS", few):
-        for each in columns:
-            summaries.add(each)
+    for each in columns:
+        summaries.add(each)
     found = summaries.facts
     assert [*found] == [*wanted]
     # As text, in which 0.0 and -0.0 differ.
