@@ -79,6 +79,7 @@ class Keywords(WriteKeywords, total=False):
     masks: str
     mask_classes: str | None
     first_pixel: Literal[0, 1]
+    image_set: str
     zip_encoding: str | None
     infer: Literal["sample", "full"]
     features: Mapping[str, Any]

@@ -261,6 +261,9 @@ class Settings:
     first_pixel: Literal[0, 1] = _source(
         0, "VOC: number of the first pixel in boxes [0].", "0|1"
     )
+    image_set: str = _source(
+        "Main", "VOC: folder of ImageSets whose lists say the splits [Main].", "NAME"
+    )
     zip_encoding: str | None = _source(
         None, "Archives: encoding of names that are not UTF-8.", "NAME"
     )

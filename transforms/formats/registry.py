@@ -177,9 +177,9 @@ _FILES: Mapping[str, Format] = {
         "Pascal VOC XML",
         "detection.voc.VocReader",
         suffixes=(".xml",),
-        companions=rf"({_IMAGE})$|(^|/)imagesets/main/[^/]*\.txt$",
+        companions=rf"({_IMAGE})$|(^|/)imagesets/[^/]*/[^/]*\.txt$",
         content_check="detection.voc.recognise",
-        options=("bad_box", "first_pixel", "masks"),
+        options=("bad_box", "first_pixel", "image_set", "masks"),
     ),
     # Labels are texts beside the images, or in folders beside theirs.
     "yolo": Format(

@@ -79,6 +79,7 @@ SETTINGS: dict[str, Any] = {
     "masks": "all",
     "mask_classes": "labelmap.txt",
     "first_pixel": 1,
+    "image_set": "Segmentation",
     "zip_encoding": "cp949",
     "delimiter": ";",
     "decimal": ",",

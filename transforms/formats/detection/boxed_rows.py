@@ -90,7 +90,6 @@ class BoxedReader(TableReader):
       values: ends of the names of lists that some object has a value for.
       points: the most key points of an object; 0 where none has any.
       named_points: whether some have names.
-      first_pixel: the number of the first pixel of a row or column: 0 or 1.
     """
 
     image_base: ClassVar[Literal["file", "root"]] = "root"
@@ -108,7 +107,6 @@ class BoxedReader(TableReader):
     values: tuple[str, ...] = ()
     points: int = 0
     named_points: bool = False
-    first_pixel: int = 0
 
     def __post_init__(self) -> None:
         if self.bad_box not in set(BoxPolicy):
@@ -116,6 +114,11 @@ class BoxedReader(TableReader):
                 f"bad_box must be one of {', '.join(BoxPolicy)}; found "
                 f"{self.bad_box!r}."
             )
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first pixel of a row or column."""
+        return 0
 
     @abc.abstractmethod
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
@@ -285,7 +288,7 @@ class BoxedReader(TableReader):
         given = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
         clip = self.bad_box == BoxPolicy.CLIP
         checked = check_boxes(
-            given - np.array([self.first_pixel] * 2 + [0, 0]),
+            given - np.array([self.first_number] * 2 + [0, 0]),
             extents,
             form=self.form,
             tolerance=self.tolerance,

@@ -3,6 +3,7 @@
     VOC2012/Annotations/2007_000027.xml
     VOC2012/JPEGImages/2007_000027.jpg
     VOC2012/ImageSets/Main/{train,val,trainval,test}.txt    ids, one a line
+    VOC2012/ImageSets/Segmentation/...                      with --image-set
     VOC2012/SegmentationClass/2007_000027.png, SegmentationObject/2007_000027.png
 
 Images may also be in `images` beside the folder of the XML files, or among them. An
@@ -90,23 +91,36 @@ _SETS = {"train": "train", "val": "validation", "test": "test"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VocReader(ListedReader):
-    """Reads trees of VOC XML files."""
+    """Reads trees of VOC XML files.
+
+    Attributes:
+      first_pixel: the number of the first pixel of a row or column: 0 or 1.
+      image_set: the folder of lists of images that say the splits.
+    """
 
     title: ClassVar[str] = "Pascal VOC XML"
     by_annotation: ClassVar[bool] = True
 
     values: tuple[str, ...] = ("difficult", "truncated", "view")
+    first_pixel: int = 0
+    image_set: str = "Main"
 
     def __post_init__(self) -> None:
         ListedReader.__post_init__(self)
         if self.first_pixel not in (0, 1):
             raise SpecError(f"first_pixel must be 0 or 1; found {self.first_pixel!r}.")
 
+    @property
+    def first_number(self) -> int:
+        """The number of the first pixel of a row or column."""
+        return self.first_pixel
+
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Parses all files for their classes; finds masks and splits.
 
         Raises:
           InputError: an image is in the lists of two splits.
+          SpecError: the image set that is asked for is not there.
         """
         root = root_of(files[0])
         names: set[str] = set()
@@ -118,7 +132,9 @@ class VocReader(ListedReader):
                 names.update(item.name for item in image.objects)
             folder, name = posixpath.split(file.origin)
             if folder not in sets:
-                sets[folder] = _image_sets(root, folder)
+                lists = posixpath.join(posixpath.dirname(folder), "ImageSets")
+                lists = os.path.join(root, lists, self.image_set)
+                sets[folder] = _image_sets(lists) if folder else None
             listed = sets[folder]
             split = split_in_path(folder) or None
             if listed is not None:
@@ -132,6 +148,11 @@ class VocReader(ListedReader):
                     "split": split,
                     "reason": None if split or listed is None else NOT_SELECTED,
                 }
+            )
+        if self.image_set != "Main" and not any(sets.values()):
+            raise SpecError(
+                f"image_set must be a folder of ImageSets with lists of images, such "
+                f"as train.txt; {self.image_set!r:.80} is none."
             )
         counts, notes = self._find_masks(rows, root)
         classes = dict(enumerate(sorted_names(names - {""}), start=1))
@@ -341,18 +362,17 @@ def _number(text: str | None) -> float:
         return math.nan
 
 
-def _image_sets(root: str, folder: str) -> Mapping[str, str] | None:
-    """Returns id -> split, as the lists beside a folder of XML files say it.
+def _image_sets(folder: str) -> Mapping[str, str] | None:
+    """Returns id -> split, as the lists in a folder say it; None where there is none.
 
     Raises:
       InputError: an id is in the lists of two splits.
       OSError: a list cannot be read.
     """
-    main = os.path.join(root, posixpath.dirname(folder), "ImageSets", "Main")
     splits: dict[str, str] = {}
     has_lists = False
-    for name in (*_SETS, "trainval") if folder else ():
-        path = os.path.join(main, f"{name}.txt")
+    for name in (*_SETS, "trainval"):
+        path = os.path.join(folder, f"{name}.txt")
         try:
             text = storage(path).read_bytes().decode("utf-8-sig")
         except (FileNotFoundError, NotADirectoryError):

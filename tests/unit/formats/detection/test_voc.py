@@ -24,11 +24,11 @@ from transforms.formats.detection.voc import VocReader
 Folder = pathlib.Path
 
 
-def list_sets(root: Folder, **ids: str) -> None:
-    folder = root / "ImageSets/Main"
+def list_sets(root: Folder, name: str = "Main", **ids: str) -> None:
+    folder = root / "ImageSets" / name
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in ids.items():
-        (folder / f"{name}.txt").write_text("\n".join(text.split()) + "\n")
+    for stem, text in ids.items():
+        (folder / f"{stem}.txt").write_text("\n".join(text.split()) + "\n")
 
 
 def read(root: Folder, limit: int | None = None, **options: Any) -> Any:
@@ -294,6 +294,19 @@ def test_image_sets(root: Folder) -> None:
     assert splits == {"2007_01.jpg": "train", "2007_03.jpg": "validation"}
     assert found.skipped == {"not_selected": 1}
     assert SPLIT_COLUMN not in source.schema.names
+
+
+def test_another_image_set(root: Folder) -> None:
+    """The lists of the set that is asked for say the splits; it must be there."""
+    example(root)
+    list_sets(root, train="2007_01", val="2007_03")
+    with pytest.raises(SpecError, match="'Segmentation' is none"):
+        read(root, image_set="Segmentation")
+    list_sets(root, "Segmentation", val="2007_01", train="2007_02")
+    found = read(root, image_set="Segmentation")
+    splits = {row["image/filename"]: row["split"] for row in found.rows}
+    assert splits == {"2007_01.jpg": "validation", "2007_02.jpg": "train"}
+    assert found.skipped == {"not_selected": 1}
 
 
 def test_trainval_alone(root: Folder) -> None:
