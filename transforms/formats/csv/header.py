@@ -2,15 +2,11 @@
 
 import collections
 import csv
-import functools
 import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import (
@@ -20,7 +16,7 @@ from transforms.formats.csv.blocks import (
     unclosed,
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
-from transforms.formats.csv.records import malformed
+from transforms.formats.csv.read import malformed
 from transforms.formats.csv.scan import Scan, Stream, pieces_of, with_tabs
 from transforms.formats.table import listed
 
@@ -31,7 +27,6 @@ _OTHER_QUOTES = "'`\""
 _SHOWN_NAMES = 8
 # A longer name is content: it has another delimiter, or another encoding.
 _MOST_CHARS = 10_000
-_BOM = "\ufeff"
 
 
 class Header(NamedTuple):
@@ -136,46 +131,6 @@ def check_same_columns(
         f"all files of a source must have the same columns; {first_origin} and "
         f"{origin} differ: {found}"
     )
-
-
-def repeats_header(
-    columns: Sequence[pa.Array], places: Sequence[int], names: Sequence[str]
-) -> npt.NDArray[np.bool_] | None:
-    """Tells which of n rows repeat the header, as the second of two joined files does.
-
-    Args:
-      columns: n texts each, string or binary; at least one.
-      places: the place of each column in the file.
-      names: the names of all columns of the file.
-
-    Returns:
-      n bools; None if no row does.
-    """
-    # The first name is compared last: a joined file may bring its byte order mark
-    # before it, which makes quotes there literal.
-    ordered = sorted(zip(columns, places, strict=True), key=lambda item: item[1] == 0)
-    found: Any = None
-    for column, place in ordered:
-        name = names[place]
-        said = [name] if place else [name, _BOM + name, f'{_BOM}"{name}"']
-        same = functools.reduce(pc.or_, [equal_to(column, text) for text in said])
-        found = same if found is None else pc.and_(found, same)
-        if not pc.any(found).as_py():
-            return None
-    filled = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
-    return np.array(filled, np.bool_)
-
-
-def equal_to(column: pa.Array, text: str) -> pa.BooleanArray:
-    """Tells which cells of a string or binary column hold a text; null for null.
-
-    `pa.scalar` would import pandas where it is installed, which takes longer than
-    reading a block does.
-    """
-    data = text.encode()
-    ends = pa.py_buffer(np.array([0, len(data)], np.int32))
-    buffers = [None, ends, pa.py_buffer(data)]
-    return pc.equal(column, pa.Array.from_buffers(column.type, 1, buffers)[0])
 
 
 def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:

@@ -38,7 +38,7 @@ from transforms.errors import (
     shortened,
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
-from transforms.formats.csv.header import equal_to
+from transforms.formats.csv.read import equal_to
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
 _BOOL = r"^(?i:true|false)$"

@@ -1,11 +1,14 @@
 """Read a block of a CSV file as text columns, and find the rows that cannot be read."""
 
+import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
 
 from transforms.core.arrays import numpy_mask
 from transforms.core.model import Block, Rejection, Skipped
@@ -20,19 +23,39 @@ from transforms.formats.csv.dialect import (
     to_utf8,
     whole_to_utf8,
 )
-from transforms.formats.csv.header import equal_to, repeats_header
-from transforms.formats.csv.records import (
-    END_MARK,
-    Records,
-    locate,
-    malformed,
-    parse,
-    trimmed,
-)
+from transforms.formats.csv.scan import Longs, scanned, with_tabs
 from transforms.formats.table import Complaint, RawRows, only, rejection_of
 
+END_MARK = "\x1a"
+_BOM = b"\xef\xbb\xbf"
+# Arrow cannot report a row of another length that is not valid UTF-8: such rows are
+# found in a copy that has "?" for each byte beyond ASCII.
+_ONLY_ASCII = bytes(range(128)) + b"?" * 128
 # Column -> its cells, and which of them are not valid text; None for none.
 _Texts = dict[str, tuple[pa.Array, Mask | None]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Records:
+    """Records of a piece of a file; r of them, of which n have the right length.
+
+    Attributes:
+      columns: for each column asked for, n cells as bytes; null where one is blank and
+        not quoted.
+      indices: int64 array of n: the position of each among the r.
+      miscounted: of others: position and number of fields.
+      end_marks: positions of the rest, which are a lone Ctrl-Z: what DOS wrote at the
+        end of a text, where a table has more columns than one.
+    """
+
+    columns: tuple[pa.Array, ...]
+    indices: Longs
+    miscounted: tuple[tuple[int, int], ...]
+    end_marks: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        """The number r of records, those of another length included."""
+        return len(self.indices) + len(self.miscounted) + len(self.end_marks)
 
 
 def read_raw(
@@ -211,9 +234,7 @@ def _no_rows(
     return {Skipped.REPEATED_HEADER: repeats}
 
 
-def _confirmed(
-    source: _Source, indices: npt.NDArray[np.int64], columns: Sequence[str]
-) -> Mask:
+def _confirmed(source: _Source, indices: Longs, columns: Sequence[str]) -> Mask:
     """Tells which of the records hold the header's names in all of their fields."""
     starts, stops, _ = locate(source.utf8, source.dialect, indices)
     view = memoryview(source.utf8)
@@ -251,3 +272,176 @@ def _loose(dialect: CsvDialect) -> str:
 def _miscount(found: int, expected: int) -> str:
     fields = "1 field" if found == 1 else f"{found} fields"
     return f"row has {fields}, {expected} expected"
+
+
+def repeats_header(
+    columns: Sequence[pa.Array], places: Sequence[int], names: Sequence[str]
+) -> Mask | None:
+    """Tells which of n rows repeat the header, as the second of two joined files does.
+
+    Args:
+      columns: n texts each, string or binary; at least one.
+      places: the place of each column in the file.
+      names: the names of all columns of the file.
+
+    Returns:
+      n bools; None if no row does.
+    """
+    # The first name is compared last: a joined file may bring its byte order mark
+    # before it, which makes quotes there literal.
+    ordered = sorted(zip(columns, places, strict=True), key=lambda item: item[1] == 0)
+    found: Any = None
+    for column, place in ordered:
+        name = names[place]
+        said = [name] if place else [name, f"\ufeff{name}", f'\ufeff"{name}"']
+        same = functools.reduce(pc.or_, [equal_to(column, text) for text in said])
+        found = same if found is None else pc.and_(found, same)
+        if not pc.any(found).as_py():
+            return None
+    return numpy_mask(found)
+
+
+def equal_to(column: pa.Array, text: str) -> pa.BooleanArray:
+    """Tells which cells of a string or binary column hold a text; null for null.
+
+    `pa.scalar` would import pandas where it is installed, which takes longer than
+    reading a block does.
+    """
+    data = text.encode()
+    ends = pa.py_buffer(np.array([0, len(data)], np.int32))
+    buffers = [None, ends, pa.py_buffer(data)]
+    return pc.equal(column, pa.Array.from_buffers(column.type, 1, buffers)[0])
+
+
+def parse(
+    data: bytes | pa.Buffer,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    dialect: CsvDialect,
+) -> Records:
+    """Parses whole records of UTF-8 text, in which cells may be invalid.
+
+    Args:
+      data: the records; no header, no byte order mark.
+      names: the names of the file's columns.
+      wanted: the distinct columns to return, in this order; at least one.
+      dialect: delimiter, quote and escape are used.
+    """
+    miscounted: list[tuple[int, int]] = []
+    end_marks: list[int] = []
+
+    def note(row: Any) -> str:
+        if row.actual_columns == 1 and row.text == END_MARK:
+            end_marks.append(row.number - 1)
+        else:
+            miscounted.append((row.number - 1, row.actual_columns))
+        return "skip"
+
+    try:
+        table = _table_of(data, names, wanted, dialect)
+    except pa.ArrowInvalid:
+        # There are rows of another length. Arrow passes the text of each to a handler,
+        # and for invalid UTF-8 it would print a traceback: they are found in a copy.
+        # Replacing other bytes leaves lengths and fields as they are.
+        plain = bytes(data).translate(_ONLY_ASCII)
+        _table_of(plain, names, names[:1], dialect, note)
+        table = None
+    others = np.array(sorted([*end_marks, *(i for i, _ in miscounted)]), np.int64)
+    if table is None:
+        starts, stops, _ = locate(data, dialect, others)
+        begins, ends = [0, *stops.tolist()], [*starts.tolist(), len(data)]
+        view = memoryview(data)
+        kept = b"".join(view[i:j] for i, j in zip(begins, ends, strict=True))
+        table = _table_of(kept or b"\n", names, wanted, dialect)
+    indices = np.arange(table.num_rows + len(others), dtype=np.int64)
+    columns = tuple(
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for column in table.itercolumns()
+    )
+    indices = np.delete(indices, others)
+    return Records(columns, indices, tuple(miscounted), tuple(end_marks))
+
+
+def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer:
+    """Returns records as Arrow reads all of them."""
+    if dialect.delimiter == WHITESPACE:
+        data = with_tabs(data, dialect)
+    view = memoryview(data)
+    # Arrow drops a byte order mark at the start of its input. Here it would be data,
+    # since blocks lack the file's own mark; a blank line in front protects it.
+    if bytes(view[:3]) == _BOM:
+        data = b"\n" + bytes(data)
+    # Without a line end, Arrow takes a blank last cell for quoted if the cell before it
+    # is quoted.
+    if bytes(view[-1:]) not in (b"\n", b"\r"):
+        data = bytes(data) + b"\n"
+    return data
+
+
+def _table_of(
+    data: bytes | pa.Buffer,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    dialect: CsvDialect,
+    handler: Any = None,
+) -> pa.Table:
+    """Returns columns of bytes; raises pyarrow.ArrowInvalid for a row's length."""
+    data = protected(data, dialect)
+    whole = {"use_threads": False, "block_size": len(data) + 1}
+    reading = arrow_csv.ReadOptions(column_names=list(names), **whole)
+    converting = arrow_csv.ConvertOptions(
+        include_columns=list(wanted),
+        column_types=dict.fromkeys(wanted, pa.binary()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    parsing = arrow_csv.ParseOptions(
+        delimiter="\t" if dialect.delimiter == WHITESPACE else dialect.delimiter,
+        quote_char=dialect.quote or False,
+        escape_char=dialect.escape or False,
+        newlines_in_values=True,
+        invalid_row_handler=handler,
+    )
+    return arrow_csv.read_csv(pa.BufferReader(data), reading, parsing, converting)
+
+
+def trimmed(cells: pa.StringArray) -> pa.StringArray:
+    """Returns texts without white space at their ends; null for white space alone."""
+    texts = pc.utf8_trim_whitespace(cells)
+    if (pc.min(pc.binary_length(texts)).as_py() or 0) > 0:
+        return texts
+    emptied = pc.and_(pc.equal(texts, ""), pc.not_equal(cells, ""))
+    return pc.if_else(emptied, pa.scalar(None, texts.type), texts)
+
+
+def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> Longs:
+    """Returns the positions of the records with text behind a closing quote.
+
+    The parser would take that text for a part of the cell, and drop the quote.
+    """
+    quote = dialect.quote.encode()
+    if not quote or not (np.frombuffer(data, np.uint8) == ord(quote)).any():
+        return np.zeros(0, np.int64)
+    starts, _, loose, _ = scanned(data, dialect, wary=True)
+    return np.unique(np.searchsorted(starts, loose, side="right") - 1)
+
+
+def locate(
+    data: bytes | pa.Buffer, dialect: CsvDialect, indices: Longs
+) -> tuple[Longs, Longs, Longs]:
+    """Returns where records start and stop, and how many lines end before each.
+
+    A stop is behind the record's line end. The index that is the number of records
+    means the end of the data.
+
+    Args:
+      data: whole records.
+      dialect: how they are written.
+      indices: the positions of records, ascending.
+    """
+    starts, lines, _, _ = scanned(data, dialect)
+    bounds = np.append(starts, len(data))
+    at = bounds[indices]
+    stops = bounds[np.minimum(indices + 1, len(starts))]
+    return at, stops, np.searchsorted(lines, at)

@@ -21,8 +21,7 @@ from transforms.errors import ConservationError, SourceError
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import read_header
-from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.records import locate, parse
+from transforms.formats.csv.read import locate, parse, read_raw
 from transforms.formats.csv.scan import Scan, pieces_of
 
 NAMES = ("a", "b", "c")
