@@ -13,7 +13,6 @@ from transforms.formats.csv.dialect import (
     bom_length,
     file_encoding,
     is_scannable,
-    whole_to_utf8,
 )
 from transforms.formats.csv.scan import Scan, Stream, pieces_of
 
@@ -86,8 +85,16 @@ def text_of(
             f"{origin} is {encoding} and larger than {MAX_WHOLE_BYTES >> 30} GiB, "
             f"which cannot be read in parts; convert it to UTF-8 first"
         )
-    whole = io.BytesIO(whole_to_utf8(data, encoding, origin))
-    return whole, _encoded(dialect, "utf-8"), 0
+    skip = bom_length(data, encoding)
+    try:
+        whole = data[skip:].decode(encoding).encode()
+    except UnicodeDecodeError as error:
+        at = skip + error.start
+        raise InputError(
+            f"{origin}: byte {at} ({data[at]:#04x}) is not valid {encoding}; "
+            f"name the file's encoding with --encoding"
+        ) from error
+    return io.BytesIO(whole), _encoded(dialect, "utf-8"), 0
 
 
 def _encoded(dialect: CsvDialect, encoding: str) -> CsvDialect:

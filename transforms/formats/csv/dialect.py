@@ -172,23 +172,6 @@ def to_utf8(data: bytes, encoding: str) -> bytes:
     return data.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")
 
 
-def whole_to_utf8(data: bytes, encoding: str, origin: str) -> bytes:
-    """Returns a whole file as UTF-8, without its byte order mark.
-
-    Raises:
-      InputError: a byte is invalid in the encoding; names its offset.
-    """
-    skip = bom_length(data, encoding)
-    try:
-        return data[skip:].decode(encoding).encode()
-    except UnicodeDecodeError as error:
-        at = skip + error.start
-        raise InputError(
-            f"{origin}: byte {at} ({data[at]:#04x}) is not valid {encoding}; "
-            f"name the file's encoding with --encoding"
-        ) from error
-
-
 def _is_mark(text: str) -> bool:
     return (
         len(text) == 1 and text.isascii() and not text.isalnum() and text not in "\r\n"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,13 +16,13 @@ from transforms.core.model import Block, Rejection, Skipped
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import Mask, not_utf8
 from transforms.errors import ConservationError, bounded, shortened
+from transforms.formats.csv.blocks import text_of
 from transforms.formats.csv.dialect import (
     WHITESPACE,
     CsvDialect,
     file_encoding,
     is_scannable,
     to_utf8,
-    whole_to_utf8,
 )
 from transforms.formats.csv.scan import Longs, scanned, with_tabs
 from transforms.formats.table import Complaint, RawRows, only, rejection_of
@@ -157,7 +158,8 @@ class _Source:
                 self.utf8 = to_utf8(bytes(data), self.encoding)
             return
         # The block is the whole file: leave out the header and rows beyond a limit.
-        text = whole_to_utf8(bytes(data), self.encoding, block.origin)
+        whole, _, _ = text_of(io.BytesIO(data), dialect, block.origin)
+        text = whole.read(-1)
         skip = dialect.leading
         bounds, _, _ = locate(text, dialect, np.array([skip, skip + block.rows]))
         self.utf8 = self.raw = text[bounds[0] : bounds[1]]
