@@ -16,6 +16,7 @@ from beam_pipeline.planning.like import Like, drift_notes
 from beam_pipeline.planning.recognition import unreadable_file
 from beam_pipeline.planning.request import (
     Prepared,
+    deciding_settings,
     digest_of,
     inputs_of,
     prepare,
@@ -28,7 +29,6 @@ from beam_pipeline.planning.splits import (
     share_notes,
     with_splits,
 )
-from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import size_text
 from beam_pipeline.version import deciding_versions
@@ -98,24 +98,18 @@ class Plan(Prepared):
     @property
     def settings(self) -> dict[str, Any]:
         """What decides bytes beside the inputs, for the manifest."""
-        given = self.spec.changed_json()
+        by_content = {"rows_known_by": {"content": list(self.planned.content)}}
         return {
             **{
-                key: given[key]
-                for key in sorted(given)
-                if SETTINGS[key].decides_bytes
-                and key not in _SAID_BY_SCHEMA
+                key: value
+                for key, value in deciding_settings(self.spec).items()
                 # That the first row is a header, which it is without a word too.
-                and not (key == "header" and given[key])
+                if key not in _SAID_BY_SCHEMA and not (key == "header" and value)
             },
             "format": self.inputs.format,
             "schema": self.planned.schema.to_json(),
             "shards": dict(self.sharding.shards),
-            **(
-                {"rows_known_by": {"content": list(self.planned.content)}}
-                if self.planned.rule.by_content
-                else {}
-            ),
+            **(by_content if self.planned.rule.by_content else {}),
         }
 
     @functools.cached_property

@@ -218,9 +218,14 @@ def _images(request: Request) -> str:
     return _listing(listed, request.images_root, request.fingerprint)
 
 
-def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
+def deciding_settings(spec: Spec) -> dict[str, Any]:
+    """Returns the settings of a job that decide bytes, without those by default."""
     given = spec.changed_json()
-    out = {key: given[key] for key in sorted(given) if SETTINGS[key].decides_bytes}
+    return {key: given[key] for key in sorted(given) if SETTINGS[key].decides_bytes}
+
+
+def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
+    out = deciding_settings(spec)
     out |= {"name": spec.name, "format": format_, "version": __version__}
     if spec.splits and not (spec.key_column or spec.group_column):
         # Earlier programs went by the place of a row.
