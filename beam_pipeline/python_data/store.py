@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.python_data.spool import odd_row, store_batches
-from transforms.core.nesting import (
+from transforms.core.json_text import (
     MAX_NESTING,
     TOO_DEEP,
     has_arrays,

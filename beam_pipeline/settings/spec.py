@@ -14,9 +14,9 @@ from beam_pipeline.settings.removed import check_still_there, without_removed_de
 from beam_pipeline.settings.values import Count, Names
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.image.resize import MAX_BYTES, Mode, Resize
+from transforms.core.json_text import MAX_NESTING, TOO_DEEP
 from transforms.core.manifest import FORMAT
 from transforms.core.naming import is_part_name, part_folder
-from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, shown

@@ -38,7 +38,7 @@ from transforms.core.example.encoder import encode_examples
 from transforms.core.example.entry import varint
 from transforms.core.example.messages import OrderedExample
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
-from transforms.core.nesting import check_key
+from transforms.core.json_text import check_key
 from transforms.core.rows.python_kinds import OddValueError, family_of, plain_values
 from transforms.core.rows.values import fitted_column
 from transforms.core.schema import Feature, Kind

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from transforms.core.json_text import MAX_NESTING, check_key
 from transforms.core.model import Rejection
-from transforms.core.nesting import MAX_NESTING, check_key
 from transforms.core.reasons import Fault
 from transforms.errors import EncodingError, SpecError, bounded
 

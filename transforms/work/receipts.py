@@ -3,7 +3,7 @@
 A task whose results a later run may reuse writes a receipt when they are complete. The
 receipt's name is a digest of all that decides the results, so any receipt found is
 valid. Its content is the CRC32C in 8 hex digits, a space, and, compressed by zlib, the
-facts of the results as `transforms.core.dataclass_json` writes them. A receipt whose
+facts of the results as `transforms.core.json_text` writes them. A receipt whose
 fields are others is of another version: the task is done again.
 
     <digest>-<n>.piece     the n-th piece of a block: what `read` and `place` gave
@@ -28,7 +28,7 @@ from typing import Any
 
 import google_crc32c
 
-from transforms.core.dataclass_json import from_json, to_json
+from transforms.core.json_text import from_json, to_json
 from transforms.core.model import (
     Piece,
     PlaceFacts,

@@ -19,13 +19,13 @@ from beam_pipeline.settings.spec import load_spec
 from tests.support.outputs import dataset, rejects
 from tests.support.runs import convert, refused
 from tests.support.table_reading import read_all
-from transforms.core.model import Reason
-from transforms.core.nesting import (
+from transforms.core.json_text import (
     MAX_NESTING,
     json_nesting,
     parse_json,
     type_nesting,
 )
+from transforms.core.model import Reason
 from transforms.errors import SourceError, SpecError
 from transforms.formats.json_lines.reader import JsonLinesReader
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transforms.core.dataclass_json import from_json, to_json
+from transforms.core.json_text import from_json, to_json
 from transforms.core.manifest import FileFacts
 from transforms.core.model import (
     PlaceFacts,

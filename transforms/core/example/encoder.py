@@ -33,8 +33,8 @@ from transforms.core.example.entry import (
     varint,
 )
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, bytes_of
+from transforms.core.example.record_parts import DataBuffers, join
 from transforms.core.example.records import FloatColumns, Records, steps_of
-from transforms.core.example.views import DataBuffers, join
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,

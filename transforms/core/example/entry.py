@@ -36,7 +36,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import offsets_of
-from transforms.core.example.views import DataBuffers, Store, Words, join, taken_views
+from transforms.core.example.record_parts import (
+    DataBuffers,
+    Store,
+    Words,
+    join,
+    taken_views,
+)
 
 MAX_VARINT_BYTES = 10
 

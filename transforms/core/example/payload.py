@@ -30,7 +30,13 @@ from transforms.core.arrays import (
     raw_values,
 )
 from transforms.core.example.entry import Entry, Form, Kind, Varints, varint_stores
-from transforms.core.example.views import DataBuffers, Store, Words, join, taken_views
+from transforms.core.example.record_parts import (
+    DataBuffers,
+    Store,
+    Words,
+    join,
+    taken_views,
+)
 from transforms.errors import EncodingError
 
 # Arrow's views and TensorFlow's protobuf both count in int32; the margin is for the

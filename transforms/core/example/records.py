@@ -20,9 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.example.entry import Entry, PrefixLayout, Varints, varint_stores
-from transforms.core.example.linear_crc import record_crcs
 from transforms.core.example.payload import Column, Payload
-from transforms.core.example.views import (
+from transforms.core.example.record_parts import (
     INLINE_BYTES,
     DataBuffers,
     Mask,
@@ -31,6 +30,7 @@ from transforms.core.example.views import (
     Words,
     join,
     matrix_views,
+    record_crcs,
 )
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.json_text import parse_json
 from transforms.core.model import Batch
-from transforms.core.nesting import parse_json
 from transforms.core.placing.identity import LOCK, SPLIT, key_hashes, unit_hashes
 from transforms.core.placing.placement import (
     SplitRule,

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import flattened, is_list, numpy_mask
-from transforms.core.nesting import check_json_nesting
+from transforms.core.json_text import check_json_nesting
 from transforms.core.reasons import FaultError, Reason
 from transforms.core.rows.column import (
     Faults,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, lists_like
-from transforms.core.nesting import MAX_NESTING, has_arrays, type_nesting
+from transforms.core.json_text import MAX_NESTING, has_arrays, type_nesting
 from transforms.core.rows.common_type import (
     FILES,
     is_image_file,

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from transforms.core.arrays import lists_like
-from transforms.core.nesting import MAX_NESTING
+from transforms.core.json_text import MAX_NESTING
 from transforms.formats.table import listed
 
 # Most bytes of an unpacked block: each may become a Python object.

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.nesting import TOO_DEEP
+from transforms.core.json_text import TOO_DEEP
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import Numbers
 from transforms.formats.detection.coco_text import ItemText, Outline

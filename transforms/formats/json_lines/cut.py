@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from transforms.core.json_text import parse_json
 from transforms.core.model import Block
-from transforms.core.nesting import parse_json
 from transforms.errors import InputError
 
 # Longer than any sound line: a file without line ends is not JSON lines.

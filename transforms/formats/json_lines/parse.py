@@ -31,14 +31,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
-from transforms.core.model import Reason
-from transforms.core.nesting import (
+from transforms.core.json_text import (
     MAX_NESTING,
     check_json_nesting,
     check_key,
     json_nesting,
     openings,
 )
+from transforms.core.model import Reason
 from transforms.core.reasons import FaultError
 from transforms.errors import InputError, shortened
 from transforms.formats.columnar.arrow_types import flat_columns

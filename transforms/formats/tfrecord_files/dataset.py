@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from transforms.core.json_text import parse_json
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
-from transforms.core.nesting import parse_json
 from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile, SourceFile

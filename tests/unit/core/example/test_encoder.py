@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.example import encoder as encoder_module
-from transforms.core.example import linear_crc as linear_crc_module
 from transforms.core.example import payload as payload_module
+from transforms.core.example import record_parts as linear_crc_module
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.encoder import (
     AroundValues,

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.example import linear_crc
-from transforms.core.example.linear_crc import record_crcs
-from transforms.core.example.views import DataBuffers, Run
+from transforms.core.example import record_parts as linear_crc
+from transforms.core.example.record_parts import DataBuffers, Run, record_crcs
 
 CELLS = ["u1", "<u2", "<u4", "<u8", "<i8", "<f4"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.core.dataclass_json import from_json, to_json
+from transforms.core.json_text import from_json, to_json
 from transforms.core.model import ReadFacts, Rounding
 from transforms.core.outcome import rounding_remarks
 from transforms.core.rows.conform import conform

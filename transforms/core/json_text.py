@@ -1,0 +1,234 @@
+"""JSON: dataclasses by the types of their fields, and a limit on nesting.
+
+    dataclass          {field: value, ...}, of all fields that equality looks at
+    tuple              [value, ...]
+    mapping            {key: value, ...} if all keys are text, else [[key, value], ...]
+    member of StrEnum  its text
+    bytes              text, in base64
+
+A field that is missing or unknown, or of another type, is an error: another version of
+the program has written it.
+
+The limit on nesting depth is the same for every source of values. Arrow stores columns
+of up to 63 levels of lists and structs, and exports those of up to 62 levels to other
+libraries. Deeper values fit into no column.
+"""
+
+import base64
+import dataclasses
+import functools
+import json
+import operator
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_SCALARS = frozenset((types.NoneType, bool, int, float, str))
+MAX_NESTING = 62
+"""Levels of lists and objects in one value of a column."""
+TOO_DEEP = f"values are nested more than {MAX_NESTING} levels deep"
+
+_PIECE_BYTES = 1 << 20
+# Intervals of months, and of days and milliseconds.
+_WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
+# Setting this bit turns "[" into "{" and "]" into "}", and no other byte into a brace.
+_FOLD = 0x20
+_OPENS, _CLOSES, _QUOTE = b'{}"'
+
+
+def to_json(value: Any) -> bytes:
+    """Returns a dataclass, or a tuple of such values, as JSON.
+
+        >>> from transforms.core.manifest import FileFacts
+        >>> to_json(FileFacts("features.json", 812, 48879))
+        b'{"file": "features.json", "bytes": 812, "crc32c": 48879}'
+
+    Raises:
+      TypeError: there is a value of a type that is not named above.
+    """
+    # NumPy's integers are no numbers to the encoder.
+    return json.dumps(_plain(value), default=operator.index).encode()
+
+
+def from_json(kind: Any, data: bytes) -> Any:
+    """Inverse of `to_json`.
+
+    Args:
+      kind: the type of the value, such as `tuple[Segment, ...]`.
+      data: what `to_json` gave.
+
+    Raises:
+      ValueError: it is something else, or of another version.
+    """
+    try:
+        return _reader(kind)(json.loads(data))
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not of this version: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return value if _SCALARS.issuperset(map(type, value)) else [*map(_plain, value)]
+    if dataclasses.is_dataclass(kind):
+        fields = ((name, getattr(value, name)) for name in _readers(kind))
+        # There may be thousands of dataclasses: no call for most of their fields.
+        return {n: v if type(v) in _SCALARS else _plain(v) for n, v in fields}
+    if isinstance(value, Mapping):
+        if all(type(key) is str for key in value):
+            return {key: _plain(item) for key, item in value.items()}
+        return [*map(_plain, value.items())]
+    return base64.b64encode(value).decode() if kind is bytes else value
+
+
+@functools.cache
+def _readers(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
+    """Returns what makes the values of the fields of a dataclass, by their names."""
+    hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)
+    return {each.name: _reader(hints[each.name]) for each in fields if each.compare}
+
+
+@functools.cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """Returns what makes a value of this type of its JSON."""
+    outer, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind in _SCALARS or (outer is types.UnionType and _SCALARS.issuperset(inner)):
+        return functools.partial(_scalar, inner or (kind,))
+    if outer is types.UnionType:
+        (read,) = [_reader(each) for each in inner if each is not types.NoneType]
+        return lambda value: None if value is None else read(value)
+    if dataclasses.is_dataclass(kind):
+        return functools.partial(_dataclass, kind, _readers(kind))  # type: ignore[arg-type]
+    if outer is Mapping:
+        pairs = _reader(tuple[tuple[inner], ...])  # type: ignore[valid-type]
+        return lambda it: dict(pairs(it.items() if isinstance(it, dict) else it))
+    if outer is tuple and ... in inner:
+        return lambda values: tuple(map(_reader(inner[0]), values))
+    if outer is tuple:
+        items = [*map(_reader, inner)]
+        return lambda it: tuple(r(v) for r, v in zip(items, it, strict=True))
+    return functools.partial(base64.b64decode, validate=True) if kind is bytes else kind
+
+
+def _scalar(kinds: tuple[type, ...], value: Any) -> Any:
+    if type(value) not in kinds:
+        raise ValueError(f"{type(value)} must be one of {kinds}")
+    return value
+
+
+def _dataclass(kind: Any, readers: Mapping[str, Any], values: Any) -> Any:
+    if values.keys() != readers.keys():
+        raise ValueError(f"{kind.__name__} has the fields {', '.join(values)}")
+    return kind(**{name: read(values[name]) for name, read in readers.items()})
+
+
+def json_nesting(data: bytes) -> int:
+    """Returns how many levels of lists and objects JSON in UTF-8 opens at once.
+
+    The text is not parsed. The result is exact up to its first error, if any.
+    """
+    deepest = level = 0
+    in_text = False
+    start = 0
+    while start < len(data):
+        stop = start + _PIECE_BYTES
+        piece = data[start:stop]
+        if b"\\" in piece:
+            # Keep a backslash and the character that it escapes in one piece.
+            slashes = len(piece) - len(piece.rstrip(b"\\"))
+            if slashes % 2:
+                stop += 1
+                piece += data[stop - 1 : stop]
+            piece = piece.replace(rb"\\", b"").replace(rb"\"", b"")
+        start = stop
+        octets = np.frombuffer(piece, np.uint8)
+        folded = octets | _FOLD
+        marks = octets[(folded == _OPENS) | (folded == _CLOSES) | (octets == _QUOTE)]
+        if not len(marks):
+            continue
+        quotes = marks == _QUOTE
+        # Only the parity of the count of quotes matters, so a uint8 may wrap.
+        inside = (np.cumsum(quotes, dtype=np.uint8) + np.uint8(in_text)) & 1 == 1
+        steps = np.where(marks | _FOLD == _OPENS, np.int8(1), np.int8(-1))
+        steps[quotes | inside] = 0
+        levels = np.cumsum(steps, dtype=np.int64) + level
+        deepest = max(deepest, int(levels.max()))
+        level, in_text = int(levels[-1]), bool(inside[-1])
+    return deepest
+
+
+def openings(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Returns which bytes of a JSON text are `[` or `{`, also inside its strings."""
+    found: npt.NDArray[np.bool_] = octets | _FOLD == _OPENS
+    return found
+
+
+def check_json_nesting(data: bytes, levels: int = MAX_NESTING) -> None:
+    """Raises ValueError if JSON in UTF-8 is nested more than `levels` deep."""
+    if data.count(b"[") + data.count(b"{") > levels and json_nesting(data) > levels:
+        raise ValueError(TOO_DEEP)
+
+
+def parse_json(data: bytes, **options: Any) -> Any:
+    """Returns the value of a JSON text, in any encoding that `json` takes.
+
+    Args:
+      data: the text.
+      options: of `json.loads`.
+
+    Raises:
+      ValueError: it is no JSON, or nested deeper than MAX_NESTING.
+    """
+    text = data.decode(json.detect_encoding(data), "surrogatepass")
+    check_json_nesting(text.encode("utf-8", "surrogatepass"))
+    return json.loads(text, **options)
+
+
+def check_key(key: str) -> None:
+    """Raises ValueError if a key is no text: it has half a surrogate pair."""
+    if key.isascii():
+        return
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"the name {key[:60]!r} holds half a surrogate pair, which is no text"
+        ) from error
+
+
+def type_nesting(kind: pa.DataType) -> int:
+    """Returns how many levels of lists and structs a type has."""
+    deepest = 0
+    inside: list[tuple[pa.DataType, int]] = [(kind, 0)]
+    while inside:
+        each, level = inside.pop()
+        children = _children(each)
+        if children and not isinstance(each, pa.BaseExtensionType | pa.DictionaryType):
+            level += 1
+        deepest = max(deepest, level)
+        inside += [(child, level) for child in children]
+    return deepest
+
+
+def has_arrays(kind: pa.DataType) -> bool:
+    """Whether pyarrow has a class for arrays of a type; it lacks those of intervals."""
+    inside = [kind]
+    while inside:
+        each = inside.pop()
+        if each.id in _WITHOUT_ARRAYS:
+            return False
+        inside += _children(each)
+    return True
+
+
+def _children(kind: pa.DataType) -> Sequence[pa.DataType]:
+    if isinstance(kind, pa.BaseExtensionType):
+        return [kind.storage_type]
+    if isinstance(kind, pa.DictionaryType):
+        return [kind.value_type]
+    return [kind.field(index).type for index in range(kind.num_fields)]
