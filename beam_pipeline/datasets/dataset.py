@@ -195,7 +195,8 @@ def _open_directory(directory: str) -> Dataset:
             # Loaded where there are parts: they are few among datasets.
             from beam_pipeline.datasets.parts import read_parts
 
-            return Dataset(directory, *read_parts(directory))
+            manifest, parts = read_parts(directory)
+            return Dataset(directory, manifest, tuple(Dataset(*part) for part in parts))
         raise UsageError(_no_dataset(directory)) from None
     except OSError as error:
         raise UsageError(

@@ -13,9 +13,8 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.manifest import (
     Account,
     FeatureFacts,
@@ -35,7 +34,14 @@ from transforms.storage.read_ahead import read_ahead
 _File = TypeVar("_File", bound=FileFacts)
 
 
-def read_parts(folder: str) -> tuple[Manifest, tuple[Dataset, ...]]:
+class Part(NamedTuple):
+    """The folder of a part, and its manifest."""
+
+    directory: str
+    manifest: Manifest
+
+
+def read_parts(folder: str) -> tuple[Manifest, tuple[Part, ...]]:
     """Returns what the parts in a folder are as one dataset, and each of them.
 
     Raises:
@@ -53,12 +59,12 @@ def read_parts(folder: str) -> tuple[Manifest, tuple[Dataset, ...]]:
     paths = [os.path.join(folder, f"{PART_PREFIX}{name}") for name in names]
     manifests = read_ahead(read_manifest, paths, far=is_remote(folder))
     parts = tuple(
-        Dataset(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
+        Part(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
     )
     return _joined(shared, parts), parts
 
 
-def _joined(shared: Model, parts: Sequence[Dataset]) -> Manifest:
+def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
     manifests = [part.manifest for part in parts]
     first = manifests[0]
     splits = _splits(parts)
@@ -90,21 +96,21 @@ def _joined(shared: Model, parts: Sequence[Dataset]) -> Manifest:
 
 
 def _beside(
-    parts: Sequence[Dataset], files: Callable[[Manifest], Sequence[_File]]
+    parts: Sequence[Part], files: Callable[[Manifest], Sequence[_File]]
 ) -> tuple[_File, ...]:
     return tuple(_below(part, f) for part in parts for f in files(part.manifest))
 
 
-def _below(part: Dataset, facts: _File) -> _File:
+def _below(part: Part, facts: _File) -> _File:
     """Returns a file of a part by its path below the folder of the parts."""
     folder = os.path.dirname(part.directory)
-    whole = part.path(facts.file)
+    whole = part.manifest.path(part.directory, facts.file)
     path = whole.removeprefix(folder).lstrip("/") if folder else whole
     return dataclasses.replace(facts, file=path)
 
 
-def _splits(parts: Sequence[Dataset]) -> tuple[SplitFacts, ...]:
-    by_name: dict[str, list[tuple[Dataset, SplitFacts]]] = {}
+def _splits(parts: Sequence[Part]) -> tuple[SplitFacts, ...]:
+    by_name: dict[str, list[tuple[Part, SplitFacts]]] = {}
     for part in parts:
         for split in part.manifest.splits:
             by_name.setdefault(split.name, []).append((part, split))
