@@ -143,21 +143,13 @@ class Batch:
     def _with_rows(
         self, chosen: npt.NDArray[Any], of_arrow: Callable[[Any], Any]
     ) -> "Batch":
-        def of(column: Any) -> Any:
-            return None if column is None else of_arrow(column)
-
-        return dataclasses.replace(
-            self,
-            rows=of(self.rows),
-            numbers=self.numbers[chosen],
-            origins=of(self.origins),
-            stamps=of(self.stamps),
-            splits=of(self.splits),
-            keys=of(self.keys),
-            groups=of(self.groups),
-            contents=None if self.contents is None else self.contents[chosen],
-            positions=None if self.positions is None else self.positions[chosen],
-        )
+        changed = {}
+        for name in ("rows", "numbers", "contents", *_PER_ROW):
+            values = getattr(self, name)
+            if values is not None:
+                is_numpy = isinstance(values, np.ndarray)
+                changed[name] = values[chosen] if is_numpy else of_arrow(values)
+        return dataclasses.replace(self, **changed)
 
     def check(self, schema: pa.Schema | None = None) -> None:
         """Checks what users' steps between reading and writing must keep.

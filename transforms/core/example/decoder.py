@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -40,10 +39,11 @@ from transforms.core.example.example_columns import (
     read_columns,
 )
 from transforms.core.example.messages import (
+    MESSAGES,
     RANKING,
     SEQUENCE,
+    Fields,
     classes_of,
-    example_file,
     message,
     other_kind,
     values_of,
@@ -52,12 +52,11 @@ from transforms.core.schema import LISTS, STEPS
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
 
-_Field = descriptor_pb2.FieldDescriptorProto
-# Message -> its fields: name, type (a text if empty), and whether it is repeated.
-_MESSAGES: Mapping[str, Sequence[tuple[str, str, bool]]] = {
+_MESSAGES: Mapping[str, Fields] = {
+    **MESSAGES,
     "FeatureList": [("feature", "Feature", True)],
     # What the entry of a map is on the wire.
-    "ListEntry": [("key", "", False), ("value", "FeatureList", False)],
+    "ListEntry": [("key", "string", False), ("value", "FeatureList", False)],
     "FeatureLists": [("feature_list", "ListEntry", True)],
     SEQUENCE: [
         ("context", "Features", False),
@@ -65,26 +64,7 @@ _MESSAGES: Mapping[str, Sequence[tuple[str, str, bool]]] = {
     ],
     RANKING: [("examples", "Example", True), ("context", "Example", False)],
 }
-
-
-def _file() -> Any:
-    """Returns the FileDescriptorProto of Examples and of what holds several."""
-    file = example_file()
-    for name, fields in _MESSAGES.items():
-        made = file.message_type.add(name=name)
-        for number, (field, kind, repeated) in enumerate(fields, 1):
-            made.field.add(
-                name=field,
-                number=number,
-                label=_Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL,
-                type=_Field.TYPE_MESSAGE if kind else _Field.TYPE_STRING,
-                type_name=f".tensorflow.{kind}" if kind else None,
-            )
-    return file
-
-
-_CLASSES = classes_of(_file())
-_Example, _Feature = _CLASSES["tensorflow.Example"], _CLASSES["tensorflow.Feature"]
+_CLASSES = classes_of(_MESSAGES)
 
 
 class StepTypeError(ExampleError):
@@ -103,12 +83,12 @@ def any_message(data: bytes) -> Any:
     if not kind:
         return message(data)
     try:
-        parsed = _CLASSES[f"tensorflow.{kind}"].FromString(data)
+        parsed = _CLASSES[kind].FromString(data)
     except DecodeError as error:
         raise ExampleError(f"{len(data):,} bytes are not a {kind} ({error})") from error
     if len(UnknownFieldSet(parsed)):
         raise ExampleError(f"it holds fields that no {kind} has")
-    out = _Example()
+    out = _CLASSES["Example"]()
     lists: Mapping[str, Sequence[Any]]
     if kind == SEQUENCE:
         out.features.MergeFrom(parsed.context)
@@ -133,7 +113,7 @@ def any_message(data: bytes) -> Any:
 
 def _feature(features: Any, name: str) -> Any:
     # Looking a name up in a map of messages adds it.
-    return features[name] if name in features else _Feature()
+    return features[name] if name in features else _CLASSES["Feature"]()
 
 
 def _add(features: Any, name: str, steps: Sequence[Any]) -> None:

@@ -321,33 +321,23 @@ class Entry:
     def _has_inner(self, size: int) -> bool:
         return self._form is Form.SINGLE or (self._form is Form.PACKED and size > 0)
 
-    def _shape(self, size: int) -> tuple[int, int, int, int]:
-        """Returns the widths of the varints E, F, G and L (0: there is no L)."""
-        inner = varint_size(size) if self._has_inner(size) else 0
-        g = size + (1 + inner if inner else 0)
-        f = g + 1 + varint_size(g)
-        e = f + 1 + varint_size(f) + len(self._key)
-        return varint_size(e), varint_size(f), varint_size(g), inner
-
     def _new_layout(self, smallest: int, largest: int) -> PrefixLayout | None:
         template = self.prefix(smallest)
         if smallest == largest:
             return PrefixLayout(template, ())
-        # Widths never shrink as the size grows: if both ends agree, all between do.
-        shape = self._shape(smallest)
-        if shape != self._shape(largest):
-            return None
-        at_e, at_f = 1, 1 + shape[0] + len(self._key) + 1
-        at_g = at_f + shape[1] + 1
-        at_l = at_g + shape[2] + 1
         end = len(template)
-        fields = (
-            VarintField(at_e, shape[0], end - at_e - shape[0]),
-            VarintField(at_f, shape[1], end - at_f - shape[1]),
-            VarintField(at_g, shape[2], end - at_g - shape[2]),
-            VarintField(at_l, shape[3], 0),
-        )
-        return PrefixLayout(template, fields if shape[3] else fields[:3])
+        # Widths never shrink as the size grows: if both ends agree, all between do.
+        if len(self.prefix(largest)) != end:
+            return None
+        fields, at = [], 1
+        # What is between E and F, F and G, G and L.
+        for gap in (len(self._key) + 1, 1, 1):
+            width = _width_at(template, at)
+            fields.append(VarintField(at, width, end - at - width))
+            at += width + gap
+        if self._has_inner(smallest):
+            fields.append(VarintField(at, end - at, 0))
+        return PrefixLayout(template, tuple(fields))
 
     def _new_table(self, sizes: npt.NDArray[np.int64]) -> "_Table":
         """Returns the prefixes of n sizes."""
@@ -371,6 +361,11 @@ class Entry:
         whole = [None, pa.py_buffer(bounds.copy()), data]
         prefixes = pa.Array.from_buffers(pa.large_binary(), len(sizes), whole)
         return _Table(DataBuffers().views_of(prefixes), np.diff(bounds), data)
+
+
+def _width_at(data: bytes, at: int) -> int:
+    """Returns the bytes of the varint at a position."""
+    return next(n for n, byte in enumerate(data[at:], 1) if byte < 0x80)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ Source: TensorFlow Serving, `tensorflow_serving/apis/input.proto`.
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -64,11 +64,38 @@ begins_with_list = re.compile(
 ).match
 
 
-def example_file(*, ordered: bool = False) -> Any:
-    """Returns the FileDescriptorProto of all six messages.
+_SCALARS = {
+    "bytes": _Field.TYPE_BYTES,
+    "float": _Field.TYPE_FLOAT,
+    "int64": _Field.TYPE_INT64,
+    "string": _Field.TYPE_STRING,
+}
+# A field: its name, its type, and whether it is repeated.
+Fields = Sequence[tuple[str, str, bool]]
+MESSAGES: Mapping[str, Fields] = {
+    "BytesList": [("value", "bytes", True)],
+    "FloatList": [("value", "float", True)],
+    "Int64List": [("value", "int64", True)],
+    "Feature": [
+        ("bytes_list", "BytesList", False),
+        ("float_list", "FloatList", False),
+        ("int64_list", "Int64List", False),
+    ],
+    "Features": [("feature", "Features.FeatureEntry", True)],
+    "Example": [("features", "Features", False)],
+}
+"""Each message and its fields, numbered from 1."""
+_ENTRY: Fields = [("key", "string", False), ("value", "Feature", False)]
+
+
+def classes_of(
+    messages: Mapping[str, Fields], *, ordered: bool = False
+) -> dict[str, Any]:
+    """Returns the classes of messages by their names.
 
     Args:
-      ordered: entries are a list in place of a map.
+      messages: those of an Example among them.
+      ordered: the features of an Example are a list in place of a map.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name="tensorflow/core/example/example.proto",
@@ -76,82 +103,51 @@ def example_file(*, ordered: bool = False) -> Any:
         # Of proto2, an empty key is written, as that of a map is.
         syntax="proto2" if ordered else "proto3",
     )
-    for name, kind in (
-        ("BytesList", _Field.TYPE_BYTES),
-        ("FloatList", _Field.TYPE_FLOAT),
-        ("Int64List", _Field.TYPE_INT64),
-    ):
-        value = file.message_type.add(name=name).field.add(
-            name="value", number=1, label=_Field.LABEL_REPEATED, type=kind
-        )
-        if kind != _Field.TYPE_BYTES:
-            value.options.packed = True
-
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, kind in enumerate(("bytes", "float", "int64"), start=1):
-        feature.field.add(
-            name=f"{kind}_list",
-            number=number,
-            label=_Field.LABEL_OPTIONAL,
-            type=_Field.TYPE_MESSAGE,
-            type_name=f".tensorflow.{kind.capitalize()}List",
-            oneof_index=0,
-        )
-
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = not ordered
-    entry.field.add(
-        name="key", number=1, label=_Field.LABEL_OPTIONAL, type=_Field.TYPE_STRING
-    )
-    entry.field.add(
-        name="value",
-        number=2,
-        label=_Field.LABEL_OPTIONAL,
-        type=_Field.TYPE_MESSAGE,
-        type_name=".tensorflow.Feature",
-    )
-    features.field.add(
-        name="feature",
-        number=1,
-        label=_Field.LABEL_REPEATED,
-        type=_Field.TYPE_MESSAGE,
-        type_name=".tensorflow.Features.FeatureEntry",
-    )
-
-    file.message_type.add(name="Example").field.add(
-        name="features",
-        number=1,
-        label=_Field.LABEL_OPTIONAL,
-        type=_Field.TYPE_MESSAGE,
-        type_name=".tensorflow.Features",
-    )
-    return file
-
-
-def classes_of(file: Any) -> dict[str, Any]:
-    """Returns the classes of a file's messages by their full names."""
+    for name, fields in messages.items():
+        message = file.message_type.add(name=name)
+        if name == "Feature":
+            message.oneof_decl.add(name="kind")
+        if name == "Features":
+            entry = message.nested_type.add(name="FeatureEntry")
+            entry.options.map_entry = not ordered
+            _add_fields(entry, _ENTRY)
+        _add_fields(message, fields)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    names = [f"tensorflow.{message.name}" for message in file.message_type]
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-        for name in names
+        name: message_factory.GetMessageClass(
+            pool.FindMessageTypeByName(f"tensorflow.{name}")
+        )
+        for name in messages
     }
 
 
-_CLASSES = classes_of(example_file())
+def _add_fields(message: Any, fields: Fields) -> None:
+    for number, (name, kind, repeated) in enumerate(fields, 1):
+        field = message.field.add(
+            name=name,
+            number=number,
+            label=_Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL,
+            type=_SCALARS.get(kind, _Field.TYPE_MESSAGE),
+            type_name=None if kind in _SCALARS else f".tensorflow.{kind}",
+        )
+        if kind in ("float", "int64"):
+            field.options.packed = True
+        if message.name == "Feature":
+            field.oneof_index = 0
 
-Example: Any = _CLASSES["tensorflow.Example"]
-Features: Any = _CLASSES["tensorflow.Features"]
-Feature: Any = _CLASSES["tensorflow.Feature"]
-BytesList: Any = _CLASSES["tensorflow.BytesList"]
-FloatList: Any = _CLASSES["tensorflow.FloatList"]
-Int64List: Any = _CLASSES["tensorflow.Int64List"]
+
+_CLASSES = classes_of(MESSAGES)
+
+Example: Any = _CLASSES["Example"]
+Features: Any = _CLASSES["Features"]
+Feature: Any = _CLASSES["Feature"]
+BytesList: Any = _CLASSES["BytesList"]
+FloatList: Any = _CLASSES["FloatList"]
+Int64List: Any = _CLASSES["Int64List"]
 
 
-OrderedExample: Any = classes_of(example_file(ordered=True))["tensorflow.Example"]
+OrderedExample: Any = classes_of(MESSAGES, ordered=True)["Example"]
 """The same bytes, with the entries in an order: protobuf's own ("deterministic") has
 "ab" before "a", so it is not that of the encoder."""
 
