@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.codec.schemas import NOTHING, Coding, CodingFeature, Row, RowError
-from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_with
+from transforms.core.arrays import is_bytes, is_list, numpy_mask, values_and_rows
 from transforms.core.example.encoder import encode_examples
 from transforms.core.rows.column import complaint
 from transforms.core.rows.common_type import plain
@@ -114,21 +114,15 @@ def _check_limits(column: pa.Array, each: CodingFeature) -> None:
     if each.limits is None:
         return
     low, high = each.limits
-    levels, values = [], column
-    while is_list(values.type):
-        levels.append(values)
-        values = values.flatten()
+    values, of_rows = values_and_rows(column)
     beyond = pc.or_(pc.less(values, low), pc.greater(values, high))
     if not pc.any(beyond).as_py():
         return
-    bad = numpy_mask(beyond)
-    place = int(np.argmax(bad))
-    for lists in reversed(levels):
-        bad = rows_with(lists, bad)
+    place = int(np.argmax(numpy_mask(beyond)))
     raise RowError(
         f"feature {each.given.name!r} cannot hold {values[place].as_py()}: it takes "
         f"integers from {low} to {high}",
-        int(np.argmax(bad)),
+        int(of_rows[place]),
     )
 
 

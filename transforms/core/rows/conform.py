@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_number, numpy_mask, rows_with
+from transforms.core.arrays import is_bytes, is_number, numpy_mask, values_and_rows
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import (
@@ -387,14 +387,20 @@ def _matched(texts: str | pa.Array, pattern: str, count: int) -> pa.Array:
 def _outside(values: pa.Array, vocabulary: tuple[str, ...]) -> Faults | None:
     """Returns the faults of rows that hold a name outside the vocabulary."""
     names = pa.array(vocabulary, pa.string())
-    flat = values.flatten() if pa.types.is_list(values.type) else values
-    known = pc.or_(pc.is_in(flat, value_set=names), flat.is_null())
-    if pc.all(known, min_count=0).as_py():
+    items, of_rows = values_and_rows(values)
+    known = pc.or_(pc.is_in(items, value_set=names), items.is_null())
+    return _rows_without(known, of_rows, len(values), Reason.UNKNOWN_LABEL)
+
+
+def _rows_without(
+    fits: pa.BooleanArray, of_rows: Ints, count: int, reason: Reason
+) -> Faults | None:
+    """Returns the faults of the rows that have an item that does not fit."""
+    if pc.all(fits, min_count=0).as_py():
         return None
-    bad = numpy_mask(pc.invert(known))
-    if flat is not values:
-        bad = rows_with(values, bad)
-    return fault(bad, Reason.UNKNOWN_LABEL)
+    bad = np.zeros(count, np.bool_)
+    bad[of_rows[numpy_mask(pc.invert(fits))]] = True
+    return fault(bad, reason)
 
 
 def contract_faults(values: pa.Array, feature: Feature) -> Iterator[Faults]:
@@ -406,18 +412,9 @@ def contract_faults(values: pa.Array, feature: Feature) -> Iterator[Faults]:
     """
     if not feature.has_contract:
         return
-    lists = []
-    items = values
-    while pa.types.is_list(items.type):
-        lists.append(items)
-        items = items.flatten()
+    items, of_rows = values_and_rows(values)
     for reason, fits in _rules(items, feature):
-        if pc.all(fits, min_count=0).as_py():
-            continue
-        bad = numpy_mask(pc.invert(fits.fill_null(True)))
-        for level in reversed(lists):
-            bad = rows_with(level, bad)
-        faults = fault(bad, reason)
+        faults = _rows_without(fits, of_rows, len(values), reason)
         if faults is not None:
             yield faults
 
