@@ -45,7 +45,6 @@ from transforms.core.rows.column import (
     rows_with_faults,
 )
 from transforms.core.rows.common_type import plain
-from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_texts
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
@@ -247,7 +246,11 @@ class Misfit:
         if why in (NULL_IN_LIST, NULL_INSIDE):
             why = f"{why}, or leave the column out with --drop {column!r}"
         if reason is Reason.NOT_FLOAT32:
-            why = rounded_words(python_value(self.raw[index])) + why
+            lost = "float32 would round a number in it"
+            if not self.feature.is_list:
+                number = float(python_value(self.raw[index]))
+                lost = f"as float32 {number:.0f} would become {np.float32(number):.0f}"
+            why = f"{lost}; {why}"
         return Fault(reason, bounded(where + why))
 
 

@@ -14,9 +14,6 @@ numbers of a column decide which of them it holds:
 """
 
 import dataclasses
-import re
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +42,6 @@ _MEASURED_IN_100 = 1
 # Large numbers that are compared with one another, roughly: half a megabyte a column.
 _COMPARED = 65_536
 _EXAMPLES = 3
-# Numbers in a list that is a text.
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -174,25 +169,3 @@ def unheld_texts(texts: pa.Array, rounded: pa.Array) -> Mask | None:
     out = np.zeros(len(texts), np.bool_)
     out[lost] = True
     return out
-
-
-def rounded_words(value: Any) -> str:
-    """Returns what becomes of the first number of a value that float32 does not hold.
-
-    Args:
-      value: a number, lists of them, or a text of such.
-    """
-    for number in _numbers(value):
-        if unheld(np.array([number])).any():
-            return f"as float32 {int(number)} would become {int(np.float32(number))}; "
-    return ""
-
-
-def _numbers(value: Any) -> Iterator[float]:
-    if isinstance(value, str):
-        yield from (float(text) for text in _NUMBER.findall(value))
-    elif isinstance(value, int | float):
-        yield float(value)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _numbers(item)
