@@ -40,21 +40,15 @@ from transforms.core.example.messages import OrderedExample
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
 from transforms.core.json_text import check_key
 from transforms.core.rows.python_kinds import OddValueError, family_of, plain_values
-from transforms.core.rows.values import fitted_column
-from transforms.core.schema import Feature, Kind
+from transforms.core.rows.values import PLAIN_TYPES, fitted_column
+from transforms.core.schema import Feature
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
 _SHOWN_ROW_CHARS = 200
 # Fewer rows take longer as columns than one by one.
 _FEW = 16
 # Columns of one of these, and of None, need no look at each value.
-_OF_TYPE = {
-    int: Kind.INT64,
-    bool: Kind.BOOL,
-    float: Kind.FLOAT,
-    str: Kind.TEXT,
-    bytes: Kind.BYTES,
-}
+_OF_TYPE = {kind: name for name, kind in PLAIN_TYPES.items()}
 # Family of values -> the list of the message, and what makes an item of one.
 _STORED: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "int": ("int64_list", int),
@@ -63,13 +57,7 @@ _STORED: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "text": ("bytes_list", str.encode),
     "bytes": ("bytes_list", bytes),
 }
-_PLAIN = {
-    int: _STORED["int"],
-    bool: _STORED["bool"],
-    float: _STORED["float"],
-    str: _STORED["text"],
-    bytes: _STORED["bytes"],
-}
+_PLAIN = {kind: _STORED[family_of(kind)] for kind in _OF_TYPE}
 _OUTSIDE = {
     "": "it is nested too deeply",
     "int64_list": "outside int64, -2^63 to 2^63-1",

@@ -23,6 +23,7 @@ import pyarrow as pa
 from transforms.core.arrays import is_list, numpy_type
 from transforms.core.infer.typed import infer_typed
 from transforms.core.rows.tensors import check_shape
+from transforms.core.rows.values import PLAIN_TYPES
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BeamTFRecordError, SpecError, bounded
 from transforms.formats.tfrecord_files.columns import SINGLE, Single
@@ -49,13 +50,6 @@ _WORDS = (
     "unknown",
     "inexact_integers",
 )
-_PLAIN = {
-    Kind.INT64: int,
-    Kind.FLOAT: float,
-    Kind.BOOL: bool,
-    Kind.TEXT: str,
-    Kind.BYTES: bytes,
-}
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -176,7 +170,7 @@ def _plain_type(each: CodingFeature) -> type | None:
         each.feature, column="", is_label=False, pattern="", separator="", states=""
     )
     is_plain = said == bare and each.ids is None and each.limits is None
-    return _PLAIN.get(each.feature.kind) if is_plain else None
+    return PLAIN_TYPES.get(each.feature.kind) if is_plain else None
 
 
 def _check_unique(keys: Sequence[str]) -> None:

@@ -48,14 +48,14 @@ Ints = npt.NDArray[np.int64]
 _NUMBER = (("int", "float"), "a number is needed")
 _BYTES = (("text", "bytes"), "bytes or text are needed")
 _SINGLE = {int, float, str, bytes, bool, type(None)}
-# Values of exactly this type, and None, become a column of the kind in one call.
-_EXACT: Mapping[Kind, type] = {
+PLAIN_TYPES: Mapping[Kind, type] = {
     Kind.INT64: int,
     Kind.FLOAT: float,
     Kind.BOOL: bool,
     Kind.TEXT: str,
     Kind.BYTES: bytes,
 }
+"""Values of exactly this type, and None, become a column of the kind in one call."""
 # Families whose values `arrow_of` cannot always convert together.
 _VARIED = ("int", "datetime", "datetime64")
 TAKEN: Mapping[Kind, tuple[tuple[str, ...], str]] = {
@@ -309,7 +309,7 @@ def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
 
 def _alike(values: list[Any], feature: Feature) -> pa.Array | None:
     """Returns single values of the kind's own Python type; None for others."""
-    if not set(map(type, values)) <= {_EXACT.get(feature.kind), type(None)}:
+    if not set(map(type, values)) <= {PLAIN_TYPES.get(feature.kind), type(None)}:
         return None
     array = of_one_type(values)
     if array is None:
