@@ -45,7 +45,7 @@ from transforms.core.rows.column import (
     rows_with_faults,
 )
 from transforms.core.rows.common_type import plain
-from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_texts
+from transforms.core.rows.nested import Nested, fitted, nested_of
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
 from transforms.core.rows.typed_cells import scalars
@@ -83,21 +83,10 @@ def cast(column: pa.Array, feature: Feature) -> Column:
         return _tensors(column, feature)
     shape = (None, len(BOX_SIDES)) if feature.kind is Kind.BOX else feature.shape
     feature = dataclasses.replace(feature, shape=shape)
-    found = _nested(column, feature)
+    found = nested_of(column, feature)
     if found is None:
         return nothing_fits(column, row_type(feature), Reason.WRONG_SHAPE)
     return cast_nested(found, feature)
-
-
-def _nested(column: pa.Array, feature: Feature) -> Nested | None:
-    if pa.types.is_string(column.type):
-        return nested_texts(
-            column,
-            feature.shape,
-            separator=feature.separator,
-            ragged=feature.is_ragged,
-        )
-    return nested_lists(column, ragged=feature.is_ragged)
 
 
 def _tensors(column: pa.Array, feature: Feature) -> Column:
@@ -111,7 +100,7 @@ def _tensors(column: pa.Array, feature: Feature) -> Column:
         return tensors(Nested(column, starts, sizes, present), feature)
     if not is_text and (is_bytes(kind) or pa.types.is_fixed_size_binary(kind)):
         return tensors_of_bytes(column, feature)
-    found = _nested(column, feature)
+    found = nested_of(column, feature)
     if found is None:
         return nothing_fits(column, pa.binary(), Reason.WRONG_SHAPE)
     return tensors(found, feature)

@@ -46,6 +46,7 @@ from transforms.core.rows.column import (
     first_fault,
     number_of,
 )
+from transforms.core.schema import Feature
 
 Ints = npt.NDArray[np.int64]
 Shape = tuple[int | None, ...]
@@ -85,13 +86,16 @@ def _rows_of(parts: Ints, starts: Ints, count: int) -> Mask:
     return out
 
 
-def nested_lists(column: pa.Array, *, ragged: bool = False) -> Nested | None:
-    """Returns a column of lists as flat values; None if it is of another type.
+def nested_of(column: pa.Array, feature: Feature) -> Nested | None:
+    """Returns lists of any type, tensors, or texts of lists as flat values.
 
-    Args:
-      column: n lists of any type, of any number of levels, or a FixedShapeTensor.
-      ragged: whether lists of one row may have different sizes.
+    Texts are JSON, or cut at the feature's separator; then the empty text is the empty
+    list. None for a column of another type.
     """
+    if pa.types.is_string(column.type):
+        if feature.separator:
+            return _separated(column, feature.separator)
+        return _of_json(column, feature.shape, feature.is_ragged)
     if isinstance(column.type, pa.FixedShapeTensorType):
         return _tensors(column)
     if not is_list(column.type):
@@ -122,7 +126,7 @@ def nested_lists(column: pa.Array, *, ragged: bool = False) -> Nested | None:
         present,
         first_fault(
             fault(lacking, Reason.MISSING_VALUE),
-            None if ragged else fault(uneven, Reason.WRONG_SHAPE),
+            None if feature.is_ragged else fault(uneven, Reason.WRONG_SHAPE),
         ),
         inner=offsets[1] if len(offsets) == 2 else None,
         outer=offsets[0] if len(offsets) == 2 else None,
@@ -191,30 +195,16 @@ def _fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
     return full, (counts % each != 0) if each else counts != 0
 
 
-def nested_texts(
-    column: pa.StringArray, shape: Shape, *, separator: str = "", ragged: bool = False
-) -> Nested:
-    """Returns n lists that are in text: JSON, or cut at the separator.
-
-    With a separator, the empty text is the empty list.
-
-    Args:
-      column: n texts.
-      shape: the shape that the lists must have.
-      separator: between items; "" for JSON.
-      ragged: whether lists of one row may have different sizes.
-    """
-    if separator:
-        parts = pc.split_pattern(column, separator)
-        present = numpy_mask(column.is_valid()) if column.null_count else None
-        starts, values = flattened(parts, present)
-        empty = numpy_mask(pc.equal(column, ""))
-        if empty.any():
-            values = values.filter(pa.array(np.repeat(~empty, np.diff(starts))))
-            counts = np.where(empty, 0, np.diff(starts))
-            starts = np.concatenate(([0], np.cumsum(counts)))
-        return Nested(values, starts, np.diff(starts)[:, None], present)
-    return _of_json(column, shape, ragged)
+def _separated(column: pa.StringArray, separator: str) -> Nested:
+    parts = pc.split_pattern(column, separator)
+    present = numpy_mask(column.is_valid()) if column.null_count else None
+    starts, values = flattened(parts, present)
+    empty = numpy_mask(pc.equal(column, ""))
+    if empty.any():
+        values = values.filter(pa.array(np.repeat(~empty, np.diff(starts))))
+        counts = np.where(empty, 0, np.diff(starts))
+        starts = np.concatenate(([0], np.cumsum(counts)))
+    return Nested(values, starts, np.diff(starts)[:, None], present)
 
 
 def _of_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:

@@ -25,7 +25,7 @@ from transforms.core.rows.float32 import (
     is_large,
     large_places,
 )
-from transforms.core.rows.nested import Nested, nested_lists, nested_texts
+from transforms.core.rows.nested import nested_of
 from transforms.core.rows.typed_cells import scalars
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import shortened
@@ -122,15 +122,10 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     if not feature.shape and not is_tensor:
         return _of_values(raw, typed)
     places: Rows | None = None
-    found: Nested | None
     if pa.types.is_string(raw.type):
         places = _suspects(raw, typed)
         raw = raw.take(pa.array(places))
-        found = nested_texts(
-            raw, feature.shape, separator=feature.separator, ragged=feature.is_ragged
-        )
-    else:
-        found = nested_lists(raw, ragged=feature.is_ragged)
+    found = nested_of(raw, feature)
     if found is None:
         return _NONE
     floats = scalars(found.values, Feature("", Kind.FLOAT)).values
