@@ -38,11 +38,6 @@ _PALETTE = 3
 _MAX_SIDE = 1_000_000
 """libpng's PNG_USER_WIDTH_MAX and PNG_USER_HEIGHT_MAX."""
 
-_TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
-_EXIF_KEYWORD, _XMP_KEYWORD = b"Raw profile type exif", b"XML:com.adobe.xmp"
-_MAX_KEYWORD_BYTES = 80  # with the zero after it
-_MAX_TEXT_BYTES = 1 << 20
-
 _ONE_PASS = ((0, 0, 1, 1),)
 _ADAM7 = (
     (0, 0, 8, 8),
@@ -102,12 +97,11 @@ def read_png(data: bytes, check: Check, limit: int) -> ImageInfo:
         _check_order(chunks, has_palette)
         if check == "decode":
             decode_png(data)
-    depth, orientation = _CHANNELS[color_type], 1
+    depth = _CHANNELS[color_type]
     if has_palette:
         depth = 4 if _has_transparency(data, chunks) else 3
-    end, several, metadata = _extras(data, chunks)
-    if metadata:
-        orientation = _orientation(metadata)
+    end, several, exif = _extras(data, chunks)
+    orientation = read_orientation(exif) if exif else 1
     info = ImageInfo("png", height, width, depth, orientation, bits, has_palette)
     return info.noting(several=several, trailing=end < len(data))
 
@@ -172,16 +166,9 @@ def _has_transparency(data: bytes, chunks: list[_Chunk]) -> bool:
     return False
 
 
-def _extras(
-    data: bytes, chunks: list[_Chunk]
-) -> tuple[int, bool, dict[bytes, tuple[bytes, bytes]]]:
-    """Returns where the image ends, whether several images follow, and metadata.
-
-    Metadata are the last chunk of each kind that may state an orientation, and its
-    content, by keyword: a hostile file may have very many of them.
-    """
-    end, several, has_data = len(data), False, False
-    metadata: dict[bytes, tuple[bytes, bytes]] = {}
+def _extras(data: bytes, chunks: list[_Chunk]) -> tuple[int, bool, bytes]:
+    """Returns where the image ends, whether several follow, and the last EXIF."""
+    end, several, has_data, exif = len(data), False, False, b""
     for kind, start, stop in chunks:
         if kind == b"IDAT":
             has_data = True
@@ -190,55 +177,8 @@ def _extras(
         elif kind == b"acTL" and stop - start == 8 and not has_data:
             several = _UINT32.unpack_from(data, start)[0] > 1
         elif kind == b"eXIf":
-            metadata[kind] = kind, data[start:stop]
-        elif kind in _TEXTS:
-            head = data[start : min(stop, start + _MAX_KEYWORD_BYTES)]
-            keyword = head.split(b"\0")[0]
-            if keyword in (_EXIF_KEYWORD, _XMP_KEYWORD):
-                metadata[keyword] = kind, data[start + len(keyword) + 1 : stop]
-    return end, several, metadata
-
-
-def _orientation(metadata: dict[bytes, tuple[bytes, bytes]]) -> int:
-    """Returns the orientation that the file's metadata states, 1 for none.
-
-    EXIF is in eXIf or, from ImageMagick, in a text of hexadecimal digits; XMP is a
-    text.
-    """
-    found = {keyword: _text(*chunk) for keyword, chunk in metadata.items()}
-    stated = found.get(b"eXIf") or _from_digits(found.get(_EXIF_KEYWORD, b""))
-    return read_orientation(stated, found.get(_XMP_KEYWORD, b""))
-
-
-def _text(kind: bytes, payload: bytes) -> bytes:
-    """Returns the text of a chunk, at most 1 MiB of it; empty for an invalid one.
-
-    tEXt  text          eXIf  unchanged
-    zTXt  compression method, 1 | zlib stream
-    iTXt  compressed, 1 | method, 1 | language | 00 | translated keyword | 00 | text
-    """
-    compressed = kind == b"zTXt"
-    if kind == b"iTXt":
-        compressed = payload[:1] != b"\0"
-        payload = payload[1:2] + payload[2:].split(b"\0", 2)[-1]
-    elif kind in (b"tEXt", b"eXIf"):
-        return payload
-    if not compressed:
-        return payload[1:]
-    if payload[:1] != b"\0":
-        return b""
-    try:
-        return zlib.decompressobj().decompress(payload[1:], _MAX_TEXT_BYTES)
-    except zlib.error:
-        return b""
-
-
-def _from_digits(text: bytes) -> bytes:
-    r"""Returns what ImageMagick wrote: `\nexif\n`, a length, lines of digits."""
-    try:
-        return bytes.fromhex(b"".join(text.split(b"\n")[3:]).decode("ascii"))
-    except ValueError:
-        return b""
+            exif = data[start:stop]
+    return end, several, exif
 
 
 def decode_png(data: bytes) -> Image.Image:

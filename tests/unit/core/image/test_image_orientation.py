@@ -2,17 +2,14 @@
 
 import io
 import time
-import zlib
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
-from PIL.PngImagePlugin import PngInfo
 
 from tests.support.drawn_images import chunk, make_png, picture, saved, segment
 from tests.support.prepared_images import SMALLER, frames, oriented, pixels, prepared
-from transforms.core.image import png
 from transforms.core.image.check import check_image
 from transforms.core.image.formats import ImageInfo, ImageNote
 from transforms.core.image.policy import ImagePolicy
@@ -41,10 +38,6 @@ def exif_of(tag: int, kind: int, value: int) -> bytes:
 def with_metadata(kind: str, packet: bytes, exif: bytes = b"") -> bytes:
     """A picture with an XMP packet, and with EXIF data where they are given."""
     named = b"Exif\0\0" + exif if exif else b""
-    if kind == "PNG":
-        info = PngInfo()
-        info.add_itxt("XML:com.adobe.xmp", packet.decode(), zip=len(packet) % 2 == 0)
-        return saved(picture(), "PNG", pnginfo=info, exif=exif)
     if kind == "JPEG":
         data = saved(picture(), "JPEG", exif=named)
         return data[:2] + segment(0xE1, XMP_NAME + packet) + data[2:]
@@ -110,7 +103,7 @@ def test_bytes_of_the_tag() -> None:
 
 
 @pytest.mark.parametrize("form", ["attribute", "element"])
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "TIFF"])
 def test_xmp_is_applied_and_kept(kind: str, form: str) -> None:
     """An orientation that only XMP states counts as one of EXIF."""
     data = with_metadata(kind, xmp(6, form))
@@ -127,7 +120,7 @@ def test_xmp_is_applied_and_kept(kind: str, form: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
 @pytest.mark.parametrize(
     "exif",
     [
@@ -155,46 +148,6 @@ def test_the_last_packet_counts() -> None:
     assert prepared(data, ImagePolicy(check="none")).source.orientation == 6
 
 
-@pytest.mark.parametrize("check", ["structure", "none"])
-@pytest.mark.parametrize("kind", [b"tEXt", b"zTXt", b"iTXt"])
-def test_exif_in_a_text_of_a_png(kind: bytes, check: Any) -> None:
-    """ImageMagick writes EXIF as digits in a text; Pillow reads it there."""
-    digits = (b"Exif\0\0" + make_exif(8)).hex()
-    text = f"\nexif\n      {len(digits) // 2}\n{digits[:40]}\n{digits[40:]}\n".encode()
-    bodies = {
-        b"tEXt": b"\0" + text,
-        b"zTXt": b"\0\0" + zlib.compress(text),
-        b"iTXt": b"\0\0\0en\0\0" + text,
-    }
-    extra = chunk(kind, b"Raw profile type exif" + bodies[kind])
-    data = make_png(2, 8, extra=extra)
-    assert prepared(data, ImagePolicy(check=check)).source.orientation == 8
-    applied = prepared(data, ImagePolicy(exif="apply", check=check))
-    np.testing.assert_array_equal(pixels(applied.data), shown(data))
-
-
-def test_of_several_texts_the_last_one_is_unpacked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A file may hold thousands, each of which unpacks to a megabyte."""
-    real, unpacked = png._text, []
-
-    def counted(kind: bytes, payload: bytes) -> bytes:
-        unpacked.append(kind)
-        return real(kind, payload)
-
-    def text(orientation: int) -> bytes:
-        digits = make_exif(orientation).hex().encode()
-        stored = zlib.compress(b"\nexif\n      26\n" + digits)
-        return chunk(b"zTXt", b"Raw profile type exif\0\0" + stored)
-
-    monkeypatch.setattr(png, "_text", counted)
-    found = check_image(with_chunks(text(3) * 50 + text(6)))
-    assert isinstance(found, ImageInfo)
-    assert found.orientation == 6
-    assert unpacked == [b"zTXt"]
-
-
 def test_a_png_of_very_many_texts_is_read_at_once() -> None:
     """The time grows with their number, not with its square."""
     data = with_chunks(chunk(b"tEXt", b"") * 200_000)
@@ -207,10 +160,6 @@ def test_a_png_of_very_many_texts_is_read_at_once() -> None:
     "extra",
     [
         chunk(b"iTXt", b"XML:com.adobe.xmp"),
-        chunk(b"iTXt", b"XML:com.adobe.xmp\0\1"),
-        chunk(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0no zlib"),
-        chunk(b"zTXt", b"XML:com.adobe.xmp\0\0" + zlib.compress(bytes(100_000_000))),
-        chunk(b"tEXt", b"Raw profile type exif\0\n\n\nno digits"),
         chunk(b"eXIf", b"Exif\0\0" * 100_000),
         chunk(b"eXIf", b""),
     ],
