@@ -21,7 +21,7 @@ from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.place import PlaceRows, ReuseBlocks
 from transforms.stages.read import ListBlocks, ReadBlocks
-from transforms.stages.shard_counts import CountShards, WorkerStore
+from transforms.stages.shard_counts import CountShards
 from transforms.stages.spool import AdmitRows
 from transforms.stages.stratify import AwaitStrata, TakeStrata
 from transforms.stages.write import WriteCatalogue, WriteShards
@@ -73,7 +73,6 @@ def build(
     return _place_and_write(
         batches,
         plan,
-        store,
         [read.facts, read.rejects],
         strata=strata,
         reused=reused,
@@ -86,7 +85,6 @@ def build(
 def build_rows(
     bundles: beam.PCollection[SpooledBundle],
     plan: beam.PCollection[JobPlan],
-    store: WorkerStore,
     facts: list[beam.PCollection[Any]],
     *,
     catalogue: bool,
@@ -97,7 +95,6 @@ def build_rows(
     Args:
       bundles: the spooled rows.
       plan: of them, one element.
-      store: where long lists of names are.
       facts: of the source that the rows were read from, if there is one.
       catalogue: whether there may be one.
       commit: commits the facts of the whole job.
@@ -107,7 +104,6 @@ def build_rows(
     return _place_and_write(
         pieces,
         planned,
-        store,
         [admitted, *facts],
         catalogue=catalogue,
         leaks=True,
@@ -118,7 +114,6 @@ def build_rows(
 def _place_and_write(
     rows: beam.PCollection[Any],
     plan: PlanInput,
-    store: WorkerStore,
     facts: list[beam.PCollection[Any]],
     *,
     catalogue: bool,
@@ -132,7 +127,6 @@ def _place_and_write(
     Args:
       rows: batches, or spooled pieces.
       plan: of the job.
-      store: where long lists of names are.
       facts: of what has read the rows.
       catalogue: whether there may be one.
       leaks: whether the plan may ask for leaks between splits.
@@ -147,7 +141,7 @@ def _place_and_write(
         place_facts = (place_facts, placing) | "Join facts" >> beam.Flatten()
         segments = (segments, reused.segments) | "Join segments" >> beam.Flatten()
         prints = (prints, reused.fingerprints) | "Join prints" >> beam.Flatten()
-    counts = place_facts | "Count" >> CountShards(plan, store)
+    counts = place_facts | "Count" >> CountShards(plan)
     shard_counts = beam.pvalue.AsSingleton(counts)
     written = (
         segments

@@ -208,7 +208,6 @@ class WriteDataset(beam.PTransform):
         committed = build_rows(
             bundles,
             plan,
-            run,
             [] if self._accounts is None else [self._accounts.facts],
             catalogue=spec.catalogue is not False,
             commit=functools.partial(_commit, run=run),

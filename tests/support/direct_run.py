@@ -32,7 +32,7 @@ from transforms.shards import decoders
 from transforms.stages import place as placing_stage
 from transforms.stages import read, write
 from transforms.stages.commit import commit_job
-from transforms.stages.shard_counts import MergeFacts, count_shards
+from transforms.stages.shard_counts import count_shards, counts_of, merged
 from transforms.storage.paths import Access
 
 __all__ = ["forked", "run_directly", "run_job"]
@@ -132,12 +132,8 @@ def _run(job: Job) -> str:
             for batch in _sorted([output], {read.FACTS: facts, read.REJECTS: facts}):
                 kept_facts = {placing_stage.FACTS: facts, placing_stage.REJECTS: facts}
                 segments += _sorted(list(placing.process(batch, plan)), kept_facts)
-    merge = MergeFacts(store)
-    sums = merge.create_accumulator()
-    for fact in facts:
-        if isinstance(fact, PlaceFacts):
-            sums = merge.add_input(sums, fact)
-    shard_counts = count_shards(merge.merge_accumulators([_crossed(sums)]), plan)
+    sums = [counts_of(fact) for fact in facts if isinstance(fact, PlaceFacts)]
+    shard_counts = count_shards(_crossed(merged(sums)), plan)
     shards: dict[Any, list[Any]] = {}
     for key, segment in segments:
         shards.setdefault(key, []).append(segment)

@@ -28,7 +28,7 @@ from transforms.rows.typed_rows import read_piece
 from transforms.shards.shard_job import load_segments
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.place import FACTS, CutByShard
-from transforms.stages.shard_counts import MergeFacts, count_shards
+from transforms.stages.shard_counts import count_shards, counts_of, merged
 from transforms.storage.files import sizes_of
 from transforms.work.store import Store
 
@@ -118,8 +118,7 @@ def _gather(
         seen=Seen("", ""),
         run=run,  # type: ignore[arg-type]
     )
-    place, merge = CutByShard(), MergeFacts(plan.store)
-    sums = merge.create_accumulator()
+    place, sums = CutByShard(), []
     segments: dict[tuple[str, int], list[bytes]] = {}
     for piece in (piece for bundle in made for piece in bundle.pieces):
         reading = _read(piece, held, plan)
@@ -128,8 +127,8 @@ def _gather(
             if not isinstance(output, beam.pvalue.TaggedOutput):
                 segments.setdefault(output[0], []).append(output[1])
             elif output.tag == FACTS:
-                sums = merge.add_input(sums, output.value)
-    counts = count_shards(sums, plan)
+                sums.append(counts_of(output.value))
+    counts = count_shards(merged(sums), plan)
     classes = load_classes(counts.classes, plan.store.get)
     records = {}
     for key in sorted(segments):

@@ -29,7 +29,6 @@ import hashlib
 import operator
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 import google_crc32c
 import numpy as np
@@ -63,7 +62,6 @@ _values = operator.attrgetter(*(each.name for each in dataclasses.fields(Segment
 _NAMES = pa.schema([("names", pa.string())])
 # Longer lists are in files.
 _MOST_INLINE_BYTES = 1 << 14
-_MOST_HELD_BYTES = 1 << 20
 # Names held beyond the distinct ones before duplicates are removed.
 _SPARE_NAMES = 1 << 20
 # Names that are hashed at a time.
@@ -178,16 +176,6 @@ def open_piece(message: pa.Buffer) -> tuple[pa.RecordBatch, _UInt64s | None]:
     return rows.drop_columns([CONTENT_COLUMN]), contents
 
 
-class NameStore(Protocol):
-    """Where long lists are."""
-
-    def get(self, part: Segment, /) -> pa.Buffer:
-        """Returns the message of a segment."""
-
-    def put_pieces(self, pieces: Sequence[pa.Buffer], /) -> str:
-        """Stores pieces end to end in a file; returns its name."""
-
-
 def put_names(
     names: pa.StringArray, write: Callable[[Sequence[pa.Buffer]], str]
 ) -> Segment:
@@ -195,7 +183,7 @@ def put_names(
 
     Args:
       names: in one array without nulls.
-      write: as `NameStore.put_pieces`.
+      write: stores pieces end to end in a file; returns its name.
     """
     message = serialize(pa.record_batch([names], schema=_NAMES))
     if message.size <= _MOST_INLINE_BYTES:
@@ -209,7 +197,7 @@ def put_names(
 
 
 def get_names(part: Segment, read: Callable[[Segment], pa.Buffer]) -> pa.StringArray:
-    """Inverse of `put_names`; `read` is as `NameStore.get`."""
+    """Inverse of `put_names`; `read` returns the message of a segment."""
     return deserialize(read(part), _NAMES)["names"]
 
 
@@ -251,17 +239,6 @@ def distinct_names(
         if sum(map(len, held[1:])) > max(len(held[0]), _SPARE_NAMES):
             held = [_distinct(held)]
     return held[0] if len(held) == 1 else _distinct(held)
-
-
-def add_names(held: list[Segment], more: Iterable[Segment], store: NameStore) -> None:
-    """Adds lists to others; those that travel become one before they are many."""
-    for part in more:
-        held.append(part)
-        inline = [each for each in held if not each.file]
-        if sum(each.size for each in inline) > _MOST_HELD_BYTES:
-            names = distinct_names(inline, store.get)
-            held[:] = [each for each in held if each.file]
-            held.append(put_names(names, store.put_pieces))
 
 
 def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:

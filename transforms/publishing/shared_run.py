@@ -22,13 +22,9 @@ ends by itself or `beam-tfrecord clean --pipelines` removes it.
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
-
-import pyarrow as pa
 
 from transforms.core import this_worker
 from transforms.core.manifest import Manifest
-from transforms.core.model import Segment
 from transforms.errors import StorageError, TargetError, WorkerError
 from transforms.publishing import target
 from transforms.publishing.published import SHARED
@@ -47,7 +43,7 @@ class Seen:
     """What a submission has seen when it started.
 
     Attributes:
-      state: of the target; see `transforms.publishing.target.Target.state`.
+      state: of the target; see `transforms.publishing.published.Target.state`.
       job: what the manifest of this submission alone says of its run.
     """
 
@@ -221,14 +217,6 @@ class SharedRun:
         place = target.at(self.directory)
         place.make_shared(self.store)
         return place.open_plan(dataclasses.replace(self.store, plan=plan))
-
-    def get(self, part: Segment) -> pa.Buffer:
-        """Returns the message of a segment; see `transforms.work.store.Store.get`."""
-        return self.store.get(part)
-
-    def put_pieces(self, pieces: Sequence[pa.Buffer]) -> str:
-        """Stores pieces end to end; see `transforms.work.store.Store.put_pieces`."""
-        return self.store.put_pieces(pieces)
 
     def published(self, job: str) -> Manifest | None:
         """Returns the manifest of the target where this submission published it.

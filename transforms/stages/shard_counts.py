@@ -1,29 +1,19 @@
 """The stage `shard_counts`: rows of each shard, and all class names, of a whole job."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 import apache_beam as beam
 
 from transforms.core.model import PlaceFacts, Segment, ShardKey
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
-from transforms.core.segment import (
-    NameStore,
-    add_names,
-    distinct_names,
-    put_classes,
-)
+from transforms.core.segment import distinct_names, put_classes
 from transforms.shards.allocation import return_freed_memory
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 
-
-class WorkerStore(NameStore, Protocol):
-    """Where long lists of names are, for workers that the job takes."""
-
-    def check_worker(self) -> None:
-        """Raises BeamTFRecordError in a worker that does not fit the job."""
+# Rows of each shard, and lists of the class names of each feature.
+_Sums = tuple[dict[ShardKey, int], dict[str, list[Segment]]]
 
 
 @dataclasses.dataclass
@@ -34,11 +24,9 @@ class CountShards(Stage):
 
     Attributes:
       plan: of the job.
-      store: where long lists of names are.
     """
 
     plan: PlanInput
-    store: WorkerStore
 
     def expand(
         self, facts: beam.PCollection[PlaceFacts]
@@ -46,58 +34,27 @@ class CountShards(Stage):
         """Merges the facts of all batches."""
         return (
             facts
-            | "Merge" >> beam.CombineGlobally(MergeFacts(self.store))
+            | "Take counts" >> beam.Map(counts_of)
+            | "Merge" >> beam.CombineGlobally(merged)
             | "Settle names" >> beam.Map(count_shards, self.plan)
         )
 
 
-# Rows of each shard, and lists of the class names of each feature.
-_Sums = tuple[dict[ShardKey, int], dict[str, list[Segment]]]
+def counts_of(facts: PlaceFacts) -> _Sums:
+    """Returns the sums of one batch."""
+    return dict(facts.rows), {name: [each] for name, each in facts.labels.items()}
 
 
-class MergeFacts(beam.CombineFn):
-    """Adds up the facts of batches."""
-
-    def __init__(self, store: WorkerStore) -> None:
-        super().__init__()
-        self.store = store
-
-    def setup(self) -> None:
-        """Checks the worker."""
-        self.store.check_worker()
-
-    def create_accumulator(self) -> _Sums:
-        """Returns the sums of no facts."""
-        return {}, {}
-
-    def add_input(self, sums: _Sums, facts: PlaceFacts) -> _Sums:
-        """Adds the facts of one batch."""
-        lists = {feature: [names] for feature, names in facts.labels.items()}
-        self._add(sums, facts.rows, lists)
-        return sums
-
-    def merge_accumulators(self, parts: Iterable[_Sums]) -> _Sums:
-        """Returns the sums of sums."""
-        sums = self.create_accumulator()
-        for part in parts:
-            self._add(sums, *part)
-        return sums
-
-    def _add(
-        self,
-        sums: _Sums,
-        more: Mapping[ShardKey, int],
-        lists: Mapping[str, Sequence[Segment]],
-    ) -> None:
-        rows, labels = sums
+def merged(parts: Iterable[_Sums]) -> _Sums:
+    """Returns the sums of sums."""
+    rows: dict[ShardKey, int] = {}
+    labels: dict[str, list[Segment]] = {}
+    for more, lists in parts:
         for key, count in more.items():
             rows[key] = rows.get(key, 0) + count
         for feature, names in lists.items():
-            add_names(labels.setdefault(feature, []), names, self.store)
-
-    def extract_output(self, sums: _Sums) -> _Sums:
-        """Returns the sums as they are: the plan says what they become."""
-        return sums
+            labels.setdefault(feature, []).extend(names)
+    return rows, labels
 
 
 def count_shards(sums: _Sums, plan: JobPlan) -> ShardCounts:

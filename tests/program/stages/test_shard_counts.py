@@ -43,7 +43,7 @@ def test_shard_counts_decide_vocabularies(tmp_path: pathlib.Path) -> None:
     plan = job_plan(store, vocabularies=vocabularies)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         several = [facts_of(store, *names) for names in (("b", "a"), ("c",), ())]
-        found = pipeline | beam.Create(several) | CountShards(plan, store)
+        found = pipeline | beam.Create(several) | CountShards(plan)
         wanted = {"label": ["z", "a", "b", "c"], "other": ["q"]}
         assert_that(found | beam.Map(names_in, store), equal_to([wanted]))
         rows = found | beam.Map(lambda counts: counts.rows)
@@ -67,7 +67,7 @@ def test_many_names_are_in_files(tmp_path: pathlib.Path) -> None:
         assert names == [f"name {number:06d}" for number in range(100_000)]
 
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        found = pipeline | beam.Create(several) | CountShards(job_plan(store), store)
+        found = pipeline | beam.Create(several) | CountShards(job_plan(store))
         assert_that(found, check)
 
 
@@ -84,6 +84,6 @@ def test_shard_counts_of_lists(tmp_path: pathlib.Path) -> None:
         placed = (
             pipeline | beam.Create([batch]).with_output_types(Batch) | PlaceRows(plan)
         )
-        counts = placed.facts | CountShards(plan, store)
+        counts = placed.facts | CountShards(plan)
         found = counts | beam.Map(names_in, store)
         assert_that(found, equal_to([{"tags": ["a", "b", "c"]}]))

@@ -30,7 +30,7 @@ from tests.support.tfrecord_pipelines import pipeline
 NONE: Any = None
 TAKE_ELEMENTS: dict[str, Callable[[], beam.PTransform[Any, Any]]] = {
     "CommitDataset": lambda: CommitDataset(NONE, NONE, NONE),
-    "CountShards": lambda: CountShards(NONE, NONE),
+    "CountShards": lambda: CountShards(NONE),
     "DecodeExamples": DecodeExamples,
     "EncodeExamples": EncodeExamples,
     "PlaceRows": lambda: PlaceRows(NONE),

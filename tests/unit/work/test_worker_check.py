@@ -176,7 +176,7 @@ def checks_first(stage: ast.ClassDef) -> bool:
         ("read", {"_inputs", "_blocks", "_ReadRows"}),
         ("place", {"_LookUp", "CutByShard"}),
         ("stratify", {"_HashClasses", "_share_out", "_cut", "_join"}),
-        ("shard_counts", {"MergeFacts", "count_shards"}),
+        ("shard_counts", {"count_shards"}),
         ("write", {"_WriteFile", "_write_part"}),
         ("leak_check", {"_check_leaks"}),
         ("commit", {"_commit"}),
