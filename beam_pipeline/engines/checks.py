@@ -165,8 +165,6 @@ def check_shared(
     if not (apart or host):
         return
     who = f"The workers of {name}{f' at {host!r}' if host else ''}"
-    if host and not _is_known(host):
-        who += " (a host that this machine does not know)"
     if not settings.shared_output:
         folder = settings.images_root
         given = [
@@ -186,15 +184,6 @@ def check_shared(
             f"machines share, set TMPDIR to a folder that every machine sees under "
             f"this very path and say --shared-output."
         )
-
-
-def _is_known(host: str) -> bool:
-    """Whether a name or an address is that of a host."""
-    try:
-        socket.getaddrinfo(host, None)
-    except (OSError, UnicodeError):
-        return False
-    return True
 
 
 def check_paths(
@@ -303,7 +292,6 @@ _WORKER_FLAGS = (
 _DETACHING = "no_wait_until_finish"
 # The form that Beam requires; for others it would try to create a bucket.
 _FOLDER = re.compile(r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*", re.DOTALL)
-_JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 # URI parameters that grant no access.
 _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 _CLIENT = "google.cloud.dataflow_v1beta3"
@@ -405,9 +393,3 @@ def _check_flags(flags: Sequence[str]) -> None:
                 f"--{name} must be a folder in a bucket, as in gs://bucket/tmp; found "
                 f"{value!r}."
             )
-    job = flag_given(flags, "job_name")
-    if job and not _JOB_NAME.fullmatch(job):
-        raise UsageError(
-            f"--job_name must be of a-z, 0-9 and -, from a letter to a letter or a "
-            f"digit; found {job!r}."
-        )

@@ -11,21 +11,12 @@ from typing import Any, Protocol
 
 from beam_pipeline.version import FOR_ROWS, __version__, deciding_versions
 from transforms.errors import SpecError
-from transforms.work.reports import Reports
 from transforms.work.worker_check import VersionRules
 
 # Adds the stages of a job to a Beam pipeline; typed loosely to load without Beam.
 AddStages = Callable[[Any], object]
 SERVICE_TIMEOUT = "--job_server_timeout=86400"
 """Beam's flag for a day: a long job must not fail because its service timed out."""
-
-
-def _nothing() -> None:
-    """Nobody watches."""
-
-
-def _unheard(text: str) -> None:
-    """Nobody listens."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +35,9 @@ class RunHooks:
     beam_flags: Sequence[str] = ()
     # Of Beam's type, which takes long to load.
     between: Any = None
-    watch: Callable[[], None] = _nothing
-    say: Callable[[str], None] = _unheard
-    abandon: Callable[[], None] = _nothing
+    watch: Callable[[], None] = lambda: None
+    say: Callable[[str], None] = lambda _text: None
+    abandon: Callable[[], None] = lambda: None
 
 
 class JobSettings(Protocol):
@@ -121,49 +112,26 @@ class Place:
     job_name: str = ""
 
 
-def _no_traces(_master: str, _name: str) -> list[tuple[float, str]]:
-    return []
-
-
-def _no_server(_flags: Mapping[str, Any], _port: int) -> list[str]:
-    raise NotImplementedError("this engine takes jobs from no job server")
-
-
-@dataclasses.dataclass(frozen=True)
 class Engine(abc.ABC):
-    """One engine. A new one is a module with an `Engine` and a line in the table.
-
-    `check`, `place` and `run` are called in this order, the first before planning.
+    """One engine: `check` is called before planning, and `place` before it runs.
 
     Attributes:
       name: as `--runner` takes it.
       runner: Beam's class, as `module:name`.
-      presets: makes Beam's flags.
       known: flags that only the engine's job server knows.
-      server: returns the command of a job server, by the values of all of Beam's flags
-        and the port that it is to listen on.
-      cancel: cancels a job, by the master and its name, where Beam's way is not
-        enough; None where it is.
-      traces: returns what tasks of a job have raised, and when, by the master and its
-        name, where the engine tries again for longer than a user waits.
     """
 
     name: str
     runner: str
-    presets: Callable[[Place], list[str]]
     known: frozenset[str] = frozenset()
-    server: Callable[[Mapping[str, Any], int], list[str]] = _no_server
-    cancel: Callable[[str, str], None] | None = None
-    traces: Callable[[str, str], list[tuple[float, str]]] = _no_traces
 
     @property
     def beam_name(self) -> str:
         """The name of Beam's class."""
         return self.runner.partition(":")[2]
 
-    def check(  # noqa: B027 - many engines have nothing to check
-        self, settings: JobSettings, beam_flags: Sequence[str]
-    ) -> None:
+    @abc.abstractmethod
+    def check(self, settings: JobSettings, beam_flags: Sequence[str]) -> None:
         """Checks a job before it is planned.
 
         Raises:
@@ -175,7 +143,7 @@ class Engine(abc.ABC):
         return True
 
     def detaches(self, beam_flags: Sequence[str]) -> bool:
-        """Whether nobody waits for the job: it is handed over by `submit`."""
+        """Whether nobody waits for the job, which is only handed over."""
         return False
 
     @abc.abstractmethod
@@ -184,39 +152,32 @@ class Engine(abc.ABC):
 
         Raises:
           UsageError: what the engine needs is not there.
-          TargetError: its workers would not see the source or the output.
         """
 
     @abc.abstractmethod
-    def run(
-        self,
-        add_stages: AddStages,
-        place: Place,
-        hooks: RunHooks,
-        *,
-        work_folder: str,
-        reports: Reports,
-    ) -> None:
-        """Runs a pipeline and returns when it is done.
+    def presets(self, place: Place) -> list[str]:
+        """Returns Beam's flags for a place; later flags of the user win."""
+
+    def server(self, flags: Mapping[str, Any], port: int) -> list[str]:
+        """Returns the command of a job server.
 
         Args:
-          add_stages: adds everything to the pipeline.
-          place: from `place`.
-          hooks: Beam's own flags, which win over the presets, and who watches.
-          work_folder: of the job; for what starts its workers.
-          reports: of the run, by its workers.
-
-        Raises:
-          BeamTFRecordError: it failed; the job is cancelled.
+          flags: the values of all of Beam's flags.
+          port: to listen on.
         """
+        raise NotImplementedError(f"{self.name} takes jobs from no job server")
 
-    def submit(self, add_stages: AddStages, place: Place, hooks: RunHooks) -> str:
-        """Hands a pipeline over and returns the id of its job; where it `detaches`.
+    def cancel(  # noqa: B027 - for most engines Beam's way is enough
+        self, master: str, name: str
+    ) -> None:
+        """Cancels the job of a name, where Beam's way is not enough."""
 
-        Raises:
-          BeamTFRecordError: it was not taken.
+    def traces(self, master: str, name: str) -> list[tuple[float, str]]:
+        """Returns what tasks of a job have raised, and when.
+
+        Empty where the engine does not try again for longer than a user waits.
         """
-        raise NotImplementedError(f"{self.name} takes no job that nobody waits for")
+        return []
 
 
 def check_words(flags: Sequence[str]) -> None:

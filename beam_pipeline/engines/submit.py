@@ -69,7 +69,18 @@ def run_on_engine(
 ) -> None:
     """Runs a pipeline through a job server and returns when it is done.
 
-    At its end it says what the engine has counted. See `Engine.run`.
+    At its end it says what the engine has counted.
+
+    Args:
+      engine: that has a job server.
+      place: from `Engine.place`.
+      add_stages: adds everything to the pipeline.
+      hooks: Beam's own flags, which win over the presets, and who watches.
+      work_folder: of the job; for what starts its workers.
+      reports: of the run, by its workers.
+
+    Raises:
+      BeamTFRecordError: it failed; the job is cancelled.
     """
     with _room(work_folder) as room:
         place = dataclasses.replace(
@@ -82,7 +93,7 @@ def run_on_engine(
         with _job_server(engine, place, options, room) as said:
             pipeline = beam.Pipeline(runner=new_runner(engine.runner), options=options)
             name = options.view_as(GoogleCloudOptions).job_name
-            cancel = functools.partial(engine.cancel or _nothing, place.master, name)
+            cancel = functools.partial(engine.cancel, place.master, name)
             check = silence_check(hooks.beam_flags)
             watch = JobWatch(
                 *(engine.name, reports, hooks.say, check),
@@ -273,10 +284,6 @@ def _counted(result: Any) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
 
 
-def _nothing(master: str, name: str) -> None:
-    """Does nothing: cancelling through Beam is enough."""
-
-
 def _end(
     results: Sequence[Any], done: threading.Event, cancel: Callable[[], None]
 ) -> None:
@@ -308,12 +315,10 @@ def run_on_dataflow(
     place: Place,
     add_stages: AddStages,
     hooks: RunHooks,
+    *,
     reports: Reports,
 ) -> None:
-    """Runs a pipeline on Dataflow and returns when it is done.
-
-    Reports the id of the job, and at the end its counters. See `Engine.run`.
-    """
+    """As `run_on_engine`, on Dataflow; says the id of the job, too."""
     with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
         check = "its machines, which take minutes to start, run: see the job's page"
         watch = JobWatch(engine.name, reports, hooks.say, check)
@@ -333,7 +338,8 @@ def submit_to_dataflow(
 ) -> str:
     """Hands a pipeline over, and returns the id of its job.
 
-    See `Engine.submit`.
+    Raises:
+      BeamTFRecordError: it was not taken.
     """
     with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
         result: Any = pipeline.run()

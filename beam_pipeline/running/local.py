@@ -1,6 +1,7 @@
 """Run and watch a job: in this process, in worker processes, or on an engine."""
 
 import contextlib
+import functools
 import logging
 import threading
 import weakref
@@ -24,6 +25,12 @@ from beam_pipeline.engines.engine import (
     Place,
     RunHooks,
     check_words,
+)
+from beam_pipeline.engines.presets import DATAFLOW
+from beam_pipeline.engines.submit import (
+    run_on_dataflow,
+    run_on_engine,
+    submit_to_dataflow,
 )
 from beam_pipeline.engines.watch import watched
 from beam_pipeline.graph import build
@@ -111,13 +118,14 @@ def run_job(
     reports = None if rules is None else rules.reports
     if engine is not None and place is not None and reports is not None:
         with collected_retries(), _quiet_beam(), plain_labels():
-            engine.run(
-                lambda pipeline: build(pipeline, job, between=hooks.between),
-                place,
-                hooks,
-                work_folder=job.plan.store.folder,
-                reports=reports,
-            )
+            add = functools.partial(build, job=job, between=hooks.between)
+            if engine is DATAFLOW:
+                run_on_dataflow(engine, place, add, hooks, reports=reports)
+            else:
+                folder = job.plan.store.folder
+                run_on_engine(
+                    *(engine, place, add, hooks), work_folder=folder, reports=reports
+                )
         return
     flags = [
         f"--direct_num_workers={workers}",
@@ -164,7 +172,8 @@ def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> st
       BeamTFRecordError: it was not taken.
     """
     with collected_retries(), _quiet_beam(), plain_labels():
-        return engine.submit(lambda pipeline: build(pipeline, job), place, hooks)
+        add = functools.partial(build, job=job)
+        return submit_to_dataflow(engine, place, add, hooks)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Tests of `unit/engines/test_engines.py` that start processes."""
 
-import dataclasses
 import pathlib
 import stat
 import subprocess
@@ -9,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from beam_pipeline.engines import masters
-from beam_pipeline.engines.presets import ENGINES, FLINK
 from beam_pipeline.engines.worker import write_worker
 from tests.support.engines import choose, put_jar, spec, write_java
 from transforms.errors import (
@@ -67,8 +65,7 @@ def test_size_of_the_cluster_decides_parallelism(
 ) -> None:
     """Two machines of two slots take four tasks; --workers says otherwise."""
     put_jar("flink")
-    flink = dataclasses.replace(FLINK, size=lambda _master: (2, 2))
-    monkeypatch.setitem(ENGINES, "flink", flink)
+    monkeypatch.setattr(masters, "size_of_cluster", lambda _master: (2, 2))
     chosen = choose(spec(runner="flink"), [])
     assert chosen is not None
     assert (chosen.place.parallelism, chosen.place.slots) == (4, 2)

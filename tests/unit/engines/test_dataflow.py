@@ -90,7 +90,6 @@ def test_region_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         # Beam would try to make the bucket, and hang.
         ([*FLAGS, "--staging_location=gs://b/x"], "found 'gs://b/x'"),
         ([*FLAGS, "--staging_location=gs://bucket"], "found 'gs://bucket'"),
-        ([*FLAGS, "--job_name=Nightly_1"], "found 'Nightly_1'"),
         (without("sdk_container_image"), "image, --sdk_container_image=IMAGE"),
         ([*FLAGS, "--template_location=gs://bucket/t"], "Templates are gone"),
     ],
