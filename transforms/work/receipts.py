@@ -2,9 +2,9 @@
 
 A task whose results a later run may reuse writes a receipt when they are complete. The
 receipt's name is a digest of all that decides the results, so any receipt found is
-valid. Its content is the CRC32C in 8 hex digits, a space, and, compressed by zlib, the
-facts of the results as `transforms.core.json_text` writes them. A receipt whose
-fields are others is of another version: the task is done again.
+valid. Its content is the facts of the results as `transforms.core.json_text`
+writes them, compressed by zlib, which adds a checksum. A receipt whose fields are
+others is of another version: the task is done again.
 
     <digest>-<n>.piece     the n-th piece of a block: what `read` and `place` gave
     <digest>.block         how many pieces the block has, once `read` has seen them all
@@ -25,8 +25,6 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-import google_crc32c
 
 from transforms.core.json_text import from_json, to_json
 from transforms.core.model import (
@@ -234,8 +232,7 @@ def _lines(store: Store, name: str) -> Iterator[tuple[str, int, bytes]]:
 
 def _write(store: Store, name: str, text: bytes) -> None:
     path = os.path.join(store.receipts, name)
-    packed = zlib.compress(text, _COMPRESSION)
-    data = b"%08x " % google_crc32c.value(packed) + packed
+    data = zlib.compress(text, _COMPRESSION)
     storage(path).write_file(data, attempts=store.attempts, durable=False)
 
 
@@ -243,9 +240,7 @@ def _read(store: Store, name: str) -> bytes | None:
     """Returns the facts of a receipt as text; None where it is damaged, or gone."""
     try:
         data = storage(os.path.join(store.receipts, name)).read_bytes()
-        stated, _, packed = data.partition(b" ")
-        is_whole = stated == b"%08x" % google_crc32c.value(packed)
-        return zlib.decompress(packed) if is_whole else None
+        return zlib.decompress(data)
     except (FileNotFoundError, zlib.error):
         return None
 

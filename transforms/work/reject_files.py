@@ -1,15 +1,12 @@
-"""The rejects of a job as files: all logs merged, in several parts if large.
+"""The rejects of a job as files: all logs merged.
 
-    rejects.jsonl                    the lines, in the order of (source, row)
-    rejects-00000-of-00003.jsonl     the same, where one file would be too large
-    rejects.items                    the items, where they are kept: TFRecord of
-                                     tf.train.Example, a record for each line, with
-                                     the features source, row, reason, sha256, size
-                                     and bytes; in parts likewise
+    rejects.jsonl    the lines, in the order of (source, row)
+    rejects.items    the items, where they are kept: TFRecord of tf.train.Example, a
+                     record for each line, with the features source, row, reason,
+                     sha256, size and bytes
 
-How many parts there are, and where they are cut, depends on the rejects alone. The
-names of items do not hold the word tfrecord: what reads `*.tfrecord*` must not find
-them.
+The names of items do not hold the word tfrecord: what reads `*.tfrecord*` must not find
+them. Version 0.2 has written more than 64 MB as rejects-00000-of-00003.jsonl and so on.
 """
 
 import contextlib
@@ -22,7 +19,6 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,7 +35,6 @@ from transforms.storage.retry import persistently
 from transforms.storage.row_spool import SortedRun, in_order, merge_runs
 from transforms.work.rejects import PIECE_SCHEMA, read_log, read_piece
 
-_PART_BYTES = 64 << 20
 _NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.jsonl")
 _ITEMS_NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.items")
 
@@ -53,7 +48,6 @@ _ITEM = re.compile(
 
 # Of the number of a log.
 _NUMBER_BYTES = 4
-_Offsets = npt.NDArray[np.int64]
 
 
 def is_rejects_name(name: str) -> bool:
@@ -71,29 +65,29 @@ def write_rejects(
     folder: str,
     *,
     attempts: str,
-    part_bytes: int = _PART_BYTES,
+    name: str = REJECTS_NAME,
     announce: Callable[[str], None] = lambda _name: None,
 ) -> list[FileFacts]:
-    """Merges the logs into the files of a dataset; memory does not grow with them.
+    """Merges the logs into one file, or two; memory does not grow with them.
 
     Args:
       logs: of all tasks, in any order.
       folder: of the files.
       attempts: a folder for unfinished files, on the same file system.
-      part_bytes: no file is made larger by more than a line or a record.
+      name: of the file of lines.
       announce: called with the name of each file before any is written.
 
     Raises:
       OSError: they could not be written.
       StorageError: nor could they when it was tried again.
     """
-    line_bytes = sum(log.line_bytes for log in logs)
-    item_bytes = sum(log.item_bytes for log in logs)
-    names = _names(REJECTS_NAME, line_bytes, part_bytes)
-    item_names = _names(items_beside(REJECTS_NAME), item_bytes, part_bytes)
-    for name in (*names, *(item_names if item_bytes else ())):
-        announce(name)
-    write = functools.partial(_write_all, logs, folder, names, item_names, attempts)
+    names = [name]
+    if any(log.item_bytes for log in logs):
+        names.append(items_beside(name))
+    for each in names:
+        announce(each)
+    # An earlier try may have finished some of the files: they are replaced.
+    write = functools.partial(_write, logs, folder, names, attempts)
     return persistently(write, path=folder)
 
 
@@ -157,26 +151,7 @@ def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> Non
     folder, name = os.path.split(path)
     if (items := items_beside(path)) in check_left(path):
         storage(items).remove_file()
-    names, item_names = [name], [items_beside(name)]
-    write = functools.partial(_write_all, logs, folder, names, item_names, attempts)
-    persistently(write, path=folder)
-
-
-def _write_all(
-    logs: Sequence[RejectLog],
-    folder: str,
-    names: Sequence[str],
-    item_names: Sequence[str],
-    attempts: str,
-) -> list[FileFacts]:
-    """Writes all files; replaces those that an earlier try has finished."""
-    line_bytes = sum(log.line_bytes for log in logs)
-    item_bytes = sum(log.item_bytes for log in logs)
-    with contextlib.ExitStack() as stack:
-        lines = _Parts(folder, names, line_bytes, attempts, stack)
-        items = _Parts(folder, item_names, item_bytes, attempts, stack)
-        _write(logs, lines, items if item_bytes else None)
-    return [*lines.facts, *items.facts]
+    write_rejects(logs, folder, attempts=attempts, name=name)
 
 
 def remove_left(path: str) -> None:
@@ -195,85 +170,28 @@ def items_beside(path: str) -> str:
     return f"{path.removesuffix('.jsonl')}.items"
 
 
-def _names(name: str, size: int, part_bytes: int) -> list[str]:
-    parts = -(-size // part_bytes)
-    stem, _, suffix = name.partition(".")
-    if parts <= 1:
-        return [name]
-    return [f"{stem}-{i:05d}-of-{parts:05d}.{suffix}" for i in range(parts)]
-
-
-class _Parts:
-    """Files of nearly equal size that are filled one after the other.
-
-    Attributes:
-      facts: of the finished files.
-    """
-
-    def __init__(
-        self,
-        folder: str,
-        names: Sequence[str],
-        total: int,
-        attempts: str,
-        stack: contextlib.ExitStack,
-    ) -> None:
-        self.facts: list[FileFacts] = []
-        self._folder = folder
-        self._names = names
-        self._total = total
-        self._attempts = attempts
-        # On an error the stack removes the unfinished file.
-        self._stack = stack
-        self._opened: contextlib.ExitStack | None = None
-        self._written = 0
-
-    def write(self, data: memoryview, offsets: _Offsets) -> None:
-        """Writes n pieces, the i-th from `offsets[i]` on; none of them is cut."""
-        first = 0
-        while first < len(offsets) - 1:
-            stop = self._total * (len(self.facts) + 1) // len(self._names)
-            room = stop - self._written + int(offsets[first])
-            last = int(np.searchsorted(offsets, room, "left"))
-            last = min(max(last, first + 1), len(offsets) - 1)
-            self._append(bytes(data[int(offsets[first]) : int(offsets[last])]))
-            if self._written >= stop:
-                self._close()
-            first = last
-
-    def _append(self, data: bytes) -> None:
-        if self._opened is None:
-            path = os.path.join(self._folder, self._names[len(self.facts)])
-            self._opened = self._stack.enter_context(contextlib.ExitStack())
-            self._sink = CountedSink(
-                self._opened.enter_context(
-                    storage(path).create(attempts=self._attempts)
-                )
-            )
-        self._sink.write(data)
-        self._written += len(data)
-
-    def _close(self) -> None:
-        assert self._opened is not None
-        self._opened.close()
-        self._opened = None
-        name = self._names[len(self.facts)]
-        self.facts.append(FileFacts(name, self._sink.tell(), self._sink.crc32c))
-
-
-def _write(logs: Sequence[RejectLog], lines: _Parts, items: _Parts | None) -> None:
+def _write(
+    logs: Sequence[RejectLog], folder: str, names: Sequence[str], attempts: str
+) -> list[FileFacts]:
     ordered = _ordered(logs)
-    for table in merge_logs(ordered):
-        column = table["line"]
-        _, offsets, data = column.buffers()
-        ends = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1]
-        lines.write(memoryview(data), ends)
-        if items is not None:
-            _write_items(ordered, table, items)
+    with contextlib.ExitStack() as stack:
+        paths = [os.path.join(folder, name) for name in names]
+        lines, *items = (
+            CountedSink(stack.enter_context(storage(path).create(attempts=attempts)))
+            for path in paths
+        )
+        for table in merge_logs(ordered):
+            lines.write(b"".join(table["line"].to_pylist()))
+            for sink in items:
+                _write_items(ordered, table, sink)
+    return [
+        FileFacts(name, sink.tell(), sink.crc32c)
+        for name, sink in zip(names, (lines, *items), strict=True)
+    ]
 
 
 def _write_items(
-    logs: Sequence[RejectLog], table: pa.RecordBatch, items: _Parts
+    logs: Sequence[RejectLog], table: pa.RecordBatch, sink: CountedSink
 ) -> None:
     """Writes the records of some lines; adjacent ones are read at once."""
     log = table["log"].to_numpy()
@@ -281,9 +199,8 @@ def _write_items(
     apart = (log[1:] != log[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1])
     starts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(log)]
     for first, last in itertools.pairwise(starts):
-        ends = np.concatenate([[0], np.cumsum(sizes[first:last])])
-        data = read_log(logs[log[first]], int(offsets[first]), int(ends[-1]))
-        items.write(memoryview(data), ends)
+        size = int(sizes[first:last].sum())
+        sink.write(read_log(logs[log[first]], int(offsets[first]), size))
 
 
 def _ordered(logs: Sequence[RejectLog]) -> list[RejectLog]:

@@ -205,29 +205,17 @@ def test_a_disk_that_keeps_failing(
     assert os.listdir(keeping.attempts) == os.listdir(keeping.rejects) == []
 
 
-@pytest.mark.parametrize("part_bytes", [1_000, 70_000, 10**9])
-def test_large_rejects_are_in_parts(keeping: Store, part_bytes: int) -> None:
-    """Parts are whole lines of nearly one size, named, counted and summed rightly."""
+def test_files_are_counted_and_summed_rightly(keeping: Store) -> None:
+    """Whole lines, and an item for each of them."""
     many = [rejection("a", row, "x" * (row % 50), raw=bytes(row)) for row in range(400)]
     log = gathered(keeping, "t", many)
-    facts = write_rejects(
-        [log], keeping.dataset, attempts=keeping.attempts, part_bytes=part_bytes
-    )
-    assert [each.file for each in facts] == sorted(
-        os.listdir(keeping.dataset), key=lambda name: (is_items_name(name), name)
-    )
+    facts = write_rejects([log], keeping.dataset, attempts=keeping.attempts)
+    assert [each.file for each in facts] == ["rejects.jsonl", "rejects.items"]
     for each in facts:
         data = pathlib.Path(keeping.dataset, each.file).read_bytes()
         assert (each.bytes, each.crc32c) == (len(data), google_crc32c.value(data))
-        assert data.endswith(b"\n") or is_items_name(each.file)
-    for is_kind in (is_rejects_name, is_items_name):
-        sizes = [each.bytes for each in facts if is_kind(each.file)]
-        assert len(sizes) == -(-sum(sizes) // part_bytes)
-        assert max(sizes) - min(sizes) <= 1_200
     assert lines_in(keeping.dataset) == [each.to_json() for each in many]
     assert [item["size"] for item in items_in(keeping.dataset)] == [*range(400)]
-    single = "rejects.jsonl" in os.listdir(keeping.dataset)
-    assert single is (part_bytes > 1_000)
 
 
 def test_items_are_kept(keeping: Store, monkeypatch: pytest.MonkeyPatch) -> None:
