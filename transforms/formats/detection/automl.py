@@ -36,7 +36,6 @@ import pyarrow as pa
 
 from transforms.core.boxes import BoxForm, check_boxes
 from transforms.core.model import Block
-from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
@@ -47,7 +46,12 @@ from transforms.formats.detection.boxes_csv import (
     RowsReader,
     first_row,
 )
-from transforms.formats.detection.listed import DISCARDED, listing_of, root_of
+from transforms.formats.detection.listed import (
+    DISCARDED,
+    class_ids,
+    listing_of,
+    root_of,
+)
 from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
@@ -116,14 +120,10 @@ class AutomlReader(RowsReader):
             fewest=min(counts, default=0),
         )
         if reader.boxed:
-            names = sorted_names(reader._good_names(usable))
-            ids = {name: number for number, name in enumerate(names, start=1)}
+            ids = class_ids(reader._good_names(usable))
             reader = dataclasses.replace(reader, class_ids=ids)
         table = listing_of(rows, TABLE_COLUMNS)
-        label_map = {number: name for name, number in reader.class_ids.items()}
-        planned = reader.planned(
-            table, root_of(files[0]), label_map=label_map, sampled=len(rows)
-        )
+        planned = reader.planned(table, root_of(files[0]), sampled=len(rows))
         if reader.boxed:
             return planned
         image = Feature(_IMAGE, Kind.IMAGE)

@@ -27,13 +27,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.model import Rejection
-from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.detection.listed import (
     ListedReader,
     SourcePaths,
+    class_ids,
     listing_of,
     root_of,
 )
@@ -69,7 +69,9 @@ _FLAGS = {
     "isdepiction": "depiction",
 }
 _SIZE = ("width", "height")
+_EDGES = ("box0", "box1", "box2", "box3")
 _KERAS = ("path", "x1", "y1", "x2", "y2", "class")
+_KERAS_ROLES = dict(zip(("image", *_EDGES, "class"), _KERAS, strict=True))
 # Numbers of a row: of its box, and of its image.
 _NUMBERS, _SIDES = slice(1, 5), slice(5, 7)
 _BLOCK_BYTES = 32 << 20
@@ -117,9 +119,7 @@ class BoxesCsvReader(RowsReader):
           InputError: tables contradict each other, or an image has two places.
         """
         root = root_of(files[0])
-        paths = SourcePaths(
-            e.path for e in self.companions if not e.skipped and is_image_name(e.path)
-        )
+        paths = self.companion_images()
         tables, others = [], []
         for file in files:
             with file.open() as stream:
@@ -134,12 +134,6 @@ class BoxesCsvReader(RowsReader):
                 f"(filename), the box (xmin, ymin, xmax, ymax) and the class (class); "
                 f"{files[0].path!r} has others. Rename them, or give --format csv."
             )
-        notes = []
-        if others:
-            notes.append(
-                f"{len(others):,} of {len(files):,} tables not read, such as "
-                f"{others[0]!r:.80}: they have no columns of images, boxes and classes"
-            )
         units = {table.is_relative: table for table in tables}
         units.pop(None, None)
         if len(units) > 1:
@@ -150,13 +144,13 @@ class BoxesCsvReader(RowsReader):
             )
         names: set[str] = set()
         for table in tables:
-            names.update(filter(None, pc.unique(table.classes).to_pylist()))
-        flags = {flag for table in tables for flag in table.flags}
+            names.update(pc.unique(table.texts["class"]).to_pylist())
+        roles = {role for table in tables for role in table.texts}
         reader = dataclasses.replace(
             self,
             fractions=True in units,
-            values=tuple(flag for flag in _FLAGS.values() if flag in flags),
-            class_ids={n: i for i, n in enumerate(sorted_names(names), start=1)},
+            values=tuple(flag for flag in _FLAGS.values() if flag in roles),
+            class_ids=class_ids(names),
         )
         places = [reader._paths(table, paths) for table in tables]
         named = [path for each in places for path in each.values()]
@@ -174,9 +168,7 @@ class BoxesCsvReader(RowsReader):
         return reader.planned(
             pa.concat_tables(listings),
             root,
-            label_map={number: name for name, number in reader.class_ids.items()},
-            notes=notes,
-            left_out=len(others),
+            others=others,
             seen=f", boxes in {'fractions' if reader.fractions else 'pixels'}",
         )
 
@@ -184,7 +176,7 @@ class BoxesCsvReader(RowsReader):
         """Returns the path of each image that a table names; of absent ones, too."""
         found = {}
         folder = posixpath.dirname(table.file.origin)
-        for name in pc.unique(table.images).to_pylist():
+        for name in pc.unique(table.texts["image"]).to_pylist():
             if IS_PLACE.match(name) and not self.images_root:
                 found[name] = paths.file(name, folder) or name
             elif self.images_root:
@@ -253,14 +245,6 @@ def _number(text: str) -> float | None:
         return None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Columns:
-    """The columns of a table: role -> name; whether the first row names them."""
-
-    names: Mapping[str, str]
-    in_header: bool
-
-
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Table:
     """The n rows of a table that name an image.
@@ -278,17 +262,16 @@ class _Table:
     refused: Sequence[Rejection]
 
     @classmethod
-    def read(cls, file: InputFile, columns: _Columns) -> "_Table":
-        """Reads a table; raises InputError where it is none."""
+    def read(cls, file: InputFile, roles: Mapping[str, str]) -> "_Table":
+        """Reads the columns of these roles; raises InputError where it is no table."""
         form = CsvReader(header=True, trim=True)
-        if not columns.in_header:
+        if roles == _KERAS_ROLES:
             form = CsvReader(header=False, columns=_KERAS, trim=True)
         reader: Any = form.plan([file]).reader
-        wanted = [*columns.names.values()]
         pieces: list[RawRows] = []
         refused: list[Rejection] = []
         for block in reader.blocks(file, block_bytes=_BLOCK_BYTES, limit_rows=None):
-            for raw in reader.read(file, block, wanted):
+            for raw in reader.read(file, block, [*roles.values()]):
                 pieces.append(raw)
                 refused += raw.reject(raw.refused) if raw.refused else ()
         texts = {
@@ -298,30 +281,15 @@ class _Table:
                 ).combine_chunks(),
                 "",
             )
-            for role, name in columns.names.items()
+            for role, name in roles.items()
         }
         numbers = [raw.numbers for raw in pieces] or [np.zeros(0, np.int64)]
         return cls(file, texts, np.concatenate(numbers), refused)
 
     @property
-    def images(self) -> pa.StringArray:
-        """The names of the images, empty where a row has none."""
-        return self.texts["image"]
-
-    @property
-    def classes(self) -> pa.StringArray:
-        """The names of the classes."""
-        return self.texts["class"]
-
-    @property
-    def flags(self) -> list[str]:
-        """The flags that the table has."""
-        return [flag for flag in _FLAGS.values() if flag in self.texts]
-
-    @property
     def is_relative(self) -> bool | None:
         """Whether boxes are fractions of images; None without a number."""
-        cells = pa.concat_arrays([self.texts[f"box{i}"] for i in range(4)])
+        cells = pa.concat_arrays([self.texts[edge] for edge in _EDGES])
         plain = pc.match_substring_regex(cells, r"^[+-]?([0-9]+\.?|[0-9]*\.)[0-9]*$")
         is_number = pc.and_(plain, pc.match_substring_regex(cells, "[0-9]"))
         numbers = pc.cast(cells.filter(is_number), pa.float64()).to_numpy()
@@ -336,15 +304,15 @@ class _Table:
           paths: of the images, by their names.
           flags: the features of flags; those that the table lacks are empty.
         """
-        named = np.asarray(pc.not_equal(self.images, ""))
-        codes = self.images.filter(pa.array(named)).dictionary_encode()
+        named = np.asarray(pc.not_equal(self.texts["image"], ""))
+        codes = self.texts["image"].filter(pa.array(named)).dictionary_encode()
         kept = np.flatnonzero(named)
         order = kept[np.argsort(codes.indices.to_numpy(), kind="stable")]
         counts = np.bincount(codes.indices.to_numpy(), minlength=len(codes.dictionary))
         ends = np.cumsum(counts)
         first = order[ends - counts]
         empty = pa.array([""] * len(order), pa.string())
-        roles = ["class", *(f"box{i}" for i in range(4)), *_SIZE, *flags]
+        roles = ["class", *_EDGES, *_SIZE, *flags]
         taken = [
             self.texts[role].take(pa.array(order)) if role in self.texts else empty
             for role in roles
@@ -378,20 +346,17 @@ class _Table:
             "rows": pa.ListArray.from_arrays(starts, pa.array(self.numbers[order])),
             "cells": pa.ListArray.from_arrays(starts, cells),
         }
-        names = listing_of([], TABLE_COLUMNS).schema
-        alike = {"annotation": self.file.origin, "size": 0, "stamp": 0}
-        whole = [
-            columns[field.name].cast(field.type)
-            if field.name in columns
-            else pa.repeat(pa.scalar(alike.get(field.name), field.type), len(images))
-            for field in names
-        ]
-        return pa.concat_tables(
-            [
-                pa.Table.from_arrays(whole, schema=names),
-                listing_of([*self._nameless(named), *self._unread()], TABLE_COLUMNS),
-            ]
+        for name, value in (
+            ("annotation", self.file.origin),
+            ("size", 0),
+            ("stamp", 0),
+        ):
+            columns[name] = pa.repeat(value, len(images))
+        unread = listing_of([*self._unread(named)], TABLE_COLUMNS)
+        listed = pa.concat_tables(
+            [pa.table(columns), unread], promote_options="default"
         )
+        return listed.select(unread.column_names)
 
     def _splits(
         self, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
@@ -416,33 +381,29 @@ class _Table:
         bad = pa.scalar(str(Reason.BAD_SPLIT))
         return said, pc.if_else(pa.array(differ), bad, pa.scalar(None, pa.string()))
 
-    def _nameless(self, named: npt.NDArray[np.bool_]) -> Iterator[dict[str, Any]]:
-        """Yields a row of the listing for each row without an image."""
-        for place in np.flatnonzero(~named).tolist():
-            cells = [column[place].as_py() for column in self.texts.values()]
+    def _unread(self, named: npt.NDArray[np.bool_]) -> Iterator[dict[str, Any]]:
+        """Yields a row of the listing for each row that names no image or is bad."""
+        origin, position = self.file.origin, self.file.position
+        place = {"path": origin, "annotation": origin, "position": position}
+        for number in np.flatnonzero(~named).tolist():
+            cells = [column[number].as_py() for column in self.texts.values()]
             yield {
-                **self._of_row(int(self.numbers[place])),
+                **place,
+                "row": int(self.numbers[number]),
                 "raw": "\0".join(cells).encode(),
                 "reason": str(Reason.MISSING_VALUE),
                 "message": "the path of the image is empty",
                 "cells": [cells] if any(cells) else [],
             }
-
-    def _unread(self) -> Iterator[dict[str, Any]]:
-        """Yields a row of the listing for each row that cannot be read."""
         for rejection in self.refused:
             yield {
-                **self._of_row((rejection.row or 1) - 1),
+                **place,
+                "row": (rejection.row or 1) - 1,
                 "line": rejection.line,
                 "raw": rejection.raw,
                 "reason": str(rejection.reason),
                 "message": rejection.message,
             }
-
-    def _of_row(self, number: int) -> dict[str, Any]:
-        origin = self.file.origin
-        place = {"path": origin, "annotation": origin}
-        return {**place, "position": self.file.position, "row": number}
 
 
 def first_row(head: bytes) -> list[str]:
@@ -460,13 +421,12 @@ def first_row(head: bytes) -> list[str]:
         return []
 
 
-def _columns_of(fields: Sequence[str]) -> _Columns | None:
-    """Returns what the columns of a table are by its first row; None for others."""
+def _columns_of(fields: Sequence[str]) -> Mapping[str, str] | None:
+    """Returns role -> name of the columns by the first row; None for other tables."""
     if len(fields) == len(_KERAS) and is_image_name(fields[0]):
         numbers = [_number(text) for text in fields[1:5]]
         if None not in numbers or not any(fields[1:]):
-            roles = ("image", *(f"box{i}" for i in range(4)), "class")
-            return _Columns(dict(zip(roles, _KERAS, strict=True)), in_header=False)
+            return _KERAS_ROLES
         return None
     given = {field.lower(): field for field in reversed(fields)}
 
@@ -478,11 +438,9 @@ def _columns_of(fields: Sequence[str]) -> _Columns | None:
     image, kind = first(_IMAGE), first(_CLASS)
     if not (image and kind and box):
         return None
-    names = {"image": image, "class": kind}
-    names |= {f"box{i}": name for i, name in enumerate(box)}
+    names = {"image": image, "class": kind, **dict(zip(_EDGES, box, strict=True))}
     beside = {**{name: name for name in (*_SIZE, "split")}, **_FLAGS}
-    names |= {role: given[name] for name, role in beside.items() if name in given}
-    return _Columns(names, in_header=True)
+    return names | {role: given[n] for n, role in beside.items() if n in given}
 
 
 def recognise(

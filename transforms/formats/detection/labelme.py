@@ -30,13 +30,13 @@ from PIL import Image
 
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
-from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError
 from transforms.formats.detection.listed import (
     ListedReader,
     SourcePaths,
     annotation_file,
+    class_ids,
     listing_of,
     load_annotation,
     root_of,
@@ -47,7 +47,7 @@ from transforms.formats.detection.objects import (
     Found,
     ImageObjects,
 )
-from transforms.formats.file_names import is_image_name, split_in_path
+from transforms.formats.file_names import split_in_path
 from transforms.formats.table import InputFile, Planned
 
 # A file may hold its image.
@@ -108,9 +108,7 @@ class LabelmeReader(ListedReader):
           InputError: none is LabelMe's.
         """
         root = root_of(files[0])
-        paths = SourcePaths(
-            e.path for e in self.companions if not e.skipped and is_image_name(e.path)
-        )
+        paths = self.companion_images()
         rows: list[dict[str, Any]] = []
         names: set[str] = set()
         others: list[str] = []
@@ -143,26 +141,17 @@ class LabelmeReader(ListedReader):
                 f"{root!r} has, such as {files[0].origin!r:.80}. Name another format."
             )
         notes = []
-        if others:
-            notes.append(
-                f"{len(others):,} of {len(files):,} JSON files not read, such as "
-                f"{others[0]!r:.80}: they have no shapes"
-            )
         if outlines and self.masks != "all":
             notes.append(
                 f"outlines of {outlines:,} shapes left out: the box around each is "
                 f"read; --masks all stores masks, too"
             )
-        classes = sorted_names(names - {""})
-        reader = dataclasses.replace(
-            self, class_ids={name: i for i, name in enumerate(classes, start=1)}
-        )
+        reader = dataclasses.replace(self, class_ids=class_ids(names))
         return reader.planned(
             listing_of(rows, {"label_stamp": pa.int64()}),
             root,
-            label_map=dict(enumerate(classes, start=1)),
             notes=notes,
-            left_out=len(others),
+            others=others,
             outlines=outlines,
         )
 

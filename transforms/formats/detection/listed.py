@@ -17,17 +17,19 @@ import dataclasses
 import os
 import posixpath
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block
+from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.errors import InputError, SpecError
 from transforms.formats.detection.boxed_rows import BoxedReader, Numbers
 from transforms.formats.detection.objects import detection_features
+from transforms.formats.file_names import is_image_name
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
     InputFile,
@@ -88,6 +90,11 @@ class ListedReader(BoxedReader, RunReader):
         """Returns the format that knows what is beside the files that it plans."""
         return dataclasses.replace(self, companions=tuple(files), whole=whole)
 
+    def companion_images(self) -> "SourcePaths":
+        """Returns the images beside the files that are planned."""
+        images = (e.path for e in self.companions if not e.skipped)
+        return SourcePaths(filter(is_image_name, images))
+
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
@@ -143,9 +150,9 @@ class ListedReader(BoxedReader, RunReader):
         table: pa.Table,
         root: str,
         *,
-        label_map: Mapping[int, str],
         notes: Sequence[str] = (),
         left_out: int = 0,
+        others: Sequence[str] = (),
         outlines: int = 0,
         sampled: int = SAMPLE_ROWS,
         seen: str = "",
@@ -155,13 +162,19 @@ class ListedReader(BoxedReader, RunReader):
         Args:
           table: the listing.
           root: the source's.
-          label_map: class id -> name.
           notes: what a person should know.
           left_out: how many files are not in the listing.
+          others: files that are no annotations.
           outlines: how many objects have an outline, of those that were looked at.
           sampled: how many rows the sample has at most.
           seen: see `Planned`.
         """
+        if others:
+            notes = [
+                f"{len(others):,} files not read, such as {others[0]!r:.80}: they are "
+                f"no {self.title}",
+                *notes,
+            ]
         if not table.num_rows:
             raise InputError(f"{self.title} must list images; those of {root!r} do not")
         reader = dataclasses.replace(self, companions=())
@@ -185,11 +198,16 @@ class ListedReader(BoxedReader, RunReader):
             reader,
             dataclasses.replace(sample, columns=columns, notes=tuple(notes)),
             detection_features(columns),
-            label_map,
+            {number: name for name, number in self.class_ids.items()},
             files=InputFiles(table, root=root),
-            left_out=left_out,
+            left_out=left_out + len(others),
             seen=seen,
         )
+
+
+def class_ids(names: Set[str]) -> dict[str, int]:
+    """Returns the ids of classes by their names, which are sorted; "" is none."""
+    return {name: i for i, name in enumerate(sorted_names(names - {""}), start=1)}
 
 
 def listing_of(

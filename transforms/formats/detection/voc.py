@@ -58,7 +58,6 @@ from transforms.core.image.masks import object_mask
 from transforms.core.image.png import decode_png
 from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.model import Block
-from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError, SpecError
 from transforms.formats.detection.listed import (
@@ -66,6 +65,7 @@ from transforms.formats.detection.listed import (
     SAMPLE_ROWS,
     ListedReader,
     annotation_file,
+    class_ids,
     listing_of,
     load_annotation,
     root_of,
@@ -155,17 +155,13 @@ class VocReader(ListedReader):
                 f"as train.txt; {self.image_set!r:.80} is none."
             )
         counts, notes = self._find_masks(rows, root)
-        classes = dict(enumerate(sorted_names(names - {""}), start=1))
-        reader = dataclasses.replace(
-            self, class_ids={name: number for number, name in classes.items()}
-        )
+        reader = dataclasses.replace(self, class_ids=class_ids(names))
         own = {"label_stamp": pa.int64()}
         if self.masks == "all":
             own |= {name: pa.string() for name in counts}
         return reader.planned(
             listing_of(rows, own),
             root,
-            label_map=classes,
             notes=notes,
             outlines=counts[_OBJECTS],
             sampled=_DRAWN_FILES if self.masks == "all" else SAMPLE_ROWS,

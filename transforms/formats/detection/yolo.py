@@ -136,12 +136,12 @@ class YoloReader(ListedReader):
                 "they are called by their numbers"
             )
         reader = dataclasses.replace(
-            reader, class_ids={name: number + 1 for number, name in names.items()}
+            reader,
+            class_ids={name: number + 1 for number, name in sorted(names.items())},
         )
         return reader.planned(
             listing_of(rows, {"label_stamp": pa.int64()}),
             root,
-            label_map={number + 1: name for number, name in sorted(names.items())},
             notes=notes,
             left_out=len(files) - len(listed),
             outlines=outlines,
