@@ -18,7 +18,7 @@ from beam_pipeline.engines.engine import (
     version_rules,
 )
 from beam_pipeline.engines.presets import engine_of
-from beam_pipeline.job import make_job
+from beam_pipeline.job import Job, make_job
 from beam_pipeline.planning.plan import Plan, check_room
 from beam_pipeline.planning.splits import lock_digest
 from beam_pipeline.running.local import check_beam_flags, run_job, submit_job
@@ -184,12 +184,8 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
         plan = _with_steps(plan, hooks.between)
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     check_room(plan)
-    with (
-        _lock_held(plan),
-        open_work_folder(plan, say=hooks.say) as (opened, resumes),
-        _with_rules(opened, plan, engine, hooks.beam_flags) as store,
-    ):
-        job = make_job(plan, store, resumes=resumes)
+    with _lock_held(plan), _opened(plan, engine, hooks) as job:
+        store = job.plan.store
         try:
             hooks = dataclasses.replace(hooks, abandon=store.abandon)
             run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
@@ -286,58 +282,53 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> str:
       BeamTFRecordError: it was not taken.
     """
     place = engine.place(plan.spec, hooks.beam_flags)
-    with (
-        open_work_folder(plan, say=hooks.say, stays=True) as (opened, resumes),
-        _with_rules(opened, plan, engine, hooks.beam_flags, stays=True) as store,
-    ):
-        job = make_job(plan, store, resumes=resumes, detached=True)
+    with _opened(plan, engine, hooks, detached=True) as job:
         return submit_job(job, hooks, engine=engine, place=place)
 
 
 @contextlib.contextmanager
-def _with_rules(
-    store: Store,
-    plan: Plan,
-    engine: Engine | None,
-    beam_flags: Sequence[str],
-    *,
-    stays: bool = False,
-) -> Iterator[Store]:
-    """Yields the store with the rules of its workers; as it is for a local run.
+def _opened(
+    plan: Plan, engine: Engine | None, hooks: RunHooks, *, detached: bool = False
+) -> Iterator[Job]:
+    """Yields the job of a plan, its work folder made.
 
     Args:
-      store: of the job.
-      plan: of the job.
-      engine: that runs it; None for the runner inside Beam.
-      beam_flags: Beam's own flags.
-      stays: whether a submitted job reports after this context has ended.
+      plan, engine, hooks: see `run_plan`.
+      detached: whether a submitted job works, and reports, when this has ended.
     """
-    if engine is None:
-        yield store
-        return
-    folder = os.path.join(store.reports, secrets.token_hex(_WORD_BYTES))
-    reports = Reports(folder, store.attempts)
-    far = is_remote(store.folder)
+    with (
+        open_work_folder(plan, say=hooks.say, stays=detached) as (store, resumes),
+        contextlib.ExitStack() as stack,
+    ):
+        if engine is not None:
+            reports = Reports(
+                os.path.join(store.reports, secrets.token_hex(_WORD_BYTES)),
+                store.attempts,
+            )
+            rules = _rules(plan, engine, hooks.beam_flags, reports)
+            store = dataclasses.replace(store, rules=rules)
+            reports.begin()
+            stack.callback(_end, reports)
+        yield make_job(plan, store, resumes=resumes, detached=detached)
+        if detached:
+            stack.pop_all()
+
+
+def _rules(
+    plan: Plan, engine: Engine, beam_flags: Sequence[str], reports: Reports
+) -> WorkerRules:
+    """Returns what the workers of an engine must hold to."""
     spec = plan.spec
-    elsewhere = engine.works_elsewhere(spec, beam_flags) and not spec.shared_output
-    rules = WorkerRules(
+    return WorkerRules(
         version_rules(
             images=bool(plan.planned.schema.of_kind(Kind.IMAGE)),
             compressed=spec.compression != "none",
         ),
         reports,
-        elsewhere=elsewhere,
+        elsewhere=engine.works_elsewhere(spec, beam_flags) and not spec.shared_output,
         witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_folder),
-        variables=store_variables() if far else (),
+        variables=store_variables() if is_remote(plan.directory) else (),
     )
-    reports.begin()
-    try:
-        yield dataclasses.replace(store, rules=rules)
-    except BaseException:
-        _end(reports)
-        raise
-    if not stays:
-        _end(reports)
 
 
 def _end(reports: Reports) -> None:
