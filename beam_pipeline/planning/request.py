@@ -50,7 +50,7 @@ from transforms.errors import (
 from transforms.formats.file_names import is_image_name
 from transforms.formats.registry import TREES
 from transforms.publishing import target
-from transforms.storage.entries import Standing
+from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, work_folder
@@ -204,18 +204,31 @@ def with_images(
 
 def _images(request: Request) -> str:
     """Returns the digest of the images as they are now; empty for unknown."""
-    folder = storage(request.images_root)
-    try:
-        tree = folder.list_tree() if folder.is_folder() else FileList.of(())
-    except SourceError:
-        return ""
-    if len(tree) > _MOST_IMAGES:
-        return ""
-    entries = [e for e in tree if not e.skipped and is_image_name(e.path)]
+    root = request.images_root
+    entries: list[FileEntry] = []
+    looked_at = 0
+    if is_remote(root):
+        tree = storage(root).list_tree()
+        if len(tree) > _MOST_IMAGES:
+            return ""
+        entries = [e for e in tree if not e.skipped and is_image_name(e.path)]
+    # Not by `list_tree`: this folder may be that of a user, with millions of files.
+    # Of a path elsewhere there is nothing to walk.
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        looked_at += len(names)
+        if looked_at > _MOST_IMAGES:
+            return ""
+        images = [os.path.join(folder, name) for name in sorted(names)]
+        try:
+            entries += [
+                named_entry(path, root) for path in filter(is_image_name, images)
+            ]
+        except SourceError:
+            return ""
     if not entries:
         return ""
-    listed = [FileList.of(entries)]
-    return _listing(listed, request.images_root, request.fingerprint)
+    return _listing([FileList.of(entries)], root, request.fingerprint)
 
 
 def deciding_settings(spec: Spec) -> dict[str, Any]:
