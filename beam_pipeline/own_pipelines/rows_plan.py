@@ -7,17 +7,16 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-import pyarrow as pa
 from apache_beam.version import __version__ as beam_version
 
 from beam_pipeline.job import drift_rule
-from beam_pipeline.own_pipelines.given import Earlier, Given
-from beam_pipeline.own_pipelines.read_rows import ReadSource, with_source_features
-from beam_pipeline.planning.features import declare, vocabularies_of
-from beam_pipeline.planning.like import SHARED, drift_notes, settle_schema
+from beam_pipeline.own_pipelines.given import Given
+from beam_pipeline.own_pipelines.rows_schema import names_of, schema_of
+from beam_pipeline.planning.features import vocabularies_of
+from beam_pipeline.planning.like import SHARED, drift_notes
 from beam_pipeline.planning.plan import derived_settings
 from beam_pipeline.planning.sizes import shards_of
 from beam_pipeline.settings.options import SETTINGS
@@ -30,8 +29,8 @@ from transforms.core.placing.placement import (
     SplitSource,
     usual_order,
 )
-from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import EncodingError, SpecError, bounded, nearest
+from transforms.core.schema import Kind, Schema
+from transforms.errors import EncodingError, SpecError, nearest
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.inferred import Declared, InferredColumn, infer
 from transforms.rows.row_identity import RowRule
@@ -40,7 +39,6 @@ from transforms.rows.tally import SpooledBundle, merge_tallies
 from transforms.rows.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, LeakRule, Publication
-from transforms.storage.files import sizes_of
 from transforms.work.split_tables import write_table
 
 _NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
@@ -95,7 +93,7 @@ def plan_rows(
     """
     spec, source = given.spec, given.source
     inferred = _infer(counted, given, rule)
-    schema = _schema_of(inferred, counted, given)
+    schema = schema_of(inferred, counted, given)
     splits = _split_names(rule.split, counted.sizes)
     shards = {
         name: shards_of(spec, counted.sizes[name])
@@ -166,178 +164,6 @@ def _infer(
         if given.features is None:
             declared = _of_found(declared, columns)
     return infer(counted.tally, label=given.spec.label_column, declared=declared)
-
-
-def _schema_of(
-    inferred: Mapping[str, InferredColumn], counted: SpooledBundle, given: Given
-) -> Schema:
-    """Returns the schema of the rows; errors are those of `plan_rows`."""
-    spec, source = given.spec, given.source
-    earlier = None if given.earlier is None else given.earlier.get()
-    samples = {name: column.sample for name, column in inferred.items()}
-    if given.features is not None:
-        names = _names_of(given.features)
-        _check_known(inferred, spec, names)
-        samples = {name: samples.get(name, pa.nulls(0)) for name in names}
-        # Other columns of the rows are no part of the schema as it is.
-        left = [name for name in spec.drop if name in names]
-        spec = spec.model_copy(update={"drop": left})
-        schema = declare(given.features, samples, spec)
-    else:
-        again = set() if earlier is None else {f.name for f in _made_again(earlier)}
-        inherited = () if earlier is None else earlier.like.model.settings.get("drop")
-        left = [n for n in spec.drop if n in samples or n not in (inherited or ())]
-        spec = spec.model_copy(update={"drop": left})
-        features = [
-            column.feature for name, column in inferred.items() if name not in again
-        ]
-        if source is not None:
-            types = {name: column.types for name, column in inferred.items()}
-            features = with_source_features(
-                features, types, source, label=spec.label_column
-            )
-        image_files = _image_files(inferred, given.root, source)
-        schema = declare(features, samples, spec, image_files=image_files)
-    if earlier is not None:
-        schema = _settled(schema, inferred, counted, given, earlier)
-    _check_paths(schema, inferred, given.root)
-    if inferred and spec.images_root and not schema.of_kind(Kind.IMAGE):
-        raise SpecError(
-            "images_root is for paths of images; no column of these rows holds them. "
-            "Leave it out, or say kind: image of their columns in features=."
-        )
-    return schema
-
-
-def _names_of(features: Iterable[Feature]) -> set[str]:
-    """Returns the columns that rows of some features may have."""
-    return {name for f in features for name in (f.source_column, f.name)}
-
-
-def _made_again(earlier: Earlier) -> list[Feature]:
-    """Returns the features that no column of the rows is of, whatever its name."""
-    features = earlier.like.model.features
-    return [f for f in features if f.derived or f.constant is not None]
-
-
-def _settled(
-    schema: Schema,
-    inferred: Mapping[str, InferredColumn],
-    counted: SpooledBundle,
-    given: Given,
-    earlier: Earlier,
-) -> Schema:
-    """Returns the schema of rows that are like an earlier dataset.
-
-    Rows may have the names of its features or of the columns that these were made of.
-
-    Raises:
-      InputError: they are not like it; all of the drift is in the message.
-    """
-    model, new = earlier.like.model, counted.tally.new_classes
-    model = dataclasses.replace(
-        model,
-        features=tuple(
-            # What was read off a path, or as a file, is a value of the rows now.
-            dataclasses.replace(
-                f, pattern="", kind=Kind.BYTES if f.kind is Kind.FILE else f.kind
-            )
-            for f in model.features
-        ),
-        classes={
-            label: names if new.get(label) else earlier.names(label)
-            for label, names in model.classes.items()
-        },
-    )
-    made = _made_again(earlier)
-    names = {feature.name for feature in made}
-    there = _names_of(schema.features)
-    again = [f for f in made if not f.derived or _image_of(f, model.features) in there]
-    mine = [
-        feature
-        for feature in schema.features
-        if feature.name not in names
-        and not (
-            feature.derived and _image_of(feature, schema.features) in model.by_name
-        )
-    ]
-    columns = {name: column.values for name, column in inferred.items()}
-    for feature in model.features:
-        if feature.name in columns:
-            columns.setdefault(feature.source_column, columns[feature.name])
-    settled = settle_schema(
-        dataclasses.replace(earlier.like, model=model),
-        Schema((*mine, *again)),
-        columns,
-        given.spec,
-        classes={label: sorted(new.get(label, ())) for label in model.classes},
-        numbered=False,
-    )
-    samples = {name: column.sample for name, column in inferred.items()}
-    return Schema(tuple(_as_in(feature, samples) for feature in settled.features))
-
-
-def _image_of(derived: Feature, features: Sequence[Feature]) -> str:
-    """Returns the image that a feature is derived from; empty for none."""
-    images = (feature.name for feature in features if feature.kind is Kind.IMAGE)
-    return derived.derived_from or next(images, "")
-
-
-def _image_files(
-    inferred: Mapping[str, InferredColumn], root: str, source: ReadSource | None
-) -> set[str]:
-    """Returns the columns whose paths are of images below a folder, by one of each."""
-    read = () if source is None else source.schema.names
-    places = {
-        name: os.path.join(root, column.path)
-        for name, column in inferred.items()
-        if root and column.path and name not in read
-    }
-    there = sizes_of(places.values())
-    return {name for name, place in places.items() if place in there}
-
-
-def _check_known(columns: Collection[str], spec: Spec, names: set[str]) -> None:
-    beside = {spec.key_column, spec.group_column, *spec.drop}
-    strange = sorted(set(columns) - names - beside)
-    if strange:
-        raise SpecError(
-            bounded(
-                f"Every column of the rows must be in the schema that is given; "
-                f"{len(strange):,} are not, the first is {strange[0]!r}"
-                f"{nearest(strange[0], sorted(names))}. Name them in drop=, or "
-                f"add them to the schema."
-            )
-        )
-
-
-def _as_in(feature: Feature, samples: Mapping[str, pa.Array]) -> Feature:
-    """Returns a feature of a dataset for rows that have the names of either side."""
-    if feature.source_column not in samples and feature.name in samples:
-        feature = dataclasses.replace(feature, column="")
-    column = samples.get(feature.source_column)
-    if feature.kind is not Kind.IMAGE or column is None:
-        return feature
-    kind = column.type
-    while pa.types.is_list(kind):
-        kind = kind.value_type
-    inline = not (pa.types.is_string(kind) or pa.types.is_null(kind))
-    return dataclasses.replace(feature, inline=inline)
-
-
-def _check_paths(
-    schema: Schema, inferred: Mapping[str, InferredColumn], root: str
-) -> None:
-    """Raises SpecError where images are at paths that only a folder makes complete."""
-    for feature in schema.of_kind(Kind.IMAGE):
-        column = inferred.get(feature.source_column)
-        if feature.inline or root or column is None or not column.relative:
-            continue
-        raise SpecError(
-            f"Paths of images must be absolute, or relative to images_root=; "
-            f"{column.relative:,} in {feature.source_column!r} are relative. Workers "
-            f"run in folders of their own: name the folder of the images."
-        )
 
 
 def _digest_of(pieces: Iterable[tuple[str, int]]) -> str:
@@ -414,7 +240,7 @@ def _check_columns(given: Given, columns: Iterable[str]) -> None:
     named = [("label", spec.label_column), ("group_column", spec.group_column)]
     if given.features is not None:
         # Without a schema `declare` refuses them.
-        columns = {*columns, *_names_of(given.features)}
+        columns = {*columns, *names_of(given.features)}
         named += [("drop", name) for name in spec.drop]
     for parameter, name in named:
         if name and name not in columns:

@@ -85,12 +85,12 @@ def declare(
             features = with_roles(features, spec)
     features = with_file_paths(features, columns)
     features = override(features, spec.features, columns)
-    features = _with_vocabularies(features, spec)
+    features = with_vocabularies(features, spec)
     check_schema(features, has_columns=bool(columns))
     return Schema(tuple(features))
 
 
-def _with_vocabularies(features: Sequence[Feature], spec: Spec) -> list[Feature]:
+def with_vocabularies(features: Sequence[Feature], spec: Spec) -> list[Feature]:
     """Returns the features, the label with the vocabulary that the job gives for it.
 
     Raises:

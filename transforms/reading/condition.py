@@ -440,13 +440,8 @@ def _compared(feature: Feature, sign: _Sign, value: Any) -> pc.Expression:
     if feature.kind is not Kind.FLOAT and value < _INT64[0]:
         return (operator.lt if is_below else operator.ge)(field, _INT64[0])
     # The largest value of the type that is below the literal.
-    below: float
+    below: Any = min(math.floor(min(value, 2**64)), _INT64[-1])
     if feature.kind is Kind.FLOAT:
-        rounded = np.float32(value)
-        is_above = rounded > value
-        rounded = np.nextafter(rounded, np.float32(-np.inf)) if is_above else rounded
-        below = rounded.item()
-    else:
-        below = min(math.floor(min(value, 2**64)), _INT64[-1])
-    sign = operator.le if is_below else operator.gt
-    return sign(field, pa.scalar(below, kind))
+        near = np.float32(value)
+        below = np.nextafter(near, np.float32(-np.inf)) if near > value else near
+    return (operator.le if is_below else operator.gt)(field, pa.scalar(below, kind))

@@ -182,7 +182,7 @@ def test_engine_worker_hears_of_failures_by_a_logger() -> None:
 # Of no file: three modules remove the folder of a pipeline that was stopped.
 
 
-# own_pipelines/given_schema.py
+# own_pipelines/declared.py
 
 
 # own_pipelines/write_dataset.py

@@ -6,16 +6,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pytest
 
-from beam_pipeline import Committed, WriteDataset, open_dataset
+from beam_pipeline import (
+    Committed,
+    ReadDataset,
+    ReadRows,
+    WriteDataset,
+    open_dataset,
+)
 from tests.support.memory_store import MemoryStore, install
 from tests.support.runs import command, convert
+from transforms.core.image.png_encode import encode_png
 from transforms.errors import InputError, SpecError, TargetError
 
 Folder = pathlib.Path
 ROWS = 40
 HALVES = {"train": 0.5, "test": 0.5}
+PNG = encode_png(np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3))[0].as_py()
 
 
 def day(number: int, kinds: str, **more: Any) -> list[dict[str, Any]]:
@@ -114,3 +123,22 @@ def test_parts_agree_in_what_decides_splits(tmp_path: Folder) -> None:
     write(output, 1, day(1, "bd"))
     with pytest.raises(SpecError, match="seed"):
         WriteDataset(output, part="2026-11-02", seed=1)
+
+
+def test_parts_of_images(tmp_path: Folder) -> None:
+    """Rows name images by paths or hold them; sizes are read off them again."""
+    photos, output = tmp_path / "photos", tmp_path / "parts"
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        (photos / name).write_bytes(PNG)
+    convert(photos, output, "--part", "1")
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | ReadRows(photos)
+        _ = read.rows | WriteDataset(output, part="2", images_root=str(photos))
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        stored = pipeline | ReadDataset(output / "part=1")
+        _ = stored | WriteDataset(output, part="3")
+    opened = open_dataset(output, labels="names")
+    found = [(row["label"], row["filename"], row["height"]) for row in opened["train"]]
+    wanted = [("a", "a/1.png", 4), ("a", "a/2.png", 4), ("b", "b/1.png", 4)]
+    assert sorted(found) == sorted(3 * wanted)
