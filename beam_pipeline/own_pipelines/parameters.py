@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from beam_pipeline.planning.features import class_names
+from beam_pipeline.planning.features import resolve
 from beam_pipeline.planning.plan import check_name
 from beam_pipeline.planning.request import name_of
 from beam_pipeline.settings.keywords import WriteKeywords
@@ -122,24 +122,14 @@ def spec_of(
         _check_apart(spec)
         name = name_of(spec, "")
         check_name(name, spec.splits or ())
-        return spec.model_copy(update={"name": name, **_as_seen_here(spec)})
+        return _as_seen_here(spec).model_copy(update={"name": name})
 
 
-def _as_seen_here(spec: Spec) -> dict[str, Any]:
-    """Returns settings that would mean something else in the folder of a worker."""
-    changed: dict[str, Any] = {}
-    for name in ("images_root", "split_ids", "like"):
-        if path := getattr(spec, name):
-            changed[name] = absolute(path)
-    if isinstance(spec.vocabulary, str):
-        changed["vocabulary"] = list(class_names(spec.vocabulary))
-    changed["features"] = {
-        name: said.model_copy(update={"vocabulary": list(class_names(said.vocabulary))})
-        if isinstance(said.vocabulary, str)
-        else said
-        for name, said in spec.features.items()
-    }
-    return changed
+def _as_seen_here(spec: Spec) -> Spec:
+    """Returns the spec with names of files read, and paths that are absolute."""
+    names = ("images_root", "split_ids", "like")
+    paths = {name: absolute(path) for name in names if (path := getattr(spec, name))}
+    return resolve(spec).model_copy(update=paths)
 
 
 def _refusal(name: str) -> str:
