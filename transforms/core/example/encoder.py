@@ -25,11 +25,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import offsets_of
 from transforms.core.example.entry import (
     MAX_VARINT_BYTES,
     Entry,
     Form,
     Kind,
+    Varints,
     varint,
 )
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, bytes_of
@@ -322,24 +324,27 @@ class AroundValues:
 
         Raises EncodingError as `ExampleEncoder.encode` does.
         """
-        before, behind = (
-            encoder.entries(batch.select(encoder.schema.names)).to_pylist()
+        before, after = (
+            encoder.entries(batch.select(encoder.schema.names))
             for encoder in (self._before, self._behind)
         )
         if not len(values):
             return FramedPieces([], 0, 0, np.zeros(1, np.int64), crcs)
         sizes = _lengths(values)
+        behind = after.to_pylist()
+        behind_sizes = np.diff(offsets_of(after))
         buffers = DataBuffers()
-        prefixes, _ = self._entry.views(sizes, int(sizes.max()), buffers)
-        heads = list(map(add, before, join(prefixes[:, None], buffers).to_pylist()))
-        wholes = _lengths(heads) + sizes + _lengths(behind)
+        prefixes, widths = self._entry.views(sizes, int(sizes.max()), buffers)
+        wholes = np.diff(offsets_of(before)) + widths + sizes + behind_sizes
         if int(wholes.max()) + 1 + MAX_VARINT_BYTES > MAX_EXAMPLE_BYTES:
             raise _too_large(int(wholes.argmax()), int(wholes.max()))
-        heads = [
-            b"\x0a" + varint(whole) + head
-            for whole, head in zip(wholes.tolist(), heads, strict=True)
-        ]
-        head_sizes, behind_sizes = _lengths(heads), _lengths(behind)
+        tags = Varints.of(wholes.view(np.uint64)).tagged(b"\x0a").views()
+        views = np.stack([tags, buffers.views_of(before), prefixes], axis=1)
+        joined = join(views, buffers)
+        bounds = offsets_of(joined)[:: views.shape[1]].copy()
+        head_sizes = np.diff(bounds)
+        whole = [None, pa.py_buffer(bounds), joined.buffers()[2]]
+        heads = pa.Array.from_buffers(pa.large_binary(), len(values), whole).to_pylist()
         payload_crcs = _crcs(heads)
         for part_crcs, part_sizes in ((crcs, sizes), (_crcs(behind), behind_sizes)):
             payload_crcs = after_zeros(payload_crcs, part_sizes) ^ part_crcs
