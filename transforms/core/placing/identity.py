@@ -31,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import offsets_of
 from transforms.core.model import Batch
 from transforms.core.placing.placement import (
     UInt64s,
@@ -118,14 +119,10 @@ def _is_nfc(data: npt.NDArray[np.uint8]) -> bool:
 def _buffers(
     texts: pa.LargeStringArray,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    if not len(texts):
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    _, offsets_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int64)
-    offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
-    if data_buffer is None:
+    offsets, data = offsets_of(texts), texts.buffers()[2]
+    if data is None:
         return offsets, np.zeros(0, np.uint8)
-    return offsets, np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    return offsets, np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
 
 
 def key_hashes(keys: pa.StringArray) -> UInt64s:
