@@ -199,14 +199,9 @@ class ShardRows:
             origins, numbers = self.places(positions)
             return origins, pa.array(numbers + 1)
         numbers = self.table[ROW_COLUMN].take(pa.array(positions)).to_numpy()
-        distinct = dict.fromkeys(self.origins)
-        places = {origin: place for place, origin in enumerate(distinct)}
-        of_segment = np.array([places[each] for each in self.origins], np.int32)
         segments = np.searchsorted(self.starts, positions, side="right") - 1
-        origins = pa.DictionaryArray.from_arrays(
-            of_segment[segments], pa.array(list(distinct), pa.string())
-        )
-        return origins, pa.array(numbers + 1)
+        shared = pa.array(self.origins, pa.string()).dictionary_encode()
+        return shared.take(pa.array(segments)), pa.array(numbers + 1)
 
 
 def _joined(
