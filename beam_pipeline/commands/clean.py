@@ -179,7 +179,7 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
                 remove=functools.partial(there.remove, left, older_than=seconds),
             )
         )
-    if foreign := there.foreign_names():
+    if foreign := there.own.foreign_names():
         found.append(_foreign(work_folder(of), tuple(foreign)))
     return found
 
@@ -222,7 +222,7 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
     """
     there, own = LocalTarget(of), renaming.own_folder(folder)
     try:
-        there.check_work_folder()
+        there.own.check()
     except TargetError as error:
         try:
             # Runs of the two kinds differ in the forms of their names.
@@ -252,9 +252,9 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
         what = "unfinished files"
         return _Leftover(folder, what, size, foreign, remove=remove_files)
     runs, blocks, shards = there.finished()
-    kind, foreign = _WORK if runs else "", tuple(there.foreign_names())
+    kind, foreign = _WORK if runs else "", tuple(there.own.foreign_names())
     stays = ""
-    if any(name.startswith(SHARED) for name in there.work_names()):
+    if any(name.startswith(SHARED) for name in there.own.run_names()):
         kind = "rows of a pipeline, which may be running"
         stays = "" if pipelines else _UNSURE
     elif foreign and not kind:

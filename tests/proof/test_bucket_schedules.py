@@ -11,6 +11,7 @@ import functools
 import os
 import pickle
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 import google_crc32c
@@ -463,7 +464,7 @@ def test_a_stopped_run_puts_nothing_more(store: MemoryStore) -> None:
 
 def test_old_uploads_alone_are_given_up(store: MemoryStore) -> None:
     """Not those of a run that may be at work, nor those of others."""
-    now = 2_000_000_000
+    now = time.time()
     old = [
         Upload(key, "1", now - OLD)
         for key in ("out/data/a", "out.rejects.jsonl", ".out.beam-tfrecord/w/b")

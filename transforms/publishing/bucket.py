@@ -36,7 +36,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from transforms.core.manifest import (
@@ -48,6 +48,7 @@ from transforms.core.manifest import (
 from transforms.errors import DamageError, RaceError, TargetError
 from transforms.publishing.published import (
     SHARED,
+    Target,
     holds_others,
     manifest_to_replace,
     overtaken,
@@ -55,7 +56,7 @@ from transforms.publishing.published import (
 from transforms.sidecars.tfds import pointers_to
 from transforms.storage.arrow import walk
 from transforms.storage.clients import bucket_of
-from transforms.storage.entries import Found, OvertakenError
+from transforms.storage.entries import SECOND_NS, Found, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import split_remote, work_folder
 from transforms.storage.retry import asked
@@ -69,7 +70,6 @@ _PARTIAL = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 _WORD_BYTES = 6
 # A file that seems foreign may belong to a run that has just published; so look again.
 _LOOKS = 3
-_SECOND_NS = 10**9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Leftover:
     Attributes:
       path: of the work, or of a data folder that no note names.
       bytes: of all of it that no manifest names.
-      age: seconds since something of it was put, by the store's clock.
+      age: seconds since something of it was put.
       blocks, shards: finished ones that the work holds.
       folders: names of the data folders.
       noted: those of them that have a note.
@@ -97,10 +97,11 @@ class Leftover:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BucketTarget:
+class BucketTarget(Target):
     """A target in an object store, and the work folder beside it.
 
-    The methods do what `transforms.publishing.target.Target` says.
+    Nothing is known of other runs, nor whether they are dead: so nothing is held, and
+    only `remove` takes what others have left.
 
     Attributes:
       directory: the target.
@@ -143,10 +144,6 @@ class BucketTarget:
                 f"{split_remote(self.directory)[0]!r} does not. Choose another output."
             )
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        """Does nothing: runs need not know of one another."""
-        return contextlib.nullcontext()
-
     def recover(self) -> None:
         """Writes the pointers of a dataset whose run was killed before it could."""
         with contextlib.suppress(DamageError, OSError):
@@ -177,13 +174,6 @@ class BucketTarget:
             folder = f"{self._folder}/{store.name[:32]}-{word}"
         placed = f"{self.directory}/{name}"
         return dataclasses.replace(store, folder=folder, placed=placed, token=token)
-
-    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
-        """Does nothing: nobody knows whether other runs are dead."""
-        return False, []
-
-    def make_shared(self, store: Store) -> None:
-        """Does nothing: a store has no folders."""
 
     def open_plan(self, store: Store) -> Store:
         name = f"data-{store.name.removeprefix(SHARED)}-{store.plan}"
@@ -249,12 +239,6 @@ class BucketTarget:
             storage(self._use(store.place)).remove_file()
         self._remove_empty()
 
-    def clear(self, *, sure: bool) -> None:
-        """Does nothing: only `remove` does, by the age of what is there."""
-
-    def work_names(self) -> list[str]:
-        return [name for name in _names_in(self._folder) if _WORK.fullmatch(name)]
-
     def foreign_names(self) -> list[str]:
         return [
             name
@@ -265,12 +249,55 @@ class BucketTarget:
 
     def leftovers(self) -> list[Leftover]:
         """Returns what runs have put there that the manifest does not name."""
-        data, work = [*walk(self.directory)], [*walk(self._folder)]
+        listed = [*walk(self.directory)]
+        works = _grouped(self._folder, walk(self._folder))
         uploads = self._uploads()
         # Read after the listing: what was published meanwhile must not be in it.
         named = self._named()
-        left = _Listing(self, work, [each for each in data if each.path not in named])
-        return left.leftovers(self._now([*data, *work]), uploads)
+        data = _grouped(
+            self.directory, (each for each in listed if each.path not in named)
+        )
+        notes = {os.path.basename(each.path): each for each in works.pop(_USES, ())}
+        # The data folders of each job, by its work.
+        folders: dict[str, list[str]] = {
+            name: []
+            for name in works
+            if _WORK.fullmatch(name) or _PARTIAL.fullmatch(name)
+        }
+        for name in sorted(filter(is_data_folder, notes)):
+            note = self._note(name)
+            if note is not None:
+                folders.setdefault(str(note.get("work", "")), []).append(name)
+
+        def left(path: str, work: str, names: Sequence[str]) -> Leftover:
+            found = [*works.get(work, ())]
+            for name in names:
+                found += data.get(name, ())
+                found += [notes[name]] if name in notes else []
+            newest = max(each.modified_ns for each in found) / SECOND_NS
+            return Leftover(
+                path,
+                sum(each.size for each in found),
+                max(time.time() - newest, 0.0),
+                *(count_finished(Store(path)) if work else (0, 0)),
+                tuple(names),
+                frozenset(notes.keys() & {*names}),
+            )
+
+        out = [
+            left(f"{self._folder}/{work}", work, names)
+            for work, names in sorted(folders.items())
+        ]
+        out += [
+            left(f"{self.directory}/{name}", "", [name])
+            for name in sorted(filter(is_data_folder, data.keys() - notes.keys()))
+        ]
+        if uploads:
+            begun = max(each[2] for each in uploads)
+            words = tuple((key, word) for key, word, _ in uploads)
+            path = f"{self._folder}/uploads"
+            out.append(Leftover(path, 0, time.time() - begun, uploads=words))
+        return out
 
     def remove(self, left: Leftover, *, older_than: float) -> bool:
         """Removes a leftover; returns False where a run has begun to use it.
@@ -463,14 +490,6 @@ class BucketTarget:
         root = (MANIFEST_NAME, *manifest.root_names, *manifest.replaced_names)
         return own | {f"{self.directory}/{name}" for name in root}
 
-    def _now(self, found: Sequence[Found]) -> float:
-        """Returns the seconds since 1970 by the clock of the store."""
-        for each in sorted(found, key=lambda each: -each.modified_ns):
-            look = storage(each.path).look()
-            if look.version and bucket_of(each.path).conditional:
-                return each.modified_ns / _SECOND_NS + look.age
-        return time.time()
-
     def _uploads(self) -> list[tuple[str, str, float]]:
         """Returns (key, word, begun) of unfinished uploads of runs on the target."""
         bucket = bucket_of(self.directory)
@@ -497,70 +516,13 @@ class BucketTarget:
                     storage(folder).remove_tree()
 
 
-class _Listing:
-    """What was listed at a target, by the jobs that it is of."""
-
-    def __init__(
-        self, target: BucketTarget, work: Sequence[Found], data: Sequence[Found]
-    ) -> None:
-        self._target = target
-        self._works: dict[str, list[Found]] = {}
-        self._data: dict[str, list[Found]] = {}
-        self._notes: dict[str, Found] = {}
-        for each in work:
-            name, _, rest = each.path.removeprefix(f"{target._folder}/").partition("/")
-            if name == _USES and is_data_folder(rest):
-                self._notes[rest] = each
-            elif _WORK.fullmatch(name) or _PARTIAL.fullmatch(name):
-                self._works.setdefault(name, []).append(each)
-        for each in data:
-            name = each.path.removeprefix(f"{target.directory}/").partition("/")[0]
-            if is_data_folder(name):
-                self._data.setdefault(name, []).append(each)
-
-    def leftovers(
-        self, now: float, uploads: Sequence[tuple[str, str, float]]
-    ) -> list[Leftover]:
-        """Returns one for each job, and one for each folder that no note names."""
-        folders: dict[str, list[str]] = {name: [] for name in self._works}
-        for name in sorted(self._notes):
-            note = self._target._note(name)
-            if note is not None:
-                folders.setdefault(str(note.get("work", "")), []).append(name)
-        out = [
-            self._leftover(f"{self._target._folder}/{work}", work, names, now)
-            for work, names in sorted(folders.items())
-        ]
-        out += [
-            self._leftover(f"{self._target.directory}/{name}", "", [name], now)
-            for name in sorted(self._data.keys() - self._notes.keys())
-        ]
-        if uploads:
-            begun = max(each[2] for each in uploads)
-            named = tuple((key, word) for key, word, _ in uploads)
-            path = f"{self._target._folder}/uploads"
-            out.append(Leftover(path, 0, now - begun, uploads=named))
-        return out
-
-    def _leftover(
-        self, path: str, work: str, names: Sequence[str], now: float
-    ) -> Leftover:
-        found = [*self._works.get(work, ())]
-        for name in names:
-            found += self._data.get(name, ())
-            if name in self._notes:
-                found.append(self._notes[name])
-        newest = max(each.modified_ns for each in found) / _SECOND_NS
-        blocks, shards = count_finished(Store(path)) if work else (0, 0)
-        return Leftover(
-            path,
-            sum(each.size for each in found),
-            max(now - newest, 0.0),
-            blocks,
-            shards,
-            tuple(names),
-            frozenset(self._notes.keys() & {*names}),
-        )
+def _grouped(folder: str, found: Iterable[Found]) -> dict[str, list[Found]]:
+    """Returns files by the first name of their paths in a folder."""
+    out: dict[str, list[Found]] = {}
+    for each in found:
+        name = each.path.removeprefix(f"{folder}/").partition("/")[0]
+        out.setdefault(name, []).append(each)
+    return out
 
 
 def _is_same(there: Manifest, manifest: Manifest) -> bool:

@@ -21,6 +21,7 @@ from transforms.publishing import derived_files
 from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import (
     SHARED,
+    Target,
     holds_others,
     manifest_to_replace,
     overtaken,
@@ -40,10 +41,8 @@ _WORK = re.compile(rf"({SHARED})?[0-9a-f]{{32}}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LocalTarget:
+class LocalTarget(Target):
     """A target on a disk, and the work folder beside it.
-
-    The methods do what `transforms.publishing.target.Target` says.
 
     Attributes:
       directory: the target.
@@ -82,7 +81,7 @@ class LocalTarget:
                 f"The output's folder must be writable; {existing!r} is not. Choose "
                 f"another output."
             )
-        self.check_work_folder()
+        self.own.check()
         if not storage(directory).exists():
             return None
         if not storage(directory).is_folder() or os.path.islink(directory):
@@ -117,19 +116,15 @@ class LocalTarget:
         for name in DERIVED_FOLDERS:
             with contextlib.suppress(FileNotFoundError):
                 storage(os.path.join(store.dataset, name)).sync_directory()
-        with self._own.publishing():
+        with self.own.publishing():
             publish(store.dataset, self.directory, seen=seen)
 
-    def check_work_folder(self) -> None:
-        """Raises TargetError where the work folder's name is that of something else."""
-        self._own.check()
-
     def held(self) -> contextlib.AbstractContextManager[None]:
-        return self._own.held()
+        return self.own.held()
 
     def recover(self) -> None:
-        if self._own.check():
-            with contextlib.suppress(TargetError), self._own.held():
+        if self.own.check():
+            with contextlib.suppress(TargetError), self.own.held():
                 self._recover_all()
 
     def make_shared(self, store: Store) -> None:
@@ -137,7 +132,7 @@ class LocalTarget:
 
     def _make_shared(self, store: Store) -> None:
         while not storage(store.folder).is_folder():
-            self._own.make()
+            self.own.make()
             # Another run may remove the folder in between, as long as it is empty.
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 os.mkdir(store.folder)
@@ -151,7 +146,7 @@ class LocalTarget:
 
     def end_shared(self, store: Store) -> None:
         store.remove_tree(store.folder)
-        self._own.remove_unused()
+        self.own.remove_unused()
 
     def work_path(self, digest: str, *, seen: str) -> str:
         return os.path.join(work_folder(self.directory), digest)
@@ -168,8 +163,8 @@ class LocalTarget:
             # Nobody knows whether a shared one is dead.
             if other.name != store.name and not other.name.startswith(SHARED):
                 discarded = discarded or any(count_finished(other))
-                self._own.remove_run(other.name)
-        return discarded, self._own.foreign_names()
+                self.own.remove_run(other.name)
+        return discarded, self.own.foreign_names()
 
     def leave(self, store: Store, *, seen: str) -> bool:
         is_useful = any(count_finished(store))
@@ -209,29 +204,22 @@ class LocalTarget:
         counts = [count_finished(store) for store in self._stores()]
         return len(counts), sum(c[0] for c in counts), sum(c[1] for c in counts)
 
-    def work_names(self) -> list[str]:
-        """Lists the folders in the work folder, one for each job."""
-        return self._own.run_names()
-
-    def foreign_names(self) -> list[str]:
-        """Returns the names of what is not ours in the work folder."""
-        return self._own.foreign_names()
-
     def clear(self, *, sure: bool) -> None:
-        if self._own.check():
-            with self._own.held():
+        if self.own.check():
+            with self.own.held():
                 self._recover_all()
-                for name in self.work_names():
+                for name in self.own.run_names():
                     if sure or not name.startswith(SHARED):
-                        self._own.remove_run(name)
+                        self.own.remove_run(name)
 
     @property
-    def _own(self) -> OwnFolder:
+    def own(self) -> OwnFolder:
+        """The work folder."""
         return OwnFolder(work_folder(self.directory), _WORK)
 
     def _recover_all(self) -> None:
         """Finishes or undoes what runs were killed in the middle of publishing."""
-        with self._own.publishing():
+        with self.own.publishing():
             for store in self._stores():
                 for folder in _built(store):
                     recover(folder, self.directory)
@@ -239,7 +227,7 @@ class LocalTarget:
 
     def _stores(self) -> list[Store]:
         folder = work_folder(self.directory)
-        return [Store(os.path.join(folder, name)) for name in self.work_names()]
+        return [Store(os.path.join(folder, name)) for name in self.own.run_names()]
 
 
 def _built(store: Store) -> list[str]:
@@ -280,10 +268,8 @@ def _check_apart_from_shell(directory: str) -> None:
 
 def _check_writable(directory: str) -> None:
     """Raises TargetError where files of a dataset can be neither added nor removed."""
-    needs, effective = (
-        os.R_OK | os.W_OK | os.X_OK,
-        os.access in os.supports_effective_ids,
-    )
+    needs = os.R_OK | os.W_OK | os.X_OK
+    effective = os.access in os.supports_effective_ids
     inner = [os.path.join(directory, name) for name in DERIVED_FOLDERS]
     for path in (directory, *inner):
         if os.path.isdir(path) and not os.access(path, needs, effective_ids=effective):

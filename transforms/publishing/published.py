@@ -1,8 +1,9 @@
-"""What is published at a target, on a disk or in an object store."""
+"""What a target is, on a disk or in an object store, and what is published there."""
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import (
@@ -13,11 +14,149 @@ from transforms.errors import (
     first_few,
 )
 from transforms.storage.files import storage
+from transforms.work.store import Store
 
 SHARED = "rows-"
 """How the names of shared runs begin; see `transforms.publishing.shared_run`."""
 # How many names of others a message shows.
 _SHOWN = 5
+
+
+class Target(Protocol):
+    """An output directory, and the work folder beside it.
+
+    Look what is there, prepare the work of a job, publish, and clean up.
+    """
+
+    def state(self) -> str:
+        """Returns a word that every publication changes; "" for no dataset."""
+
+    def check_contents(self) -> Manifest | None:
+        """Refuses foreign files; returns the manifest of the dataset, if any.
+
+        Raises:
+          TargetError: it cannot be made, or holds anything but a dataset of ours, and
+            in an object store what runs of ours are putting there; or on a disk the
+            work folder's name is that of something else.
+        """
+
+    def check_replaceable(self) -> None:
+        """Raises TargetError where a dataset cannot be replaced safely.
+
+        In an object store a run whose workers come and go needs the same.
+        """
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Holds the work folder where one run at a time may be at work.
+
+        Afterwards the folder is removed if it is empty.
+
+        Raises:
+          TargetError: another run holds it, or it is not ours.
+        """
+        return contextlib.nullcontext()
+
+    def recover(self) -> None:
+        """Finishes a publication that was killed, unless a run is at work there.
+
+        Raises:
+          TargetError: the work folder is not ours.
+        """
+
+    def work_path(self, digest: str, *, seen: str) -> str:
+        """Returns the folder for the unfinished work of a job.
+
+        Args:
+          digest: of the work.
+          seen: the state of the target when the run started.
+        """
+
+    def open_store(
+        self, store: Store, *, job: str, seen: str, alone: bool = False
+    ) -> Store:
+        """Returns the store of a job, with the place where its files go.
+
+        Args:
+          store: of the job.
+          job: its digest.
+          seen: the state of the target when the run started.
+          alone: whether another run of the same job may write other bytes.
+
+        Raises:
+          RaceError: the target is in another state.
+        """
+
+    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+        """Removes the work of other jobs, where it is known to be dead.
+
+        Returns whether there was any that was finished, and names of what is not ours.
+        """
+        return False, []
+
+    def make_shared(self, store: Store) -> None:
+        """Makes the folders of a shared run; they may exist."""
+        return
+
+    def open_plan(self, store: Store) -> Store:
+        """Returns the store of a plan of a shared run; any attempt may open it."""
+
+    def end_shared(self, store: Store) -> None:
+        """Removes the work of a shared run that has published; it may be gone."""
+
+    def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
+        """Publishes the dataset whose files are in a store.
+
+        Args:
+          store: of the job.
+          manifest: of the dataset.
+          seen: the state of the target when the run started.
+
+        Raises:
+          RaceError: another run has published meanwhile; its dataset stays.
+        """
+
+    def end(self, store: Store) -> None:
+        """Cleans up after a success; again where a run was killed meanwhile."""
+
+    def leave(self, store: Store, *, seen: str) -> bool:
+        """Cleans up after a failure: finished work stays.
+
+        Returns whether another run has published meanwhile.
+        """
+
+    def open_derived(self, store: Store, manifest: Manifest) -> Store:
+        """Returns the store for files that are added to the dataset at the target."""
+
+    def add_derived(
+        self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
+    ) -> None:
+        """Adds the files of a store to the dataset, with the manifest that names them.
+
+        Args:
+          store: from `open_derived`.
+          manifest: that names them.
+          seen: the version of the manifest when they were begun.
+          replaced: names of files that may be replaced.
+
+        Raises:
+          OvertakenError: the dataset was replaced meanwhile.
+        """
+
+    def leave_derived(self, store: Store) -> None:
+        """Ends what `open_derived` has begun."""
+
+    def clear(self, *, sure: bool) -> None:
+        """Removes unfinished work, if it is known to be dead.
+
+        That is so on a disk alone; a begun publication is finished first.
+
+        Args:
+          sure: whether pipelines are known to have ended; if not, their rows stay.
+
+        Raises:
+          TargetError: a run is at work there, or the work folder is not ours.
+        """
+        return
 
 
 def read_manifest(directory: str) -> Manifest:

@@ -68,10 +68,8 @@ class ShardGroup:
         if schema.loaded:
             # Images are loaded for one shard at a time.
             return False
-        rows, size = (
-            sum(task.rows for task in tasks),
-            sum(task.size for task in tasks),
-        )
+        rows = sum(task.rows for task in tasks)
+        size = sum(task.size for task in tasks)
         return rows <= most_rows(len(schema.features)) and size <= _TOGETHER_BYTES
 
     @property

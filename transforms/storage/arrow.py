@@ -1,8 +1,5 @@
 """Look at what is in object stores and other remote file systems, by `pyarrow.fs`.
 
-There is one connection for each place and process. Its endpoint and credentials come
-from the usual environment variables, or from URI parameters of the path.
-
 A store lists names in pages, of 1,000 mostly, each after the one before. So the first
 levels of a tree are listed folder by folder, and all that is below each folder found
 there by itself.
@@ -13,25 +10,22 @@ import concurrent.futures
 import contextlib
 import errno
 import fnmatch
-import functools
 import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from transforms.storage import clients
 from transforms.storage.buckets import GOOGLE, HDFS
+from transforms.storage.clients import file_system as file_system
 from transforms.storage.entries import Found, is_hidden
-from transforms.storage.paths import parameters_of, relative, split_remote
-from transforms.storage.retry import asked, reason_of
+from transforms.storage.paths import relative, split_remote
+from transforms.storage.retry import asked
 
 if TYPE_CHECKING:
-    import pyarrow.fs as pafs
-
     from transforms.storage.file_list import FileList
-    from transforms.storage.gcs import GcsBucket
 
-_SECOND_NS = 10**9
 # Files that are listed together.
 _FILES_AT_ONCE = 1 << 14
 # Folders listed at the same time, at most.
@@ -40,42 +34,6 @@ _AT_ONCE = 16
 _NAMES_AT_ONCE = 1 << 18
 # Fewer folders than that are listed one level deeper, up to this one.
 _LEVELS = 3
-
-
-def file_system(path: str) -> tuple["pafs.FileSystem", str]:
-    """Returns the file system of a path, and the path within it.
-
-    Raises:
-      OSError: what the environment or the parameters say makes no sense.
-    """
-    place, key = split_remote(path)
-    said = tuple(sorted(parameters_of(place).items()))
-    system, base = _connected(place, said, os.getpid())
-    return system, f"{base.rstrip('/')}/{key}" if key else base
-
-
-@functools.lru_cache(maxsize=64)
-def _connected(
-    place: str, said: tuple[tuple[str, str], ...], _process: int
-) -> tuple["pafs.FileSystem", str]:
-    """Connects once to each place, in each process: threads do not survive a fork."""
-    # Here, because it loads the clients of all clouds.
-    import pyarrow as pa
-
-    from transforms.storage import azure, gcs, hdfs, s3
-
-    scheme, _, authority = place.partition("://")
-    parameters = dict(said)
-    try:
-        if scheme == "s3":
-            return s3.connected(parameters, authority), authority
-        if scheme in ("gs", "gcs"):
-            return gcs.connected(parameters), authority
-        if scheme in ("abfs", "abfss"):
-            return azure.connected(parameters, place)
-        return hdfs.connected(parameters, place), ""
-    except (ValueError, pa.ArrowException, OSError) as error:
-        raise OSError(errno.EINVAL, reason_of(error), place) from error
 
 
 def write(path: str, data: bytes) -> None:
@@ -91,34 +49,37 @@ def write(path: str, data: bytes) -> None:
 
 def look(path: str) -> Found | None:
     """Returns what is at a path; None for nothing. Raises OSError."""
-    if path.startswith(HDFS):
-        return asked(path, functools.partial(_look_in_hdfs, path))
     system, inside = file_system(path)
-    found = _found(path, asked(path, lambda: system.get_file_info(inside)))
+    if path.startswith(HDFS):
+        from transforms.storage.hdfs import look_at
+
+        return asked(path, lambda: look_at(system, inside, path))
+    found = Found.of(path, asked(path, lambda: system.get_file_info(inside)))
     if found is None and path.startswith(GOOGLE):
         # Arrow finds folders by a listing. Where that fails it reports no folder.
         found = Found(path, True) if any(walk(path)) else None
     return found
 
 
-def _look_in_hdfs(path: str) -> Found | None:
-    """As `look`, where Arrow says of all that could not be asked that it is missing."""
-    import pyarrow.fs as pafs
-
-    system, inside = file_system(path)
-    if (found := _found(path, system.get_file_info(inside))) is None:
-        with contextlib.suppress(FileNotFoundError):
-            # Fails with another error where the name node does not answer.
-            system.get_file_info(pafs.FileSelector(inside))
-            found = Found(path, True)
-    return found
-
-
 def look_in(folder: str) -> list[Found]:
     """Returns what is in a folder. Raises OSError."""
-    if folder.startswith(GOOGLE):
-        return _look_in_flat(folder.rstrip("/"))
-    return list(_look_below(folder, recursive=False))
+    folder = folder.rstrip("/")
+    if not folder.startswith(GOOGLE):
+        found = _look_below(folder, recursive=False)
+        # A folder's name may be empty.
+        return [each for each in found if each.path != f"{folder}/"]
+    client = clients.client_of(folder)
+    if client is None:
+        out: dict[str, Found] = {}
+        for each in _look_below(folder, recursive=True):
+            name, _, deeper = each.path.removeprefix(f"{folder}/").partition("/")
+            path = f"{folder}/{name}"
+            out[name] = Found(path, True) if deeper else out.get(name, each)
+        return list(out.values())
+    listed = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
+    if not listed:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+    return listed
 
 
 def _look_below(
@@ -132,50 +93,12 @@ def _look_below(
         inside, recursive=recursive, allow_not_found=missing_ok
     )
     infos = asked(folder, lambda: system.get_file_info(selector))
-    top = folder.rstrip("/")
 
     def found(info: Any) -> Found | None:
-        # A folder's name may be empty.
         below = info.path.removeprefix(inside).removeprefix("/").rstrip("/")
-        return _found(f"{top}/{below}", info) if below else None
+        return Found.of(f"{folder}/{below}", info)
 
     return filter(None, map(found, infos))
-
-
-def _google(path: str) -> "GcsBucket | None":
-    """Returns a bucket by Google's client; None where that is not installed."""
-    place = split_remote(path)[0]
-    said = tuple(sorted(parameters_of(place).items()))
-    return _google_connected(place, said, os.getpid())
-
-
-@functools.lru_cache(maxsize=64)
-def _google_connected(
-    place: str, said: tuple[tuple[str, str], ...], _process: int
-) -> "GcsBucket | None":
-    try:
-        from transforms.storage.gcs import GcsBucket, gcs_errors
-
-        with gcs_errors(place):
-            return GcsBucket(place, dict(said))
-    except ImportError:
-        return None
-
-
-def _look_in_flat(folder: str) -> list[Found]:
-    """As `look_in`, where Arrow shows only folders that have objects of their own."""
-    client = _google(folder)
-    if client is None:
-        out: dict[str, Found] = {}
-        for each in _look_below(folder, recursive=True):
-            name, _, deeper = each.path.removeprefix(f"{folder}/").partition("/")
-            path = f"{folder}/{name}"
-            out[name] = Found(path, True) if deeper else out.get(name, each)
-        return list(out.values())
-    found = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
-    if not found:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
-    return found
 
 
 def look_at_level(folder: str) -> list[Found] | None:
@@ -183,32 +106,20 @@ def look_at_level(folder: str) -> list[Found] | None:
 
     Where a folder's name is empty, Arrow says nothing of what is in it.
     """
-    if folder.startswith(HDFS):
-        # It answers from memory, and all at once.
+    # HDFS answers from memory, and all at once.
+    if folder.startswith(HDFS) or (
+        folder.startswith(GOOGLE) and clients.client_of(folder) is None
+    ):
         return None
-    if folder.startswith(GOOGLE):
-        if _google(folder) is None:
-            return None
-        try:
-            listed = _look_in_flat(folder)
-        except FileNotFoundError:
-            return []
-        return listed if all(_is_name(each.path, folder) for each in listed) else None
-    import pyarrow.fs as pafs
-
-    system, inside = file_system(folder)
-    selector = pafs.FileSelector(inside, allow_not_found=True)
-    infos = asked(folder, lambda: system.get_file_info(selector))
-    if not all(_is_name(info.path, inside) for info in infos):
-        return None
-    paths = (f"{folder}/{info.path.removeprefix(f'{inside}/')}" for info in infos)
-    return [each for p, i in zip(paths, infos, strict=True) if (each := _found(p, i))]
-
-
-def _is_name(path: str, folder: str) -> bool:
-    """Whether a path is that of the folder, and a name behind it."""
-    name = path.removeprefix(f"{folder}/")
-    return bool(name) and "/" not in name
+    try:
+        if folder.startswith(GOOGLE):
+            found = look_in(folder)
+        else:
+            found = [*_look_below(folder, recursive=False, missing_ok=True)]
+    except FileNotFoundError:
+        return []
+    names = [each.path.removeprefix(f"{folder}/") for each in found]
+    return found if all(name and "/" not in name for name in names) else None
 
 
 def walk(folder: str) -> Iterator[Found]:
@@ -217,19 +128,8 @@ def walk(folder: str) -> Iterator[Found]:
     if in_hdfs and look(folder) is None:
         return iter(())
     # An HDFS without its name node would look empty as well.
-    found = _look_below(folder, recursive=True, missing_ok=not in_hdfs)
+    found = _look_below(folder.rstrip("/"), recursive=True, missing_ok=not in_hdfs)
     return (each for each in found if not each.is_folder)
-
-
-def _found(path: str, info: Any) -> Found | None:
-    import pyarrow.fs as pafs
-
-    if info.type == pafs.FileType.NotFound:
-        return None
-    if info.type == pafs.FileType.Directory:
-        return Found(path, True)
-    seconds = (info.mtime_ns or 0) // _SECOND_NS
-    return Found(path, False, info.size or 0, seconds * _SECOND_NS)
 
 
 def expand(pattern: str) -> list[str]:

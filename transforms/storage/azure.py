@@ -7,12 +7,11 @@ for a login as Azure's own programs do.
 import concurrent.futures
 import contextlib
 import errno
-import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from transforms.storage.buckets import READ_SECONDS, Bucket, age_of
+from transforms.storage.buckets import READ_SECONDS, Bucket, age_of, setting_of
 from transforms.storage.entries import Look, OvertakenError
 from transforms.storage.retry import of_status, reason_of
 
@@ -44,17 +43,17 @@ class _Account:
         name, _, suffix = host.partition(".")
         account = ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
         key = ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY")
-        self.name = name or _said(parameters, "account_name", *account)
+        self.name = name or setting_of(parameters, "account_name", *account)
         if not self.name:
             raise ValueError(
                 "it must name an account, as in abfs://container@account.dfs.core."
                 "windows.net/folder, or AZURE_STORAGE_ACCOUNT must"
             )
         self.credentials: dict[str, str] = {}
-        if said := _said(parameters, "account_key", *key):
-            self.credentials["account_key"] = said
-        elif said := _said(parameters, "sas_token", "AZURE_STORAGE_SAS_TOKEN"):
-            self.credentials["sas_token"] = said
+        if secret := setting_of(parameters, "account_key", *key):
+            self.credentials["account_key"] = secret
+        elif token := setting_of(parameters, "sas_token", "AZURE_STORAGE_SAS_TOKEN"):
+            self.credentials["sas_token"] = token
         self.authority = parameters.get("blob_storage_authority", "")
         domain = suffix.partition(".")[2]
         self.dfs_authority = parameters.get("dfs_storage_authority") or self.authority
@@ -70,12 +69,6 @@ class _Account:
         if authority.startswith("."):
             return f"{self.scheme}://{self.name}{authority}"
         return f"{self.scheme}://{authority}/{self.name}"
-
-
-def _said(parameters: Mapping[str, str], name: str, *variables: str) -> str:
-    """Returns a setting: from a path if one gives it, else from the environment."""
-    given = [os.environ.get(each, "") for each in variables]
-    return next(filter(None, [parameters.get(name, ""), *given]), "")
 
 
 def connected(
@@ -95,9 +88,42 @@ def connected(
     return system, account.container
 
 
+@contextlib.contextmanager
+def azure_errors(path: str) -> Iterator[None]:
+    """See `Bucket.errors`."""
+    import azure.core.exceptions as core
+
+    try:
+        yield
+    except core.ClientAuthenticationError as error:
+        raise PermissionError(errno.EACCES, _reason(error), path) from error
+    except core.HttpResponseError as error:
+        raise _of_azure(error, path) from error
+    except core.AzureError as error:
+        # Refused, cut, or too slow.
+        raise OSError(errno.ECONNRESET, _reason(error), path) from error
+
+
+def _reason(error: Exception) -> str:
+    # Addresses in it may end with a token.
+    return reason_of(error).partition("?")[0]
+
+
+def _of_azure(error: Any, path: str) -> Exception:
+    code = getattr(error, "error_code", None) or ""
+    code = str(getattr(code, "value", code))
+    if code == "BlobAlreadyExists":
+        return OvertakenError(path)
+    if code == "InvalidBlockList":
+        # Another run has put the same object, which ends the parts of this one.
+        return OSError(errno.EIO, "the upload was ended by somebody else", path)
+    return of_status(int(error.status_code or 0), f"{code} {error.reason}", path)
+
+
 class AzureBucket(Bucket):
     """See `Bucket`. Accounts may have folders that stay when they are empty."""
 
+    errors = staticmethod(azure_errors)
     flat = False
 
     def __init__(self, place: str, parameters: Mapping[str, str]) -> None:
@@ -127,18 +153,13 @@ class AzureBucket(Bucket):
 
     def look(self, key: str) -> Look:
         """See `Bucket`."""
-        dates: list[str] = []
-
-        def noted(answer: Any) -> None:
-            dates.append(answer.http_response.headers["Date"])
-
         try:
             with azure_errors(self.path(key)):
                 blob = self._container.get_blob_client(key)
-                found = blob.get_blob_properties(raw_response_hook=noted)
+                found = blob.get_blob_properties()
         except FileNotFoundError:
             return Look()
-        return Look(str(found.etag), age_of(found.last_modified, dates[-1]))
+        return Look(str(found.etag), age_of(found.last_modified))
 
     def put(self, key: str, data: bytes, version: str | None = None) -> None:
         """See `Bucket`."""
@@ -187,35 +208,3 @@ class AzureBucket(Bucket):
             for _, level in sorted(levels.items(), reverse=True):
                 for _ in pool.map(self.remove, level):
                     pass
-
-
-@contextlib.contextmanager
-def azure_errors(path: str) -> Iterator[None]:
-    """Turns what the client raises about a path into an OSError or OvertakenError."""
-    import azure.core.exceptions as core
-
-    try:
-        yield
-    except core.ClientAuthenticationError as error:
-        raise PermissionError(errno.EACCES, _reason(error), path) from error
-    except core.HttpResponseError as error:
-        raise _of_azure(error, path) from error
-    except core.AzureError as error:
-        # Refused, cut, or too slow.
-        raise OSError(errno.ECONNRESET, _reason(error), path) from error
-
-
-def _reason(error: Exception) -> str:
-    # Addresses in it may end with a token.
-    return reason_of(error).partition("?")[0]
-
-
-def _of_azure(error: Any, path: str) -> Exception:
-    code = getattr(error, "error_code", None) or ""
-    code = str(getattr(code, "value", code))
-    if code == "BlobAlreadyExists":
-        return OvertakenError(path)
-    if code == "InvalidBlockList":
-        # Another run has put the same object, which ends the parts of this one.
-        return OSError(errno.EIO, "the upload was ended by somebody else", path)
-    return of_status(int(error.status_code or 0), f"{code} {error.reason}", path)

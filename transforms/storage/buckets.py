@@ -9,11 +9,13 @@ needs the client: an extra of the installation for each cloud. Reading needs non
 import contextlib
 import dataclasses
 import datetime
-import email.utils
 import errno
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
-from transforms.storage.entries import Look
+from transforms.storage.entries import Found, Look
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
@@ -28,7 +30,7 @@ class Upload:
     Attributes:
       key: of the object.
       word: what tells it from others of the same key.
-      begun: when, in seconds since 1970, by the store's clock.
+      begun: when, in seconds since 1970.
     """
 
     key: str
@@ -36,7 +38,7 @@ class Upload:
     begun: float
 
 
-class Bucket:
+class Bucket(Protocol):
     """Writes the objects of one bucket. All methods raise OSError.
 
     Attributes:
@@ -46,12 +48,11 @@ class Bucket:
     """
 
     place: str
-    conditional = True
-    flat = True
+    conditional: bool = True
+    flat: bool = True
 
     def look(self, key: str) -> Look:
         """Returns the version and the age of an object."""
-        raise NotImplementedError
 
     def put(self, key: str, data: bytes, version: str | None = None) -> None:
         """Writes an object.
@@ -64,7 +65,6 @@ class Bucket:
         Raises:
           OvertakenError: it has another version; nothing has changed.
         """
-        raise NotImplementedError
 
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
         """Uploads a file, in parts where it is large; aborts an upload that failed.
@@ -77,7 +77,6 @@ class Bucket:
         Raises:
           OvertakenError: it does; nothing has changed.
         """
-        raise NotImplementedError
 
     def fetch(
         self, key: str, part: tuple[int, int] | None, limit: int | None
@@ -94,17 +93,22 @@ class Bucket:
         """
         return None
 
+    def list_in(self, folder: str) -> list[Found] | None:
+        """Returns what is in a folder, where Arrow shows too little of it.
+
+        None where it shows all.
+        """
+        return None
+
     def copy(self, key: str, to: str) -> None:
         """Copies an object inside the bucket, in parts where it is large."""
-        raise NotImplementedError
+        raise OSError(errno.ENOTSUP, "the store copies nothing", self.path(key))
 
     def remove(self, key: str) -> None:
         """Removes an object; it may be gone already."""
-        raise NotImplementedError
 
     def remove_below(self, folder: str) -> None:
         """Removes every object whose key begins with `folder` and a slash."""
-        raise NotImplementedError
 
     def uploads(self, prefix: str) -> list[Upload]:
         """Returns the unfinished uploads in parts that the store does not remove.
@@ -116,10 +120,16 @@ class Bucket:
 
     def give_up(self, key: str, upload: str) -> None:
         """Ends an upload in parts; it may be over already."""
+        return
 
     def path(self, key: str = "") -> str:
         """Returns the path of an object, for messages."""
         return f"{self.place}/{key}".rstrip("/")
+
+    @staticmethod
+    def errors(path: str) -> contextlib.AbstractContextManager[None]:
+        """Turns what the client raises into an OSError or an OvertakenError."""
+        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def naming_missing(self) -> Iterator[None]:
@@ -135,21 +145,22 @@ class Bucket:
         return FileNotFoundError(errno.ENOENT, reason, self.place)
 
 
-def age_of(modified: datetime.datetime, date: str) -> float:
-    """Returns the seconds between two times that one answer of a store has.
+def setting_of(parameters: Mapping[str, str], name: str, *variables: str) -> str:
+    """Returns a setting: from a path if one gives it, else from the environment."""
+    given = [parameters.get(name), *map(os.environ.get, variables)]
+    return next(filter(None, given), "")
 
-    Clocks of two machines may differ by minutes, so neither is this machine's.
 
-    Args:
-      modified: when the object was written.
-      date: the answer's `Date`, as RFC 9110 writes it.
+def endpoint_of(parameters: Mapping[str, str], *variables: str) -> tuple[str, str]:
+    """Returns scheme and host of a server; no host for the cloud's own."""
+    endpoint = setting_of(parameters, "endpoint_override", *variables)
+    scheme, _, host = endpoint.rpartition("://")
+    return parameters.get("scheme") or scheme or "https", host
 
-    An answer of a minute after the object was written:
 
-        >>> written = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-        >>> age_of(written, "Fri, 02 Jan 2026 03:05:05 GMT")
-        60.0
+def age_of(modified: datetime.datetime) -> float:
+    """Returns the seconds since an object was written, by this machine's clock.
+
+    Stores take no request of a machine whose clock is off by more than minutes.
     """
-    age = (email.utils.parsedate_to_datetime(date) - modified).total_seconds()
-    # An answer's time is in whole seconds, that of the object may be exact.
-    return max(age, 0.0)
+    return max(time.time() - modified.timestamp(), 0.0)

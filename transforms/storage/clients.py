@@ -1,28 +1,68 @@
-"""The bucket of a path: which client writes there, where it is installed."""
+"""The connections to a store: Arrow, which reads, and the store's own client.
 
-import contextlib
+There is one of each for every place and process. Endpoints and credentials come from
+the usual environment variables, or from URI parameters of the path.
+"""
+
 import errno
 import functools
-import io
 import os
-import secrets
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from transforms.errors import TargetError
-from transforms.storage import arrow
 from transforms.storage.buckets import HDFS, Bucket
-from transforms.storage.entries import Look, OvertakenError
 from transforms.storage.paths import parameters_of, split_remote
 from transforms.storage.retry import reason_of
 
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
 _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure"}
-_COPY_BYTES = 8 << 20
-_TOKEN_BYTES = 6
+_Said = tuple[tuple[str, str], ...]
 
 
 def extra_of(path: str) -> str:
     """Returns the extra to install for the client of a place; "" for none."""
     return _EXTRAS.get(path.partition("://")[0], "")
+
+
+def _said_of(place: str) -> _Said:
+    return tuple(sorted(parameters_of(place).items()))
+
+
+def file_system(path: str) -> tuple["pafs.FileSystem", str]:
+    """Returns the file system of a path, and the path within it.
+
+    Raises:
+      OSError: what the environment or the parameters say makes no sense.
+    """
+    place, key = split_remote(path)
+    system, base = _connected_by_arrow(place, _said_of(place), os.getpid())
+    return system, f"{base.rstrip('/')}/{key}" if key else base
+
+
+@functools.lru_cache(maxsize=64)
+def _connected_by_arrow(
+    place: str, said: _Said, _process: int
+) -> tuple["pafs.FileSystem", str]:
+    """Connects once in each process: threads do not survive a fork."""
+    # Here, because it loads the clients of all clouds.
+    import pyarrow as pa
+
+    from transforms.storage import azure, gcs, hdfs, s3
+
+    scheme, _, authority = place.partition("://")
+    parameters = dict(said)
+    try:
+        if scheme == "s3":
+            return s3.connected(parameters, authority), authority
+        if scheme in ("gs", "gcs"):
+            return gcs.connected(parameters), authority
+        if scheme in ("abfs", "abfss"):
+            return azure.connected(parameters, place)
+        return hdfs.connected(parameters, place), ""
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise OSError(errno.EINVAL, reason_of(error), place) from error
 
 
 def bucket_of(path: str, attempts: str = "") -> Bucket:
@@ -57,107 +97,28 @@ def client_of(path: str, attempts: str = "") -> Bucket | None:
     """
     place, _ = split_remote(path)
     if path.startswith(HDFS):
-        return HdfsBucket(place, attempts)
-    said = tuple(sorted(parameters_of(place).items()))
-    return _connected(place, said, os.getpid())
+        from transforms.storage.hdfs import HdfsBucket
+
+        return HdfsBucket(place, attempts, file_system(place)[0])
+    return _connected(place, _said_of(place), os.getpid())
 
 
 @functools.lru_cache(maxsize=64)
-def _connected(
-    place: str, said: tuple[tuple[str, str], ...], _process: int
-) -> Bucket | None:
-    """Connects once to each place, in each process: threads do not survive a fork."""
-    scheme = place.partition("://")[0]
+def _connected(place: str, said: _Said, _process: int) -> Bucket | None:
+    """As `_connected_by_arrow`, by the store's own client."""
+    from transforms.storage import azure, gcs, s3
+
+    kinds: dict[str, Any] = {
+        "s3": s3.S3Bucket,
+        "gs": gcs.GcsBucket,
+        "gcs": gcs.GcsBucket,
+    }
+    kind = kinds.get(place.partition("://")[0], azure.AzureBucket)
     try:
-        if scheme == "s3":
-            from transforms.storage.s3 import S3Bucket, s3_errors
-
-            with s3_errors(place):
-                return S3Bucket(place, dict(said))
-        if scheme in ("gs", "gcs"):
-            from transforms.storage.gcs import GcsBucket, gcs_errors
-
-            with gcs_errors(place):
-                return GcsBucket(place, dict(said))
-        from transforms.storage.azure import AzureBucket, azure_errors
-
-        with azure_errors(place):
-            return AzureBucket(place, dict(said))
+        with kind.errors(place):
+            client: Bucket = kind(place, dict(said))
+            return client
     except ValueError as error:
         raise OSError(errno.EINVAL, reason_of(error), place) from error
     except ImportError:
         return None
-
-
-class HdfsBucket(Bucket):
-    """HDFS, which is no object store: Arrow writes there.
-
-    It shows a file while it is written, so that a file gets its name when it is whole;
-    it has folders, even empty ones; and it knows no conditions: of two runs that write
-    at the same moment, both may succeed.
-    """
-
-    conditional = False
-    flat = False
-
-    def __init__(self, place: str, attempts: str) -> None:
-        """Takes the folder of files that are not whole; "" for that of the name."""
-        self.place = place
-        self._attempts = attempts
-
-    def look(self, key: str) -> Look:
-        """See `Bucket`; there is no clock to tell the age by."""
-        found = arrow.look(self.path(key))
-        if found is None or found.is_folder:
-            return Look()
-        return Look(f"{found.size}-{found.modified_ns}")
-
-    def put(self, key: str, data: bytes, version: str | None = None) -> None:
-        """See `Bucket`."""
-        self._write(key, io.BytesIO(data), version)
-
-    def put_file(self, key: str, local: str, *, new: bool = False) -> None:
-        """See `Bucket`."""
-        with open(local, "rb") as source:
-            self._write(key, source, "" if new else None)
-
-    def _write(self, key: str, source: BinaryIO, version: str | None) -> None:
-        if version is not None and self.look(key).version != version:
-            raise OvertakenError(key)
-        path = self.path(key)
-        folder, name = os.path.split(path)
-        word = secrets.token_hex(_TOKEN_BYTES)
-        partial = f"{self._attempts or folder}/.{name}.{word}.tmp"
-        (system, new), (_, inside) = arrow.file_system(partial), arrow.file_system(path)
-        try:
-            with system.open_output_stream(new) as sink:
-                while piece := source.read(_COPY_BYTES):
-                    sink.write(piece)
-            found = arrow.look(partial)
-            if found is None or found.size != source.tell():
-                raise OSError(errno.EIO, "it is not as long as the file", path)
-            system.create_dir(arrow.file_system(folder)[1])
-            system.move(new, inside)
-        except OSError:
-            # Closing it may have published a part.
-            with contextlib.suppress(OSError):
-                system.delete_file(new)
-            raise
-
-    def remove(self, key: str) -> None:
-        """See `Bucket`."""
-        system, inside = arrow.file_system(self.path(key))
-        try:
-            system.delete_file(inside)
-        except OSError:
-            # It fails where there is nothing to remove, too.
-            if arrow.look(self.path(key)) is not None:
-                raise
-
-    def remove_below(self, folder: str) -> None:
-        """See `Bucket`; the folder goes, too."""
-        path = self.path(folder)
-        if arrow.look(path) is not None:
-            system, inside = arrow.file_system(path)
-            with contextlib.suppress(FileNotFoundError):
-                system.delete_dir(inside)

@@ -5,8 +5,13 @@ import errno
 import io
 import os
 import unicodedata
-from typing import IO, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+SECOND_NS = 10**9
+"""Nanoseconds of a second."""
 # What has a name: see `StoredPath.standing`.
 Standing = Literal["", "file", "folder", "other"]
 
@@ -100,6 +105,18 @@ class Found:
     size: int = 0
     modified_ns: int = 0
 
+    @classmethod
+    def of(cls, path: str, info: "pafs.FileInfo") -> "Found | None":
+        """Returns what Arrow says of a path; None for nothing."""
+        import pyarrow.fs as pafs
+
+        if info.type == pafs.FileType.NotFound:
+            return None
+        if info.type == pafs.FileType.Directory:
+            return cls(path, True)
+        seconds = (info.mtime_ns or 0) // SECOND_NS
+        return cls(path, False, info.size or 0, seconds * SECOND_NS)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Look:
@@ -107,8 +124,7 @@ class Look:
 
     Attributes:
       version: which every write changes; "" for no object.
-      age: seconds since it was written, by the store's clock alone; 0 where nothing
-        tells it.
+      age: seconds since it was written; 0 where nothing tells it.
     """
 
     version: str = ""

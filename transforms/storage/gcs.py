@@ -5,35 +5,39 @@ import contextlib
 import datetime
 import errno
 import os
-import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from transforms.storage.buckets import CONNECT_SECONDS, READ_SECONDS, Bucket, age_of
-from transforms.storage.entries import Found, Look
+from transforms.storage.buckets import (
+    CONNECT_SECONDS,
+    READ_SECONDS,
+    Bucket,
+    age_of,
+    endpoint_of,
+)
+from transforms.storage.entries import SECOND_NS, Found, Look
 from transforms.storage.retry import of_status, reason_of
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
+_ENDPOINT = "STORAGE_EMULATOR_HOST"
 # What the client's own repetitions may take in all.
 _RETRY_SECONDS = 5
 _REMOVED_AT_ONCE = 8
 # So short that Arrow's client never repeats: its long pauses would add to ours.
 _ARROW_SECONDS = 0.1
-_SECOND_NS = 10**9
 
 
 def connected(parameters: Mapping[str, str]) -> "pafs.GcsFileSystem":
     """Returns the store as Arrow reaches it."""
     import pyarrow.fs as pafs
 
-    endpoint = _endpoint(parameters)
-    scheme, _, host = endpoint.rpartition("://")
+    scheme, host = endpoint_of(parameters, _ENDPOINT)
     options: dict[str, Any] = {}
     if host:
         options["endpoint_override"] = host
-        options["scheme"] = parameters.get("scheme", scheme or "https")
+        options["scheme"] = scheme
     if host or parameters.get("anonymous") == "true":
         # Emulators know no accounts.
         options["anonymous"] = True
@@ -41,17 +45,31 @@ def connected(parameters: Mapping[str, str]) -> "pafs.GcsFileSystem":
     return pafs.GcsFileSystem(retry_time_limit=limit, **options)
 
 
-def _endpoint(parameters: Mapping[str, str]) -> str:
-    """Returns the endpoint that is configured; "" for Google's own."""
-    return (
-        parameters.get("endpoint_override")
-        or os.environ.get("STORAGE_EMULATOR_HOST")
-        or ""
-    )
+@contextlib.contextmanager
+def gcs_errors(path: str) -> Iterator[None]:
+    """See `Bucket.errors`."""
+    import google.api_core.exceptions as api
+    import google.auth.exceptions
+    import requests
+
+    try:
+        yield
+    except api.GoogleAPICallError as error:
+        raise of_status(int(error.code or 0), str(error.message), path) from error
+    except google.auth.exceptions.GoogleAuthError as error:
+        reason = reason_of(error)
+        if error.retryable:
+            raise OSError(errno.ECONNRESET, reason, path) from error
+        raise PermissionError(errno.EACCES, reason, path) from error
+    except (api.RetryError, requests.exceptions.RequestException) as error:
+        reason = reason_of(error)
+        raise OSError(errno.ECONNRESET, reason, path) from error
 
 
 class GcsBucket(Bucket):
     """See `Bucket`."""
+
+    errors = staticmethod(gcs_errors)
 
     def __init__(self, place: str, parameters: Mapping[str, str]) -> None:
         import google.auth.credentials
@@ -60,49 +78,27 @@ class GcsBucket(Bucket):
 
         self.place = place
         options: dict[str, Any] = {}
-        if endpoint := _endpoint(parameters):
-            if "://" not in endpoint:
-                endpoint = f"{parameters.get('scheme', 'https')}://{endpoint}"
-            options["client_options"] = {"api_endpoint": endpoint}
+        scheme, host = endpoint_of(parameters, _ENDPOINT)
+        if host:
+            options["client_options"] = {"api_endpoint": f"{scheme}://{host}"}
+        if host or parameters.get("anonymous") == "true":
+            # Emulators know no accounts.
             options["credentials"] = google.auth.credentials.AnonymousCredentials()
             options["project"] = os.environ.get("GOOGLE_CLOUD_PROJECT", "none")
-        elif parameters.get("anonymous") == "true":
-            options["credentials"] = google.auth.credentials.AnonymousCredentials()
-            options["project"] = "none"
         self._bucket = storage.Client(**options).bucket(place.partition("://")[2])
         retry = google.cloud.storage.retry.DEFAULT_RETRY.with_timeout(_RETRY_SECONDS)
         timeout = (CONNECT_SECONDS, READ_SECONDS)
         self._patience: dict[str, Any] = {"timeout": timeout, "retry": retry}
 
     def look(self, key: str) -> Look:
-        """See `Bucket`.
-
-        Blobs of the library do not show the answer's `Date`, so it is asked directly.
-        """
-        import google.api_core.exceptions as api
-
-        client = self._bucket.client
-        named = f"{self._bucket.name}/o/{urllib.parse.quote(key, safe='')}"
-        url = f"{client.api_endpoint}/storage/v1/b/{named}"
-
-        def ask() -> Any:
-            answer = client._http.get(
-                url,
-                params={"fields": "generation,updated"},
-                timeout=self._patience["timeout"],
-            )
-            if not answer.ok:
-                raise api.from_http_response(answer)
-            return answer
-
+        """See `Bucket`."""
+        blob = self._bucket.blob(key)
         try:
             with gcs_errors(self.path(key)):
-                answer = self._patience["retry"](ask)()
+                blob.reload(**self._patience)
         except FileNotFoundError:
             return Look()
-        found = answer.json()
-        written = datetime.datetime.fromisoformat(found["updated"])
-        return Look(str(found["generation"]), age_of(written, answer.headers["Date"]))
+        return Look(str(blob.generation), age_of(blob.updated))
 
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
         """See `Bucket`."""
@@ -150,10 +146,7 @@ class GcsBucket(Bucket):
                 pass
 
     def list_in(self, folder: str) -> list[Found]:
-        """Returns what is in a folder, of which Arrow shows too little.
-
-        It shows only folders that have an object of their own.
-        """
+        """See `Bucket`; Arrow shows only folders that have an object of their own."""
         prefix = f"{folder}/" if folder else ""
         with gcs_errors(self.path(folder)):
             pages = self._bucket.list_blobs(
@@ -168,26 +161,5 @@ class GcsBucket(Bucket):
             if name and not name.endswith("/"):
                 seconds = int(blob.updated.timestamp()) if blob.updated else 0
                 path, size = f"{top}/{name}", blob.size or 0
-                found.append(Found(path, False, size, seconds * _SECOND_NS))
+                found.append(Found(path, False, size, seconds * SECOND_NS))
         return found
-
-
-@contextlib.contextmanager
-def gcs_errors(path: str) -> Iterator[None]:
-    """Turns what the client raises about a path into an OSError or OvertakenError."""
-    import google.api_core.exceptions as api
-    import google.auth.exceptions
-    import requests
-
-    try:
-        yield
-    except api.GoogleAPICallError as error:
-        raise of_status(int(error.code or 0), str(error.message), path) from error
-    except google.auth.exceptions.GoogleAuthError as error:
-        reason = reason_of(error)
-        if error.retryable:
-            raise OSError(errno.ECONNRESET, reason, path) from error
-        raise PermissionError(errno.EACCES, reason, path) from error
-    except (api.RetryError, requests.exceptions.RequestException) as error:
-        reason = reason_of(error)
-        raise OSError(errno.ECONNRESET, reason, path) from error

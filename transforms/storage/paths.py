@@ -35,35 +35,17 @@ _PARAMETERS = re.compile(r"\?([A-Za-z_]+=[^?]*)$", re.DOTALL)
 _SECRET_IN_KEY = re.compile(
     r"[?&](?:access_key|secret_key|session_token|account_key|sas_token)="
 )
-_OF_S3 = frozenset(
-    (
-        "access_key",
-        "anonymous",
-        "endpoint_override",
-        "region",
-        "scheme",
-        "secret_key",
-        "session_token",
-    )
-)
 _OF_GOOGLE = frozenset(("anonymous", "endpoint_override", "scheme"))
+_OF_S3 = _OF_GOOGLE | {"access_key", "region", "secret_key", "session_token"}
 _OF_AZURE = frozenset(
-    (
-        "account_key",
-        "account_name",
-        "blob_storage_authority",
-        "dfs_storage_authority",
-        "enable_tls",
-        "sas_token",
-    )
+    "account_key account_name blob_storage_authority dfs_storage_authority enable_tls "
+    "sas_token".split()
 )
 # What is read of each; Arrow itself reads those of the others, and refuses some.
 _KNOWN = {
     "s3": _OF_S3,
-    "gs": _OF_GOOGLE,
-    "gcs": _OF_GOOGLE,
-    "abfs": _OF_AZURE,
-    "abfss": _OF_AZURE,
+    **dict.fromkeys(("gs", "gcs"), _OF_GOOGLE),
+    **dict.fromkeys(("abfs", "abfss"), _OF_AZURE),
 }
 # Longer, or of other characters, it is not a name but a piece of a value.
 _NAME = re.compile(r"[A-Za-z_]{1,32}")

@@ -7,13 +7,12 @@ a delete: names reach the operating system as they are, whatever `*`, `[` or `?`
 hold.
 """
 
-import abc
 import contextlib
 import errno
 import io
 import os
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from transforms.errors import source_error
 from transforms.storage.drafts import Draft, Sink, written
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from transforms.storage.file_list import FileList
 
 
-class StoredPath(abc.ABC):
+class StoredPath(Protocol):
     """A path, whatever it is of: a file, a folder, or nothing yet.
 
     Attributes:
@@ -41,15 +40,14 @@ class StoredPath(abc.ABC):
     """
 
     __slots__ = ("path",)
+    path: str
 
     def __init__(self, path: str) -> None:
         self.path = path
 
-    @abc.abstractmethod
     def standing(self) -> Standing:
         """Returns the kind of what has this name, links followed; "" for nothing."""
 
-    @abc.abstractmethod
     def exists(self) -> bool:
         """Whether anything has this name, even a dangling link."""
 
@@ -61,19 +59,15 @@ class StoredPath(abc.ABC):
         """Whether a folder has this name; in a store, whether anything is below it."""
         return self.standing() == "folder"
 
-    @abc.abstractmethod
     def is_inside(self, folder: str) -> bool:
         """Whether this is the folder or is below it, links resolved."""
 
-    @abc.abstractmethod
     def look(self) -> Look:
         """Returns the version and the age of a file; see `put_if`."""
 
-    @abc.abstractmethod
     def size_of(self) -> int:
         """Returns the size of a file in bytes."""
 
-    @abc.abstractmethod
     def stat_entry(self, root: str) -> FileEntry:
         """Returns the entry of a file that is below `root`; raises OSError."""
 
@@ -81,7 +75,6 @@ class StoredPath(abc.ABC):
         """Whether the path is a glob; the literal name of an existing file is none."""
         return any(c in self.path for c in "*?[") and not self.exists()
 
-    @abc.abstractmethod
     def expand(self) -> list[str]:
         """Returns the files that a glob names, in byte order.
 
@@ -108,7 +101,6 @@ class StoredPath(abc.ABC):
                 error,
             ) from error
 
-    @abc.abstractmethod
     def _listed(self) -> "FileList":
         """As `list_tree`; raises OSError."""
 
@@ -116,7 +108,6 @@ class StoredPath(abc.ABC):
         """Returns the names of what is in a folder, in byte order; raises OSError."""
         return sorted(self._names(), key=os.fsencode)
 
-    @abc.abstractmethod
     def _names(self) -> Sequence[str]:
         """As `names_in`, in any order."""
 
@@ -142,14 +133,12 @@ class StoredPath(abc.ABC):
                 found += [f"{name}/{each}" for each in below.names_in()]
         return sorted(found, key=os.fsencode)
 
-    @abc.abstractmethod
     def entries_in(self, root: str) -> list[FileEntry]:
         """Returns the files here, not those below, as `expand`; raises OSError.
 
         A link that leads nowhere has no size.
         """
 
-    @abc.abstractmethod
     def open_unbuffered(self) -> io.RawIOBase:
         """Opens a file for large reads without a copy; raises OSError."""
 
@@ -169,7 +158,6 @@ class StoredPath(abc.ABC):
         with file:
             yield cast(BinaryIO, file)
 
-    @abc.abstractmethod
     def mapped(self) -> "pa.NativeFile":
         """Returns a file to be read at any place, mapped into memory; raises OSError.
 
@@ -188,7 +176,6 @@ class StoredPath(abc.ABC):
             raise changed(self.path)
         return file
 
-    @abc.abstractmethod
     def _open_input(self) -> io.BufferedReader:
         """As `open_input`."""
 
@@ -203,7 +190,6 @@ class StoredPath(abc.ABC):
             raise changed(self.path)
         return data
 
-    @abc.abstractmethod
     def read_stamped(self, limit: int | None = None) -> tuple[bytes, int]:
         """Returns a whole file and its stamp.
 
@@ -225,7 +211,6 @@ class StoredPath(abc.ABC):
             raise OSError(errno.EIO, "the file is shorter than it was", self.path)
         return data
 
-    @abc.abstractmethod
     def _read_range(self, start: int, stop: int) -> tuple[bytes, int]:
         """Returns bytes of a file, fewer where it is shorter, and its stamp."""
 
@@ -247,7 +232,6 @@ class StoredPath(abc.ABC):
         """
         return written(self.draft(attempts=attempts, durable=durable))
 
-    @abc.abstractmethod
     def draft(self, *, attempts: str, durable: bool = True) -> Draft:
         """Returns a file to write to, which gets this name when it is published.
 
@@ -274,7 +258,6 @@ class StoredPath(abc.ABC):
         with storing(self.path, size=size):
             self._write(pieces, attempts, durable)
 
-    @abc.abstractmethod
     def _write(
         self, pieces: Sequence[bytes | memoryview], attempts: str, durable: bool
     ) -> None:
@@ -298,7 +281,6 @@ class StoredPath(abc.ABC):
             raise OvertakenError(self.path)
         self.write_file(data, attempts=attempts)
 
-    @abc.abstractmethod
     def copy_to(self, target: str) -> bool:
         """Gives a file another name, too; in an object store, makes the store copy it.
 
@@ -315,7 +297,6 @@ class StoredPath(abc.ABC):
           OSError: the file cannot be found, or the store cannot copy it.
         """
 
-    @abc.abstractmethod
     def remove_file(self, *, below: str = "") -> None:
         """Removes exactly this file; it may be gone already.
 
@@ -323,7 +304,6 @@ class StoredPath(abc.ABC):
           below: a folder above it; no link on the way from there is followed.
         """
 
-    @abc.abstractmethod
     def remove_tree(self, *, below: str = "") -> None:
         """Removes exactly this folder and all below it; it may be gone already.
 
@@ -333,7 +313,6 @@ class StoredPath(abc.ABC):
           below: see `remove_file`.
         """
 
-    @abc.abstractmethod
     def sync_directory(self) -> None:
         """Makes the names in a folder survive a power loss.
 

@@ -30,6 +30,7 @@ from transforms.storage.buckets import HDFS
 from transforms.storage.clients import bucket_of
 from transforms.storage.drafts import Draft
 from transforms.storage.entries import (
+    SECOND_NS,
     FileEntry,
     Found,
     Look,
@@ -53,7 +54,6 @@ _Result = TypeVar("_Result")
 _FETCH_BYTES = 8 << 20
 _COPY_BYTES = 8 << 20
 _FILES_REMEMBERED = 4
-_SECOND_NS = 10**9
 # As many reads take no longer than to load a store's client library, 0.3 s.
 _FEW_READS = 32
 
@@ -218,7 +218,7 @@ def _read_at_once(
         # That the settings are no good finds out who asks in another way.
         client = clients.client_of(path)
         if client and (found := client.fetch(split_remote(path)[1], part, limit)):
-            return found[0], found[1], found[2] * _SECOND_NS
+            return found[0], found[1], found[2] * SECOND_NS
     return None
 
 
@@ -244,7 +244,7 @@ def _facts_of(file: Any, path: str) -> tuple[int, int]:
     except ValueError:
         size = None
     if size is not None:
-        return int(size), int(written.timestamp()) * _SECOND_NS
+        return int(size), int(written.timestamp()) * SECOND_NS
     found = arrow.look(path)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -460,10 +460,8 @@ class RemoteDraft:
     def publish(self) -> None:
         """Uploads the file."""
         with self._open:
-            bucket, key = (
-                bucket_of(self.path, self._attempts),
-                split_remote(self.path)[1],
-            )
+            bucket = bucket_of(self.path, self._attempts)
+            key = split_remote(self.path)[1]
             new = is_frozen(self.path)
             put = functools.partial(bucket.put_file, key, self._name, new=new)
             _put(self.path, self._crc32c, functools.partial(asked, self.path, put))

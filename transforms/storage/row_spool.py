@@ -159,7 +159,8 @@ class RowSorter:
         self._run_rows = run_rows
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
-        self._runs: list[_Run] = []
+        # Of sorted rows: their first key, and all of them.
+        self._runs: list[tuple[bytes, RowSpool]] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes rows."""
@@ -173,37 +174,33 @@ class RowSorter:
         self._end_run()
         if len(self._runs) > 1:
             self._merge()
-        return self._runs[0].rows if self._runs else RowSpool(self._schema)
+        return self._runs[0][1] if self._runs else RowSpool(self._schema)
 
     def _merge(self) -> None:
         """Makes one run of all."""
         out = RowSpool(self._schema)
-        runs = [SortedRun(run.first, run.rows.batches()) for run in self._runs]
+        runs = [SortedRun(first, rows.batches()) for first, rows in self._runs]
         for part in merge_runs(runs, self._key, self._in_order):
             out.append(part)
-        end = max(run.end for run in self._runs)
-        self._runs = [_Run(min(run.first for run in self._runs), out, end)]
+        self._runs = [(min(first for first, _ in self._runs), out)]
 
     def _end_run(self) -> None:
         if not self._pending_rows:
             return
         rows = self._in_order(self._pending)
         self._pending, self._pending_rows = [], 0
-        first, last = rows[self._key][0].as_py(), rows[self._key][-1].as_py()
-        if self._runs and self._runs[-1].end < first:
-            # Rows that come in order need no merging.
-            self._runs[-1].append(rows, last)
-            return
-        self._runs.append(_Run(first, RowSpool(self._schema)))
-        self._runs[-1].append(rows, last)
+        spool = RowSpool(self._schema)
+        for start in range(0, rows.num_rows, BATCH_ROWS):
+            spool.append(rows.slice(start, BATCH_ROWS))
+        self._runs.append((rows[self._key][0].as_py(), spool))
         if len(self._runs) == 1:
             return
         # One may be in memory; of many, only what is merged at the time.
-        for run in self._runs[-2:]:
-            run.rows.spill()
+        for _, run in self._runs[-2:]:
+            run.spill()
         if len(self._runs) == _MOST_RUNS:
             self._merge()
-            self._runs[0].rows.spill()
+            self._runs[0][1].spill()
 
     def _in_order(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Returns rows in one sorted batch."""
@@ -232,26 +229,6 @@ def _is_ascending(keys: pa.BinaryArray) -> bool:
         return True
     before, behind = keys.slice(0, len(keys) - 1), keys.slice(1)
     return bool(pc.all(pc.less_equal(before, behind)).as_py())
-
-
-class _Run:
-    """Sorted rows of a sorter.
-
-    Attributes:
-      first, end: their first and their last key.
-      rows: all of them.
-    """
-
-    def __init__(self, first: bytes, rows: RowSpool, end: bytes = b"") -> None:
-        self.first = first
-        self.end = end
-        self.rows = rows
-
-    def append(self, rows: pa.RecordBatch, end: bytes) -> None:
-        """Adds sorted rows behind those that it has; `end` is their last key."""
-        for start in range(0, rows.num_rows, BATCH_ROWS):
-            self.rows.append(rows.slice(start, BATCH_ROWS))
-        self.end = end
 
 
 class SortedRun:

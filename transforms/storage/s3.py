@@ -26,6 +26,8 @@ from transforms.storage.buckets import (
     Bucket,
     Upload,
     age_of,
+    endpoint_of,
+    setting_of,
 )
 from transforms.storage.entries import Look, OvertakenError
 from transforms.storage.read_ahead import CONNECTIONS
@@ -34,6 +36,9 @@ from transforms.storage.retry import of_status, reason_of
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
+_ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _ATTEMPTS = 3
 # Larger files go up in parts, so that a failure costs one part.
 _PART_BYTES = 16 << 20
@@ -56,8 +61,7 @@ def connected(parameters: Mapping[str, str], bucket: str) -> "pafs.S3FileSystem"
     # Its client opens as many connections as Arrow has threads, or 25: who reads from
     # more threads of his own would wait for one.
     pa.set_io_thread_count(max(pa.io_thread_count(), CONNECTIONS))
-    endpoint = _endpoint(parameters)
-    scheme, _, host = endpoint.rpartition("://")
+    scheme, host = endpoint_of(parameters, *_ENDPOINT)
     options: dict[str, Any] = {
         name: parameters[name]
         for name in ("access_key", "secret_key", "session_token", "region")
@@ -67,95 +71,14 @@ def connected(parameters: Mapping[str, str], bucket: str) -> "pafs.S3FileSystem"
         options["anonymous"] = True
     if host:
         options["endpoint_override"] = host
-        options["scheme"] = parameters.get("scheme", scheme or "https")
-    elif not (options.keys() & {"region"} or _region()):
+        options["scheme"] = scheme
+    elif not setting_of(parameters, "region", *_REGION):
         # Nobody says where the bucket is; Amazon does.
         with contextlib.suppress(OSError):
             options["region"] = pafs.resolve_s3_region(bucket)
     return pafs.S3FileSystem(
         connect_timeout=CONNECT_SECONDS, request_timeout=READ_SECONDS, **options
     )
-
-
-def _endpoint(parameters: Mapping[str, str]) -> str:
-    """Returns the endpoint that is configured; "" for Amazon's own."""
-    return (
-        parameters.get("endpoint_override")
-        or os.environ.get("AWS_ENDPOINT_URL_S3")
-        or os.environ.get("AWS_ENDPOINT_URL")
-        or ""
-    )
-
-
-def _region() -> str:
-    """Returns the region that the environment names; "" for none."""
-    names = ("AWS_REGION", "AWS_DEFAULT_REGION")
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
-
-
-class S3Reads:
-    """Reads of the objects of one bucket."""
-
-    def __init__(self, session: Any, client: Any, bucket: str) -> None:
-        """Takes what finds credentials, and what knows where the bucket is.
-
-        Args:
-          session: a `boto3.session.Session`.
-          client: boto3's client of S3.
-          bucket: its name.
-        """
-        import botocore
-        import botocore.httpsession
-        import botocore.session
-        import botocore.utils
-
-        url = client.generate_presigned_url(
-            "get_object", Params={"Bucket": bucket, "Key": "k"}
-        )
-        # With the bucket in the host or in the path, as this store has it.
-        self._base = url.partition("?")[0].removesuffix("k")
-        self._region = client.meta.region_name
-        signed = client.meta.config.signature_version is not botocore.UNSIGNED
-        self._credentials = session.get_credentials() if signed else None
-        self._failures = _MOST_FAILURES if signed and not self._credentials else 0
-        bundle = botocore.session.get_session().get_config_variable("ca_bundle")
-        self._http = botocore.httpsession.URLLib3Session(
-            verify=bundle or True,
-            proxies=botocore.utils.get_environ_proxies(self._base),
-            timeout=(CONNECT_SECONDS, READ_SECONDS),
-            max_pool_connections=CONNECTIONS,
-        )
-
-    def read(
-        self, key: str, part: tuple[int, int] | None, limit: int | None
-    ) -> _Read | None:
-        """See `Bucket.fetch`; None also where it fails: Arrow finds why."""
-        import botocore.exceptions
-        import urllib3.exceptions
-
-        if self._failures >= _MOST_FAILURES:
-            return None
-        found = None
-        failures = botocore.exceptions.BotoCoreError, urllib3.exceptions.HTTPError
-        with contextlib.suppress(*failures, LookupError, OSError, ValueError):
-            found = _read(self._answer(key, part), part, limit)
-        self._failures = self._failures + 1 if found is None else 0
-        return found
-
-    def _answer(self, key: str, part: tuple[int, int] | None) -> Any:
-        """Asks for an object; its bytes are still to be read."""
-        import botocore.auth
-        import botocore.awsrequest
-
-        url = self._base + urllib.parse.quote(key, safe="/~")
-        request = botocore.awsrequest.AWSRequest("GET", url, stream_output=True)
-        if part is not None:
-            request.headers["Range"] = f"bytes={part[0]}-{part[1] - 1}"
-        if self._credentials is not None:
-            # They may have been renewed.
-            now = self._credentials.get_frozen_credentials()
-            botocore.auth.S3SigV4Auth(now, "s3", self._region).add_auth(request)
-        return self._http.send(request.prepare())
 
 
 def _read(answer: Any, part: tuple[int, int] | None, limit: int | None) -> _Read | None:
@@ -178,8 +101,53 @@ def _read(answer: Any, part: tuple[int, int] | None, limit: int | None) -> _Read
     return (data, size, modified) if len(data) == wanted == length else None
 
 
+@contextlib.contextmanager
+def s3_errors(path: str) -> Iterator[None]:
+    """See `Bucket.errors`."""
+    import boto3.exceptions
+    import botocore.exceptions
+
+    try:
+        yield
+    except botocore.exceptions.ClientError as error:
+        raise _of_s3(error, path) from error
+    except boto3.exceptions.S3UploadFailedError as error:
+        found = error.__cause__ or error.__context__
+        if isinstance(found, botocore.exceptions.ClientError):
+            raise _of_s3(found, path) from error
+        reason = f"the upload failed: {reason_of(error)}"
+        raise OSError(errno.EIO, reason, path) from error
+    except botocore.exceptions.NoCredentialsError as error:
+        raise PermissionError(errno.EACCES, str(error), path) from error
+    except (
+        botocore.exceptions.ConnectionError,
+        botocore.exceptions.HTTPClientError,
+        botocore.exceptions.IncompleteReadError,
+    ) as error:
+        # Refused, cut, or too slow.
+        reason = reason_of(error)
+        raise OSError(errno.ECONNRESET, reason, path) from error
+    except botocore.exceptions.BotoCoreError as error:
+        # Invalid settings.
+        raise OSError(errno.EINVAL, reason_of(error), path) from error
+
+
+def _of_s3(error: Any, path: str) -> Exception:
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    found = error.response.get("Error", {})
+    code, message = str(found.get("Code", "")), str(found.get("Message", ""))
+    if code in _CONFLICTS:
+        return OSError(errno.EBUSY, "it is being written by another run", path)
+    if code == "NoSuchUpload":
+        # `clean` or another run has aborted the upload in parts; it may begin again.
+        return OSError(errno.EIO, "the upload was ended by somebody else", path)
+    return of_status(int(status), f"{code} {message}".strip(), path)
+
+
 class S3Bucket(Bucket):
     """See `Bucket`."""
+
+    errors = staticmethod(s3_errors)
 
     def __init__(self, place: str, parameters: Mapping[str, str]) -> None:
         import boto3
@@ -189,28 +157,23 @@ class S3Bucket(Bucket):
 
         self.place = place
         self._bucket = place.removeprefix("s3://")
-        self._session = session = boto3.session.Session(
+        session = boto3.session.Session(
             aws_access_key_id=parameters.get("access_key"),
             aws_secret_access_key=parameters.get("secret_key"),
             aws_session_token=parameters.get("session_token"),
-            region_name=parameters.get("region") or _region() or None,
+            region_name=setting_of(parameters, "region", *_REGION) or None,
         )
         config: dict[str, Any] = {}
-        endpoint = _endpoint(parameters)
-        if endpoint:
-            if "://" not in endpoint:
-                endpoint = f"{parameters.get('scheme', 'https')}://{endpoint}"
-            # Few other servers have a host name for each bucket.
-            if not endpoint.rstrip("/").endswith(
-                (".amazonaws.com", ".amazonaws.com.cn")
-            ):
-                config["s3"] = {"addressing_style": "path"}
+        scheme, host = endpoint_of(parameters, *_ENDPOINT)
+        # Few other servers have a host name for each bucket.
+        if host and not host.rstrip("/").endswith(_AMAZON):
+            config["s3"] = {"addressing_style": "path"}
         if parameters.get("anonymous") == "true":
             config["signature_version"] = botocore.UNSIGNED
         self._client = session.client(
             "s3",
             region_name=session.region_name or "us-east-1",
-            endpoint_url=endpoint or None,
+            endpoint_url=f"{scheme}://{host}" if host else None,
             config=botocore.config.Config(
                 connect_timeout=CONNECT_SECONDS,
                 read_timeout=READ_SECONDS,
@@ -218,21 +181,68 @@ class S3Bucket(Bucket):
                 **config,
             ),
         )
+        signed = "signature_version" not in config
+        self._credentials = session.get_credentials() if signed else None
+        # Requests in a row that have failed; see `fetch`.
+        self._failures = _MOST_FAILURES if signed and not self._credentials else 0
         self._transfer = TransferConfig(
             multipart_threshold=_PART_BYTES,
             multipart_chunksize=_PART_BYTES,
             max_concurrency=_PARTS_AT_ONCE,
         )
 
+    @functools.cached_property
+    def _unsigned(self) -> tuple[str, Any]:
+        """The address that keys follow, and what sends requests."""
+        import botocore.httpsession
+        import botocore.session
+        import botocore.utils
+
+        url = self._client.generate_presigned_url(
+            "get_object", Params={"Bucket": self._bucket, "Key": "k"}
+        )
+        # With the bucket in the host or in the path, as this store has it.
+        base = url.partition("?")[0].removesuffix("k")
+        bundle = botocore.session.get_session().get_config_variable("ca_bundle")
+        return base, botocore.httpsession.URLLib3Session(
+            verify=bundle or True,
+            proxies=botocore.utils.get_environ_proxies(base),
+            timeout=(CONNECT_SECONDS, READ_SECONDS),
+            max_pool_connections=CONNECTIONS,
+        )
+
     def fetch(
         self, key: str, part: tuple[int, int] | None, limit: int | None
     ) -> _Read | None:
-        """See `Bucket`."""
-        return self._reads.read(key, part, limit)
+        """See `Bucket`; None also where it fails: Arrow finds why."""
+        import botocore.exceptions
+        import urllib3.exceptions
 
-    @functools.cached_property
-    def _reads(self) -> S3Reads:
-        return S3Reads(self._session, self._client, self._bucket)
+        if self._failures >= _MOST_FAILURES:
+            return None
+        found = None
+        failures = botocore.exceptions.BotoCoreError, urllib3.exceptions.HTTPError
+        with contextlib.suppress(*failures, LookupError, OSError, ValueError):
+            found = _read(self._answer(key, part), part, limit)
+        self._failures = self._failures + 1 if found is None else 0
+        return found
+
+    def _answer(self, key: str, part: tuple[int, int] | None) -> Any:
+        """Asks for an object; its bytes are still to be read."""
+        import botocore.auth
+        import botocore.awsrequest
+
+        base, http = self._unsigned
+        url = base + urllib.parse.quote(key, safe="/~")
+        request = botocore.awsrequest.AWSRequest("GET", url, stream_output=True)
+        if part is not None:
+            request.headers["Range"] = f"bytes={part[0]}-{part[1] - 1}"
+        if self._credentials is not None:
+            # They may have been renewed.
+            now = self._credentials.get_frozen_credentials()
+            region = self._client.meta.region_name
+            botocore.auth.S3SigV4Auth(now, "s3", region).add_auth(request)
+        return http.send(request.prepare())
 
     def look(self, key: str) -> Look:
         """See `Bucket`."""
@@ -241,8 +251,7 @@ class S3Bucket(Bucket):
                 found = self._client.head_object(Bucket=self._bucket, Key=key)
         except FileNotFoundError:
             return Look()
-        date = found["ResponseMetadata"]["HTTPHeaders"]["date"]
-        return Look(str(found["ETag"]), age_of(found["LastModified"], date))
+        return Look(str(found["ETag"]), age_of(found["LastModified"]))
 
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
         """See `Bucket`."""
@@ -351,46 +360,3 @@ class S3Bucket(Bucket):
             self._client.abort_multipart_upload(
                 Bucket=self._bucket, Key=key, UploadId=upload
             )
-
-
-@contextlib.contextmanager
-def s3_errors(path: str) -> Iterator[None]:
-    """Turns what boto3 raises about a path into an OSError or an OvertakenError."""
-    import boto3.exceptions
-    import botocore.exceptions
-
-    try:
-        yield
-    except botocore.exceptions.ClientError as error:
-        raise _of_s3(error, path) from error
-    except boto3.exceptions.S3UploadFailedError as error:
-        found = error.__cause__ or error.__context__
-        if isinstance(found, botocore.exceptions.ClientError):
-            raise _of_s3(found, path) from error
-        reason = f"the upload failed: {reason_of(error)}"
-        raise OSError(errno.EIO, reason, path) from error
-    except botocore.exceptions.NoCredentialsError as error:
-        raise PermissionError(errno.EACCES, str(error), path) from error
-    except (
-        botocore.exceptions.ConnectionError,
-        botocore.exceptions.HTTPClientError,
-        botocore.exceptions.IncompleteReadError,
-    ) as error:
-        # Refused, cut, or too slow.
-        reason = reason_of(error)
-        raise OSError(errno.ECONNRESET, reason, path) from error
-    except botocore.exceptions.BotoCoreError as error:
-        # Invalid settings.
-        raise OSError(errno.EINVAL, reason_of(error), path) from error
-
-
-def _of_s3(error: Any, path: str) -> Exception:
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    found = error.response.get("Error", {})
-    code, message = str(found.get("Code", "")), str(found.get("Message", ""))
-    if code in _CONFLICTS:
-        return OSError(errno.EBUSY, "it is being written by another run", path)
-    if code == "NoSuchUpload":
-        # `clean` or another run has aborted the upload in parts; it may begin again.
-        return OSError(errno.EIO, "the upload was ended by somebody else", path)
-    return of_status(int(status), f"{code} {message}".strip(), path)
