@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.arrays import offsets_of, raw_values
 from transforms.core.example.entry import Longs, Mask
 from transforms.core.example.example_layout import (
     FEW_RECORDS,
@@ -68,41 +67,32 @@ class FeatureColumn:
 
     def single(self, count: int) -> pa.Array:
         """Returns the first value of each of n records; null where there is none."""
-        values, rows, sizes = self.values, self.rows, self.counts
-        if sizes is not None:
-            rows = np.arange(count) if rows is None else rows
-            filled = sizes > 0
-            values = values.take(pa.array((np.cumsum(sizes) - sizes)[filled]))
-            rows = rows[filled]
-        if rows is None:
-            return values
-        valid = _bitmap(rows, count)
-        if pa.types.is_large_binary(values.type):
-            sizes = np.zeros(count + 1, np.int64)
-            sizes[rows + 1] = np.diff(offsets_of(values))
-            buffers = [valid, pa.py_buffer(np.cumsum(sizes)), values.buffers()[2]]
-        else:
-            given = raw_values(values)
-            numbers = np.zeros(count, given.dtype)
-            numbers[rows] = given
-            buffers = [valid, pa.py_buffer(numbers)]
-        return pa.Array.from_buffers(values.type, count, buffers)
+        if self.rows is None and self.counts is None:
+            return self.values
+        rows = np.arange(count) if self.rows is None else self.rows
+        firsts = np.arange(len(rows))
+        if self.counts is not None:
+            filled = self.counts > 0
+            rows, firsts = rows[filled], (np.cumsum(self.counts) - self.counts)[filled]
+        places = np.zeros(count, np.int64)
+        places[rows] = firsts
+        return self.values.take(pa.array(places, mask=_absent(rows, count)))
 
     def lists(self, count: int) -> pa.LargeListArray:
         """Returns the values of n records as lists."""
         sizes = np.zeros(count + 1, np.int64)
         rows = np.arange(count) if self.rows is None else self.rows
         sizes[rows + 1] = 1 if self.counts is None else self.counts
-        valid = None if self.rows is None else _bitmap(rows, count)
-        buffers = [valid, pa.py_buffer(np.cumsum(sizes))]
-        kind = pa.large_list(self.values.type)
-        return pa.Array.from_buffers(kind, count, buffers, children=[self.values])
+        mask = None if self.rows is None else pa.array(_absent(rows, count))
+        bounds = pa.array(np.cumsum(sizes))
+        return pa.LargeListArray.from_arrays(bounds, self.values, mask=mask)
 
 
-def _bitmap(rows: Longs, count: int) -> pa.Buffer:
-    valid = np.zeros(count, np.bool_)
-    valid[rows] = True
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+def _absent(rows: Longs, count: int) -> Mask:
+    """Returns which of n records are not among these."""
+    absent = np.ones(count, np.bool_)
+    absent[rows] = False
+    return absent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
