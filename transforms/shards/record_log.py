@@ -9,10 +9,9 @@ earlier run has written is not read again.
 """
 
 import bisect
-import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -197,37 +196,31 @@ def _as_stored(column: pa.Array, feature: Feature) -> pa.Array:
     return column
 
 
-@dataclasses.dataclass(frozen=True)
-class CatalogueParts:
-    """Which part of the catalogue the rows of each shard are in.
+def catalogue_parts(shard_counts: ShardCounts) -> dict[str, list[int]]:
+    """Returns split -> the first shard of each part of its catalogue.
 
-        >>> parts = CatalogueParts({"train": [0, 2]})
-        >>> parts.of_shard("train", 1)
+    By the rows that were placed in each shard.
+    """
+    records: dict[str, list[int]] = {}
+    for (split, _), rows in sorted(shard_counts.rows.items()):
+        records.setdefault(split, []).append(rows)
+    return {
+        split: [start for start, _ in part_ranges(found, PART_RECORDS)]
+        for split, found in records.items()
+    }
+
+
+def part_of(starts: Mapping[str, list[int]], split: str, index: int) -> PartKey:
+    """Returns the part that the rows of a shard are in.
+
+        >>> part_of({"train": [0, 2]}, "train", 1)
         ('train', 0, 2)
 
-    Attributes:
-      starts: split -> the first shard of each part.
+    Args:
+      starts: as `catalogue_parts` gives them.
+      split, index: of the shard.
     """
-
-    starts: Mapping[str, list[int]]
-
-    @classmethod
-    def of(cls, shard_counts: ShardCounts) -> Self:
-        """Returns the parts of a job, by the rows that were placed in each shard."""
-        records: dict[str, list[int]] = {}
-        for (split, _), rows in sorted(shard_counts.rows.items()):
-            records.setdefault(split, []).append(rows)
-        return cls(
-            {
-                split: [start for start, _ in part_ranges(found, PART_RECORDS)]
-                for split, found in records.items()
-            }
-        )
-
-    def of_shard(self, split: str, index: int) -> PartKey:
-        """Returns the part of a shard, by its number among the split's."""
-        starts = self.starts[split]
-        return split, bisect.bisect(starts, index) - 1, len(starts)
+    return split, bisect.bisect(starts[split], index) - 1, len(starts[split])
 
 
 def write_catalogue_part(

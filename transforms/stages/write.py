@@ -15,8 +15,9 @@ from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.segment import in_source_order, load_classes
 from transforms.errors import BeamTFRecordError
 from transforms.shards.record_log import (
-    CatalogueParts,
     PartKey,
+    catalogue_parts,
+    part_of,
     write_catalogue_part,
 )
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
@@ -86,7 +87,7 @@ class _WriteFile(beam.DoFn):
             classes = load_classes(shard_counts.classes, plan.store.get)
             job = ShardJob(shard_counts, classes, plan.layout, plan.store)
             self.group = ShardGroup(job)
-            self.parts = CatalogueParts.of(shard_counts)
+            self.parts = catalogue_parts(shard_counts)
         input_digest = _input_digest(key, segments, shard_counts, plan.layout)
         done = self.finished.find(input_digest) if input_digest else None
         if done is not None:
@@ -151,7 +152,7 @@ class _WriteFile(beam.DoFn):
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, done.fingerprints)
         if done.rows is not None:
             shard = done.shard
-            part = self.parts.of_shard(shard.split, shard.index)
+            part = part_of(self.parts, shard.split, shard.index)
             yield beam.pvalue.TaggedOutput(CATALOGUE, (part, (shard.index, done.rows)))
         yield done.shard
 

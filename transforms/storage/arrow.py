@@ -13,7 +13,7 @@ import fnmatch
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from transforms.storage import clients
@@ -174,23 +174,42 @@ def list_below(root: str) -> "FileList":
       OSError: it cannot be listed.
       StorageError: nor could it when it was tried again.
     """
-    taken = _Taken(root)
+    # Here, because what only checks files is to start without Arrow.
+    from transforms.storage.file_list import FileLister
+
+    lister, lock = FileLister(), threading.Lock()
+
+    def add(found: Iterable[Found]) -> int:
+        """Adds files, and returns their number; any thread may call it."""
+        count, left = 0, iter(found)
+        while some := [*itertools.islice(left, _FILES_AT_ONCE)]:
+            count += len(some)
+            columns = _columns(some, root)
+            with lock:
+                lister.add("", *columns[:3])
+                lister.add_hidden("", columns[3])
+        return count
+
     waiting: collections.deque[concurrent.futures.Future[int]] = collections.deque()
     # Until an answer says how long they are, one at a time.
     most = 1
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        for folder in _spread(root, pool, taken):
+        for folder in _spread(root, pool, add):
             while len(waiting) >= most:
                 longest = waiting.popleft().result()
                 most = min(_AT_ONCE, max(_NAMES_AT_ONCE // max(longest, 1), 1))
-            waiting.append(pool.submit(taken.add_below, folder))
+            waiting.append(pool.submit(lambda folder: add(walk(folder)), folder))
         for each in waiting:
             each.result()
-    return taken.files()
+    return lister.files()
 
 
-def _spread(root: str, pool: concurrent.futures.Executor, taken: "_Taken") -> list[str]:
-    """Returns folders that hold all files below the root but those it has listed."""
+def _spread(
+    root: str,
+    pool: concurrent.futures.Executor,
+    add: Callable[[Iterable[Found]], int],
+) -> list[str]:
+    """Returns folders that hold all files below the root but those it has added."""
     whole: list[str] = []
     wanted = [root]
     for _ in range(_LEVELS):
@@ -202,54 +221,27 @@ def _spread(root: str, pool: concurrent.futures.Executor, taken: "_Taken") -> li
                 whole.append(folder)
                 continue
             deeper += (each.path for each in found if each.is_folder)
-            taken.add(each for each in found if not each.is_folder)
+            add(each for each in found if not each.is_folder)
         wanted = deeper
     return whole + wanted
 
 
-class _Taken:
-    """The files that were found so far, by any thread."""
-
-    def __init__(self, root: str) -> None:
-        # Here, because what only checks files is to start without Arrow.
-        from transforms.storage.file_list import FileLister
-
-        self._root = root
-        self._lister = FileLister()
-        self._lock = threading.Lock()
-
-    def add_below(self, folder: str) -> int:
-        """Lists all below a folder; returns how many files there are."""
-        return self.add(walk(folder))
-
-    def add(self, found: Iterable[Found]) -> int:
-        """Adds files, and returns their number; a hidden folder is one entry."""
-        count = 0
-        remaining = iter(found)
-        while some := list(itertools.islice(remaining, _FILES_AT_ONCE)):
-            count += len(some)
-            self._add_some(some)
-        return count
-
-    def _add_some(self, found: Sequence[Found]) -> None:
-        paths: list[str] = []
-        sizes: list[int] = []
-        modified: list[int] = []
-        hidden: list[str] = []
-        for each in found:
-            path = relative(each.path, self._root)
-            parts = path.split("/")
-            if any(map(is_hidden, parts)):
-                first = next(i for i, part in enumerate(parts) if is_hidden(part))
-                hidden.append("/".join(parts[: first + 1]))
-                continue
-            paths.append(path)
-            sizes.append(each.size)
-            modified.append(each.modified_ns)
-        with self._lock:
-            self._lister.add("", paths, sizes, modified)
-            self._lister.add_hidden("", hidden)
-
-    def files(self) -> "FileList":
-        """Returns all of them, in the byte order of their paths."""
-        return self._lister.files()
+def _columns(
+    found: Iterable[Found], root: str
+) -> tuple[list[str], list[int], list[int], list[str]]:
+    """Returns paths, sizes and times of files; hidden ones, and folders, by name."""
+    paths: list[str] = []
+    sizes: list[int] = []
+    modified: list[int] = []
+    hidden: list[str] = []
+    for each in found:
+        path = relative(each.path, root)
+        parts = path.split("/")
+        if any(map(is_hidden, parts)):
+            first = next(i for i, part in enumerate(parts) if is_hidden(part))
+            hidden.append("/".join(parts[: first + 1]))
+            continue
+        paths.append(path)
+        sizes.append(each.size)
+        modified.append(each.modified_ns)
+    return paths, sizes, modified, hidden

@@ -8,6 +8,7 @@ Syncs at the same time share them.
 import concurrent.futures
 import contextlib
 import io
+import operator
 import resource
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
@@ -131,9 +132,9 @@ def publish_together(
       StorageError: a file could not be made durable, or not get its name.
     """
     try:
-        _for_each(_sync, drafts)
+        _for_each(operator.methodcaller("sync"), drafts)
         check()
-        _for_each(_publish, drafts)
+        _for_each(operator.methodcaller("publish"), drafts)
     except BaseException:
         discard_all(drafts)
         raise
@@ -145,25 +146,18 @@ def discard_all(drafts: Sequence[Draft]) -> None:
         draft.discard()
 
 
-def _for_each(work: Callable[[Draft], None], drafts: Sequence[Draft]) -> None:
-    """Does the work for all drafts at the same time; raises the first error."""
+def _for_each(step: Callable[[Draft], None], drafts: Sequence[Draft]) -> None:
+    """Takes a step for all drafts at the same time; raises the first error."""
+
+    def work(draft: Draft) -> None:
+        with _reported(draft):
+            step(draft)
+
     if len(drafts) < 2:
-        for draft in drafts:
-            work(draft)
+        list(map(work, drafts))
         return
     with concurrent.futures.ThreadPoolExecutor(_SYNCS) as pool:
-        for _ in pool.map(work, drafts):
-            pass
-
-
-def _sync(draft: Draft) -> None:
-    with _reported(draft):
-        draft.sync()
-
-
-def _publish(draft: Draft) -> None:
-    with _reported(draft):
-        draft.publish()
+        list(pool.map(work, drafts))
 
 
 @contextlib.contextmanager
