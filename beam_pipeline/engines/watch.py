@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from beam_pipeline.engines.beam_errors import in_text
 from transforms.errors import BeamTFRecordError, StorageError
 from transforms.storage.paths import is_remote
-from transforms.work.reports import FAILURE, RENEWED_SECONDS, WORKER, Reports
+from transforms.work.reports import FAILURE, WORKER, Reports
 
 # How often a run is looked at: for progress, and for dead workers.
 _LOOK_SECONDS = 0.1
@@ -150,12 +150,7 @@ class JobWatch:
         pause = _FAR_SECONDS if far else _NEAR_SECONDS
 
         def work() -> None:
-            renewed = time.monotonic()
             while not ended.wait(pause):
-                if time.monotonic() - renewed >= RENEWED_SECONDS:
-                    renewed = time.monotonic()
-                    with contextlib.suppress(OSError, StorageError):
-                        self.reports.renew(self.reports.submitter)
                 self.read()
                 with contextlib.suppress(Exception):
                     self._engines = [

@@ -14,7 +14,6 @@ minute delays the report; that is told, and ends nothing before the job's timeou
 """
 
 import dataclasses
-import json
 import logging
 import os
 import re
@@ -114,16 +113,22 @@ class Reports:
           OSError, StorageError: it cannot be written.
         """
         path = os.path.join(self.folder, f"{_word(worker)}{WORKER}")
-        told = json.dumps(dataclasses.asdict(worker)).encode()
-        self._write(path, told)
-        self._renew_always(path, told)
+        self._write(path, b"")
 
-    def renew(self, path: str, data: bytes = b"") -> bool:
+        def work() -> None:
+            is_there = True
+            while is_there:
+                time.sleep(RENEWED_SECONDS)
+                try:
+                    is_there = self.renew(path)
+                except (OSError, StorageError) as error:
+                    # It may pass; until it does the submitter sees no report.
+                    _log.debug("a report was not renewed: %s", error)
+
+        threading.Thread(target=work, name="reports", daemon=True).start()
+
+    def renew(self, path: str) -> bool:
         """Makes a report the newest; returns False where it is there no more.
-
-        Args:
-          path: of the report.
-          data: its content.
 
         Raises:
           OSError, StorageError: the store does not answer.
@@ -134,25 +139,10 @@ class Reports:
                 return True
             version = storage(path).look().version
             if version:
-                storage(path).put_if(data, version)
+                storage(path).put_if(b"", version)
         except (FileNotFoundError, OvertakenError):
             return False
         return version != ""
-
-    def _renew_always(self, path: str, data: bytes) -> None:
-        """Renews a report every `RENEWED_SECONDS`, in a thread, until it is removed."""
-
-        def work() -> None:
-            is_there = True
-            while is_there:
-                time.sleep(RENEWED_SECONDS)
-                try:
-                    is_there = self.renew(path, data)
-                except (OSError, StorageError) as error:
-                    # It may pass; until it does the submitter sees no report.
-                    _log.debug("a report was not renewed: %s", error)
-
-        threading.Thread(target=work, name="reports", daemon=True).start()
 
     def leave_failure(self, worker: Worker, text: str) -> None:
         """Leaves the text of a failure; gives up after a few seconds."""

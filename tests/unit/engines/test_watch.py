@@ -134,19 +134,3 @@ def test_an_old_report_is_silence(reports: Reports, clock: Clock) -> None:
     watch.read()
     watch.look()
     assert len(said) == 2
-
-
-def test_the_submitter_reports_too(
-    reports: Reports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its report is renewed while the job is watched."""
-    monkeypatch.setattr(f"{JobWatch.__module__}.RENEWED_SECONDS", 0.0)
-    monkeypatch.setattr(f"{JobWatch.__module__}._NEAR_SECONDS", 0.01)
-    os.utime(reports.submitter, (0, 0))
-    watch, _ = watch_of(reports)
-    with watch.watching():
-        for _ in range(500):
-            if os.stat(reports.submitter).st_mtime:
-                break
-            time.sleep(0.01)
-    assert os.stat(reports.submitter).st_mtime
