@@ -343,7 +343,6 @@ class RejectLog(Fact):
         several tasks tie.
       first: the key of its first line.
       pieces: (offset, size) in the log of each piece, in order.
-      line_bytes: bytes of all JSON lines, with their line ends.
       item_bytes: bytes of all records with kept items, framed; 0 if none are kept.
       payload: the log itself, or empty when it was spilled.
       path: the file that holds it, or empty when it is inline.
@@ -356,7 +355,6 @@ class RejectLog(Fact):
     task: str = ""
     first: bytes = b""
     pieces: tuple[tuple[int, int], ...] = ()
-    line_bytes: int = 0
     item_bytes: int = 0
     payload: bytes = b""
     path: str = ""

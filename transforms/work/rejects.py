@@ -189,7 +189,6 @@ class RejectGatherer:
             task=self._task,
             first=first,
             pieces=pieces,
-            line_bytes=self._line_bytes,
             item_bytes=self._item_bytes,
             payload=payload,
             path=path,
