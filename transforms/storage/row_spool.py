@@ -18,6 +18,8 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.storage.retry import persistently
+
 # Rows of a batch, about.
 BATCH_ROWS = 1 << 14
 # Batches are kept in memory up to this size.
@@ -125,7 +127,8 @@ class _Reading(io.RawIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         wanted = os.fstat(self._descriptor).st_size if size in (None, -1) else size
-        data = os.pread(self._descriptor, int(wanted or 0), self._place)
+        place = self._descriptor, int(wanted or 0), self._place
+        data = persistently(lambda: os.pread(*place))
         self._place += len(data)
         return data
 
