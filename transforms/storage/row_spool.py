@@ -128,7 +128,7 @@ class _Reading(io.RawIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         wanted = os.fstat(self._descriptor).st_size if size in (None, -1) else size
         place = self._descriptor, int(wanted or 0), self._place
-        data = persistently(lambda: os.pread(*place))
+        data = persistently(lambda: os.pread(*place), path=tempfile.gettempdir())
         self._place += len(data)
         return data
 
