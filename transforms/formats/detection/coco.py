@@ -258,7 +258,7 @@ class CocoReader(BoxedReader):
         """Returns the annotations of an image."""
         coco, image = row["coco"], row["raw"]
         captions = [
-            a["caption"] for a in row["annotations"] if a["caption"] is not None
+            a["caption"] for a in row["annotations"] if a.get("caption") is not None
         ]
         found = ImageObjects(
             [
@@ -294,8 +294,8 @@ class CocoReader(BoxedReader):
             self.points and points and (len(points) % 3 or any(map(math.isnan, points)))
         ):
             words = "keypoints must hold three numbers of each point"
-        if words and annotation["written"]:
-            words += f"; it is {annotation['written']}"
+        if words and (written := annotation.get("written")):
+            words += f"; it is {written}"
             if not box and _RUNS.search(words):
                 words += ". No box is made of an outline of runs (RLE): add bbox"
         return BoxedObject(
@@ -347,7 +347,7 @@ class CocoReader(BoxedReader):
 
 
 def _is_box(annotation: Mapping[str, Any]) -> bool:
-    return annotation["bbox"] is not None or annotation["caption"] is None
+    return annotation["bbox"] is not None or annotation.get("caption") is None
 
 
 def _reason(image: Mapping[str, Any]) -> dict[str, str | None]:

@@ -88,13 +88,17 @@ class CocoFile:
         return json.loads(os.pread(self.outlines.fileno(), stop - start, start))
 
     def annotations_of(self, rows: Numbers) -> list[list[dict[str, Any]]]:
-        """Returns the annotations of each of some images."""
-        left_out = [] if self.point_count else ["keypoints"]
-        ends = self.starts[rows + 1]
-        chosen = [self.order[a:b] for a, b in zip(self.starts[rows], ends, strict=True)]
-        found = self.annotations.drop_columns(left_out).take(np.concatenate(chosen))
-        each = iter(found.to_pylist())
-        return [list(itertools.islice(each, len(some))) for some in chosen]
+        """Returns the annotations of each of some images, without rare values."""
+        table = self.annotations.drop_columns(["image_id"])
+        rare = ["caption", "keypoints", "written"]
+        table = table.drop_columns(
+            [name for name in rare if table[name].null_count == len(table)]
+        )
+        counts = self.starts[rows + 1] - self.starts[rows]
+        first = np.repeat(self.starts[rows] - (np.cumsum(counts) - counts), counts)
+        chosen = self.order[first + np.arange(len(first))]
+        each = iter(table.take(chosen).to_pylist())
+        return [list(itertools.islice(each, count)) for count in counts.tolist()]
 
     @property
     def strays(self) -> list[dict[str, Any]]:
