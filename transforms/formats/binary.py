@@ -75,14 +75,13 @@ class _Items:
         """Bytes of an item."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def checked(self) -> "_Items":
-        """Returns the file; raises InputError if it cannot hold its items."""
+    def __post_init__(self) -> None:
+        """Raises InputError if the file cannot hold its items."""
         expected = self.start + self.count * self.width
         if self.packed and expected > self.size * _MAX_DEFLATE_RATIO:
             raise self._wrong_size(f"{self.size} compressed bytes")
         if not self.packed and expected != self.size:
             raise self._wrong_size(f"{self.size} bytes")
-        return self
 
     def pieces(
         self, first: int, rows: int, step: int, stamp: int = 0
@@ -144,19 +143,29 @@ class _Reader(table.TableReader):
         """Returns n items of each file as n values of each feature, in their order."""
 
     def plan(self, files: Sequence[table.InputFile]) -> table.Planned:
-        """Samples up to 1,024 images, the first of each file by its share."""
+        """Samples up to 1,024 images, the first of each file by its share.
+
+        Raises:
+          InputError: they differ in shape or class names, or names are missing.
+        """
         opened = [self._opened(file, file.size) for file in files]
         _check_alike(opened)
-        folders = dict.fromkeys(os.path.dirname(file.path) for file in files)
-        names = _shared({folder: self._names(folder) for folder in folders})
+        names = _shared({(f := os.path.dirname(x.path)): self._names(f) for x in files})
         total, at, read = sum(items[0].count for items in opened), 0, 0
         sampled: list[table.RawRows] = []
         rows = min(total, _SAMPLE_ROWS, max(1, _SAMPLE_BYTES // opened[0][0].width))
         for file, items in zip(files, opened, strict=True):
             at += items[0].count
             share = at * rows // max(total, 1) - read
-            sampled += self._sampled(file, items, share, names)
             read += share
+            block = Block(file.origin, 0, 0, rows=share, stamp=file.stamp)
+            try:
+                pieces = [*_pieces(items, block)] if share else []
+            except OSError as error:
+                raise table.unreadable(file.path, error) from error
+            for piece, data in pieces:
+                self._check_named(file.origin, self._arrays(items, data), names)
+                sampled.append(self._rows(piece, items, data, names))
         arrays = self._arrays(opened[0], [b""] * len(opened[0]))
         columns = {
             name: pa.chunked_array([raw.columns[name] for raw in sampled])
@@ -200,30 +209,16 @@ class _Reader(table.TableReader):
             n: _read_names(path) for n, path in paths.items() if storage(path).exists()
         }
 
-    def _sampled(
-        self,
-        file: table.InputFile,
-        opened: Sequence[_Items],
-        rows: int,
-        names: _Names,
-    ) -> Iterator[table.RawRows]:
-        """Yields the first rows of a file; raises InputError if names are missing."""
-        block = Block(file.origin, 0, 0, rows=rows, stamp=file.stamp)
-        try:
-            pieces = list(_pieces(opened, block)) if rows else []
-        except OSError as error:
-            raise table.unreadable(file.path, error) from error
-        for piece, data in pieces:
-            for label, ids in self._arrays(opened, data).items():
-                path, count = self.classes.get(label, ("", 0))
-                known = len(names.get(label, range(count)))
-                if (most := ids[ids < count].max(initial=0)) >= known > 0:
-                    raise InputError(
-                        f"{path!r} must name every class in the order of the ids; it "
-                        f"has {known} names, and {file.origin} has records with "
-                        f"{label!r} {most}. Add the missing names."
-                    )
-            yield self._rows(piece, opened, data, names)
+    def _check_named(self, origin: str, arrays: _Arrays, names: _Names) -> None:
+        """Raises InputError if a file of names lacks that of a class."""
+        for label, (path, count) in self.classes.items():
+            ids, known = arrays[label], len(names.get(label, range(count)))
+            if (most := ids[ids < count].max(initial=0)) >= known > 0:
+                raise InputError(
+                    f"{path!r} must name every class in the order of the ids; it has "
+                    f"{known} names, and {origin} has records with {label!r} {most}. "
+                    f"Add the missing names."
+                )
 
     def _rows(
         self,
@@ -237,15 +232,17 @@ class _Reader(table.TableReader):
         bad = np.zeros(block.rows, np.bool_)
         refused: list[table.Complaint] = []
         for name, ids in arrays.items():
-            if count := len(names.get(name, ())) or self.classes.get(name, ("", 0))[1]:
-                wrong = ((ids < 0) | (ids >= count)) & ~bad
-                bad |= wrong
-                for at in np.flatnonzero(wrong).tolist():
-                    message = (
-                        f"field {name!r} holds {ids[at]}: "
-                        f"the classes are numbered 0 to {count - 1}"
-                    )
-                    refused.append((block.first_row + at, Reason.OUT_OF_RANGE, message))
+            count = len(names.get(name, ())) or self.classes.get(name, ("", 0))[1]
+            wrong = (
+                ((ids < 0) | (ids >= count)) & ~bad if count else np.zeros(0, np.bool_)
+            )
+            for at in np.flatnonzero(wrong).tolist():
+                bad[at] = True
+                message = (
+                    f"field {name!r} holds {ids[at]}: "
+                    f"the classes are numbered 0 to {count - 1}"
+                )
+                refused.append((block.first_row + at, Reason.OUT_OF_RANGE, message))
 
         def rejection(complaint: table.Complaint) -> Rejection:
             at, parts = complaint[0] - block.first_row, zip(opened, data, strict=True)
@@ -270,10 +267,10 @@ class _Reader(table.TableReader):
             return pa.array(ready)
         if self.encode == "png":
             return encode_png(ready)
-        width = np.int32(math.prod(ready.shape[1:]) * ready.itemsize)
-        ends = pa.py_buffer(np.arange(len(ready) + 1, dtype=np.int32) * width)
-        buffers = [None, ends, pa.py_buffer(ready)]
-        return pa.BinaryArray.from_buffers(pa.binary(), len(ready), buffers)
+        width = math.prod(ready.shape[1:]) * ready.itemsize
+        buffers = [None, pa.py_buffer(ready)]
+        images = pa.Array.from_buffers(pa.binary(width), len(ready), buffers)
+        return images.cast(pa.binary())
 
     def _features(self, arrays: _Arrays, names: _Names) -> Iterator[Feature]:
         for name, values in arrays.items():
@@ -309,8 +306,8 @@ class Cifar10Reader(_Reader):
 
     def _opened(self, file: table.SourceFile, size: int) -> tuple[_Items, ...]:
         kind, width = np.dtype(np.uint8), len(self.classes) + 3072
-        items = _Items(file.origin, file.path, size, 0, kind, (width,), size // width)
-        return (items.checked(),)
+        count = size // width
+        return (_Items(file.origin, file.path, size, 0, kind, (width,), count),)
 
     def _arrays(self, opened: Sequence[_Items], data: Sequence[bytes]) -> _Arrays:
         records = np.frombuffer(data[0], np.uint8).reshape(-1, *opened[0].shape)
@@ -504,9 +501,7 @@ def _idx_items(path: str, origin: str) -> _Items:
         count, *shape = struct.unpack(f">{dimensions}I", head[4:start])
         kind = np.dtype(_TYPES[code])
         if 0 < math.prod(shape) * kind.itemsize <= _MAX_BYTES:
-            return _Items(
-                origin, path, size, start, kind, tuple(shape), count, packed
-            ).checked()
+            return _Items(origin, path, size, start, kind, tuple(shape), count, packed)
     raise InputError(
         f"An IDX file starts with 00 00, a type, the number of dimensions (1 to "
         f"{_MAX_DIMENSIONS}) and the size of each, for items of up to 1 GiB; "

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from transforms.core.image.resize import MAX_BYTES
 from transforms.core.model import Reason, Skipped
-from transforms.errors import DamageError, InputError, SpecError, bounded
+from transforms.errors import DamageError, InputError, SpecError
 from transforms.formats.archive.members import (
     Content,
     Found,
@@ -31,6 +31,7 @@ from transforms.formats.archive.members import (
     MemberList,
     SkippedMember,
     checked,
+    refusal,
     shown_name,
 )
 from transforms.formats.archive.tar import BLOCK_BYTES, Tar, is_header, is_packed
@@ -149,9 +150,9 @@ def _members(
         ) from error
     if kind_of(file, path) is ArchiveKind.ZIP:
         listed = zip_members(file, path, limits, encoding=encoding)
-        return checked(listed, limits), None
+        return checked(listed, limits, path), None
     tar = Tar(file, path, limits)
-    return checked(tar.members(encoding=encoding), limits), tar
+    return checked(tar.members(encoding=encoding), limits, path), tar
 
 
 def read_member(file: BinaryIO, path: str, member: Member) -> Item:
@@ -165,11 +166,8 @@ def read_member(file: BinaryIO, path: str, member: Member) -> Item:
     try:
         return Content(member, b"".join(stream_member(file, path, member)))
     except MemberError as damage:
-        message = (
-            f"member {member.number + 1}, {shown_name(member.name)}, must hold what "
-            f"the archive's directory states; {damage}. Fetch or write it again."
-        )
-        return MemberFault(member, Reason.DAMAGED_MEMBER, bounded(message))
+        found = f"is damaged: {damage}"
+        return MemberFault(member, *refusal(Reason.DAMAGED_MEMBER, member.name, found))
 
 
 def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:

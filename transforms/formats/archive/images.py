@@ -98,26 +98,23 @@ class ArchiveImages(RowArchive):
           InputError: no images, or no rule for their folders; see `arrange`.
         """
         reader = dataclasses.replace(self, by_archive=len(files) > 1)
-        first: dict[str, tuple[str, FileEntry]] = {}
-        counts: list[int] = []
+        first: dict[str, FileEntry] = {}
         folders: collections.Counter[str] = collections.Counter()
         others = FileLister()
 
         def sound() -> Iterator[FileEntry]:
             for file in files:
-                counts.append(0)
                 above = f"{_stem_of(file.origin)}/" if reader.by_archive else ""
                 for member in self.listing(file).members:
                     if not is_image_name(member.name):
                         if member.name.isprintable():
                             others.add(above, [member.name], [0], [0])
                     elif member.fault is None and not member.is_hidden:
-                        counts[-1] += 1
                         path = reader._path(file.origin, member)
                         folder = posixpath.dirname(path)
                         folders[f"{folder}/" if folder else ""] += 1
                         entry = FileEntry(path, member.size, 0)
-                        first.setdefault(folder, (file.origin, entry))
+                        first.setdefault(folder, entry)
                         yield entry
 
         # A million members are no lists beside their listing.
@@ -136,13 +133,9 @@ class ArchiveImages(RowArchive):
             Feature(_LABEL, Kind.LABEL, is_label=True),
             Feature("filename", Kind.TEXT, column=_NAME),
         )
-        archives = itertools.chain.from_iterable(
-            itertools.repeat(file.origin, count)
-            for file, count in zip(files, counts, strict=True)
-        )
         step = max(-(-len(found) // _SAMPLE_ROWS), 1)
-        each = itertools.islice(zip(archives, found, strict=True), 0, None, step)
-        sample = reader._sample_of([*each], first.values(), len(found))
+        chosen = [*itertools.islice(found, 0, None, step)]
+        sample = reader._sample_of(chosen, first.values(), len(found))
         return Planned(reader, sample, features)
 
     def _around(self, files: Sequence[InputFile], others: FileList) -> Surroundings:
@@ -203,39 +196,33 @@ class ArchiveImages(RowArchive):
         return member.origin
 
     def _sample_of(
-        self,
-        chosen: list[tuple[str, FileEntry]],
-        first: Iterable[tuple[str, FileEntry]],
-        total: int,
+        self, chosen: list[FileEntry], first: Iterable[FileEntry], total: int
     ) -> TableSample:
         """Returns a sample of some of all images, and one of each split.
 
         Args:
-          chosen: their archives, paths and sizes, spread evenly.
-          first: the same of each folder.
+          chosen: spread evenly.
+          first: of each folder.
           total: how many images there are.
         """
-        while len(chosen) > 8 and sum(e.size for _, e in chosen) > _SAMPLE_BYTES:
+        while len(chosen) > 8 and sum(entry.size for entry in chosen) > _SAMPLE_BYTES:
             chosen = chosen[::2]
         if self.split_column:
-            seen = {self._parts(entry.path)[0] for _, entry in chosen}
-            for archive, entry in first:
+            seen = {self._parts(entry.path)[0] for entry in chosen}
+            for entry in first:
                 split = self._parts(entry.path)[0]
                 if split not in seen:
                     seen.add(split)
-                    chosen.append((archive, entry))
-        columns = self._columns(
-            [bytes(entry.size) for _, entry in chosen],
-            [entry.path for _, entry in chosen],
-            [
-                archive + entry.path.removeprefix(_stem_of(archive))
-                if self.by_archive
-                else entry.path
-                for archive, entry in chosen
-            ],
-        )
+                    chosen.append(entry)
+        paths = [entry.path for entry in chosen]
+        images = [bytes(entry.size) for entry in chosen]
         count = len(chosen)
-        return TableSample(columns, count, total_rows=total, complete=count == total)
+        return TableSample(
+            self._columns(images, paths, paths),
+            count,
+            total_rows=total,
+            complete=count == total,
+        )
 
     def _columns(
         self, images: Sequence[bytes], paths: Sequence[str], names: Sequence[str]

@@ -21,7 +21,8 @@ import pyarrow as pa
 from transforms.core.image.policy import too_many_bytes
 from transforms.core.image.resize import MAX_BYTES
 from transforms.core.model import Reason, Skipped
-from transforms.errors import DamageError, bounded
+from transforms.core.reasons import Fault
+from transforms.errors import DamageError, InputError, bounded
 from transforms.formats.file_names import is_image_name
 from transforms.formats.registry import FORMATS
 
@@ -31,6 +32,45 @@ _FOREIGN_SUFFIXES = (".7z", ".rar", ".tar.lz4", ".tar.lzma", ".tar.z", ".cab", "
 _LITTER = re.compile(r"(?:^|/)(?:\.|(?:__MACOSX|Thumbs\.db|desktop\.ini)(?:/|\Z))")
 _DRIVE = re.compile("[A-Za-z]:")
 _SHOWN_CHARS = 100
+# What members must be, and what to do where one is not.
+_RULES = {
+    Reason.UNSAFE_PATH: (
+        "names of members must be relative paths with '/' between",
+        "Pack the archive again from inside the folder",
+    ),
+    Reason.INVALID_ENCODING: (
+        "names of members must be UTF-8 unless their encoding is stated",
+        "State it (--zip-encoding cp949, say)",
+    ),
+    Reason.NESTED_ARCHIVE: (
+        "archives are read one level deep",
+        "Take it out and name it as a source of its own, or exclude it",
+    ),
+    Reason.DUPLICATE_NAME: (
+        "names of members must differ, not only in case",
+        "Rename one, or take one out",
+    ),
+    Reason.NOT_A_FILE: (
+        "members must be regular files",
+        "Pack what it stands for (--dereference --hard-dereference), or exclude it",
+    ),
+    Reason.ENCRYPTED: (
+        "members must be readable without a password",
+        "Pack it without one",
+    ),
+    Reason.UNSUPPORTED_METHOD: (
+        "members must be whole; stored, deflated, or packed with bzip2 or zstd",
+        "Pack it again, without --sparse",
+    ),
+    Reason.TOO_LARGE: (
+        "members must not be bombs",
+        "Unpack it yourself if it is none",
+    ),
+    Reason.DAMAGED_MEMBER: (
+        "members must hold what the directory of the archive states",
+        "Fetch or write it again",
+    ),
+}
 _BATCH_MEMBERS = 4096
 
 
@@ -164,30 +204,13 @@ def name_and_fault(raw: bytes, encoding: str) -> tuple[str, Reason | None, str]:
         name, is_text = raw.decode("utf-8", "surrogateescape"), False
     path = "/".join(part for part in name.split("/") if part not in ("", "."))
     path = f"/{path}" if name.startswith("/") else path
-    unsafe = _unsafe(path)
     # Most names are good: what messages show is made where there is one.
-    if unsafe:
-        return (
-            path,
-            Reason.UNSAFE_PATH,
-            f"names of members must be relative paths with '/' between; "
-            f"{shown_name(path)} {unsafe}. Pack the archive again from inside the "
-            f"folder.",
-        )
+    if unsafe := _unsafe(path):
+        return path, *refusal(Reason.UNSAFE_PATH, path, unsafe)
     if not is_text:
-        return (
-            path,
-            Reason.INVALID_ENCODING,
-            f"names of members must be UTF-8 unless their encoding is stated; "
-            f"{shown_name(path)} is not. State it (--zip-encoding cp949, say).",
-        )
+        return path, *refusal(Reason.INVALID_ENCODING, path, "is not")
     if path.lower().endswith(ARCHIVE_SUFFIXES + _FOREIGN_SUFFIXES):
-        return (
-            path,
-            Reason.NESTED_ARCHIVE,
-            f"archives are read one level deep; {shown_name(path)} is an archive in an "
-            f"archive. Take it out and name it as a source of its own, or exclude it.",
-        )
+        return path, *refusal(Reason.NESTED_ARCHIVE, path, "is an archive in it")
     return path, None, ""
 
 
@@ -205,6 +228,12 @@ def _unsafe(path: str) -> str:
     return "leads out of its folder" if ".." in path.split("/") else ""
 
 
+def refusal(reason: Reason, name: str, found: str) -> tuple[Reason, str]:
+    """Returns the fault of a member, and in words what it must be and what it is."""
+    rule, remedy = _RULES[reason]
+    return reason, bounded(f"{rule}; {shown_name(name)} {found}. {remedy}.")
+
+
 def shown_name(name: str) -> str:
     """Returns a name as messages have it: quoted, escaped and not too long."""
     shown = ascii(name) if not name.isprintable() else repr(name)
@@ -213,34 +242,45 @@ def shown_name(name: str) -> str:
     return bounded(shown)
 
 
-def checked(members: Iterable[Member], limits: Limits) -> Iterator[Member]:
+def checked(members: Iterable[Member], limits: Limits, path: str) -> Iterator[Member]:
     """Yields members, with a fault those whose name came before, and large images.
 
     Names that differ only in case or normalisation are the same file on many disks,
     and readers of zip disagree on which of two equal names wins. The names are in
     memory until the last member.
+
+    Raises:
+      InputError: the archive at `path` holds more than the limits allow.
     """
     first: dict[str, int] = {}
+    total = 0
     for member in members:
+        number, total = member.number, total + member.size
+        if number >= limits.max_members:
+            raise InputError(
+                f"{path}: an archive may hold {limits.max_members} members; this one "
+                f"holds more. Split it."
+            )
+        if total > limits.max_total_bytes:
+            raise InputError(
+                f"{path}: an archive may unpack to {limits.max_total_bytes} bytes; "
+                f"this one says more. Split it, or check where it comes from."
+            )
         if member.is_hidden:
             yield member
             continue
-        number = member.number
         earlier = first.setdefault(member.origin.casefold(), number)
+        fault: Fault | None = None
         if member.fault is not None:
-            yield member
+            pass
         elif earlier != number:
-            yield member._replace(
-                fault=Reason.DUPLICATE_NAME,
-                message=f"names of members must differ, not only in case; "
-                f"{shown_name(member.name)} is the name of member {earlier + 1} too. "
-                f"Rename one, or take one out.",
-            )
+            found = f"is the name of member {earlier + 1} too"
+            fault = Fault(*refusal(Reason.DUPLICATE_NAME, member.name, found))
         elif member.size > limits.max_image_bytes and is_image_name(member.name):
             fault = too_many_bytes(member.size, limits.max_image_bytes)
-            yield member._replace(fault=fault.reason, message=fault.message)
-        else:
-            yield member
+        if fault is not None:
+            member = member._replace(fault=fault.reason, message=fault.message)
+        yield member
 
 
 class MemberList:

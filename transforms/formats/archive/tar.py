@@ -33,6 +33,7 @@ from transforms.formats.archive.members import (
     Limits,
     Member,
     name_and_fault,
+    refusal,
     shown_name,
 )
 
@@ -56,7 +57,6 @@ _WITHOUT_DATA = {
 }
 # Directories, and the name of a volume.
 _NO_MEMBERS, _SPARSE = (b"5", b"D", b"V"), b"S"
-_AS_SPARSE = "stored as a sparse file"
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD = b"L", b"K", b"x", b"g", b"X"
 _EXTENSIONS = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD)
 
@@ -104,11 +104,6 @@ class _Unpacked(io.RawIOBase):
             raise DamageError(f"the packed stream is damaged: {text}") from error
         self._size += len(data)
         limits, packed = self._limits, self._file.tell()
-        if self._size > limits.max_total_bytes:
-            raise InputError(
-                f"{self._path}: an archive may unpack to {limits.max_total_bytes} "
-                f"bytes; this one holds more. Split it, or check where it comes from."
-            )
         if limits.is_bomb(self._size, packed):
             raise InputError(
                 f"{self._path}: an archive may unpack to {limits.max_ratio} times its "
@@ -148,7 +143,6 @@ class Tar:
 
         Raises:
           DamageError: the archive is damaged after some member, which is named.
-          InputError: it holds more members than the limits allow.
         """
         index = 0
         # What extension headers say of the member after them.
@@ -168,11 +162,6 @@ class Tar:
                     yield member
                     self._last = member
                 index += 1
-                if index > self._limits.max_members:
-                    raise InputError(
-                        f"{self._path}: an archive may hold {self._limits.max_members} "
-                        f"members; this one holds more. Split it."
-                    )
             self._go_to(begin + size + -size % BLOCK_BYTES)
         if said:
             raise self._damage("the member that an extended header announces is gone")
@@ -240,22 +229,8 @@ class Tar:
         if is_folder or kind in _NO_MEMBERS:
             return None
         name, fault, message = name_and_fault(raw, encoding or "utf-8")
-        if not fault and (found := _stored_otherwise(kind, said)):
-            fault = (
-                Reason.UNSUPPORTED_METHOD if found == _AS_SPARSE else Reason.NOT_A_FILE
-            )
-            message = (
-                f"members must be regular files, stored whole; {shown_name(name)} is "
-                f"{found}. Pack what it stands for (without --sparse, with "
-                f"--dereference --hard-dereference), or exclude it."
-            )
-        elif not fault and size > self._limits.max_member_bytes:
-            fault = Reason.TOO_LARGE
-            message = (
-                f"{shown_name(name)} has {size} bytes, more than "
-                f"{self._limits.max_member_bytes}: that is taken for a bomb. Unpack it "
-                f"yourself if it is none."
-            )
+        if not fault:
+            fault, message = self._fault(name, kind, said, size)
         return Member(
             number=index,
             raw_name=raw,
@@ -267,6 +242,19 @@ class Tar:
             fault=fault,
             message=message,
         )
+
+    def _fault(
+        self, name: str, kind: bytes, said: dict[bytes, bytes], size: int
+    ) -> tuple[Reason | None, str]:
+        """Returns why a member, by its header, is not to be read."""
+        if kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in said):
+            return refusal(Reason.UNSUPPORTED_METHOD, name, "is a sparse file")
+        if kind not in _REGULAR:
+            found = _WITHOUT_DATA.get(kind, f"of type {kind!r}")
+            return refusal(Reason.NOT_A_FILE, name, f"is {found}")
+        if size > self._limits.max_member_bytes:
+            return refusal(Reason.TOO_LARGE, name, f"has {size} bytes")
+        return None, ""
 
     def _extension(self, kind: bytes, size: int) -> dict[bytes, bytes]:
         """Returns what an extended header says of the next member, as pax records."""
@@ -324,13 +312,6 @@ class Tar:
             f"{self._path}: the archive is damaged {where}: {found}. Fetch or write it "
             f"again."
         )
-
-
-def _stored_otherwise(kind: bytes, said: dict[bytes, bytes]) -> str:
-    """Returns what a member is that is no regular file, stored whole; or nothing."""
-    if kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in said):
-        return _AS_SPARSE
-    return "" if kind in _REGULAR else _WITHOUT_DATA.get(kind, f"of type {kind!r}")
 
 
 def _name(header: bytes) -> bytes:

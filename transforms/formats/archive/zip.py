@@ -20,12 +20,13 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from transforms.core.model import Reason
-from transforms.errors import DamageError, InputError
+from transforms.errors import DamageError
 from transforms.formats.archive.members import (
     Limits,
     Member,
     MemberError,
     name_and_fault,
+    refusal,
     shown_name,
 )
 from transforms.formats.archive.tar import unzstd
@@ -54,12 +55,11 @@ def zip_members(
     Args:
       file: can be sought.
       path: for messages.
-      limits: of the whole archive are checked here.
+      limits: of members.
       encoding: of names that are not marked as UTF-8; "" for UTF-8.
 
     Raises:
       DamageError: the directory is damaged, or entries overlap.
-      InputError: more members or bytes than the limits allow.
     """
     try:
         # Names are decoded here: latin-1 keeps their bytes.
@@ -76,17 +76,6 @@ def zip_members(
     if not ends:
         raise _damaged_directory(path, "other bytes follow its end")
     infos = archive.filelist
-    total = sum(info.file_size for info in infos)
-    if len(infos) > limits.max_members:
-        raise InputError(
-            f"{path}: an archive may hold {limits.max_members} entries; this one says "
-            f"{len(infos)}. Split it."
-        )
-    if total > limits.max_total_bytes:
-        raise InputError(
-            f"{path}: an archive may unpack to {limits.max_total_bytes} bytes; this "
-            f"one says {total}. Split it, or check where it comes from."
-        )
     _check_apart(infos, archive.start_dir, path)
     # As they become members, the entries are let go of: each takes half a kilobyte.
     archive.NameToInfo.clear()
@@ -148,7 +137,7 @@ def _member(
         return None
     name, fault, message = name_and_fault(stated or raw, encoding)
     if not fault:
-        fault, message = _entry_fault(info, shown_name(name), kind, is_folder, limits)
+        fault, message = _entry_fault(info, name, kind, is_folder, limits)
     return Member(
         number=index,
         raw_name=raw,
@@ -178,36 +167,24 @@ def _unicode_path(extra: bytes, raw: bytes) -> bytes:
 
 
 def _entry_fault(
-    info: zipfile.ZipInfo, shown: str, kind: int, is_folder: bool, limits: Limits
+    info: zipfile.ZipInfo, name: str, kind: int, is_folder: bool, limits: Limits
 ) -> tuple[Reason | None, str]:
     """Returns why the entry, by the directory, is not to be read."""
     if is_folder:
-        return Reason.DAMAGED_MEMBER, f"a folder holds no bytes; {shown} does."
+        return refusal(Reason.DAMAGED_MEMBER, name, "is a folder with bytes")
     if kind not in (0, stat.S_IFREG):
         what = "a symbolic link" if kind == stat.S_IFLNK else "a device or pipe"
-        return Reason.NOT_A_FILE, (
-            f"members must be regular files; {shown} is {what}. Pack what it "
-            f"stands for, or exclude it."
-        )
+        return refusal(Reason.NOT_A_FILE, name, f"is {what}")
     if info.flag_bits & _ENCRYPTED or info.compress_type == _AES:
-        return Reason.ENCRYPTED, (
-            f"members must be readable without a password; {shown} is encrypted. "
-            f"Pack it without one."
-        )
+        return refusal(Reason.ENCRYPTED, name, "is encrypted")
     if info.compress_type not in (_STORED, _DEFLATED, _BZIP2, _ZSTD):
         found = _METHODS.get(info.compress_type, f"number {info.compress_type}")
-        return Reason.UNSUPPORTED_METHOD, (
-            f"members must be stored, deflated, or packed with bzip2 or zstd; "
-            f"{shown} has method {found}. Pack it again."
-        )
+        return refusal(Reason.UNSUPPORTED_METHOD, name, f"has method {found}")
     if info.file_size > limits.max_member_bytes or limits.is_bomb(
         info.file_size, info.compress_size
     ):
-        return Reason.TOO_LARGE, (
-            f"{shown} unpacks from {info.compress_size} to {info.file_size} bytes; at "
-            f"most {limits.max_member_bytes}, and {limits.max_ratio} times as many, "
-            f"may be: that is taken for a bomb. Unpack it yourself if it is none."
-        )
+        found = f"unpacks from {info.compress_size} to {info.file_size} bytes"
+        return refusal(Reason.TOO_LARGE, name, found)
     return None, ""
 
 
