@@ -1,7 +1,8 @@
 """The reference of all settings, as Markdown."""
 
 from beam_pipeline.engines.presets import RUNNERS
-from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
+from beam_pipeline.settings.options import SECTIONS, SETTINGS
+from beam_pipeline.settings.values import Setting
 from transforms.formats.registry import FORMATS
 
 _HEAD = ("setting", "option", "for", "what, and [the default]")

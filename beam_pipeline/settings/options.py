@@ -10,23 +10,21 @@ The formats that have a setting as an option are named in `transforms.formats.re
 """
 
 import functools
-import re
-import types
-import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from beam_pipeline.settings.values import (
+    JOINED,
     Address,
     Count,
     EngineName,
     FormatName,
-    Given,
     Limits,
     Location,
     Names,
     PartName,
     ResizeRule,
+    Setting,
     Shares,
     Size,
     Texts,
@@ -38,8 +36,6 @@ MAX_SHARDS = 65_536
 TABLES = "tables"
 TABLES_AND_LABELS = "tables, also of --labels"
 IMAGES = "folders of images"
-# The metavar of a list that the command line takes as one text.
-JOINED = "A,B,..."
 
 
 # As the help and the reference list them: in the order in which people need them.
@@ -53,92 +49,6 @@ SECTIONS = (
     "Images",
     "Run",
 )
-
-_Kind = Literal["switch", "choice", "int", "float", "joined", "list", "pairs", "text"]
-_KINDS: Mapping[Any, _Kind] = {int: "int", float: "float", list: "list", dict: "pairs"}
-
-
-class Setting(NamedTuple):
-    """What is known of one setting.
-
-    Attributes:
-      section: of the command line's help; empty for what has no flag.
-      default: of a spec; an ellipsis where it must be given.
-      help: one sentence, with the default in brackets. In it {formats} and {runners}
-        are the names of all.
-      metavar: what the help shows for the value.
-      flag: of the command line, where it is not the name; see `flags`.
-      sources: the sources that it is for; empty for all, and for what a format's entry
-        names among its options.
-      decides_bytes: whether it decides bytes of the dataset; what does not may change
-        between a run and its resume. A path does not where what its file says counts
-        among the inputs, the schema or the classes.
-      is_address: whether the text is an address of an engine, and no path.
-      name: its name in `Settings`; this and what follows comes from there.
-      type: the type of what a spec holds.
-
-    Example:
-      >>> trim = SETTINGS["trim"]
-      >>> trim.flags, trim.kind, trim.default
-      ('--trim/--no-trim', 'switch', False)
-    """
-
-    section: str
-    default: Any
-    help: str
-    metavar: str = ""
-    flag: str = ""
-    sources: str = ""
-    decides_bytes: bool = True
-    is_address: bool = False
-    name: str = ""
-    type: Any = None
-
-    @property
-    def flags(self) -> str:
-        """The flags of the command line, as in --trim/--no-trim; empty without one."""
-        if not self.section:
-            return ""
-        flag = self.flag or f"--{self.name.replace('_', '-')}"
-        return f"{flag}/--no-{flag[2:]}" if self.kind == "switch" else flag
-
-    @property
-    def python_help(self) -> str:
-        """The help with settings as Python names them, and without lists of names."""
-        text = self.help.format(formats="the formats", runners="The name of an engine")
-        return re.sub(
-            "--([a-z-]+)", lambda flag: f"`{flag[1].replace('-', '_')}`", text
-        )
-
-    @property
-    def kind(self) -> _Kind:
-        """What the command line takes: "joined" is a list as one text, `JOINED`.
-
-        Of "list" and "pairs" each value is given by itself, as in --include A --include
-        B and --feature-name ROLE=NAME.
-        """
-        first, *others = given_types = [t for t in self.types if t is not type(None)]
-        if bool in given_types:
-            return "switch"
-        if others or any(mark.takes for mark in _given(first)):
-            return "text"
-        if self.choices:
-            return "choice" if isinstance(self.choices[0], str) else "int"
-        kind = _KINDS.get(typing.get_origin(_base(first)) or _base(first), "text")
-        return "joined" if kind == "list" and self.metavar == JOINED else kind
-
-    @property
-    def choices(self) -> tuple[str | int, ...]:
-        """The words or numbers that it may be, as far as they are known."""
-        return tuple(choice for one in self.types for choice in _choices(one))
-
-    @property
-    def types(self) -> tuple[Any, ...]:
-        """The types that a union joins, or the one type."""
-        is_union = isinstance(self.type, types.UnionType) or (
-            typing.get_origin(self.type) is typing.Union
-        )
-        return typing.get_args(self.type) if is_union else (self.type,)
 
 
 def _in(section: str, *, decides_bytes: bool = True) -> Callable[..., Any]:
@@ -462,24 +372,6 @@ class Settings:
     verify: bool | None = _run(
         None, "Read finished shards again before the commit [up to 64 MiB]."
     )
-
-
-def _base(annotation: Any) -> Any:
-    """Returns a type without its marks."""
-    is_marked = typing.get_origin(annotation) is Annotated
-    return annotation.__origin__ if is_marked else annotation
-
-
-def _given(annotation: Any) -> list[Given]:
-    """Returns the marks of a type that say how it is given."""
-    marks = getattr(annotation, "__metadata__", ())
-    return [mark for mark in marks if isinstance(mark, Given)]
-
-
-def _choices(annotation: Any) -> tuple[str | int, ...]:
-    if typing.get_origin(annotation) is Literal:
-        return typing.get_args(annotation)
-    return tuple(choice for mark in _given(annotation) for choice in mark.choices)
 
 
 def _declared() -> Iterator[Setting]:
