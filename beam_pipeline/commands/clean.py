@@ -179,7 +179,7 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
                 remove=functools.partial(there.remove, left, older_than=seconds),
             )
         )
-    if foreign := there.own.foreign_names():
+    if foreign := there.foreign_names():
         found.append(_foreign(work_folder(of), tuple(foreign)))
     return found
 

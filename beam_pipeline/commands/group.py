@@ -231,7 +231,7 @@ def schema(reader: str, **flags: Any) -> int:
 
     target = flags["source"]
     is_alone = [*filter(None, flags.values())] == [target]
-    is_dataset = is_alone and dataset.is_dataset(target)
+    is_dataset = is_alone and dataset.has_manifest(target)
     now = f"code DATASET --as {reader}" if is_dataset else "spec SOURCE"
     printing.say(
         f"note: 'schema' is 'beam-tfrecord {now}' now; the old name goes with the next "

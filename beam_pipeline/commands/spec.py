@@ -17,6 +17,7 @@ from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import (
     MOST_EXAMPLES,
+    count_text,
     examples_text,
     extent_text,
     present_text,
@@ -58,9 +59,13 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
         planned = _with_evidence(planned)
     roles = _roles(spec, planned, is_tree=is_tree)
     of_roles = set(roles.values())
-    lines = [*_heading(spec, planned), "", *_settings(spec)]
+    lines = [*_heading(spec, planned), ""]
+    for name, value in spec.changed_json().items():
+        if name not in ("output", "features", "feature_names"):
+            lines += _yaml(name, value)
     if roles:
-        lines += ["", f"# Of {_images(stored)}; a name of '' leaves it out."]
+        what = "image" if any(f.kind is Kind.IMAGE for f in stored) else "file"
+        lines += ["", f"# Of each {what}; a name of '' leaves it out."]
         lines.append("feature_names:")
         for role, name in roles.items():
             (head,) = _yaml(role, name, "  ")
@@ -106,34 +111,15 @@ def _with_evidence(planned: PlannedSource) -> PlannedSource:
     return dataclasses.replace(planned, evidence={**evidence, **planned.evidence})
 
 
-def _images(stored: Sequence[Feature]) -> str:
-    """Returns the image features as the subject of a comment."""
-    images_stored = [f for f in stored if f.kind is Kind.IMAGE]
-    if not images_stored:
-        return "each file"
-    names = [printable(f.name) for f in images_stored]
-    if len(names) == 1 and not images_stored[0].is_list:
-        return "each image"
-    return f"each of {', '.join(names)}, as {names[0]}/height"
-
-
 def _heading(spec: Spec, planned: PlannedSource) -> Iterator[str]:
     rows = max((e.sampled for e in planned.evidence.values()), default=0)
-    plural = "" if rows == 1 else "s"
-    looked = f" Looked at {rows:,} row{plural}." if rows else ""
+    looked = f" Looked at {count_text(rows, 'row')}." if rows else ""
     yield f"# {printable(spec.source)}: {printable(planned.layout)}.{looked}"
     yield "# Edit this file; what is removed from it is inferred again. Then:"
     source = shlex.quote(spec.source)
     yield f"#   beam-tfrecord convert {printable(source)} OUTPUT --spec FILE"
     for note in planned.notes:
         yield f"# Note: {printable(note)}"
-
-
-def _settings(spec: Spec) -> list[str]:
-    given = spec.changed_json()
-    for name in ("output", "features", "feature_names"):
-        given.pop(name, None)
-    return [line for name, value in given.items() for line in _yaml(name, value)]
 
 
 def _roles(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> dict[str, str]:
@@ -202,9 +188,8 @@ def _role_comment(name: str, planned: PlannedSource) -> str:
 
 
 def _classes(count: int, names: Sequence[str]) -> str:
-    what = "class" if count == 1 else "classes"
     more = ", ..." if count > MOST_EXAMPLES else ""
-    return f"{count:,} {what}: {examples_text(names)}{more}"
+    return f"{count_text(count, 'class', 'classes')}: {examples_text(names)}{more}"
 
 
 def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> dict[str, Any]:

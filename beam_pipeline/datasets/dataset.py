@@ -171,15 +171,6 @@ def open_files(path: str) -> Dataset | SingleFile | BareFiles:
     return find_bare_files(path) or open_target(path)
 
 
-def is_dataset(path: str | None) -> bool:
-    """Whether a path is that of a dataset, and not of something to be converted."""
-    if path is None:
-        return False
-    if os.path.basename(path) == MANIFEST_NAME:
-        return True
-    return not storage(path).exists() or has_manifest(path)
-
-
 def has_manifest(path: str) -> bool:
     """Whether a folder is a dataset of this program, or one of parts."""
     names = (MANIFEST_NAME, PARTS_NAME)

@@ -24,6 +24,7 @@ from beam_pipeline.page.sample import ClassCounts, Sample, ends_of
 from beam_pipeline.reading.open_dataset import OpenDataset, names_files
 from transforms.core.arrays import values_and_rows
 from transforms.core.image.resize import MAX_PIXELS
+from transforms.core.placing.leakage import find_shared
 from transforms.core.placing.placement import splitmix64
 from transforms.core.schema import Feature, Kind
 
@@ -222,10 +223,8 @@ class _Reader:
 
     def data(self, split: str, position: int) -> bytes | None:
         """Returns the bytes of an image."""
-        data: bytes | None = self._dataset[split].select([self._image])[position][
-            self._image
-        ]
-        return data
+        row = self._dataset[split].select([self._image])[position]
+        return None if row[self._image] is None else bytes(row[self._image])
 
     def read(self, split: str, positions: Sequence[int]) -> Iterator[Picture]:
         """Yields the pictures of records, in the order of the positions."""
@@ -318,24 +317,20 @@ def equal_images(
 
     Those that are returned were compared byte by byte.
     """
-    firsts = []
-    for number, sample in enumerate(samples):
-        prints, rows = np.unique(sample.fingerprints, return_index=True)
-        firsts.append((prints[prints != 0], rows[prints != 0], number))
-    every = np.concatenate([np.empty(0, np.uint64), *(each[0] for each in firsts)])
-    prints, times = np.unique(every, return_counts=True)
-    shared = prints[times > 1]
+    prints = [np.empty(0, np.uint64), *(each.fingerprints for each in samples)]
+    splits = np.repeat(np.arange(-1, len(samples)), [*map(len, prints)])
+    every, counted = np.concatenate(prints), splits.astype(np.int16)
+    shared = find_shared(every, counted, count=max(len(samples), 1)).without([0])
     reader = _Reader(dataset, image, counts)
     groups = []
-    for fingerprint in shared[:_MOST_EQUAL]:
-        places = []
-        for values, rows, number in firsts:
-            at = int(np.searchsorted(values, fingerprint))
-            if at < len(values) and values[at] == fingerprint:
-                sample = samples[number]
-                places.append((sample.split, int(sample.positions[rows[at]])))
+    for fingerprint in shared.values[:_MOST_EQUAL]:
+        places = [
+            (sample.split, int(sample.positions[rows[0]]))
+            for sample in samples
+            if len(rows := np.flatnonzero(sample.fingerprints == fingerprint))
+        ]
         contents = {reader.data(*place) for place in places}
         if len(contents) == 1:
             same = [next(reader.read(split, [at])) for split, at in places]
             groups.append(Equal(same, len({each.label for each in same}) > 1))
-    return groups, len(shared)
+    return groups, len(shared.values)

@@ -32,6 +32,8 @@ class MemoryStore(Bucket):
       unfinished: uploads in parts.
     """
 
+    place = "s3://memory"
+
     def __init__(self) -> None:
         self.unfinished: list[Upload] = []
         # key -> content, version, age in seconds

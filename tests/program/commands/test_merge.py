@@ -268,14 +268,3 @@ def test_records_without_an_image_are_not_equal(tmp_path: Folder) -> None:
     run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
     assert (run.code, run.err) == (0, "")
     assert manifest_of(tmp_path / "out").run["notes"] == []
-
-
-def test_images_that_take_long_to_read_are_not_compared(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The note says so."""
-    monkeypatch.setattr(split_leaks, "_MOST_BYTES", 10)
-    write_photos(tmp_path / "a", {"train": [photo("1", b"one")]})
-    write_photos(tmp_path / "b", {"test": [photo("3", b"one")]})
-    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
-    assert "images of different splits were not compared" in run.out

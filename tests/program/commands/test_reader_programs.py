@@ -152,13 +152,6 @@ def test_dali_reads_no_feature_that_records_lack(tmp_path: Folder) -> None:
     assert "# not read, since some records lack it: age" in text
 
 
-def test_dali_reads_no_compressed_shards(tmp_path: Folder) -> None:
-    """The message says how to convert."""
-    write_dataset(tmp_path / "out", {"train": animals(2)}, compression="gzip")
-    with pytest.raises(UsageError, match="no compressed shards, and these are gzip"):
-        program("dali", facts_of(tmp_path / "out"))
-
-
 @pytest.mark.parametrize("reader", sorted({*READERS} - {"tensorflow", "pandas"}))
 def test_a_dataset_without_arrays(tmp_path: Folder, reader: str) -> None:
     """Nothing of it makes a batch, and the message says what reads it."""

@@ -218,17 +218,6 @@ def test_a_dataset_that_lost_records_at_a_boundary(
     assert "1 record of 5" in printed
 
 
-def test_a_dataset_that_lacks_a_shard(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The others are repaired, and the exit code says that it is not all."""
-    write_dataset(tmp_path / "d", {"train": animals(4, 5, 3)})
-    (tmp_path / "d" / SHARD).unlink()
-    assert repair(tmp_path / "d", tmp_path / "out") == 1
-    assert f"damage   {tmp_path / 'd' / SHARD}" in capsys.readouterr().out
-    assert len(names(tmp_path / "out")) == 2
-
-
 def test_nothing_there(tmp_path: Folder) -> None:
     """Usage errors that say what is wrong."""
     (tmp_path / "empty").mkdir()

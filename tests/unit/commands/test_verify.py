@@ -1,9 +1,7 @@
 """`verify`: each kind of damage is named, by file, record and offset."""
 
-import dataclasses
 import gzip
 import io
-import json
 import os
 import pathlib
 import sys
@@ -16,7 +14,7 @@ from beam_pipeline.commands.verify import Finding
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.terminal import reading_progress
 from tests.support.datasets import animals, example, write_dataset, write_records
-from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import frame
 from transforms.errors import MAX_MESSAGE_BYTES, UsageError
 
@@ -69,13 +67,6 @@ def test_sound_dataset(folder: Folder, capsys: pytest.CaptureFixture[str]) -> No
     line = capsys.readouterr().out
     assert "sound: 14 records" in line
     assert line.count("\n") == 1
-
-
-@pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_sound_compressed_dataset(tmp_path: Folder, compression: str) -> None:
-    """Compressed shards are checked in their stored and in their inflated form."""
-    write_dataset(tmp_path / "out", {"train": animals(40)}, compression=compression)
-    assert verify.show(str(tmp_path / "out")) == 0
 
 
 def test_sound_empty_shards_and_splits(tmp_path: Folder) -> None:
@@ -310,16 +301,3 @@ def test_progress_is_for_terminals_and_large_inputs(
     assert report.is_sound
     assert "100 %" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r")
-
-
-def test_report_of_a_manifest_from_elsewhere(folder: Folder) -> None:
-    """A manifest of other shards: each difference by its file."""
-    data = json.loads((folder / MANIFEST_NAME).read_text())
-    manifest = Manifest.from_bytes(json.dumps(data).encode())
-    train, test = manifest.splits
-    shards = (dataclasses.replace(train.shards[0], payload_bytes=1), *train.shards[1:])
-    manifest = dataclasses.replace(
-        manifest, splits=(dataclasses.replace(train, shards=shards), test)
-    )
-    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
-    assert only(folder).file == train.shards[0].file

@@ -191,20 +191,6 @@ def test_on_a_terminal(
     assert capfd.readouterr().out == ""
 
 
-def test_a_dumb_terminal_gets_lines(
-    plan: Plan, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It cannot go back in a line, so each is printed once, without escapes."""
-    terminal = on_terminal(monkeypatch, "dumb")
-    monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.0)
-    with shown_progress(plan, quiet=False) as watch:
-        watch()
-    err = terminal.getvalue()
-    assert "0% reading\n" in err
-    assert "\r" not in err
-    assert "\x1b" not in err
-
-
 def test_listing_shows_in_a_log(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
