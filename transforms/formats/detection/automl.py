@@ -31,15 +31,13 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
-from transforms.core.boxes import BoxForm, check_boxes
 from transforms.core.model import Block
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import list_of
+from transforms.formats.detection.boxed_rows import BoxedReader, list_of
 from transforms.formats.detection.boxes_csv import (
     IS_PLACE,
     TABLE_COLUMNS,
@@ -174,22 +172,11 @@ class AutomlReader(RowsReader):
 
     def _good_names(self, rows: Sequence[Mapping[str, Any]]) -> set[str]:
         """Returns the classes of good boxes, also where another takes the image."""
-        found = [self.objects_of(row, "")[0] for row in rows]
-        images = [each for each in found if isinstance(each, ImageObjects)]
-        objects = [each for image in images for each in image.objects]
-        boxes = np.array([each.box for each in objects], np.float64).reshape(-1, 4)
-        checked = check_boxes(
-            boxes,
-            np.ones((len(boxes), 2)),
-            form=BoxForm.XYXY,
-            tolerance=self.tolerance,
-            clip=self.bad_box == "clip",
-        )
-        return {
-            each.name
-            for each, fault in zip(objects, checked.faults.tolist(), strict=True)
-            if each.name and each.fault is None and not fault
-        }
+        policy = "box" if self.bad_box == "image" else self.bad_box
+        reader = dataclasses.replace(self, bad_box=policy, masks="auto")
+        block = Block("", 0, len(rows), rows=len(rows))
+        raw = BoxedReader.rows_of(reader, rows, "", block, is_sample=True)
+        return set(raw.columns["image/object/class/text"].flatten().to_pylist())
 
     def content_columns(
         self, names: Sequence[str], wanted: Sequence[str]

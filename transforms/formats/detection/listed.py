@@ -26,7 +26,7 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason, Skipped
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import BoxedReader, Numbers
 from transforms.formats.detection.objects import detection_features
 from transforms.formats.file_names import is_image_name
@@ -224,15 +224,6 @@ def listing_of(
         absent = 0 if kind == pa.int64() and name in _COLUMNS else None
         columns[name] = pa.array([row.get(name, absent) for row in rows], kind)
     return pa.table(columns)
-
-
-def no_images_root(images_root: str, title: str) -> None:
-    """Raises SpecError where `images_root` is given and is not read."""
-    if images_root:
-        raise SpecError(
-            f"images_root is not for {title}: images and labels are below SOURCE; "
-            f"name the folder of both as SOURCE."
-        )
 
 
 def load_annotation(

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from transforms.core.reasons import Fault, Reason
-from transforms.errors import InputError
+from transforms.errors import InputError, SpecError
 from transforms.formats.detection.listed import (
     ListedReader,
     SourcePaths,
@@ -35,7 +35,6 @@ from transforms.formats.detection.listed import (
     even_rows,
     listing_of,
     load_annotation,
-    no_images_root,
     root_of,
 )
 from transforms.formats.detection.objects import (
@@ -45,9 +44,9 @@ from transforms.formats.detection.objects import (
     ImageObjects,
 )
 from transforms.formats.detection.yolo_files import (
+    IS_NAMES,
     MOST_CLASSES,
     config_of,
-    is_names,
     label_path,
     splits_of,
 )
@@ -80,7 +79,11 @@ class YoloReader(ListedReader):
         Raises:
           InputError: the dataset contradicts itself, or no image has a label.
         """
-        no_images_root(self.images_root, self.title)
+        if self.images_root:
+            raise SpecError(
+                f"images_root is not for {self.title}: images and labels are below "
+                f"SOURCE; name the folder of both as SOURCE."
+            )
         root, images = root_of(files[0]), [file.origin for file in files]
         texts = {e.path: e.stamp for e in self.companions if not e.skipped}
         paths = SourcePaths([*images, *texts])
@@ -275,5 +278,5 @@ def _orphans(
         and posixpath.dirname(path) in folders
         and "labels" in path.split("/")
         and path != config
-        and not is_names(path)
+        and not IS_NAMES.search(path)
     ]

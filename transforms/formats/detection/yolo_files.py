@@ -37,7 +37,7 @@ _SPLITS = {
     "test": "test",
 }
 _IS_YAML = re.compile(r"(?i)\.ya?ml$")
-_IS_NAMES = re.compile(r"(?i)(\.names|(^|/)(classes\.txt|_darknet\.labels))$")
+IS_NAMES = re.compile(r"(?i)(\.names|(^|/)(classes\.txt|_darknet\.labels))$")
 _IS_LIST = re.compile(rf"(^|/)({'|'.join(_SPLITS)})\.txt$")
 _NAMES_KEY = re.compile(rb"(?m)^(names|nc)\s*:")
 _SPLIT_KEY = re.compile(rb"(?m)^(train|val|valid|validation|test)\s*:")
@@ -148,7 +148,7 @@ def config_of(root: str, texts: Collection[str]) -> YoloConfig:
     _check_one(stated)
     if stated:
         return _of_yaml(root, stated[0])
-    named = [path for path in by_depth if _IS_NAMES.search(path)]
+    named = [path for path in by_depth if IS_NAMES.search(path)]
     if not named:
         return YoloConfig()
     near = [path for path in named if path.count("/") == named[0].count("/")]
@@ -253,11 +253,6 @@ def _checked_names(names: Mapping[int, str], path: str) -> dict[int, str]:
     return {number: name for number, name in names.items() if name}
 
 
-def is_names(path: str) -> bool:
-    """Whether a text has the names of classes, one a line."""
-    return _IS_NAMES.search(path) is not None
-
-
 def _is_data(start: bytes) -> bool:
     """Whether a YAML is one of a dataset, by its first bytes."""
     keys = _NAMES_KEY.search(start), _SPLIT_KEY.search(start)
@@ -282,7 +277,7 @@ def recognise(
     near = sorted(yamls, key=_by_depth)[:_LOOKED_AT]
     if stated := [path for path in near if _is_data(head(path))]:
         return tuple(stated)
-    texts = [p for p in named if not (_IS_YAML.search(p) or _IS_NAMES.search(p))]
+    texts = [p for p in named if not (_IS_YAML.search(p) or IS_NAMES.search(p))]
     image = next((path for path, _ in files if is_image_name(path)), "")
     # Texts with numbers, and others, which are no labels where images have them.
     numeric: list[str] = []
