@@ -1,13 +1,12 @@
-"""Summary of TFRecord files that no manifest names, computed in a single pass.
+"""Summary of a TFRecord file that no manifest names, computed in a single pass.
 
-Their writers may have changed their minds: a feature may have several types.
+Its writer may have changed its mind: a feature may have several types.
 """
 
 import contextlib
 import dataclasses
 import io
 import sys
-from collections.abc import Sequence
 from typing import Self
 
 import pyarrow as pa
@@ -60,21 +59,23 @@ class Variant:
 
 @dataclasses.dataclass(slots=True)
 class FileSummary:
-    """What some files hold.
+    """What a file holds.
 
     Attributes:
+      path: of it.
       records: how many.
       bytes: as stored.
-      compressions: "none", "gzip" or "zlib", by content.
+      compression: "none", "gzip" or "zlib", by content.
       shortest, longest: record in bytes.
       by_name: variants by name and type.
       not_examples: records that are no tf.train.Example, nor hold several.
       first_not_example: the first of those; None for none.
     """
 
+    path: str
     records: int = 0
     bytes: int = 0
-    compressions: set[str] = dataclasses.field(default_factory=set)
+    compression: str = ""
     shortest: int = sys.maxsize
     longest: int = 0
     by_name: dict[tuple[str, str], Variant] = dataclasses.field(default_factory=dict)
@@ -86,44 +87,21 @@ class FileSummary:
         """The features in the order of their names and types."""
         return [self.by_name[key] for key in sorted(self.by_name)]
 
-    def add_file(self, file: SingleFile) -> None:
-        """Adds the records of a file, plain or compressed.
-
-        Raises:
-          TFRecordError: it is damaged.
-          UsageError: it cannot be read.
-        """
-        try:
-            # Buffered, because a pipe cannot be read twice.
-            with io.BufferedReader(
-                storage(file.path).open_unbuffered(), _READ_BYTES
-            ) as stream:
-                reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
-                for batch in reader.batches():
-                    self._add_batch(batch, file.path)
-        except OSError as error:
-            raise UsageError(
-                f"The file must be readable; {file.path!r} is not: {error.strerror}."
-            ) from error
-        self.records += reader.records
-        self.bytes += reader.stored_bytes
-        self.compressions.add(str(reader.compression))
-
-    def _add_batch(self, batch: PayloadBatch, path: str) -> None:
+    def add_batch(self, batch: PayloadBatch) -> None:
         """Adds records: all at once where they agree on types, else one by one."""
         self.shortest = min(self.shortest, int(batch.lengths.min()))
         self.longest = max(self.longest, int(batch.lengths.max()))
         with contextlib.suppress(ExampleError):
-            self._add_rows(decode_records(batch), (path, batch.first_record))
+            self._add_rows(decode_records(batch), (self.path, batch.first_record))
             return
         for number, payload in enumerate(batch.to_list(), batch.first_record):
             try:
                 rows = decode_records(PayloadBatch.of([payload]))
             except ExampleError:
                 self.not_examples += 1
-                self.first_not_example = self.first_not_example or (path, number)
+                self.first_not_example = self.first_not_example or (self.path, number)
                 continue
-            self._add_rows(rows, (path, number))
+            self._add_rows(rows, (self.path, number))
 
     def _add_rows(self, rows: pa.RecordBatch, first: RecordPlace) -> None:
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -133,11 +111,28 @@ class FileSummary:
             self.by_name[key] = before.merge(variant) if before else variant
 
 
-def summarize_files(files: Sequence[SingleFile]) -> FileSummary:
-    """Reads whole files and sums up what they hold; errors are those of `add_file`."""
-    summary = FileSummary()
-    for file in files:
-        summary.add_file(file)
+def summarize_file(file: SingleFile) -> FileSummary:
+    """Reads a whole file, plain or compressed, and sums up what it holds.
+
+    Raises:
+      TFRecordError: it is damaged.
+      UsageError: it cannot be read.
+    """
+    summary = FileSummary(file.path)
+    try:
+        # Buffered, because a pipe cannot be read twice.
+        with io.BufferedReader(
+            storage(file.path).open_unbuffered(), _READ_BYTES
+        ) as stream:
+            reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
+            for batch in reader.batches():
+                summary.add_batch(batch)
+    except OSError as error:
+        raise UsageError(
+            f"The file must be readable; {file.path!r} is not: {error.strerror}."
+        ) from error
+    summary.records, summary.bytes = reader.records, reader.stored_bytes
+    summary.compression = str(reader.compression)
     summary.shortest = min(summary.shortest, summary.longest)
     return summary
 
