@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 # A part, and a row group of it.
 _Place = tuple[int, int]
-# Row groups that are kept, each with other columns: copies read two choices in turns.
-_KEPT = 2
 # Rows of a selection in any other order that are looked up together.
 _TOGETHER = 1 << 20
 # Records that are read together, where only some are wanted.
@@ -77,7 +75,8 @@ class Catalogue:
                 )
         self.schema: pa.Schema = schemas[0]
         self._starts = [0, *itertools.accumulate(counts)]
-        self._kept: tuple[tuple[tuple[str, ...], int, pa.Table], ...] = ()
+        # By columns: copies read two choices in turns.
+        self._kept: dict[tuple[str, ...], tuple[int, pa.Table | None]] = {}
 
     def __len__(self) -> int:
         """Records of the split."""
@@ -157,12 +156,11 @@ class Catalogue:
 
         A group has the rows of many small shards, which are asked for one by one.
         """
-        kept = [each for each in self._kept if each[0] == columns and each[1] == place]
-        table = kept[0][2] if kept else self._read(place, columns)
-        others = [each for each in self._kept if each[0] != columns]
-        # Replaced at once, for threads.
-        mine = [] if is_last else [(columns, place, table)]
-        self._kept = (*mine, *others)[:_KEPT]
+        kept, table = self._kept.pop(columns, (-1, None))
+        if table is None or kept != place:
+            table = self._read(place, columns)
+        if not is_last:
+            self._kept[columns] = place, table
         return table
 
     def _read(self, place: int, columns: Sequence[str]) -> pa.Table:

@@ -94,7 +94,11 @@ class _Sequence:
     def __getitems__(self, indices: Iterable[int]) -> list[Any]:
         """Returns several items at once, as PyTorch asks for a batch of them."""
         positions = self._selection.many(places_of(indices, len(self)))
-        return self._at(positions)
+        payloads = PayloadBatch.of([*self._split.records.many(positions)])
+        try:
+            return [*self._items(payloads)] if len(payloads) else []
+        except ExampleError as error:
+            raise self._found(error, payloads, positions) from error
 
     def __iter__(self) -> Iterator[Any]:
         for place, payloads in self._payloads():
@@ -103,13 +107,6 @@ class _Sequence:
             except ExampleError as error:
                 positions = self._selection.span(place, place + len(payloads))
                 raise self._found(error, payloads, positions) from error
-
-    def _at(self, positions: Longs) -> list[Any]:
-        payloads = PayloadBatch.of([*self._split.records.many(positions)])
-        try:
-            return [*self._items(payloads)] if len(payloads) else []
-        except ExampleError as error:
-            raise self._found(error, payloads, positions) from error
 
     def _found(
         self, error: ExampleError, payloads: PayloadBatch, positions: Longs
@@ -421,9 +418,6 @@ class RecordView(_Sequence):
             return
         for found in self._gathered():
             yield from found
-
-    def _at(self, positions: Longs) -> list[bytes]:
-        return [*self._split.records.many(positions)]
 
     def _with(self, selection: Selection) -> "RecordView":
         return RecordView(self._split, selection)
