@@ -119,21 +119,26 @@ class Column:
         if array.null_count == len(array):
             return None
         place = _Place(self.name, first_row, None)
-        if _is_dictionary_of_bytes(array):
-            return _of_dictionary(array, place, buffers)
-        array = decoded(array)
-        if array.null_count == len(array):
-            return None
-        present: Mask | None = None
-        if array.null_count:
-            present = array.is_valid().to_numpy(zero_copy_only=False)
+        if not _is_dictionary_of_bytes(array):
+            array = decoded(array)
+            if array.null_count == len(array):
+                return None
+        present = numpy_mask(array.is_valid()) if array.null_count else None
         if self._is_list:
             return self._list(array, present, first_row, buffers)
         if self.kind is Kind.BYTES:
-            sizes = np.diff(offsets_of(array))
+            is_plain = not pa.types.is_dictionary(array.type)
+            values = array if is_plain else array.dictionary
+            views, sizes = buffers.views_of(values), np.diff(offsets_of(values))
+            if not is_plain:
+                places = (
+                    array.indices if present is None else array.indices.fill_null(0)
+                )
+                rows = places.to_numpy()
+                views, sizes = taken_views(views, rows), sizes.take(rows)
             seen = True if present is None else present
             _check_size(int(np.max(sizes, where=seen, initial=0)), place)
-            return _from_views(buffers.views_of(array), sizes, present)
+            return _from_views(views, sizes, present)
         if self.kind is Kind.FLOAT:
             stores: list[Store] = [(0, _floats(array, present, place), 0)]
             return Payload(4, 4, None, present, stores, None)
@@ -211,25 +216,6 @@ def _is_dictionary_of_bytes(array: pa.Array) -> bool:
         and not array.dictionary.null_count
         and array.dictionary.nbytes < MAX_EXAMPLE_BYTES
     )
-
-
-def _of_dictionary(
-    array: pa.DictionaryArray, place: _Place, buffers: DataBuffers
-) -> Payload:
-    """Returns the payloads of texts or bytes; at least one is there."""
-    values, indices = array.dictionary, array.indices
-    sizes = np.diff(offsets_of(values))
-    present: Mask | None = None
-    if array.null_count:
-        present = numpy_mask(array.is_valid())
-        indices = indices.fill_null(0)
-    numbers = indices.to_numpy()
-    each = sizes.take(numbers)
-    _check_size(
-        int(np.max(each, where=True if present is None else present, initial=0)), place
-    )
-    views = taken_views(buffers.views_of(values), numbers)
-    return _from_views(views, each, present)
 
 
 def _check_size(size: int, place: _Place) -> None:
