@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.example.entry import Longs, Mask
-from transforms.core.example.example_layout import (
+from transforms.core.example.example_walk import (
     FEW_RECORDS,
     TAGS,
     PaddedBytes,

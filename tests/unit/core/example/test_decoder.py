@@ -24,7 +24,7 @@ from transforms.core.example import example_columns
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.entry import varint
 from transforms.core.example.example_columns import ExampleColumns, read_columns
-from transforms.core.example.example_layout import gathered
+from transforms.core.example.example_walk import gathered
 from transforms.core.example.messages import Example, other_message, parse_example
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame
