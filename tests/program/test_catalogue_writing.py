@@ -27,8 +27,7 @@ from tests.support.runs import command, convert
 from tests.support.sources import write_csv
 from transforms.errors import BeamTFRecordError
 from transforms.stages import commit
-from transforms.storage import drafts
-from transforms.storage.drafts import Draft
+from transforms.storage import local
 from transforms.storage.files import storage
 
 Folder = pathlib.Path
@@ -157,16 +156,16 @@ def test_row_34_shards_are_read_again_before_the_commit(
     """A bit that flips between the write and the commit is found, by default too."""
     out = tmp_path / "out"
 
-    publish = drafts._publish
+    publish = local._LocalDraft.publish
 
-    def spoilt(draft: Draft) -> None:
+    def spoilt(draft: local._LocalDraft) -> None:
         publish(draft)
         path = pathlib.Path(draft.path)
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 4
         path.write_bytes(data)
 
-    monkeypatch.setattr(drafts, "_publish", spoilt)
+    monkeypatch.setattr(local._LocalDraft, "publish", spoilt)
     run = command("convert", table, out, *option)
     if option == ("--no-verify",):
         assert run.code == 0
@@ -175,7 +174,7 @@ def test_row_34_shards_are_read_again_before_the_commit(
     assert run.code == 1
     assert "t-train.tfrecord-00000-of-00001" in run.err
     assert not out.exists()
-    monkeypatch.setattr(drafts, "_publish", publish)
+    monkeypatch.setattr(local._LocalDraft, "publish", publish)
     convert(table, out, *option)
     assert command("verify", out).code == 0
 
