@@ -14,7 +14,8 @@ from tests.support.cifar import listed, pixels_of, read_all, real_folder, rows_o
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
-from transforms.formats.binary import Cifar10Reader, Cifar100Reader, cifar_files
+from transforms.formats.binary import Cifar10Reader, Cifar100Reader
+from transforms.formats.binary_files import cifar_files
 from transforms.formats.table import InputFile
 
 CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())

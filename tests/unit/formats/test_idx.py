@@ -25,7 +25,8 @@ from tests.support.idx import (
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
-from transforms.formats.binary import IdxReader, idx_files
+from transforms.formats.binary import IdxReader
+from transforms.formats.binary_files import idx_files
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
 from transforms.formats.table_source import TableSource
