@@ -79,6 +79,11 @@ from transforms.storage.files import storage
 # To read a mask takes far longer than to read boxes.
 _DRAWN_FILES = 200
 _CLASSES, _OBJECTS = "SegmentationClass", "SegmentationObject"
+# Folder of masks -> what they are of, and what images without one mean.
+_MASKS = {
+    _CLASSES: ("class", "DeepLab and TF-Vision cannot read records without one"),
+    _OBJECTS: ("object", "the mask of their objects is the box, filled"),
+}
 _ROOT = re.compile(rb"<(annotations?)[\s>]")
 _CVAT = "CVAT XML, perhaps, which is not read; export COCO or YOLO from CVAT"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
@@ -175,36 +180,26 @@ class VocReader(ListedReader):
         Adds their paths to the rows of a listing where they are to be stored. Also
         returns notes on those that are not, or that images lack.
         """
-        folders = {row["path"]: posixpath.dirname(row["path"]) for row in rows}
+        above = [posixpath.dirname(posixpath.dirname(row["path"])) for row in rows]
         counts: dict[str, int] = {}
         notes: list[str] = []
-        for name, what in ((_CLASSES, "class"), (_OBJECTS, "object")):
-            above = {posixpath.dirname(folder) for folder in folders.values()}
-            places = {place: posixpath.join(root, place, name) for place in above}
-            masks = {place: masks_in(folder) for place, folder in places.items()}
+        for name, (what, lack) in _MASKS.items():
+            folders = {p: posixpath.join(root, p, name) for p in dict.fromkeys(above)}
+            masks = {place: masks_in(folder) for place, folder in folders.items()}
             counts[name] = count = sum(map(len, masks.values()))
             if count and self.masks != "all":
-                plural = "s" if count > 1 else ""
-                where = next(places[place] for place in places if len(masks[place]))
+                where = next(folders[place] for place in masks if len(masks[place]))
                 notes.append(
-                    f"{count:,} {what} mask{plural} in {where!r:.80} left out; --masks "
-                    f"all stores them"
+                    f"{count:,} {what} mask{'s' if count > 1 else ''} in {where!r:.80} "
+                    f"left out; --masks all stores them"
                 )
-                continue
-            for row in rows if count else ():
-                place = posixpath.dirname(folders[row["path"]])
-                mask = masks[place].of("", posixpath.basename(row["path"]), "")
-                row[name] = mask and posixpath.join(places[place], mask)
-            lacking = sum(row[name] is None for row in rows) if count else 0
-            if lacking:
-                lack = (
-                    "DeepLab and TF-Vision cannot read records without one"
-                    if name == _CLASSES
-                    else "the mask of their objects is the box, filled"
-                )
-                notes.append(
-                    f"{lacking:,} of {len(rows):,} images have no {what} mask: {lack}"
-                )
+            elif count:
+                for row, place in zip(rows, above, strict=True):
+                    mask = masks[place].of("", posixpath.basename(row["path"]), "")
+                    row[name] = mask and posixpath.join(folders[place], mask)
+                if lacking := sum(row[name] is None for row in rows):
+                    of_all = f"{lacking:,} of {len(rows):,} images"
+                    notes.append(f"{of_all} have no {what} mask: {lack}")
         return counts, notes
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
