@@ -36,6 +36,15 @@ _MOST_EACH = 12
 _MOST_CLASSES = 1_000
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 _BOX, _BOX_EDGE = "#ffd400", "#000000"
+# Of classes and objects, over the picture.
+_COLOURS = np.array(
+    [
+        *((230, 25, 75), (60, 180, 75), (0, 130, 200), (245, 130, 48)),
+        *((145, 30, 180), (70, 240, 240), (240, 50, 230), (210, 245, 60)),
+    ],
+    np.uint16,
+)
+
 # What Pillow and its plugins raise for files that are damaged, or too large.
 _UNDECODABLE = (
     *(OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError),
@@ -96,12 +105,17 @@ def chosen(
     }
 
 
-def draw(data: bytes, boxes: Sequence[Sequence[float]] = ()) -> Thumbnail | None:
+def draw(
+    data: bytes,
+    boxes: Sequence[Sequence[float]] = (),
+    masks: Sequence[Sequence[bytes]] = (),
+) -> Thumbnail | None:
     """Returns the thumbnail of an image; None where it cannot be decoded.
 
     Args:
       data: the file.
       boxes: xmin, ymin, xmax, ymax of each, from 0 to 1.
+      masks: PNGs of class numbers, one a list; or the masks of objects.
     """
     try:
         with warnings.catch_warnings():
@@ -113,6 +127,8 @@ def draw(data: bytes, boxes: Sequence[Sequence[float]] = ()) -> Thumbnail | None
             image.draft("RGB", (SIDE, SIDE))
             small = _in_rgb(image)
             small.thumbnail((SIDE, SIDE), Image.Resampling.BILINEAR)
+            for pngs in masks:
+                small = _with_masks(small, pngs)
     except _UNDECODABLE:
         return None
     if len(boxes):
@@ -134,6 +150,20 @@ def _in_rgb(image: Image.Image) -> Image.Image:
         under = Image.new("RGBA", rgba.size, "#808080")
         return Image.alpha_composite(under, rgba).convert("RGB")
     return image.convert("RGB")
+
+
+def _with_masks(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
+    """Returns an image with colours over it: of one mask its classes, else objects."""
+    pixels = np.asarray(image).astype(np.uint16)
+    for number, png in enumerate(masks, start=1):
+        mask = Image.open(io.BytesIO(png), formats=["PNG"])
+        if mask.width * mask.height > MAX_PIXELS:
+            continue
+        numbers = np.asarray(mask.resize(image.size, Image.Resampling.NEAREST))
+        shown = numbers > 0
+        of_pixel = numbers[shown] if len(masks) == 1 else np.full(shown.sum(), number)
+        pixels[shown] = (pixels[shown] + _COLOURS[of_pixel % len(_COLOURS)]) // 2
+    return Image.fromarray(pixels.astype(np.uint8))
 
 
 def _draw_boxes(image: Image.Image, boxes: Sequence[Sequence[float]]) -> None:
@@ -216,7 +246,10 @@ class _Reader:
         name = next((n for n, f in features.items() if names_files(f)), "")
         self._dataset, self._image = dataset, image.name
         self._label, self._boxes, self._name = label, boxes, name
-        self._names = [n for n in (image.name, label, boxes, name) if n]
+        self._masks = [
+            n for n, f in features.items() if f.mask and f.derived_from == image.name
+        ]
+        self._names = [n for n in (image.name, label, boxes, name, *self._masks) if n]
         self._classes = (
             dict(zip(counts.ids, counts.names, strict=True)) if counts else {}
         )
@@ -240,7 +273,9 @@ class _Reader:
         data = row[self._image]
         boxes = row[self._boxes] if self._boxes else None
         boxes = [] if boxes is None else [*boxes]
-        thumbnail = draw(bytes(data), boxes) if data else None
+        masks = [row[name] for name in self._masks if row[name] is not None]
+        lists = [[m] if isinstance(m, bytes) else [*m] for m in masks]
+        thumbnail = draw(bytes(data), boxes, lists) if data else None
         name = str(row[self._name] or "") if self._name else ""
         label = row[self._label] if self._label else None
         ids = [] if label is None else np.ravel(label).tolist()
