@@ -33,11 +33,12 @@ from transforms.core.boxes import (
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.image.png_encode import encode_class_png
-from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
+from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import SpecError
 from transforms.formats.detection.objects import (
+    ANY_SIZE,
     BOXES,
     CAPTION,
     ENCODED,
@@ -52,6 +53,7 @@ from transforms.formats.detection.objects import (
     image_rejection,
     object_rejection,
     refusal_of,
+    size_of_image,
 )
 from transforms.formats.pairs import MASK_WORDS, class_mask_column
 from transforms.formats.table import (
@@ -59,13 +61,6 @@ from transforms.formats.table import (
     TableReader,
     rejecter,
 )
-from transforms.storage.entries import TooLargeError
-from transforms.storage.files import storage
-from transforms.storage.paths import spellings
-from transforms.storage.visibility import unseen
-
-# Stands for a size that nothing states, in a sample: any box fits.
-_ANY_SIZE = (2**31 - 1, 2**31 - 1)
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -343,7 +338,7 @@ class BoxedReader(TableReader):
         if isinstance(size, Fault):
             return size
         width, height = map(int, size)
-        if (width, height) == _ANY_SIZE:
+        if (width, height) == ANY_SIZE:
             return b""
         if width * height > self.image_policy.max_pixels:
             words = (
@@ -426,40 +421,6 @@ def _sizes(
         for i, side in enumerate(SIDES)
     }
     return columns, known.T, lost
-
-
-def size_of_image(
-    root: str, path: str, policy: ImagePolicy | None
-) -> tuple[int, int] | Fault:
-    """Returns width and height of an image whose size its annotation does not state.
-
-    Args:
-      root: the source's.
-      path: of the image, relative to it or absolute.
-      policy: the job's; None for a sample, which looks into no image.
-
-    Raises:
-      WorkerError: the path is of another machine's disk.
-    """
-    if policy is None:
-        return _ANY_SIZE
-    for spelling in spellings(path):
-        try:
-            full = os.path.join(root, spelling)
-            data, _ = storage(full).read_stamped(policy.max_bytes)
-        except FileNotFoundError:
-            continue
-        except TooLargeError as large:
-            return too_many_bytes(large.size, policy.max_bytes)
-        except OSError as error:
-            return Fault(Reason.UNREADABLE, f"image {path!r}: {error.strerror}")
-        found = header_size(data, policy)
-        if isinstance(found, Fault):
-            return Fault(found.reason, f"image {path!r}: {found.message}")
-        return found
-    if never_seen := unseen(os.path.join(root, path)):
-        raise never_seen
-    return Fault(Reason.UNREADABLE, f"image {path!r}: there is no such file")
 
 
 def list_of(values: pa.Array, counts: npt.ArrayLike) -> pa.ListArray:

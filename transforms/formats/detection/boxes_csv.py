@@ -75,7 +75,6 @@ _KERAS_ROLES = dict(zip(("image", *_EDGES, "class"), _KERAS, strict=True))
 # Numbers of a row: of its box, and of its image.
 _NUMBERS, _SIDES = slice(1, 5), slice(5, 7)
 _BLOCK_BYTES = 32 << 20
-# Tables whose first rows are looked at.
 _LOOKED_AT = 64
 # Of paths that are not relative.
 IS_PLACE = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*://)")
@@ -142,15 +141,13 @@ class BoxesCsvReader(RowsReader):
                 f"{units[True].file.origin!r} are fractions and those of "
                 f"{units[False].file.origin!r} pixels. Convert them one by one."
             )
-        names: set[str] = set()
-        for table in tables:
-            names.update(pc.unique(table.texts["class"]).to_pylist())
+        classes = [pc.unique(table.texts["class"]).to_pylist() for table in tables]
         roles = {role for table in tables for role in table.texts}
         reader = dataclasses.replace(
             self,
             fractions=True in units,
             values=tuple(flag for flag in _FLAGS.values() if flag in roles),
-            class_ids=class_ids(names),
+            class_ids=class_ids({name for some in classes for name in some}),
         )
         places = [reader._paths(table, paths) for table in tables]
         named = [path for each in places for path in each.values()]

@@ -31,7 +31,16 @@ import pyarrow.compute as pc
 from transforms.core.json_text import TOO_DEEP
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import Numbers
-from transforms.formats.detection.coco_text import ItemText, Outline
+from transforms.formats.detection.coco_text import (
+    ItemText,
+    Outline,
+    box_around,
+    id_of,
+    integer_of,
+    number_of,
+    numbers_of,
+    text_of,
+)
 from transforms.formats.detection.listed import root_of
 from transforms.formats.table import InputFile
 from transforms.formats.whole_files import kept_in_memory
@@ -335,116 +344,43 @@ def _parse(
 
 
 def _image(item: Mapping[str, Any]) -> Sequence[Any]:
-    sides = _number(item.get("height")), _number(item.get("width"))
-    return _id(item.get("id")), _text(item.get("file_name")), *sides
+    sides = number_of(item.get("height")), number_of(item.get("width"))
+    return id_of(item.get("id")), text_of(item.get("file_name")), *sides
 
 
 def _category(item: Mapping[str, Any]) -> Sequence[Any]:
     points = item.get("keypoints")
-    names = [_text(name) for name in points] if isinstance(points, list) else None
-    return _integer(item.get("id")), _text(item.get("name")), names
+    names = [text_of(name) for name in points] if isinstance(points, list) else None
+    return integer_of(item.get("id")), text_of(item.get("name")), names
 
 
 def _annotation(item: Mapping[str, Any]) -> Sequence[Any]:
-    image, box = _id(item.get("image_id")), _numbers(item.get("bbox"))
-    category, caption = _integer(item.get("category_id")), _text(item.get("caption"))
-    area, points = _number(item.get("area")), _numbers(item.get("keypoints"))
+    image, box = id_of(item.get("image_id")), numbers_of(item.get("bbox"))
+    category, caption = (
+        integer_of(item.get("category_id")),
+        text_of(item.get("caption")),
+    )
+    area, points = number_of(item.get("area")), numbers_of(item.get("keypoints"))
     if not box and image is not None and caption is None:
         if "segments_info" in item:
             raise ValueError("panoptic segments (segments_info), which are not read")
-        box = _box_around(item.get("segmentation")) or box
+        box = box_around(item.get("segmentation")) or box
     written = None
     if caption is None and (category is None or not box or any(map(math.isnan, box))):
         written = json.dumps(item)[:_SHOWN]
     if area is None:
         area = box[2] * box[3] if box and len(box) == 4 else math.nan
     return (
-        _id(item.get("id")),
+        id_of(item.get("id")),
         image,
         category,
         box,
         area,
-        _integer(item.get("iscrowd")) or 0,
+        integer_of(item.get("iscrowd")) or 0,
         caption,
         points,
         written,
     )
-
-
-def _box_around(outline: Any) -> list[float] | None:
-    """Returns x, y, width and height of polygons, each of x, y, x, y ...; or None."""
-    if not isinstance(outline, list):
-        return None
-    polygons = [outline] if outline and not isinstance(outline[0], list) else outline
-    read = [_numbers(polygon) or [math.nan] for polygon in polygons]
-    points = [number for each in read for number in each]
-    is_whole = all(map(math.isfinite, points)) and not any(len(p) % 2 for p in read)
-    if not points or not is_whole:
-        return None
-    left, top = min(points[::2]), min(points[1::2])
-    return [left, top, max(points[::2]) - left, max(points[1::2]) - top]
-
-
-# Numbers in quotes, as some tools write them. Python's own words for them, such as
-# 1_0 and infinity, are none.
-_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
-_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
-
-
-def _integer(value: Any) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        # Of a large one float() would keep the first digits alone.
-        digits = _WHOLE.fullmatch(value)
-        value = int(value) if digits else _number(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return int(value)
-    return None
-
-
-def _number(value: Any) -> float | None:
-    if type(value) is float:
-        return value
-    if isinstance(value, str):
-        return float(value) if _NUMBER.fullmatch(value) else None
-    if type(value) is not int:
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _numbers(value: Any) -> list[float] | None:
-    """Returns the numbers of a list, NaN for what is none; None for no list."""
-    if not isinstance(value, list):
-        return None
-    if {*map(type, value)} == {float}:
-        return value
-    read = map(_number, value)
-    return [math.nan if number is None else number for number in read]
-
-
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return None
-    return value
-
-
-def _id(value: Any) -> str | None:
-    if isinstance(value, str):
-        return _text(value)
-    if type(value) is int:
-        return str(value)
-    number = _integer(value)
-    return None if number is None else str(number)
 
 
 def image_folder(file: InputFile, coco: CocoFile) -> tuple[str, int]:

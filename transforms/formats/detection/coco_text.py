@@ -1,4 +1,4 @@
-"""The text of a COCO file: whether it is one, and the items of its lists.
+"""The text of a COCO file: whether it is one, the items of its lists, their values.
 
 The text is read in windows and parsed item by item, so that a file never is in memory
 as a whole. Most of a file is outlines of objects, which are cut out of a window before
@@ -11,6 +11,7 @@ import codecs
 import heapq
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -191,6 +192,86 @@ class ItemText:
     def _near(self) -> str:
         around = self._text[max(self._at - _AROUND, 0) : self._at + _AROUND]
         return f" near {around!r}" if around else ""
+
+
+# Numbers in quotes, as some tools write them. Python's own words for them, such as
+# 1_0 and infinity, are none.
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
+
+
+def integer_of(value: Any) -> int | None:
+    """Returns an integer of 64 bits, which may be in quotes; None for others."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        # Of a large one float() would keep the first digits alone.
+        digits = _WHOLE.fullmatch(value)
+        value = int(value) if digits else number_of(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return int(value)
+    return None
+
+
+def number_of(value: Any) -> float | None:
+    """Returns a number, which may be in quotes; None for others."""
+    if type(value) is float:
+        return value
+    if isinstance(value, str):
+        return float(value) if _NUMBER.fullmatch(value) else None
+    if type(value) is not int:
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def numbers_of(value: Any) -> list[float] | None:
+    """Returns the numbers of a list, NaN for what is none; None for no list."""
+    if not isinstance(value, list):
+        return None
+    if {*map(type, value)} == {float}:
+        return value
+    read = map(number_of, value)
+    return [math.nan if number is None else number for number in read]
+
+
+def text_of(value: Any) -> str | None:
+    """Returns a text that is UTF-8; None for others."""
+    if not isinstance(value, str):
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return None
+    return value
+
+
+def id_of(value: Any) -> str | None:
+    """Returns an id as text, which may be an integer; None for others."""
+    if isinstance(value, str):
+        return text_of(value)
+    if type(value) is int:
+        return str(value)
+    number = integer_of(value)
+    return None if number is None else str(number)
+
+
+def box_around(outline: Any) -> list[float] | None:
+    """Returns x, y, width and height of polygons, each of x, y, x, y ...; or None."""
+    if not isinstance(outline, list):
+        return None
+    polygons = [outline] if outline and not isinstance(outline[0], list) else outline
+    read = [numbers_of(polygon) or [math.nan] for polygon in polygons]
+    points = [number for each in read for number in each]
+    is_whole = all(map(math.isfinite, points)) and not any(len(p) % 2 for p in read)
+    if not points or not is_whole:
+        return None
+    left, top = min(points[::2]), min(points[1::2])
+    return [left, top, max(points[::2]) - left, max(points[1::2]) - top]
 
 
 def recognise(

@@ -10,16 +10,22 @@ create_{coco,pascal}_tf_record.py of research/object_detection of tensorflow/mod
 """
 
 import json
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
 from transforms.core.model import Rejection
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.formats.pairs import mask_features
 from transforms.formats.table import Complaint, rejection_of
+from transforms.storage.entries import TooLargeError
+from transforms.storage.files import storage
+from transforms.storage.paths import spellings
+from transforms.storage.visibility import unseen
 
 # The name of these parts of rows in accounts and rejections.
 BOXES = "boxes"
@@ -28,6 +34,8 @@ OBJECT_MASK = "image/object/mask"
 ENCODED, OBJECT, POINT = "image/encoded", "image/object/", "image/object/keypoint/"
 SIDES = ("width", "height")
 NO_BOX = (np.nan,) * 4
+# Stands for a size that nothing states, in a sample: any box fits.
+ANY_SIZE = (2**31 - 1, 2**31 - 1)
 
 
 def _lists(kind: Kind, start: str, *ends: str) -> list[Feature]:
@@ -193,3 +201,37 @@ def object_rejection(
         part=BOXES,
         numbered=item.row is not None,
     )
+
+
+def size_of_image(
+    root: str, path: str, policy: ImagePolicy | None
+) -> tuple[int, int] | Fault:
+    """Returns width and height of an image whose size its annotation does not state.
+
+    Args:
+      root: the source's.
+      path: of the image, relative to it or absolute.
+      policy: the job's; None for a sample, which looks into no image.
+
+    Raises:
+      WorkerError: the path is of another machine's disk.
+    """
+    if policy is None:
+        return ANY_SIZE
+    for spelling in spellings(path):
+        try:
+            full = os.path.join(root, spelling)
+            data, _ = storage(full).read_stamped(policy.max_bytes)
+        except FileNotFoundError:
+            continue
+        except TooLargeError as large:
+            return too_many_bytes(large.size, policy.max_bytes)
+        except OSError as error:
+            return Fault(Reason.UNREADABLE, f"image {path!r}: {error.strerror}")
+        found = header_size(data, policy)
+        if isinstance(found, Fault):
+            return Fault(found.reason, f"image {path!r}: {found.message}")
+        return found
+    if never_seen := unseen(os.path.join(root, path)):
+        raise never_seen
+    return Fault(Reason.UNREADABLE, f"image {path!r}: there is no such file")
