@@ -132,10 +132,15 @@ def test_masks_of_0_and_255_get_a_note(tmp_path: Folder) -> None:
 
 @pytest.mark.parametrize("resize", ["exact:10x20", "shorter:10", "crop:20x20"])
 def test_resized_masks_fit_their_images(tmp_path: Folder, resize: str) -> None:
-    """Masks have the size of the image, and no number that was not there."""
+    """Masks have the size of the image, and no number that was not there.
+
+    The same holds where a dataset is converted again.
+    """
     root = write_pairs(tmp_path / "in", a=numbers(0, 200, 7), b=numbers(3, 3))
     convert(root, tmp_path / "out", "--resize", resize)
-    for row in values(tmp_path / "out"):
+    convert(root, tmp_path / "large")
+    convert(tmp_path / "large", tmp_path / "again", "--resize", resize)
+    for row in [*values(tmp_path / "out"), *values(tmp_path / "again")]:
         mask = pixels(row[MASK][0])
         assert mask.shape == (row["image/height"][0], row["image/width"][0])
         assert {*mask.ravel().tolist()} <= {0, 200, 7, 3}

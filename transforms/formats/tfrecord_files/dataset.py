@@ -146,6 +146,7 @@ def row_feature(facts: FeatureFacts) -> Feature:
         dtype=feature.dtype,
         encoding=feature.encoding,
         unit=feature.unit,
+        mask=feature.mask,
         inline=feature.kind is Kind.IMAGE,
         missing=Missing.OMIT,
         vocabulary=tuple(facts.classes) or None if feature.kind is Kind.LABEL else None,
