@@ -95,17 +95,17 @@ def _dicts(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 def _untyped_rows(payloads: Sequence[bytes]) -> list[dict[str, Any]]:
     """Returns the features that each record has; a list where not one value."""
     # Columns of a few values take longer than the records one by one.
-    found = read_columns(PayloadBatch.of(payloads)) if len(payloads) >= _FEW else None
-    if found is None or found.untyped or found.errors:
+    decoded = read_columns(PayloadBatch.of(payloads)) if len(payloads) >= _FEW else None
+    if decoded is None or decoded.untyped or decoded.errors:
         return [_untyped(data, index) for index, data in enumerate(payloads)]
     rows: list[dict[str, Any]] = [{} for _ in payloads]
-    for name, columns in found.features.items():
+    for name, columns in decoded.features.items():
         for column in columns.values():
             values = column.values.to_pylist()
             if column.counts is not None:
                 stops = np.cumsum(column.counts).tolist()
                 lists = [values[a:b] for a, b in itertools.pairwise([0, *stops])]
-                values = [each[0] if len(each) == 1 else each for each in lists]
+                values = [cell[0] if len(cell) == 1 else cell for cell in lists]
             having = rows if column.rows is None else map(rows.__getitem__, column.rows)
             for row, value in zip(having, values, strict=True):
                 row[name] = value
@@ -114,10 +114,10 @@ def _untyped_rows(payloads: Sequence[bytes]) -> list[dict[str, Any]]:
 
 def _untyped(data: bytes, index: int) -> dict[str, Any]:
     try:
-        found = parse_example(data)
+        features = parse_example(data)
     except ExampleError as error:
         raise type(error)(f"example {index:,}: {error}") from error
-    return {n: v[0] if len(v) == 1 else v for n, v in found.items()}
+    return {n: v[0] if len(v) == 1 else v for n, v in features.items()}
 
 
 def decode_table(payloads: Sequence[bytes], coding: Coding | None) -> pa.RecordBatch:
@@ -136,7 +136,7 @@ def decode_table(payloads: Sequence[bytes], coding: Coding | None) -> pa.RecordB
 
 
 def _typed_rows(coding: Coding) -> TypedRows:
-    return TypedRows(tuple(each.feature for each in coding.features))
+    return TypedRows(tuple(coded.feature for coded in coding.features))
 
 
 def _as_given(rows: pa.RecordBatch, types: pa.Schema) -> pa.RecordBatch:

@@ -313,11 +313,11 @@ def _add_items(value: Any, items: list[Any]) -> tuple[int, ...]:
     if not isinstance(value, list | tuple | range):
         items.append(value)
         return ()
-    if not any(isinstance(part, _LISTS) for part in value):
+    if not any(isinstance(element, _LISTS) for element in value):
         items += value
         return (len(value),)
     try:
-        shapes = {_add_items(part, items) for part in value}
+        shapes = {_add_items(element, items) for element in value}
     except RecursionError as error:
         raise OddValueError("it is nested too deeply") from error
     if len(shapes) > 1:

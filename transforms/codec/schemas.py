@@ -101,13 +101,13 @@ class Coding:
     def single(self) -> list[Single]:
         """The features, of single values all, as `single_row` takes them."""
         return [
-            (each.feature.name, *SINGLE[each.feature.kind]) for each in self.features
+            (coded.feature.name, *SINGLE[coded.feature.kind]) for coded in self.features
         ]
 
     @property
     def names(self) -> frozenset[str]:
         """The features' names."""
-        return frozenset(each.feature.name for each in self.features)
+        return frozenset(coded.feature.name for coded in self.features)
 
 
 def coding_of(schema: SchemaLike) -> Coding:
@@ -149,11 +149,11 @@ def _known_coding(schema: Schema | pa.Schema) -> Coding:
         features = _of_types(schema)
     else:
         features = list(map(_coding_feature, schema.stored))
-        _check_unique([key for each in features for key in each.feature.record_keys])
-    types = [_plain_type(each) for each in features]
+        _check_unique([key for coded in features for key in coded.feature.record_keys])
+    types = [_plain_type(coded) for coded in features]
     plain = {
-        each.feature.name: kind
-        for each, kind in zip(features, types, strict=True)
+        coded.feature.name: kind
+        for coded, kind in zip(features, types, strict=True)
         if kind is not None
     }
     return Coding(
@@ -184,15 +184,17 @@ def _check_unique(keys: Sequence[str]) -> None:
 
 def _of_types(schema: pa.Schema) -> list[CodingFeature]:
     try:
-        found = infer_typed({each.name: pa.array([], each.type) for each in schema})
+        inferred = infer_typed(
+            {feature.name: pa.array([], feature.type) for feature in schema}
+        )
     except (BeamTFRecordError, pa.ArrowException) as error:
         raise SpecError(
             f"schema must have types that features can hold: {error}."
         ) from error
     features = []
     for field in schema:
-        each = _coding_feature(found[field.name][0])
-        features.append(dataclasses.replace(each, limits=_limits(field.type)))
+        feature = _coding_feature(inferred[field.name][0])
+        features.append(dataclasses.replace(feature, limits=_limits(field.type)))
     return features
 
 

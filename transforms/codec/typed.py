@@ -33,20 +33,20 @@ def encode_typed(rows: Sequence[Row], coding: Coding) -> list[bytes]:
       RowError: a value does not fit its feature.
     """
     columns = {}
-    for each in coding.features:
-        values = [row.get(each.feature.name) for row in rows]
-        if each.ids is not None:
-            values = _numbered(values, each)
+    for coded in coding.features:
+        values = [row.get(coded.feature.name) for row in rows]
+        if coded.ids is not None:
+            values = _numbered(values, coded)
         try:
-            column = fitted_column(values, each.feature)
+            column = fitted_column(values, coded.feature)
         except OddValueError as error:
             index = max(error.index, 0)
-            raise RowError(misfit(values, each.given, error), index) from error
-        if pa.types.is_nested(column.type) and not _has_lists(each.feature):
+            raise RowError(misfit(values, coded.given, error), index) from error
+        if pa.types.is_nested(column.type) and not _has_lists(coded.feature):
             index = next(i for i, v in enumerate(values) if v is not None)
             why = OddValueError("a single value is needed", index)
-            raise RowError(misfit(values, each.given, why), index)
-        columns[each.feature.name] = _completed(column, each)
+            raise RowError(misfit(values, coded.given, why), index)
+        columns[coded.feature.name] = _completed(column, coded)
     return _records(columns, coding, len(rows))
 
 
@@ -57,7 +57,7 @@ def _has_lists(feature: Feature) -> bool:
 def _records(
     columns: Mapping[str, pa.Array], coding: Coding, count: int
 ) -> list[bytes]:
-    features = [each.feature for each in coding.features]
+    features = [coded.feature for coded in coding.features]
     if not features:
         return [NOTHING] * count
     rows = pa.table(dict(columns))
@@ -93,7 +93,7 @@ def _numbered(values: list[Any], each: CodingFeature) -> list[Any]:
 
     def number(value: Any) -> Any:
         if isinstance(value, list | tuple):
-            return [number(part) for part in value]
+            return [number(item) for item in value]
         if not isinstance(value, str):
             return value
         return ids.get(value, unknown if unknown is not None else value)
@@ -118,11 +118,11 @@ def _check_limits(column: pa.Array, each: CodingFeature) -> None:
     beyond = pc.or_(pc.less(values, low), pc.greater(values, high))
     if not pc.any(beyond).as_py():
         return
-    place = int(np.argmax(numpy_mask(beyond)))
+    position = int(np.argmax(numpy_mask(beyond)))
     raise RowError(
-        f"feature {each.given.name!r} cannot hold {values[place].as_py()}: it takes "
+        f"feature {each.given.name!r} cannot hold {values[position].as_py()}: it takes "
         f"integers from {low} to {high}",
-        int(of_rows[place]),
+        int(of_rows[position]),
     )
 
 
@@ -144,10 +144,12 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
         )
     columns = {}
     try:
-        for each in coding.features:
-            place = places.get(each.feature.name)
-            column = pa.nulls(rows.num_rows) if place is None else rows.column(place)
-            columns[each.feature.name] = _typed(column, each)
+        for coded in coding.features:
+            position = places.get(coded.feature.name)
+            column = (
+                pa.nulls(rows.num_rows) if position is None else rows.column(position)
+            )
+            columns[coded.feature.name] = _typed(column, coded)
         return _records(columns, coding, rows.num_rows)
     except RowError as error:
         raise EncodingError(bounded(f"row {error.index + 1}: {error}")) from error
@@ -174,17 +176,17 @@ def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
             # No Python integer becomes its neighbour, either.
             reject = InexactIntegers.REJECT
             feature = dataclasses.replace(feature, inexact_integers=reject)
-        found = cast(column, feature)
-        if found.bad is not None:
-            index = int(np.argmax(found.bad))
+        cells = cast(column, feature)
+        if cells.bad is not None:
+            index = int(np.argmax(cells.bad))
             shown = bounded(repr(python_value(column[index])), SHOWN_CHARS)
-            why = complaint(each.feature, found.reason_at(index))
+            why = complaint(each.feature, cells.reason_at(index))
             raise RowError(
                 f"feature {each.given.name!r} of kind {each.given.kind} cannot hold "
                 f"{shown}: {why}",
                 index,
             )
-        values = found.values
+        values = cells.values
     return _completed(values, each)
 
 

@@ -124,11 +124,11 @@ def flattened(
     """
     count = len(lists)
     if pa.types.is_fixed_size_list(lists.type):
-        each = lists.type.list_size
+        width = lists.type.list_size
         if present is None:
-            values = lists.values.slice(lists.offset * each, count * each)
-            return np.arange(count + 1, dtype=np.int64) * each, values
-        lengths = present * np.int64(each)
+            values = lists.values.slice(lists.offset * width, count * width)
+            return np.arange(count + 1, dtype=np.int64) * width, values
+        lengths = present * np.int64(width)
     else:
         offsets = offsets_of(lists)
         if present is None:

@@ -88,14 +88,14 @@ def catalogue_features(
       texts: whether texts are columns, too.
     """
     kinds = _SCALARS | {Kind.TEXT} if texts else _SCALARS
-    wanted = [f for f in features if f.kind in kinds and not f.is_list]
+    eligible = [f for f in features if f.kind in kinds and not f.is_list]
     notes = tuple(
-        f"feature {each.name!r} is not in the catalogue: a column of its own has this "
+        f"feature {clash.name!r} is not in the catalogue: a column of its own has this "
         f"name"
-        for each in wanted
-        if each.name in OWN_COLUMNS
+        for clash in eligible
+        if clash.name in OWN_COLUMNS
     )
-    return tuple(f for f in wanted if f.name not in OWN_COLUMNS), notes
+    return tuple(f for f in eligible if f.name not in OWN_COLUMNS), notes
 
 
 def catalogue_schema(
@@ -224,10 +224,10 @@ def _groups(
     for batch in batches:
         rest = pa.table({name: batch[name] for name in names})
         while len(rest):
-            part = rest.slice(0, _GROUP_ROWS - count)
-            rest = rest.slice(len(part))
-            waiting.append(part)
-            count, size = count + len(part), size + part.nbytes
+            piece = rest.slice(0, _GROUP_ROWS - count)
+            rest = rest.slice(len(piece))
+            waiting.append(piece)
+            count, size = count + len(piece), size + piece.nbytes
             if count == _GROUP_ROWS or size >= _GROUP_BYTES:
                 yield _joined(waiting)
                 waiting, count, size = [], 0, 0
@@ -243,16 +243,16 @@ def _named(
     name: str, ids: pa.ChunkedArray, classes: pa.StringArray
 ) -> pa.DictionaryArray:
     """Returns class names; the dictionary has those that occur, in order of ids."""
-    found = pc.unique(ids).drop_null()
-    found = found.take(pc.sort_indices(found))
-    for end in itertools.chain(found[:1].to_pylist(), found[-1:].to_pylist()):
+    unique_ids = pc.unique(ids).drop_null()
+    unique_ids = unique_ids.take(pc.sort_indices(unique_ids))
+    for end in itertools.chain(unique_ids[:1].to_pylist(), unique_ids[-1:].to_pylist()):
         if not 0 <= end < len(classes):
             raise ExampleError(
                 f"label {name!r} must be one of {len(classes):,} class ids; found "
                 f"{end:,}. Verify the dataset, and convert it again."
             )
-    places = pc.index_in(ids.combine_chunks(), found)
-    return pa.DictionaryArray.from_arrays(places, classes.take(found))
+    places = pc.index_in(ids.combine_chunks(), unique_ids)
+    return pa.DictionaryArray.from_arrays(places, classes.take(unique_ids))
 
 
 def _storable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 def _readers(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
     """Returns what makes the values of the fields of a dataclass, by their names."""
     hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)
-    return {each.name: _reader(hints[each.name]) for each in fields if each.compare}
+    return {field.name: _reader(hints[field.name]) for field in fields if field.compare}
 
 
 @functools.cache
@@ -100,7 +100,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if kind in _SCALARS or (outer is types.UnionType and _SCALARS.issuperset(inner)):
         return functools.partial(_scalar, inner or (kind,))
     if outer is types.UnionType:
-        (read,) = [_reader(each) for each in inner if each is not types.NoneType]
+        (read,) = [_reader(member) for member in inner if member is not types.NoneType]
         return lambda value: None if value is None else read(value)
     if dataclasses.is_dataclass(kind):
         return functools.partial(_dataclass, kind, _readers(kind))  # type: ignore[arg-type]
@@ -164,8 +164,8 @@ def json_nesting(data: bytes) -> int:
 
 def openings(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     """Returns which bytes of a JSON text are `[` or `{`, also inside its strings."""
-    found: npt.NDArray[np.bool_] = octets | _FOLD == _OPENS
-    return found
+    is_opening: npt.NDArray[np.bool_] = octets | _FOLD == _OPENS
+    return is_opening
 
 
 def check_json_nesting(data: bytes, levels: int = MAX_NESTING) -> None:
@@ -206,9 +206,11 @@ def type_nesting(kind: pa.DataType) -> int:
     deepest = 0
     inside: list[tuple[pa.DataType, int]] = [(kind, 0)]
     while inside:
-        each, level = inside.pop()
-        children = _children(each)
-        if children and not isinstance(each, pa.BaseExtensionType | pa.DictionaryType):
+        current, level = inside.pop()
+        children = _children(current)
+        if children and not isinstance(
+            current, pa.BaseExtensionType | pa.DictionaryType
+        ):
             level += 1
         deepest = max(deepest, level)
         inside += [(child, level) for child in children]
@@ -219,10 +221,10 @@ def has_arrays(kind: pa.DataType) -> bool:
     """Whether pyarrow has a class for arrays of a type; it lacks those of intervals."""
     inside = [kind]
     while inside:
-        each = inside.pop()
-        if each.id in _WITHOUT_ARRAYS:
+        current = inside.pop()
+        if current.id in _WITHOUT_ARRAYS:
             return False
-        inside += _children(each)
+        inside += _children(current)
     return True
 
 

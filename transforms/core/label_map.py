@@ -51,8 +51,8 @@ def _message() -> Any:
     # A pool of its own: TensorFlow's object_detection registers the same names.
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    found = pool.FindMessageTypeByName(f"{package}.StringIntLabelMap")
-    return message_factory.GetMessageClass(found)
+    descriptor = pool.FindMessageTypeByName(f"{package}.StringIntLabelMap")
+    return message_factory.GetMessageClass(descriptor)
 
 
 def render_label_map(names: Mapping[int, str]) -> bytes:

@@ -345,7 +345,7 @@ class Manifest:
     def path(self, directory: str, name: str) -> str:
         """Returns the path of a file that the manifest names."""
         parts = [directory, self.folder, name]
-        return os.path.join(*(part for part in parts if part))
+        return os.path.join(*(segment for segment in parts if segment))
 
     def dataset_json(self) -> dict[str, Any]:
         """Returns the dataset part, which input and spec alone decide."""

@@ -201,10 +201,10 @@ class Batch:
         if self.origins is not None:
             columns["origin"] = self.origins
         places = pa.table(columns)
-        found = places.group_by(places.column_names).aggregate([])
-        if found.num_rows < len(self.numbers):
+        distinct = places.group_by(places.column_names).aggregate([])
+        if distinct.num_rows < len(self.numbers):
             raise ConservationError(
-                added_rows(self.block.origin, found.num_rows, len(self.numbers))
+                added_rows(self.block.origin, distinct.num_rows, len(self.numbers))
             )
 
 

@@ -44,7 +44,7 @@ def parse_shard_name(text: str, name: str) -> ShardName | None:
     if match is None:
         return None
     compression = {v: k for k, v in COMPRESSION_SUFFIXES.items()}
-    found = ShardName(
+    parsed = ShardName(
         name=name,
         split=match["split"],
         index=int(match["index"]),
@@ -52,7 +52,7 @@ def parse_shard_name(text: str, name: str) -> ShardName | None:
         compression=compression[match["suffix"] or ""],
     )
     # Names with extra zeros, or an index beyond the count, are never written.
-    return found if found.index < found.shards and str(found) == text else None
+    return parsed if parsed.index < parsed.shards and str(parsed) == text else None
 
 
 PART_PREFIX = "part="

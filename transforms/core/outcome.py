@@ -75,14 +75,14 @@ def label_remarks(name: str, lacking: int, records: int) -> list[str]:
 
 def key_remarks(shards: Iterable[ShardFile]) -> list[str]:
     """Returns a remark on rows that share the key which was to tell them apart."""
-    found = [shard for shard in shards if shard.repeated]
-    if not found:
+    repeating = [shard for shard in shards if shard.repeated]
+    if not repeating:
         return []
-    count = sum(shard.repeated for shard in found)
+    count = sum(shard.repeated for shard in repeating)
     what = "1 row has" if count == 1 else f"{count:,} rows have"
     shown = " and ".join(
         origin if row is None else f"{origin}, row {row + 1:,}"
-        for origin, row in sorted(min(shard.repeated_example for shard in found))
+        for origin, row in sorted(min(shard.repeated_example for shard in repeating))
     )
     return [
         bounded(
@@ -94,27 +94,27 @@ def key_remarks(shards: Iterable[ShardFile]) -> list[str]:
 
 def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
     """Returns remarks on columns whose values were rounded much, with the first."""
-    found: dict[str, list[Rounding]] = {}
-    for each in sorted(facts, key=lambda fact: (fact.origin, fact.start)):
-        for column, rounding in each.roundings.items():
-            found.setdefault(column, []).append(rounding)
+    by_column: dict[str, list[Rounding]] = {}
+    for entry in sorted(facts, key=lambda fact: (fact.origin, fact.start)):
+        for column, rounding in entry.roundings.items():
+            by_column.setdefault(column, []).append(rounding)
     out = []
-    for column, roundings in sorted(found.items()):
-        if zeros := sum(each.zeros for each in roundings):
-            first = next(each.first_zero for each in roundings if each.zeros)
+    for column, roundings in sorted(by_column.items()):
+        if zeros := sum(entry.zeros for entry in roundings):
+            first = next(entry.first_zero for entry in roundings if entry.zeros)
             out.append(
                 f"{_values(zeros)} of {column!r} became 0, being nearer to it than "
                 f"float32 can be: {first}"
             )
-        if large := sum(each.large for each in roundings):
-            first = next(each.first_large for each in roundings if each.large)
-            error = max(each.error for each in roundings)
+        if large := sum(entry.large for entry in roundings):
+            first = next(entry.first_large for entry in roundings if entry.large)
+            error = max(entry.error for entry in roundings)
             out.append(
                 f"{_values(large)} of {column!r} of 2^24 and more changed in float32, "
                 f"by {error:,.6g} at most: {first}"
             )
-        if cut := sum(each.cut for each in roundings):
-            first = next(each.first_cut for each in roundings if each.cut)
+        if cut := sum(entry.cut for entry in roundings):
+            first = next(entry.first_cut for entry in roundings if entry.cut)
             what = "1 row has" if cut == 1 else f"{cut:,} rows have"
             out.append(
                 f"{what} a timestamp in {column!r} that is finer than a microsecond; "
@@ -258,8 +258,8 @@ def share_remarks(
         return []
     counts: dict[int, int] = {}
     first: dict[int, tuple[str, int]] = {}
-    for each in facts:
-        for content, count, origin, row in each.frequent:
+    for placed in facts:
+        for content, count, origin, row in placed.frequent:
             counts[content] = counts.get(content, 0) + count
             first[content] = min(first.get(content, (origin, row)), (origin, row))
     why = (

@@ -428,9 +428,9 @@ def _packed(features: tuple[Feature, ...]) -> bytes:
 def _unpacked(schema: type[Schema], packed: bytes) -> Schema:
     """Inverse of `_packed`; gives the same object for the same bytes."""
     said = pickle.loads(zlib.decompress(packed))
-    found = schema(tuple(Feature(**each) for each in said))
-    object.__setattr__(found, "_packed", packed)
-    return found
+    restored = schema(tuple(Feature(**fields) for fields in said))
+    object.__setattr__(restored, "_packed", packed)
+    return restored
 
 
 def row_type(feature: Feature) -> "pa.DataType":

@@ -207,8 +207,8 @@ def digest_of(names: pa.StringArray) -> str:
     lengths = pc.fill_null(pc.binary_length(names), -1)
     digest.update(lengths.to_numpy(zero_copy_only=False).tobytes())
     for start in range(0, len(names), _NAMES_AT_ONCE):
-        part = names.slice(start, _NAMES_AT_ONCE).drop_null()
-        digest.update("".join(part.to_pylist()).encode())
+        chunk = names.slice(start, _NAMES_AT_ONCE).drop_null()
+        digest.update("".join(chunk.to_pylist()).encode())
     return digest.hexdigest()
 
 
@@ -226,19 +226,19 @@ def load_classes(
     classes: Mapping[str, Segment], read: Callable[[Segment], pa.Buffer]
 ) -> dict[str, pa.StringArray]:
     """Returns label feature -> its class names, which `put_classes` has stored."""
-    return {feature: get_names(part, read) for feature, part in classes.items()}
+    return {feature: get_names(segment, read) for feature, segment in classes.items()}
 
 
 def distinct_names(
     parts: Iterable[Segment], read: Callable[[Segment], pa.Buffer]
 ) -> pa.StringArray:
     """Returns the distinct names of lists, of which few are in memory at a time."""
-    held = [pa.array([], pa.string())]
-    for part in parts:
-        held.append(get_names(part, read))
-        if sum(map(len, held[1:])) > max(len(held[0]), _SPARE_NAMES):
-            held = [_distinct(held)]
-    return held[0] if len(held) == 1 else _distinct(held)
+    pending = [pa.array([], pa.string())]
+    for segment in parts:
+        pending.append(get_names(segment, read))
+        if sum(map(len, pending[1:])) > max(len(pending[0]), _SPARE_NAMES):
+            pending = [_distinct(pending)]
+    return pending[0] if len(pending) == 1 else _distinct(pending)
 
 
 def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:

@@ -99,8 +99,8 @@ def merge_all(
 ) -> dict[str, Statistics]:
     """Returns the merged facts by feature name."""
     out: dict[str, Statistics] = {}
-    for part in parts:
-        for name, statistics in part.items():
+    for facts in parts:
+        for name, statistics in facts.items():
             out[name] = out[name].merge(statistics) if name in out else statistics
     return out
 
@@ -132,13 +132,15 @@ class Summaries:
 
     def add_facts(self, name: str, facts: Statistics) -> None:
         """Adds facts about some values of a feature."""
-        known = self._known.get(name)
-        self._known[name] = facts if known is None else known.merge(facts)
+        before = self._known.get(name)
+        self._known[name] = facts if before is None else before.merge(facts)
 
     @property
     def facts(self) -> dict[str, Statistics]:
         """The facts by the feature's name, in the order of the schema."""
-        names = [each.name for each in self._features if each.name in self._known]
+        names = [
+            feature.name for feature in self._features if feature.name in self._known
+        ]
         return {name: self._known[name] for name in names}
 
 
@@ -176,10 +178,10 @@ def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:
         column = pc.binary_length(column)
     classes: dict[int, int] | None = {}
     if count_classes and pa.types.is_integer(column.type):
-        found = pc.value_counts(column.drop_null())
+        value_counts = pc.value_counts(column.drop_null())
         classes = None
-        if len(found) <= MAX_CLASSES:
-            numbers, counts = (each.to_pylist() for each in found.flatten())
+        if len(value_counts) <= MAX_CLASSES:
+            numbers, counts = (array.to_pylist() for array in value_counts.flatten())
             classes = dict(sorted(zip(numbers, counts, strict=True)))
     return Statistics(present, *_extent(column), classes, fewest, most)
 
@@ -211,8 +213,8 @@ def summarize_feature(
 def _extent(integers: "pa.Array") -> tuple[int | None, int | None]:
     import pyarrow.compute as pc
 
-    found = pc.min_max(integers)
-    return found["min"].as_py(), found["max"].as_py()
+    extremes = pc.min_max(integers)
+    return extremes["min"].as_py(), extremes["max"].as_py()
 
 
 def _extent_of_floats(floats: "pa.Array") -> tuple[float | None, float | None]:

@@ -141,11 +141,11 @@ class _Reader(table.TableReader):
     def _check_named(self, origin: str, arrays: _Arrays, names: Names) -> None:
         """Raises InputError if a file of names lacks that of a class."""
         for label, (path, count) in self.classes.items():
-            ids, known = arrays[label], len(names.get(label, range(count)))
-            if (most := ids[ids < count].max(initial=0)) >= known > 0:
+            ids, total = arrays[label], len(names.get(label, range(count)))
+            if (most := ids[ids < count].max(initial=0)) >= total > 0:
                 raise InputError(
                     f"{path!r} must name every class in the order of the ids; it has "
-                    f"{known} names, and {origin} has records with {label!r} {most}. "
+                    f"{total} names, and {origin} has records with {label!r} {most}. "
                     f"Add the missing names."
                 )
 
@@ -205,8 +205,8 @@ class _Reader(table.TableReader):
         for name, values in arrays.items():
             is_label, shape = name == "label", values.shape[1:]
             if name in names:
-                known = tuple(names[name])
-                yield Feature(name, Kind.LABEL, is_label=is_label, vocabulary=known)
+                classes = tuple(names[name])
+                yield Feature(name, Kind.LABEL, is_label=is_label, vocabulary=classes)
             elif not shape:
                 yield Feature(name, Kind.INT64, is_label=is_label)
             elif self.encode == "raw":
@@ -230,8 +230,8 @@ class Cifar10Reader(_Reader):
 
     def split_of(self, origin: str) -> str:
         """Returns train or test by the file's name; empty for another name."""
-        found = BATCH(origin) or WHOLE(origin)
-        return found[2].replace("data", "train") if found else ""
+        match = BATCH(origin) or WHOLE(origin)
+        return match[2].replace("data", "train") if match else ""
 
     def _opened(self, file: table.SourceFile, size: int) -> tuple[Items, ...]:
         kind, width = np.dtype(np.uint8), len(self.classes) + 3072
@@ -271,7 +271,9 @@ class IdxReader(_Reader):
         return "test" if IS_TEST(os.path.basename(origin)) else split_in_path(origin)
 
     def _opened(self, file: table.SourceFile, size: int) -> tuple[Items, ...]:
-        folder, beside = (os.path.dirname(each) for each in (file.path, file.origin))
+        folder, beside = (
+            os.path.dirname(file_path) for file_path in (file.path, file.origin)
+        )
         name = os.path.basename(
             labels_of(file.path, lambda path: storage(path).is_file())
         )
@@ -293,8 +295,8 @@ class IdxReader(_Reader):
 
     def _arrays(self, opened: Sequence[Items], data: Sequence[bytes]) -> _Arrays:
         images, labels = (
-            np.frombuffer(part, items.dtype).reshape(-1, *items.shape)
-            for items, part in zip(opened, data, strict=True)
+            np.frombuffer(buffer, items.dtype).reshape(-1, *items.shape)
+            for items, buffer in zip(opened, data, strict=True)
         )
         # Gray images get a channel axis, as TensorFlow's decoders give them.
         images = images[..., np.newaxis] if images.ndim == 3 else images

@@ -102,9 +102,9 @@ class Items:
 def _read(stream: IO[bytes] | Unpacked, size: int) -> bytes:
     """Returns `size` bytes, or all there are: a member of gzip may end before."""
     parts = []
-    while size and (part := stream.read(size)):
-        parts.append(part)
-        size -= len(part)
+    while size and (chunk := stream.read(size)):
+        parts.append(chunk)
+        size -= len(chunk)
     return b"".join(parts)
 
 
@@ -166,20 +166,20 @@ def shared_names(found: Mapping[str, Names]) -> Names:
 
 def read_names(path: str) -> tuple[str, ...]:
     """Returns the names of classes in a file, by id; blank lines may end it."""
-    lines, found = [""], ""
+    lines, problem = [""], ""
     try:
         text = storage(path).read_bytes().decode("utf-8-sig")
         lines = [line.strip() for line in text.rstrip().split("\n")]
     except (OSError, UnicodeDecodeError) as error:
-        found = str(error)
-    if not found and "" in lines:
-        found = f"line {lines.index('') + 1} is blank"
-    if not found and (twice := [line for line in lines if lines.count(line) > 1]):
-        found = f"{twice[0]!r} stands there twice"
-    if found:
+        problem = str(error)
+    if not problem and "" in lines:
+        problem = f"line {lines.index('') + 1} is blank"
+    if not problem and (twice := [line for line in lines if lines.count(line) > 1]):
+        problem = f"{twice[0]!r} stands there twice"
+    if problem:
         raise InputError(
             f"A file of class names must be UTF-8 text with one name a line, the first "
-            f"for id 0, each once; {path!r} is not: {found}."
+            f"for id 0, each once; {path!r} is not: {problem}."
         )
     return tuple(lines)
 
@@ -187,19 +187,19 @@ def read_names(path: str) -> tuple[str, ...]:
 def labels_of(path: str, exists: Callable[[str], bool]) -> str:
     """Returns the one file of labels for one of images; raises InputError."""
     labels: list[str] = []
-    if found := _IMAGES(path):
+    if match := _IMAGES(path):
         word = {"IMAGES": "LABELS", "Images": "Labels"}.get(
-            path[found.end("stem") : found.start("form")], "labels"
+            path[match.end("stem") : match.start("form")], "labels"
         )
         ends = itertools.product("-.", ("ubyte", "byte", "short", "int"), ("", ".gz"))
-        names = (f"{found['stem']}{word}{dot}idx1-{k}{gz}" for dot, k, gz in ends)
+        names = (f"{match['stem']}{word}{dot}idx1-{k}{gz}" for dot, k, gz in ends)
         labels = [name for name in names if exists(name)]
     if len(labels) != 1:
         shown = f"{' and '.join(labels)}; keep one" if labels else "none, .gz or not"
         raise InputError(
             f"Images in IDX files, NAME-images-idx3-ubyte, have one file of labels "
             f"beside them, NAME-labels-idx1-ubyte; {path} has "
-            f"{shown if found else 'another name'}."
+            f"{shown if match else 'another name'}."
         )
     return labels[0]
 

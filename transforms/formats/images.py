@@ -165,13 +165,13 @@ def image_schema(names: Mapping[str, str]) -> Schema:
       SpecError: unknown role, two features of one name, or no image.
     """
     of_files = "file" in names
-    known = NAMES_OF_FILES if of_files else [role for role in _ROLES if role != "file"]
+    roles = NAMES_OF_FILES if of_files else [role for role in _ROLES if role != "file"]
     whole = "file" if of_files else "image"
-    unknown = sorted(set(names) - set(known))
+    unknown = sorted(set(names) - set(roles))
     if unknown or whole not in names or len(set(names.values())) != len(names):
         raise SpecError(
             f"Features of {whole}s are named by role, each role and name once, "
-            f"{whole!r} among them; roles are {', '.join(known)}. Found {dict(names)}."
+            f"{whole!r} among them; roles are {', '.join(roles)}. Found {dict(names)}."
         )
     # The default order, and the others behind it.
     order = dict.fromkeys(("file", *FEATURE_NAMES, *_ROLES))
@@ -282,9 +282,9 @@ def _listed(
     places = folders.indices
     labels: list[str | None] = [None] * len(parts)
     if by_folders:
-        labels = [unicodedata.normalize("NFC", part[-1]) for part in parts]
+        labels = [unicodedata.normalize("NFC", segments[-1]) for segments in parts]
         classes.update(filter(None, labels))
-    names = [split_of("/".join(part)) if split_of else "" for part in parts]
+    names = [split_of("/".join(segments)) if split_of else "" for segments in parts]
     splits = pa.array(names if split_of else [None] * len(names), pa.string())
     sizes = batch["size"].to_numpy()
     positions = np.zeros(len(sizes), np.int64)
@@ -436,22 +436,22 @@ class ImageListReader(RunReader):
             sound = listed["reason"].is_null()
             reasons, messages = listed["reason"], listed["message"]
             refused = [
-                (place, Reason(reasons[place].as_py()), messages[place].as_py())
-                for place in places[~numpy_mask(sound)].tolist()
+                (index, Reason(reasons[index].as_py()), messages[index].as_py())
+                for index in places[~numpy_mask(sound)].tolist()
             ]
             rows = {name: column.filter(sound) for name, column in listed.items()}
             places = places[numpy_mask(sound)]
-        found = {
+        arrays = {
             "image": rows["path"],
             "file": rows["path"],
             "filename": rows["origin"],
             "label": rows["label"],
         }
-        found |= {n[1:]: column for n, column in rows.items() if n.startswith("=")}
-        found[SPLIT_COLUMN] = rows["split"]
+        arrays |= {n[1:]: column for n, column in rows.items() if n.startswith("=")}
+        arrays[SPLIT_COLUMN] = rows["split"]
         yield RawRows(
             block,
-            found,
+            arrays,
             # Each is the first row of its file.
             np.zeros(len(places), np.int64),
             refused,
@@ -468,9 +468,9 @@ def _rejections(
 ) -> list[Rejection]:
     """Returns the rejections of rows of a listing; an orphan's is in its table."""
     out = []
-    for place, reason, message in complaints:
-        row = listed["row"][place].as_py() if "row" in listed else None
-        origin = listed["origin"][place].as_py()
+    for index, reason, message in complaints:
+        row = listed["row"][index].as_py() if "row" in listed else None
+        origin = listed["origin"][index].as_py()
         complaint = (row or 0, reason, message)
         numbered = row is not None
         out.append(rejection_of(origin, complaint, None, numbered=numbered))

@@ -333,12 +333,12 @@ def file_notes(
         ids = (name for name in compared if _are_ids(values[one][name], rows[one]))
         if (name := next(ids, None)) is None:
             continue
-        found = values[one][name]
-        common = pc.is_in(found, value_set=values[other][name]).true_count
-        if common * 2 > len(found):
+        keys = values[one][name]
+        common = pc.is_in(keys, value_set=values[other][name]).true_count
+        if common * 2 > len(keys):
             yield (
                 f"most rows of {one!r} may be in {other!r}, too: {common:,} of "
-                f"{len(found):,} values of {name!r} are; if so, leave one of them out "
+                f"{len(keys):,} values of {name!r} are; if so, leave one of them out "
                 f"with --exclude"
             )
             return

@@ -108,19 +108,19 @@ def join_labels(
         texts = [text and text.replace("\\", "/") for text in texts]
     places: dict[str, int] = {}
     orphans: list[Orphan] = []
-    for place, text in enumerate(texts):
+    for position, text in enumerate(texts):
         if not text:
             message = f"{table}: the row has no id"
-            row = int(numbers[place])
+            row = int(numbers[position])
             orphans.append(Orphan(row, Reason.LABEL_WITHOUT_IMAGE, message))
         elif text in places:
-            first, second = int(numbers[places[text]]) + 1, int(numbers[place]) + 1
+            first, second = int(numbers[places[text]]) + 1, int(numbers[position]) + 1
             raise InputError(
                 f"Every id must occur once in the table of labels; in {table} {text!r} "
                 f"stands in rows {first} and {second}. Remove one."
             )
         else:
-            places[text] = place
+            places[text] = position
     some = entries.first(_LOOKED_AT)
     suffixes = {os.path.splitext(entry.origin)[1].lower() for entry in some} - {""}
     key_of = _key_of(list(places), tuple(suffixes))
@@ -140,7 +140,7 @@ def join_labels(
     without_zeros = {
         key.lstrip("0"): path for key, path in seen.items() if key not in places
     }
-    for text, place in places.items():
+    for text, position in places.items():
         if text not in seen:
             message = f"{table}: there is no image with the id {text[:80]!r}"
             if text[:1].isdigit() and text.lstrip("0") in without_zeros:
@@ -149,7 +149,7 @@ def join_labels(
                     f"must have the leading zeros of the names; write them as text"
                 )
             orphans.append(
-                Orphan(int(numbers[place]), Reason.LABEL_WITHOUT_IMAGE, message)
+                Orphan(int(numbers[position]), Reason.LABEL_WITHOUT_IMAGE, message)
             )
     orphans.sort(key=lambda orphan: orphan.row or 0)
     return Joined(rows, orphans)

@@ -112,8 +112,8 @@ def find_layout(files: FileList, *, least: int = _PAIRED) -> Layout | None:
       least: of 100 images, so many must have a mask.
     """
     candidates = _candidates(_folders(files))
-    found = _best(files, candidates, least) if candidates else None
-    return found or _beside(files, least)
+    layout = _best(files, candidates, least) if candidates else None
+    return layout or _beside(files, least)
 
 
 def layout_of(files: FileList, masks: FileList, folder: str, base: str) -> Layout:
@@ -170,7 +170,7 @@ def pair(images: FileList, masks: FileList, layout: Layout) -> Paired:
       InputError: a mask is that of two images.
     """
     indexes = {mask: index_of(mask, masks) for _, mask in layout.folders}
-    found: list[str | None] = []
+    mask_paths: list[str | None] = []
     owners: dict[str, str] = {}
     paired: set[str] = set()
     splits: list[str] = []
@@ -189,14 +189,14 @@ def pair(images: FileList, masks: FileList, layout: Layout) -> Paired:
                     f"{first!r:.200} and {entry.path!r:.200}. Put masks into folders "
                     f"like those of the images."
                 )
-        found.append(mask)
+        mask_paths.append(mask)
         splits.append(_split_of(entry.path))
         if mask is not None:
             paired.add(splits[-1])
     kept = np.array([split in paired for split in splits], np.bool_)
     places = iter(np.split(kept, np.cumsum([len(b) for b in images.batches()])))
     chosen = images.filter(lambda _: next(places))
-    own = [mask for mask, keep in zip(found, kept.tolist(), strict=True) if keep]
+    own = [mask for mask, keep in zip(mask_paths, kept.tolist(), strict=True) if keep]
     orphans = [path for i in indexes.values() for path in i.orphans(owners, layout)]
     labels = Labels(
         table="",
@@ -239,8 +239,8 @@ class MaskIndex:
 
     def of_any(self, image: str) -> str | None:
         """Returns the mask of an image with the first suffix for which there is one."""
-        found = (self.of("", image, suffix) for suffix in _SUFFIXES)
-        return next(filter(None, found), None)
+        candidates = (self.of("", image, suffix) for suffix in _SUFFIXES)
+        return next(filter(None, candidates), None)
 
     def of(self, folder: str, image: str, suffix: str) -> str | None:
         """Returns the mask of an image in a folder."""
@@ -290,8 +290,8 @@ def masks_in(folder: str) -> MaskIndex:
 def class_mask_column(folder: str, paths: Sequence[str]) -> dict[str, pa.Array]:
     """Returns the masks of images in a folder, null for none, as a column by name."""
     masks = masks_in(folder)
-    found = map(masks.of_any, paths)
-    named = [mask and os.path.join(folder, mask) for mask in found]
+    matches = map(masks.of_any, paths)
+    named = [mask and os.path.join(folder, mask) for mask in matches]
     return {MASK: pa.array(named, pa.string())}
 
 
@@ -302,12 +302,12 @@ def index_of(folder: str, files: FileList) -> MaskIndex:
 
 def _folders(files: FileList) -> collections.Counter[str]:
     """Returns the folders of images, with a `/` at the end."""
-    found: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     for batch in files.batches():
         folders = pc.replace_substring_regex(batch["path"], "[^/]*$", "")
         for item in folders.value_counts().to_pylist():
-            found[os.fsdecode(item["values"])] += item["counts"]
-    return found
+            counts[os.fsdecode(item["values"])] += item["counts"]
+    return counts
 
 
 def _joined(name: str) -> str:
@@ -360,7 +360,7 @@ def _share(index: MaskIndex, folder: str, paths: Sequence[str], suffix: str) -> 
     for path in paths:
         hit = bool(index.of(folder, path, suffix))
         by_split.setdefault(_split_of(path), []).append(hit)
-    counted = [hit for each in by_split.values() if any(each) for hit in each]
+    counted = [hit for hits in by_split.values() if any(hits) for hit in hits]
     return sum(counted) / len(counted) if counted else 0.0
 
 

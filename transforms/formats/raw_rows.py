@@ -67,9 +67,9 @@ def rejections_of(
     if not len(refused) and not len(positions):
         return []
     places = raw.numbers if raw.places is None else raw.places
-    unread = np.fromiter((place for place, _, _ in refused), np.int64, len(refused))
-    found = np.concatenate([unread, places[positions]])
-    order = np.argsort(found, kind="stable")
+    unread = np.fromiter((number for number, _, _ in refused), np.int64, len(refused))
+    rows = np.concatenate([unread, places[positions]])
+    order = np.argsort(rows, kind="stable")
     reject = raw.reject or reject_typed(raw.block, raw.numbers, raw.columns)
 
     def complaint(index: int) -> Complaint:
@@ -81,9 +81,9 @@ def rejections_of(
     def make(chosen: npt.NDArray[np.int64]) -> list[Rejection]:
         return reject([complaint(index) for index in order[chosen].tolist()])
 
-    if len(found) <= _MADE_AT_ONCE or raw.places is not None or raw.origins is not None:
-        return make(np.arange(len(found)))
-    return RejectedRows(len(found), make)
+    if len(rows) <= _MADE_AT_ONCE or raw.places is not None or raw.origins is not None:
+        return make(np.arange(len(rows)))
+    return RejectedRows(len(rows), make)
 
 
 def reject_typed(
@@ -96,9 +96,9 @@ def reject_typed(
 
     def rejection(complaint: Complaint) -> Rejection:
         raw = None
-        place = int(np.searchsorted(numbers, complaint[0]))
-        if place < len(numbers) and numbers[place] == complaint[0]:
-            row = {name: _plain(column[place]) for name, column in columns.items()}
+        index = int(np.searchsorted(numbers, complaint[0]))
+        if index < len(numbers) and numbers[index] == complaint[0]:
+            row = {name: _plain(column[index]) for name, column in columns.items()}
             text = json.dumps(row, sort_keys=True, default=repr)
             raw = text.encode(errors="replace")
         return rejection_of(block.origin, complaint, raw)
@@ -107,8 +107,8 @@ def reject_typed(
 
 
 def _plain(value: pa.Scalar) -> Any:
-    found = python_value(value)
-    return found.hex() if isinstance(found, bytes) else found
+    plain = python_value(value)
+    return plain.hex() if isinstance(plain, bytes) else plain
 
 
 def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
@@ -195,14 +195,14 @@ def _joined(raws: Sequence[RawRows]) -> RawRows:
 
 
 def _shifted(complaints: Iterable[Complaint], shift: int) -> list[Complaint]:
-    return [(place + shift, reason, text) for place, reason, text in complaints]
+    return [(number + shift, reason, text) for number, reason, text in complaints]
 
 
 def _extent(
     places: npt.NDArray[np.int64], refused: Sequence[Complaint]
 ) -> tuple[int, int]:
     """Returns the least place, and the one after the greatest."""
-    ends = [place for place, _, _ in refused]
+    ends = [number for number, _, _ in refused]
     if len(places):
         ends += [int(places[0]), int(places[-1])]
     return (min(ends), max(ends) + 1) if ends else (0, 0)

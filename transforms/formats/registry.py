@@ -109,7 +109,7 @@ def _one_of(suffixes: Sequence[str]) -> str:
 
 def _options(formats: Mapping[str, Format]) -> tuple[str, ...]:
     """Returns the options of all the formats, each once."""
-    return tuple(dict.fromkeys(o for known in formats.values() for o in known.options))
+    return tuple(dict.fromkeys(o for fmt in formats.values() for o in fmt.options))
 
 
 _IMAGE = _one_of(IMAGE_SUFFIXES)
@@ -320,25 +320,25 @@ def _named_by(files: Iterable[tuple[str, int]]) -> list[str]:
     None comes behind the first one whose files are its own by their names alone.
     """
     open_names = list(FORMATS)
-    found: set[str] = set()
+    matching: set[str] = set()
     remaining = iter(files)
     # Millions of names are searched for each format: by nothing but the pattern.
     while paths := [path.lower() for path, _ in itertools.islice(remaining, _AT_ONCE)]:
         for name in open_names:
-            known = FORMATS[name]
-            if name not in found and any(map(known.pattern.search, paths)):
-                found.add(name)
-                if not known.content_check:
+            fmt = FORMATS[name]
+            if name not in matching and any(map(fmt.pattern.search, paths)):
+                matching.add(name)
+                if not fmt.content_check:
                     open_names = open_names[: open_names.index(name) + 1]
                     break
-    return [name for name in open_names if name in found]
+    return [name for name in open_names if name in matching]
 
 
 def table_format(member: str) -> str:
     """Returns the format of a member of an archive, by its name; empty for no table."""
     low = member.lower()
-    for name, known in TABLE_FORMATS.items():
-        suffix = known.pattern.search(low)
+    for name, fmt in TABLE_FORMATS.items():
+        suffix = fmt.pattern.search(low)
         # A suffix alone is a hidden file.
         if suffix and low[: suffix.start()].rpartition("/")[2]:
             return name

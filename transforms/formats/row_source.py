@@ -94,8 +94,8 @@ class RowSource(Source):
 
     def known_by(self, content: Sequence[str]) -> Self:
         """Returns the source whose batches have the content of these columns."""
-        wanted = set(self.wanted)
-        beside = [name for name in content if name not in wanted]
+        columns = set(self.wanted)
+        beside = [name for name in content if name not in columns]
         reader = self.reader.giving(beside)
         return dataclasses.replace(self, reader=reader, content=tuple(content))
 
@@ -190,8 +190,8 @@ class RowSource(Source):
             skipped[str(Skipped.DISCARDED)] = int(discarded.sum())
         rejections = rejections_of(raw, misfits, blamed)
         parts, gone, bad_parts = self._parts(raw, rows, keep)
-        place = functools.partial(_place, raw)
-        roundings = roundings_of(columns, rows, schema, keep, place)
+        locate = functools.partial(_place, raw)
+        roundings = roundings_of(columns, rows, schema, keep, locate)
         for name, mask in raw.cut.items():
             if len(at := np.flatnonzero(mask & keep)):
                 roundings[name] = dataclasses.replace(
@@ -243,9 +243,9 @@ class RowSource(Source):
             column = columns[name]
             # What `null_values` has taken out is content all the same.
             if pa.types.is_string(column.type) and column is raw.columns[name]:
-                found = plain_doubles(column)
-                if found is not None:
-                    out[name] = found
+                doubles = plain_doubles(column)
+                if doubles is not None:
+                    out[name] = doubles
         return out
 
     def _contents(
@@ -276,8 +276,8 @@ class RowSource(Source):
             features = self.schema.features
             return count_parts(rows, features), count_parts(gone, features), ()
         lost = dict(raw.parts_gone)
-        for part, each in raw.parts_each.items():
-            lost[part] = lost.get(part, 0) + int(each[~keep].sum())
+        for part, counts in raw.parts_each.items():
+            lost[part] = lost.get(part, 0) + int(counts[~keep].sum())
         return dict(raw.parts), lost, raw.part_rejections
 
     def _splits(
@@ -379,9 +379,9 @@ def _with_items(
 def _check_seen(rows: pa.RecordBatch, schema: Schema, raw: RawRows) -> None:
     """Raises WorkerError for an image that is on the disk of another machine."""
     for feature in schema.of_kind(Kind.IMAGE):
-        if feature.inline or (found := first_local(rows[feature.name])) is None:
+        if feature.inline or (first := first_local(rows[feature.name])) is None:
             continue
-        position, path = found
+        position, path = first
         if never_seen := unseen(path, place=_row(raw, position)):
             raise never_seen
 

@@ -154,8 +154,8 @@ class OpenListing:
             self._reader.get_batch(number)
             for number in range(first, min(-(-stop // BATCH_ROWS), self._batches))
         ]
-        found = pa.Table.from_batches(batches, self._reader.schema)
-        return found.slice(start - first * BATCH_ROWS, stop - start)
+        table = pa.Table.from_batches(batches, self._reader.schema)
+        return table.slice(start - first * BATCH_ROWS, stop - start)
 
     def pieces(self) -> Iterator[pa.Table]:
         """Yields all rows, some at a time."""

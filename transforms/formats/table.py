@@ -449,7 +449,7 @@ def rejecter(
     make: Callable[..., Rejection], *known: Any
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
     """Returns what makes rejections of complaints: of each by `make(*known, it)`."""
-    return lambda complaints: [make(*known, each) for each in complaints]
+    return lambda complaints: [make(*known, complaint) for complaint in complaints]
 
 
 def unreadable(path: str, error: OSError | DamageError) -> BeamTFRecordError:
@@ -462,10 +462,10 @@ def unreadable(path: str, error: OSError | DamageError) -> BeamTFRecordError:
     if error.errno == errno.ENOENT:
         if never_seen := unseen(path):
             return never_seen
-        found = "it is gone"
+        problem = "it is gone"
     else:
-        found = str(error.strerror or error)
+        problem = str(error.strerror or error)
     return InputError(
         f"Every file of the source must stay as it is, and readable, during the run; "
-        f"{path!r} did not: {found}. Run again."
+        f"{path!r} did not: {problem}. Run again."
     )

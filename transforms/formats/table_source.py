@@ -99,11 +99,11 @@ class RunSource(RowSource):
             before = 0
             for piece in listing.pieces():
                 first = -before % self.block_rows
-                for place in range(first, piece.num_rows, self.block_rows):
-                    start = before + place
+                for offset in range(first, piece.num_rows, self.block_rows):
+                    start = before + offset
                     stop = min(start + self.block_rows, count)
                     if start < stop:
-                        position = piece["position"][place].as_py() or 0
+                        position = piece["position"][offset].as_py() or 0
                         yield Block("", start, stop, start, 1, stop - start, position)
                 before += piece.num_rows
 
@@ -192,14 +192,14 @@ class TableSource(RowSource):
         """Yields the rows of a block that fit the schema, and the rest."""
         beside = frozenset(self.reader.beside)
         asked = [name for name in self.content if name not in beside]
-        wanted = list(dict.fromkeys([*self.wanted, *asked]))
+        columns = list(dict.fromkeys([*self.wanted, *asked]))
         if not block.origin:
-            yield from self._read_run(block, wanted)
+            yield from self._read_run(block, columns)
             return
         path = os.path.join(self.root, block.origin)
         file = SourceFile(block.origin, path, stamp=block.stamp)
         try:
-            for raw in self.reader.read(file, block, wanted):
+            for raw in self.reader.read(file, block, columns):
                 reading = self.reading(raw)
                 # The raw rows would take their memory until the next ones are read.
                 del raw
@@ -268,10 +268,10 @@ def run_files_of(
     # order.
     if pc.any(pc.less_equal(origins.slice(1), origins.slice(0, count - 1))).as_py():
         return 0
-    wanted = 1 << round(math.log2(max(count / _RUNS, _LEAST_MEAN)))
+    ideal = 1 << round(math.log2(max(count / _RUNS, _LEAST_MEAN)))
     # Runs that end because they are full would all move where a file is added.
     roomy = max(block_bytes // (LONGEST * max(mean, 1)), 1)
-    return min(wanted, 1 << (roomy.bit_length() - 1))
+    return min(ideal, 1 << (roomy.bit_length() - 1))
 
 
 def run_stop(

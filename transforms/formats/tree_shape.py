@@ -185,13 +185,13 @@ def _partner(
       files: of which those in the folder `other` are looked for.
     """
     stems = _stems(_sample(images, folder, count)).unique()
-    found: dict[bytes, bytes] = {}
+    by_stem: dict[bytes, bytes] = {}
     for batch in files.batches():
         inside = batch["path"].filter(pc.starts_with(batch["path"], other))
         inside = inside.filter(pc.is_in(_stems(inside), value_set=stems))
-        found |= zip(_stems(inside).to_pylist(), inside.to_pylist(), strict=True)
-    enough = found and len(found) * 100 >= len(stems) * share
-    return os.fsdecode(min(found.values())) if enough else ""
+        by_stem |= zip(_stems(inside).to_pylist(), inside.to_pylist(), strict=True)
+    enough = by_stem and len(by_stem) * 100 >= len(stems) * share
+    return os.fsdecode(min(by_stem.values())) if enough else ""
 
 
 def _sample(files: FileList, folder: str, count: int) -> pa.BinaryArray:

@@ -165,10 +165,10 @@ def kept_in_memory(
         @functools.wraps(parse)
         def load(path: str, stamp: int) -> _Content:
             with storage(path).open_input(stamp=stamp) as file:
-                found = stamp_of(file)
+                current_stamp = stamp_of(file)
             # Threads that want the same file wait for one of them to parse it.
             with parsing:
-                return remembered(path, found)
+                return remembered(path, current_stamp)
 
         return load
 

@@ -62,11 +62,11 @@ class Catalogue:
         self._groups: list[_Place] = []
         counts: list[int] = []
         schemas = []
-        for part, path in enumerate(self._paths):
-            with self._opened(part) as file:
+        for index, path in enumerate(self._paths):
+            with self._opened(index) as file:
                 schemas.append(file.schema_arrow)
                 for group in range(file.num_row_groups):
-                    self._groups.append((part, group))
+                    self._groups.append((index, group))
                     counts.append(file.metadata.row_group(group).num_rows)
             if not schemas[-1].equals(schemas[0]):
                 raise DamageError(
@@ -104,13 +104,13 @@ class Catalogue:
                     f"columns must be in the catalogue; there is no {name!r}"
                     f"{nearest(name, self.schema.names)}."
                 )
-        place = bisect.bisect_right(self._starts, start) - 1
+        group = bisect.bisect_right(self._starts, start) - 1
         while start < stop:
-            first, after = self._starts[place], self._starts[place + 1]
+            first, after = self._starts[group], self._starts[group + 1]
             end = min(stop, after)
-            table = self._group(place, (*columns,), is_last=end == after)
+            table = self._group(group, (*columns,), is_last=end == after)
             yield from table.slice(start - first, end - start).to_batches()
-            start, place = end, place + 1
+            start, group = end, group + 1
 
     def typed_batches(
         self, features: Sequence[Feature], start: int, stop: int
@@ -126,7 +126,7 @@ class Catalogue:
 
         Errors are those of `batches`; also DamageError for a name that is no class.
         """
-        names = [each.name for each in features]
+        names = [feature.name for feature in features]
         types, classes = by_id(features).schema, class_names(features)
         for batch in self.batches(names, start, stop):
             columns = [
@@ -143,8 +143,8 @@ class Catalogue:
         self, name: str, column: pa.DictionaryArray, classes: pa.StringArray | None
     ) -> pa.Array:
         """Returns the class ids of a column of class names."""
-        known = pa.array([], pa.string()) if classes is None else classes
-        ids = pc.index_in(column.dictionary.cast(pa.string()), known)
+        names = pa.array([], pa.string()) if classes is None else classes
+        ids = pc.index_in(column.dictionary.cast(pa.string()), names)
         if ids.null_count:
             raise self._damage(0, f"a value of {name!r} is none of its classes")
         return ids.cast(pa.int64()).take(column.indices)
@@ -164,15 +164,15 @@ class Catalogue:
         return table
 
     def _read(self, place: int, columns: Sequence[str]) -> pa.Table:
-        part, group = self._groups[place]
+        index, group = self._groups[place]
         expected = self._starts[place + 1] - self._starts[place]
-        with self._opened(part) as file:
+        with self._opened(index) as file:
             try:
                 table = file.read_row_group(group, columns=[*columns])
             except (pa.ArrowException, OSError, UnicodeError) as error:
-                raise self._damage(part, str(error)) from error
+                raise self._damage(index, str(error)) from error
         if len(table) != expected:
-            raise self._damage(part, f"{len(table):,} rows, not {expected:,}")
+            raise self._damage(index, f"{len(table):,} rows, not {expected:,}")
         # One piece, so that any two reads of a group are divided alike.
         return table.select([*columns]).combine_chunks()
 
@@ -246,30 +246,30 @@ class CatalogueRows:
         Memory is that of a million rows. Arguments and errors are those of `batches`.
         """
         for begin in range(0, len(positions), _TOGETHER):
-            part = positions[begin : begin + _TOGETHER]
-            wanted, places = np.unique(part, return_inverse=True)
-            held: list[pa.RecordBatch] = []
-            first = int(wanted[0])
-            for batch in self.batches(features, first, int(wanted[-1]) + 1):
-                low, high = np.searchsorted(wanted, (first, first + batch.num_rows))
-                held.append(batch.take(pa.array(wanted[low:high] - first)))
+            chunk = positions[begin : begin + _TOGETHER]
+            distinct, places = np.unique(chunk, return_inverse=True)
+            batches: list[pa.RecordBatch] = []
+            first = int(distinct[0])
+            for batch in self.batches(features, first, int(distinct[-1]) + 1):
+                low, high = np.searchsorted(distinct, (first, first + batch.num_rows))
+                batches.append(batch.take(pa.array(distinct[low:high] - first)))
                 first += batch.num_rows
-            taken = pa.Table.from_batches(held).take(pa.array(places))
+            taken = pa.Table.from_batches(batches).take(pa.array(places))
             yield from taken.combine_chunks().to_batches()
 
     @functools.cached_property
     def _catalogue(self) -> Catalogue:
         try:
-            found = Catalogue(self.parts)
+            catalogue = Catalogue(self.parts)
         except (DamageError, OSError) as error:
             raise replaced(self.edition) or error from error
-        if len(found) != self.records:
+        if len(catalogue) != self.records:
             raise replaced(self.edition) or DamageError(
-                f"{found.path} and the other parts must have a row for each of the "
-                f"{self.records:,} records of the split; found {len(found):,}. "
+                f"{catalogue.path} and the other parts must have a row for each of the "
+                f"{self.records:,} records of the split; found {len(catalogue):,}. "
                 f"'beam-tfrecord verify' shows all damage."
             )
-        return found
+        return catalogue
 
 
 def matching(
@@ -300,20 +300,20 @@ def matching(
       TFRecordError: a record is damaged.
       ExampleError: it does not hold what a feature must; names file and record.
     """
-    used = [each for each in features if each.name in condition.columns]
-    known = None
+    used = [feature for feature in features if feature.name in condition.columns]
+    usable = None
     if catalogue is not None and catalogue.has(condition.columns):
-        known = catalogue
+        usable = catalogue
     step = max(len(selection), 1)
     if limit is not None and not records.in_order_only:
         step = _LIMITED_ROWS
     chosen = np.empty(0, np.int64)
     for start in range(0, len(selection), step):
-        part = selection.span(start, min(start + step, len(selection)))
+        positions = selection.span(start, min(start + step, len(selection)))
         more = (
-            _by_catalogue(known, used, condition, part)
-            if known
-            else _by_records(records, used, condition, part)
+            _by_catalogue(usable, used, condition, positions)
+            if usable
+            else _by_records(records, used, condition, positions)
         )
         chosen = np.concatenate((chosen, more))[:limit]
         if len(chosen) == limit:
@@ -341,20 +341,20 @@ def _by_records(
     def decoded(payloads: PayloadBatch) -> pa.RecordBatch:
         return rows.batch(payloads, "")
 
-    wanted = np.unique(positions)
-    held = [np.empty(0, np.bool_)]
+    distinct = np.unique(positions)
+    masks = [np.empty(0, np.bool_)]
     done = 0
-    for payloads in _read(records, wanted):
+    for payloads in _read(records, distinct):
         try:
-            held.append(condition.certain(decoded(payloads)))
+            masks.append(condition.certain(decoded(payloads)))
         except ExampleError as error:
-            places = wanted[done : done + len(payloads)]
+            places = distinct[done : done + len(payloads)]
             raise first_misfit(
                 *(error, payloads, records, places),
                 lambda record: decoded(PayloadBatch.of([record])),
             ) from error
         done += len(payloads)
-    chosen = np.concatenate(held)[np.searchsorted(wanted, positions)]
+    chosen = np.concatenate(masks)[np.searchsorted(distinct, positions)]
     return np.asarray(positions[chosen])
 
 

@@ -193,14 +193,14 @@ class CatalogueCheck:
         def see(batch: PayloadBatch) -> None:
             nonlocal place
             expected = self._rows(number, batch)
-            found = self._catalogue.batches(
+            batches = self._catalogue.batches(
                 self._names, min(place, end), min(place + len(batch), end)
             )
             done = 0
-            for rows in found:
-                wanted = expected.slice(done, rows.num_rows)
-                if not rows.equals(wanted):
-                    pairs = zip(rows.to_pylist(), wanted.to_pylist(), strict=True)
+            for rows in batches:
+                true_rows = expected.slice(done, rows.num_rows)
+                if not rows.equals(true_rows):
+                    pairs = zip(rows.to_pylist(), true_rows.to_pylist(), strict=True)
                     row, (its, true) = next(
                         (n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1]
                     )

@@ -126,8 +126,8 @@ class Condition:
 
     def certain(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Tells for each of n rows whether the condition holds for certain."""
-        known = self.mask(batch).fill_null(False)
-        return np.asarray(known.to_numpy(zero_copy_only=False))
+        holds = self.mask(batch).fill_null(False)
+        return np.asarray(holds.to_numpy(zero_copy_only=False))
 
 
 def _comparable(column: pa.Array, feature: Feature) -> pa.Array:
@@ -171,7 +171,7 @@ def parse_condition(
     Raises:
       SpecError: the text is no condition over these features; quotes what is wrong.
     """
-    parser = _Parser(text, {each.name: each for each in features}, classes)
+    parser = _Parser(text, {feature.name: feature for feature in features}, classes)
     try:
         expression = parser.expression(parser.parsed())
     except RecursionError:
@@ -221,22 +221,22 @@ class _Parser:
             self.refuse(f"it must have at most {_MAX_BYTES:,} bytes")
 
         def replaced(found: re.Match[str]) -> str:
-            part = found[0]
-            if part in ("`", "#"):
-                self.refuse(f"a {part} alone cannot be part of it")
-            if part.isspace() or part.startswith("`"):
-                return (" " if part.isspace() else "_") * len(part.encode())
-            return part
+            token = found[0]
+            if token in ("`", "#"):
+                self.refuse(f"a {token} alone cannot be part of it")
+            if token.isspace() or token.startswith("`"):
+                return (" " if token.isspace() else "_") * len(token.encode())
+            return token
 
         source = _TOKENS.sub(replaced, self._text.lstrip())
         try:
             return ast.parse(source, mode="eval").body
         except SyntaxError as error:
             before = source[: max((error.offset or 1) - 1, 0)].encode()
-            why, part = error.msg, self._bytes[len(before) :]
+            why, rest = error.msg, self._bytes[len(before) :]
         except (ValueError, MemoryError) as error:
-            why, part = str(error) or "too deep", b""
-        near = f" at {shortened(part.decode(errors='replace'))!r}" if part else ""
+            why, rest = str(error) or "too deep", b""
+        near = f" at {shortened(rest.decode(errors='replace'))!r}" if rest else ""
         self.refuse(f"Python cannot parse it{near} ({why}); write as in label == 'dog'")
 
     def expression(self, node: ast.expr) -> pc.Expression:
@@ -266,8 +266,8 @@ class _Parser:
             missing = pc.field(self._feature(left).name).is_null()
             return missing if isinstance(op, ast.Is) else ~missing
         if isinstance(op, ast.In | ast.NotIn):
-            found = self._one_of(self._single(left), right)
-            return found if isinstance(op, ast.In) else ~found
+            membership = self._one_of(self._single(left), right)
+            return membership if isinstance(op, ast.In) else ~membership
         sign = _SIGNS[type(op)]
         if not isinstance(left, ast.Name) and isinstance(right, ast.Name):
             left, right, sign = right, left, _SWAPPED.get(sign, sign)
@@ -300,7 +300,7 @@ class _Parser:
         feature = self._features.get(name)
         if feature is None:
             end = nearest(name, self._features)
-            labels = [label for label, known in self._classes.items() if name in known]
+            labels = [label for label, names in self._classes.items() if name in names]
             if labels:
                 end = f"; for the class of {labels[0]!r} write {name!r} in quotes"
             self.refuse(f"there is no feature {shortened(name)!r}{end}", node)
@@ -313,8 +313,8 @@ class _Parser:
         """Refuses to compare two features whose values mean different things."""
         has_order = sign not in (operator.eq, operator.ne)
         facts = [
-            (each.kind, each.unit or "s", self._classes.get(each.name, ()))
-            for each in (one, other)
+            (feature.kind, feature.unit or "s", self._classes.get(feature.name, ()))
+            for feature in (one, other)
         ]
         if facts[0] != facts[1] or (has_order and one.kind in (Kind.BOOL, Kind.LABEL)):
             self.refuse(
@@ -326,7 +326,7 @@ class _Parser:
     def _one_of(self, feature: Feature, node: ast.expr) -> pc.Expression:
         if not isinstance(node, ast.Tuple | ast.List | ast.Set):
             self.refuse("'in' must be followed by literals: in ('a', 'b')", node)
-        values = [self._value(feature, operator.eq, each) for each in node.elts]
+        values = [self._value(feature, operator.eq, element) for element in node.elts]
         # Values that no row can have are left out: 0.5 for an int64.
         exact = [
             v for v in (_exact(feature, value) for value in values) if v is not None
@@ -335,8 +335,8 @@ class _Parser:
             # To a set, 0.0 and -0.0 are two values.
             exact += [0.0, -0.0]
         field = pc.field(feature.name)
-        found = field.isin(pa.array(exact, _type_of(feature)))
-        return pc.if_else(field.is_valid(), found, _UNKNOWN)
+        matches = field.isin(pa.array(exact, _type_of(feature)))
+        return pc.if_else(field.is_valid(), matches, _UNKNOWN)
 
     def _value(self, feature: Feature, sign: _Sign, node: ast.expr) -> Any:
         """Returns what a literal means beside a feature: a class name its id."""
@@ -377,17 +377,17 @@ class _Parser:
     def _moment(self, text: str, node: ast.expr) -> Fraction:
         """Returns the seconds since 1970 of a text in ISO 8601."""
         digits = _FRACTION.search(text)
-        part = Fraction(f"0.{digits[1]}") if digits else Fraction(0)
+        fraction = Fraction(f"0.{digits[1]}") if digits else Fraction(0)
         try:
-            found = datetime.datetime.fromisoformat(_FRACTION.sub("", text))
+            moment = datetime.datetime.fromisoformat(_FRACTION.sub("", text))
         except ValueError as error:
             self.refuse(
                 f"{shortened(text)!r} is no time ({error}); write "
                 f"{_LITERALS[Kind.TIMESTAMP]}",
                 node,
             )
-        past = found.replace(tzinfo=found.tzinfo or datetime.UTC) - _EPOCH
-        return Fraction(past // datetime.timedelta(microseconds=1), 10**6) + part
+        past = moment.replace(tzinfo=moment.tzinfo or datetime.UTC) - _EPOCH
+        return Fraction(past // datetime.timedelta(microseconds=1), 10**6) + fraction
 
     def _written(self, node: ast.expr) -> str:
         """Returns the part of the text that a node was parsed from."""
@@ -402,8 +402,8 @@ class _Parser:
 
     def refuse(self, what: str, node: ast.expr | None = None) -> NoReturn:
         """Raises SpecError about a part of the text, or all of it."""
-        part = "" if node is None else f" at {shortened(self._written(node))!r}:"
-        raise SpecError(bounded(f"condition {shortened(self._text)!r}:{part} {what}"))
+        where = "" if node is None else f" at {shortened(self._written(node))!r}:"
+        raise SpecError(bounded(f"condition {shortened(self._text)!r}:{where} {what}"))
 
 
 def _joined(both: _Sign, terms: Sequence[pc.Expression]) -> pc.Expression:

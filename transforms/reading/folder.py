@@ -61,8 +61,8 @@ class _OpenFiles:
             self._order.append((weakref.ref(folder), name))
             while len(self._order) > most_files():
                 other, first = self._order.popleft()
-                if (found := other()) is not None:
-                    found.open.pop(first, None)
+                if (owner := other()) is not None:
+                    owner.open.pop(first, None)
 
 
 @functools.cache
@@ -107,11 +107,11 @@ class Folder:
         Raises:
           SourceError: it is not there, or cannot be read.
         """
-        found = self.open.get(name)
-        if found is None:
-            found = self.open[name] = self._newly_opened(name)
+        file = self.open.get(name)
+        if file is None:
+            file = self.open[name] = self._newly_opened(name)
             _OPEN.note(self, name)
-        return found
+        return file
 
     def _newly_opened(self, name: str) -> OpenFile:
         beside = None if self._folder is None else self._folder.descriptor

@@ -54,18 +54,18 @@ class Gathered:
 
     def __iter__(self) -> Iterator[bytes]:
         data, starts, stops = self._data, self._starts, self._stops
-        for place in self.order.tolist():
-            yield data[place][starts[place] : stops[place]]
+        for index in self.order.tolist():
+            yield data[index][starts[index] : stops[index]]
 
     def parts(self, most_records: int, most_bytes: int) -> Iterator[list[bytes]]:
         """Yields the records some at a time: at least one, and not many more bytes."""
-        part: list[bytes] = []
+        batch: list[bytes] = []
         size = 0
         for record in self:
-            part.append(record)
+            batch.append(record)
             size += len(record)
-            if len(part) == most_records or size >= most_bytes:
-                yield part
-                part, size = [], 0
-        if part:
-            yield part
+            if len(batch) == most_records or size >= most_bytes:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch

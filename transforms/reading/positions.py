@@ -276,12 +276,12 @@ class Shuffled:
         window, count, step = self.run * RUNS_MIXED, len(self.inner), places.step
         spans, start = [], 0
         while start < len(places):
-            place = places[start]
-            begin = place - place % count
-            first = begin + (place - begin) // window * window
+            position = places[start]
+            begin = position - position % count
+            first = begin + (position - begin) // window * window
             last = min(first + window, begin + count) - 1
             end = last if step > 0 else first
-            stop = min(start + (end - place) // step + 1, len(places))
+            stop = min(start + (end - position) // step + 1, len(places))
             spans.append((start, stop))
             start = stop
         return spans
@@ -375,4 +375,4 @@ def epochs_of(epoch: int | None, epochs: Iterable[int] | None) -> Sequence[int]:
         raise UsageError("Either epoch or epochs is given; found both. Leave one out.")
     if isinstance(epochs, range):
         return epochs
-    return tuple(whole_number("an epoch", each) for each in epochs)
+    return tuple(whole_number("an epoch", number) for number in epochs)

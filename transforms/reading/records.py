@@ -122,24 +122,24 @@ class Records:
         """
         starts = self._starts or self._all_starts()
         shard = bisect.bisect_right(starts, position) - 1
-        place = position - starts[shard]
+        index = position - starts[shard]
         offsets = self._offsets[shard]
         if offsets is None:
             self._check_plain(shard)
             offsets = self._located(shard)
-        begin, end = offsets[place], offsets[place + 1]
+        begin, end = offsets[index], offsets[index + 1]
         data = self._read(shard, begin, end)
         length = end - begin - OVERHEAD_BYTES
-        known = self._headers.get(length)
-        if known is None:
-            known = self._headers[length] = header(length)
-        if data[:HEADER_BYTES] != known:
-            raise self._damage(shard, place, begin, "length-crc")
+        expected = self._headers.get(length)
+        if expected is None:
+            expected = self._headers[length] = header(length)
+        if data[:HEADER_BYTES] != expected:
+            raise self._damage(shard, index, begin, "length-crc")
         payload = data[HEADER_BYTES:-FOOTER_BYTES]
         if self._check:
             crc = google_crc32c.value(payload)
             if _CRC.unpack_from(data, length + HEADER_BYTES)[0] != mask(crc):
-                raise self._damage(shard, place, begin, "data-crc")
+                raise self._damage(shard, index, begin, "data-crc")
         return payload
 
     def origin(self, position: int) -> tuple[str, int]:
@@ -168,10 +168,10 @@ class Records:
         """
         if not len(positions):
             return
-        place, done = int(positions[0]), 0
-        for batch in self.batches(place, int(positions[-1]) + 1):
-            stop = int(np.searchsorted(positions, place + len(batch)))
-            chosen = positions[done:stop] - place
+        start, done = int(positions[0]), 0
+        for batch in self.batches(start, int(positions[-1]) + 1):
+            stop = int(np.searchsorted(positions, start + len(batch)))
+            chosen = positions[done:stop] - start
             if len(chosen):
                 yield PayloadBatch(
                     batch.data,
@@ -180,7 +180,7 @@ class Records:
                     batch.first_record,
                     batch.offsets[chosen],
                 )
-            place, done = place + len(batch), stop
+            start, done = start + len(batch), stop
 
     def many(self, positions: Longs) -> Gathered:
         """Returns records in the order of their positions. Raises as `[i]` does.
@@ -197,15 +197,15 @@ class Records:
         lasts = ascending[np.roll(is_first, -1)].tolist()
         runs = zip(firsts, lasts, strict=True)
         far = self._folder.is_remote
-        found = Gathered()
+        gathered = Gathered()
         for batches in read_ahead(self._run, runs, far=far, threads=_IN_FLIGHT):
             for batch in batches:
-                found.add(batch)
+                gathered.add(batch)
         # A record that is asked for twice was read once.
         steps = np.diff(ascending, prepend=ascending[:1] - 1) > 0
-        found.order = np.empty(len(positions), np.int64)
-        found.order[order] = np.cumsum(steps) - 1
-        return found
+        gathered.order = np.empty(len(positions), np.int64)
+        gathered.order[order] = np.cumsum(steps) - 1
+        return gathered
 
     def _run(self, run: tuple[int, int]) -> list[PayloadBatch | bytes]:
         """Returns the records from a position to another one."""
@@ -256,12 +256,12 @@ class Records:
             begin = offsets[first]
             starts = every[first:until] - begin + HEADER_BYTES
             lengths = np.diff(every[first : until + 1]) - OVERHEAD_BYTES
-            found = _wrong_length(data, starts, lengths)
-            if found is None and self._check:
-                found = first_damage(data, starts, lengths, _LONGEST)
-            if found is not None:
-                place = first + found[0]
-                raise self._damage(shard, place, offsets[place], found[1])
+            damage = _wrong_length(data, starts, lengths)
+            if damage is None and self._check:
+                damage = first_damage(data, starts, lengths, _LONGEST)
+            if damage is not None:
+                index = first + damage[0]
+                raise self._damage(shard, index, offsets[index], damage[1])
             yield PayloadBatch(data, starts, lengths, first, every[first:until])
 
     def _check_plain(self, shard: int) -> None:
@@ -283,9 +283,9 @@ class Records:
         try:
             for batch in reader.batches():
                 start = batch.first_record
-                part = batch.part(max(first - start, 0), last - start)
-                if len(part):
-                    yield part
+                piece = batch.part(max(first - start, 0), last - start)
+                if len(piece):
+                    yield piece
                 if batch.first_record + len(batch) >= last:
                     return
         except (SourceError, TFRecordError) as error:
@@ -327,10 +327,10 @@ class Records:
     def _located(self, shard: int) -> memoryview:
         """Returns where the records of a shard are: by its index, or its headers."""
         with lock_of(self._locks):
-            found = self._offsets[shard]
-            if found is None:
-                found = self._offsets[shard] = self._locate(shard)
-        return found
+            offsets = self._offsets[shard]
+            if offsets is None:
+                offsets = self._offsets[shard] = self._locate(shard)
+        return offsets
 
     def _locate(self, shard: int) -> memoryview:
         stated, name = self._shards[shard], self._names[shard]

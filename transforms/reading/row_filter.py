@@ -63,10 +63,10 @@ def row_filter(text: str, schema: Schema) -> RowFilter:
       SpecError: the text is no condition over the columns of these rows.
     """
     features = [
-        dataclasses.replace(each, kind=Kind.TEXT, vocabulary=None)
-        if each.kind is Kind.LABEL
-        else each
-        for each in schema.stored
+        dataclasses.replace(stored, kind=Kind.TEXT, vocabulary=None)
+        if stored.kind is Kind.LABEL
+        else stored
+        for stored in schema.stored
     ]
     condition = parse_condition(text, features, {})
     for feature in schema.stored:

@@ -69,11 +69,11 @@ class Looks:
             ("images", ("bytes", "array")),
             ("times", ("datetime", "int")),
         ):
-            found = getattr(self, name)
-            if found not in words:
+            value = getattr(self, name)
+            if value not in words:
                 raise SpecError(
-                    f"{name} must be {words[0]!r} or {words[1]!r}; found {found!r}"
-                    f"{nearest(str(found), words)}."
+                    f"{name} must be {words[0]!r} or {words[1]!r}; found {value!r}"
+                    f"{nearest(str(value), words)}."
                 )
         if not isinstance(self.missing, Mapping | None):
             raise SpecError(
@@ -91,28 +91,28 @@ class Looks:
 
     def check_names(self, features: Sequence[Feature]) -> None:
         """Raises SpecError where `missing` names a feature that is not there."""
-        known = [feature.name for feature in features]
+        names = [feature.name for feature in features]
         for name in self.missing or ():
-            if name not in known:
+            if name not in names:
                 raise SpecError(
                     f"missing must name features; there is no {name!r}"
-                    f"{nearest(str(name), known)}."
+                    f"{nearest(str(name), names)}."
                 )
 
 
 def by_id(features: Sequence[Feature]) -> TypedRows:
     """Returns what decodes records, labels as ids: names are looked up for columns."""
     return TypedRows(
-        tuple(dataclasses.replace(each, vocabulary=None) for each in features)
+        tuple(dataclasses.replace(feature, vocabulary=None) for feature in features)
     )
 
 
 def class_names(features: Sequence[Feature]) -> dict[str, pa.Array]:
     """Returns the names of the classes of each label that has any, by its name."""
     return {
-        each.name: pa.array(each.vocabulary, pa.string())
-        for each in features
-        if each.kind is Kind.LABEL and each.vocabulary
+        feature.name: pa.array(feature.vocabulary, pa.string())
+        for feature in features
+        if feature.kind is Kind.LABEL and feature.vocabulary
     }
 
 
@@ -151,8 +151,8 @@ class RowReader:
             if column.null_count:
                 fill = self._fill.get(name)
                 absent = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-                for place in absent.tolist():
-                    values[place] = fill
+                for index in absent.tolist():
+                    values[index] = fill
             columns.append(values)
         for row in zip(*columns, strict=True):
             yield dict(zip(self._names, row, strict=True))
@@ -172,22 +172,22 @@ class RowReader:
 
 def _fills(features: Sequence[Feature], looks: Looks) -> Iterator[tuple[str, Any]]:
     """Yields the values for missing ones, floats of 32 bits as the others have."""
-    for each in features:
-        fill = (looks.missing or {}).get(each.name)
-        is_number = each.kind is Kind.FLOAT and isinstance(fill, float | int)
-        yield each.name, np.float32(fill) if is_number else fill
+    for feature in features:
+        fill = (looks.missing or {}).get(feature.name)
+        is_number = feature.kind is Kind.FLOAT and isinstance(fill, float | int)
+        yield feature.name, np.float32(fill) if is_number else fill
 
 
 def _single(features: Sequence[Feature], looks: Looks) -> list[Single]:
     """Returns features that are single values as records hold them; else none."""
-    found = []
+    singles = []
     for feature in features:
         how = SINGLE.get(feature.kind)
         if how is None or feature.is_list or not looks.gives_stored(feature):
             return []
         is_float = feature.kind is Kind.FLOAT
-        found.append((feature.name, how[0], np.float32 if is_float else how[1]))
-    return found
+        singles.append((feature.name, how[0], np.float32 if is_float else how[1]))
+    return singles
 
 
 _Values = Callable[[pa.Array], list[Any]]
@@ -220,7 +220,7 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def _bools(column: pa.Array) -> list[Any]:
-    return [None if each is None else bool(each) for each in column.to_pylist()]
+    return [None if value is None else bool(value) for value in column.to_pylist()]
 
 
 def _floats(column: pa.Array) -> list[Any]:
@@ -304,15 +304,15 @@ def _lists(feature: Feature, looks: Looks) -> _Values:
         if feature.kind is Kind.BOOL:
             numbers = numbers.astype(bool)
         if None not in shape:
-            each = math.prod(size or 0 for size in shape)
-            if len(numbers) == each * len(column):
+            per_row = math.prod(size or 0 for size in shape)
+            if len(numbers) == per_row * len(column):
                 rows = numbers.reshape(len(column), *shape)
                 return [row.copy() for row in rows]
         sized = [-1 if size is None else size for size in shape]
-        parts = [part.copy() for part in _cut(numbers, sizes)]
+        parts = [array.copy() for array in _cut(numbers, sizes)]
         if len(shape) == 1:
             return parts
-        return [part.reshape(sized) if len(part) else None for part in parts]
+        return [array.reshape(sized) if len(array) else None for array in parts]
 
     return values
 
@@ -350,7 +350,7 @@ def _ragged(column: pa.Array) -> list[Any]:
 def _boxes(column: pa.Array) -> list[Any]:
     numbers, sizes = _flat(column)
     corners = np.array(_numbers(numbers)).reshape(-1, len(BOX_SIDES))
-    return [part.copy() for part in _cut(corners, sizes // len(BOX_SIDES))]
+    return [boxes.copy() for boxes in _cut(corners, sizes // len(BOX_SIDES))]
 
 
 def first_misfit(
@@ -369,9 +369,9 @@ def first_misfit(
       positions: n positions there.
       decode: decodes one, or raises ExampleError.
     """
-    for place, position in enumerate(positions.tolist()):
+    for index, position in enumerate(positions.tolist()):
         try:
-            decode(payloads.payload(place))
+            decode(payloads.payload(index))
         except ExampleError as first:
             return located(first, records, position)
     return error

@@ -29,7 +29,7 @@ class Columns:
 
     def __init__(self, features: Sequence[Feature], *, named: bool) -> None:
         self._rows = by_id(features)
-        single = [each for each in features if named and not each.shape]
+        single = [feature for feature in features if named and not feature.shape]
         self._names = class_names(single)
         fields = [
             pa.field(field.name, pa.dictionary(pa.int32(), pa.string()))
@@ -79,10 +79,10 @@ def regrouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Recor
     count = 0
     for batch in batches:
         while batch.num_rows:
-            part = batch.slice(0, rows - count)
-            waiting.append(part)
-            count += part.num_rows
-            batch = batch.slice(part.num_rows)
+            piece = batch.slice(0, rows - count)
+            waiting.append(piece)
+            count += piece.num_rows
+            batch = batch.slice(piece.num_rows)
             if count == rows:
                 yield _joined(waiting)
                 waiting, count = [], 0

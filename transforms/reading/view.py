@@ -101,11 +101,11 @@ class _Sequence:
             raise self._found(error, payloads, positions) from error
 
     def __iter__(self) -> Iterator[Any]:
-        for place, payloads in self._payloads():
+        for position, payloads in self._payloads():
             try:
                 yield from self._items(payloads)
             except ExampleError as error:
-                positions = self._selection.span(place, place + len(payloads))
+                positions = self._selection.span(position, position + len(payloads))
                 raise self._found(error, payloads, positions) from error
 
     def _found(
@@ -117,19 +117,19 @@ class _Sequence:
 
     def _payloads(self, rows: int = _TOGETHER) -> Iterator[tuple[int, PayloadBatch]]:
         """Yields the place of a record, and the records from there, some at a time."""
-        place = 0
+        position = 0
         in_order = self._in_order()
         if in_order is not None:
             for batch in in_order:
                 for start in range(0, len(batch), rows):
-                    part = batch.part(start, start + rows)
-                    yield place, part
-                    place += len(part)
+                    piece = batch.part(start, start + rows)
+                    yield position, piece
+                    position += len(piece)
             return
-        for found in self._gathered(rows):
-            for some in found.parts(rows, _BYTES_TOGETHER):
-                yield place, PayloadBatch.of(some)
-                place += len(some)
+        for gathered in self._gathered(rows):
+            for some in gathered.parts(rows, _BYTES_TOGETHER):
+                yield position, PayloadBatch.of(some)
+                position += len(some)
 
     def _in_order(self) -> Iterator[PayloadBatch] | None:
         """Returns the records in the order of the files; None for another order.
@@ -161,9 +161,9 @@ class _Sequence:
         start, together = 0, min(rows, _FIRST_ROWS)
         while start < len(selection):
             stop = min(start + together, len(selection))
-            found = records.many(selection.span(start, stop))
-            yield found
-            mean = found.size // len(found) + 1
+            gathered = records.many(selection.span(start, stop))
+            yield gathered
+            mean = gathered.size // len(gathered) + 1
             start, together = stop, max(min(rows, _BYTES_TOGETHER // mean), 1)
 
     def shuffled(
@@ -250,15 +250,15 @@ class View(_Sequence):
     @property
     def features(self) -> Mapping[str, Feature]:
         """The features of the rows, by name."""
-        known = self._split.features
+        features = self._split.features
         if self._names is None:
-            return known
-        return {name: known[name] for name in self._names}
+            return features
+        return {name: features[name] for name in self._names}
 
     def origins(self) -> Iterator[tuple[str, int]]:
         """Yields the shard's path and the record's number there, of each row."""
-        for place in range(len(self)):
-            yield self._split.records.origin(self._selection.at(place))
+        for index in range(len(self)):
+            yield self._split.records.origin(self._selection.at(index))
 
     @property
     def positions(self) -> Longs:
@@ -306,16 +306,16 @@ class View(_Sequence):
           TFRecordError: a record is damaged.
         """
         split, features = self._split, [*self._split.features.values()]
-        classes = {each.name: each.vocabulary or () for each in features}
-        found = parse_condition(condition, features, classes)
-        if split.catalogue is None or not split.catalogue.has(found.columns):
+        classes = {feature.name: feature.vocabulary or () for feature in features}
+        parsed = parse_condition(condition, features, classes)
+        if split.catalogue is None or not split.catalogue.has(parsed.columns):
             warn_once(
                 f"{split.title}: a condition reads all {len(self):,} records, for no "
                 f"catalogue has its features; 'beam-tfrecord index DIR --catalogue' "
                 f"makes one"
             )
         chosen = matching(
-            *(split.records, features, found, self._selection),
+            *(split.records, features, parsed, self._selection),
             catalogue=split.catalogue,
             limit=limit,
         )
@@ -357,19 +357,19 @@ class View(_Sequence):
         columns, selection = self._columns, self._selection
         catalogue, features = self._split.catalogue, [*self.features.values()]
         if catalogue is None or not catalogue.has(self.features):
-            for place, payloads in self._payloads():
+            for position, payloads in self._payloads():
                 try:
                     yield columns.batch(payloads)
                 except ExampleError as error:
-                    positions = selection.span(place, place + len(payloads))
+                    positions = selection.span(position, position + len(payloads))
                     raise self._found(error, payloads, positions) from error
             return
         if selection.follows_files:
             places = selection.places
-            found = catalogue.batches(features, places.start, places.stop)
+            batches = catalogue.batches(features, places.start, places.stop)
         else:
-            found = catalogue.at(features, selection.span(0, len(selection)))
-        for batch in found:
+            batches = catalogue.at(features, selection.span(0, len(selection)))
+        for batch in batches:
             yield columns.of_rows(batch)
 
     @property
@@ -416,8 +416,8 @@ class RecordView(_Sequence):
         if self._in_order() is not None:
             yield from super().__iter__()
             return
-        for found in self._gathered():
-            yield from found
+        for gathered in self._gathered():
+            yield from gathered
 
     def _with(self, selection: Selection) -> "RecordView":
         return RecordView(self._split, selection)

@@ -174,9 +174,9 @@ def _groups(found: Iterable[Counts]) -> list[Counts]:
     kinds = sorted(found, key=_rank)
     groups: list[Counts] = []
     for counts in [c for c in kinds if c.values] or kinds:
-        for place, before in enumerate(groups):
+        for index, before in enumerate(groups):
             if wider_type(before.type, counts.type, PYTHON) is not None:
-                groups[place] = before.merge(counts)
+                groups[index] = before.merge(counts)
                 break
         else:
             groups.append(counts)
@@ -188,7 +188,7 @@ def _rank(counts: Counts) -> tuple[int, int, str]:
     leaf, depth = counts.type, 0
     while is_list(leaf):
         leaf, depth = leaf.value_type, depth + 1
-    ranks = (place for place, is_of in enumerate(_RANKS) if is_of(leaf))
+    ranks = (rank for rank, is_of in enumerate(_RANKS) if is_of(leaf))
     return depth, next(ranks, len(_RANKS)), str(counts.type)
 
 
@@ -287,11 +287,11 @@ def _feature(name: str, counts: Counts, label: str | None, *, sure: bool) -> Fea
             whole=counts.whole,
             numbers=LargeNumbers(counts.voters, counts.fractions),
         )
-    found = inference({name: (feature, evidence)}, label).features[0]
+    inferred = inference({name: (feature, evidence)}, label).features[0]
     if not sure:
-        return found
+        return inferred
     # Whoever says float knows that it rounds.
-    return dataclasses.replace(found, inexact_integers=InexactIntegers.ROUND)
+    return dataclasses.replace(inferred, inexact_integers=InexactIntegers.ROUND)
 
 
 def _are_images(name: str, feature: Feature, counts: Counts) -> bool:

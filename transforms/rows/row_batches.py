@@ -97,13 +97,13 @@ def batches_of(
         return
     if len(rows) == 1:
         raise _unusable(rows[0], mixed[0], is_image=mixed[0] in images)
-    for part in _alike(rows, mixed):
-        if len(part) == len(rows):
+    for group in _alike(rows, mixed):
+        if len(group) == len(rows):
             # Of one family each, and still no column: take them row by row.
-            for row in part:
+            for row in group:
                 yield from batches_of([row], **more)
         else:
-            yield from batches_of(part, **more)
+            yield from batches_of(group, **more)
 
 
 def _values(
@@ -113,18 +113,18 @@ def _values(
     try:
         # Row by row, for many wide rows do not fit into the processor's cache. One name
         # alone would give values, not tuples of them.
-        found = map(operator.itemgetter(*names, names[0]), rows)
-        flat = list(itertools.chain.from_iterable(found))
+        row_values = map(operator.itemgetter(*names, names[0]), rows)
+        flat = list(itertools.chain.from_iterable(row_values))
     except KeyError:
         # Faster than to ask each row for each name, where rows have few of them.
         columns: dict[str, list[Any]] = {name: [None] * len(rows) for name in names}
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             for name, value in row.items():
-                columns[name][place] = value
+                columns[name][index] = value
         yield from columns.items()
     else:
-        for place, name in enumerate(names):
-            yield name, flat[place :: len(names) + 1]
+        for index, name in enumerate(names):
+            yield name, flat[index :: len(names) + 1]
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -156,10 +156,10 @@ def _as_column(values: list[Any], *, apart: bool = False) -> pa.Array:
         raise OddValueError("values of several kinds")
     column = arrow_of(values)
     if families & _NESTED and _holds_lists_of_structs(column.type):
-        found: dict[tuple[str, ...], set[bool]] = {}
+        by_path: dict[tuple[str, ...], set[bool]] = {}
         for value in values:
-            _note_lists(value, (), found)
-        if any(len(kinds) > 1 for kinds in found.values()):
+            _note_lists(value, (), by_path)
+        if any(len(kinds) > 1 for kinds in by_path.values()):
             raise OddValueError("lists of mappings beside empty ones")
     return column
 
@@ -182,14 +182,14 @@ def _note_lists(
     which: it is in a batch of its own, whatever rows it came with.
     """
     if isinstance(value, Mapping):
-        for key, part in value.items():
-            _note_lists(part, (*path, key), found)
+        for key, child in value.items():
+            _note_lists(child, (*path, key), found)
     elif isinstance(value, list | tuple):
-        holds = any(isinstance(part, Mapping) for part in value)
+        holds = any(isinstance(child, Mapping) for child in value)
         found.setdefault(path, set()).add(holds)
-        for part in value:
-            if isinstance(part, Mapping):
-                _note_lists(part, (*path, ""), found)
+        for child in value:
+            if isinstance(child, Mapping):
+                _note_lists(child, (*path, ""), found)
 
 
 def _families(values: Sequence[Any]) -> set[str]:
@@ -207,13 +207,13 @@ def _without_records(value: Any, level: int = 0) -> Any:
     convert = converter(type(value))
     if convert is not None:
         row = convert(value)
-        parts = {key: _without_records(part, level + 1) for key, part in row.items()}
+        parts = {key: _without_records(child, level + 1) for key, child in row.items()}
         return parts or None
     if isinstance(value, list | tuple) and any(
         issubclass(kind, list | tuple) or converter(kind) is not None
         for kind in set(map(type, value))
     ):
-        return [_without_records(part, level + 1) for part in value]
+        return [_without_records(child, level + 1) for child in value]
     return value
 
 
@@ -239,7 +239,7 @@ def _likeness(value: Any, level: int = 0) -> object:
     if family == "datetime64":
         return family, value.dtype.str
     if family == "list":
-        return family, frozenset(_likeness(part, level + 1) for part in value)
+        return family, frozenset(_likeness(child, level + 1) for child in value)
     if family == "mapping":
         parts = ((str(key), _likeness(v, level + 1)) for key, v in value.items())
         return family, frozenset(parts)

@@ -121,12 +121,12 @@ def _unfit(rows: pa.RecordBatch, name: str) -> tuple[Bools, Bools]:
     if name not in rows.schema.names:
         return np.ones(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
     column = rows.column(name)
-    held = rows_holding(column)
+    filled = rows_holding(column)
     if pa.types.is_floating(column.type):
-        held &= ~numpy_mask(pc.is_nan(column).fill_null(True))
+        filled &= ~numpy_mask(pc.is_nan(column).fill_null(True))
     if pa.types.is_integer(column.type) or pa.types.is_string(column.type):
-        return ~held, np.zeros(rows.num_rows, bool)
-    return ~held, held
+        return ~filled, np.zeros(rows.num_rows, bool)
+    return ~filled, filled
 
 
 def _texts(rows: pa.RecordBatch, name: str) -> pa.StringArray | None:

@@ -166,10 +166,10 @@ def _is_no_row(kind: Any, *, examples: bool) -> bool:
 def merge_refusals(parts: Iterable[Refusals]) -> dict[str, tuple[int, str]]:
     """Returns the sums; of several sentences the first one in their order."""
     out: dict[str, tuple[int, str]] = {}
-    for part in parts:
-        for word, (rows, sentence) in part.items():
-            before, known = out.get(word, (0, sentence))
-            out[word] = before + rows, min(known, sentence)
+    for refusals in parts:
+        for word, (rows, sentence) in refusals.items():
+            before, earlier = out.get(word, (0, sentence))
+            out[word] = before + rows, min(earlier, sentence)
     return out
 
 
@@ -225,14 +225,14 @@ def _plain(value: Any, above: tuple[int, ...]) -> Any:
     inside = functools.partial(_plain, above=(*above, id(value)))
     convert = as_mapping(type(value))
     if convert is not None:
-        parts = ((str(key), inside(part)) for key, part in convert(value).items())
+        parts = ((str(key), inside(item)) for key, item in convert(value).items())
         return dict(sorted(p for p in parts if p[1] is not None))
     if isinstance(value, np.generic | np.ndarray):
         return _of_numpy(value, inside)
     if isinstance(value, list | tuple):
-        return [inside(part) for part in value]
+        return [inside(item) for item in value]
     if isinstance(value, set | frozenset):
-        return "{" + ", ".join(sorted(json.dumps(inside(part)) for part in value)) + "}"
+        return "{" + ", ".join(sorted(json.dumps(inside(item)) for item in value)) + "}"
     if isinstance(value, bytes | bytearray) and len(value) > _SHOWN_BYTES:
         return f"{len(value)} bytes, sha256 {hashlib.sha256(value).hexdigest()}"
     return _ADDRESS.sub("", repr(value))
@@ -242,5 +242,5 @@ def _of_numpy(value: Any, inside: Callable[[Any], Any]) -> Any:
     if value.nbytes > _SHOWN_BYTES and not value.dtype.hasobject:
         digest = hashlib.sha256(value.tobytes()).hexdigest()
         return f"array of {value.dtype} of shape {value.shape}, sha256 {digest}"
-    found = value.tolist()
-    return repr(value) if isinstance(found, np.generic) else inside(found)
+    native = value.tolist()
+    return repr(value) if isinstance(native, np.generic) else inside(native)

@@ -142,8 +142,8 @@ class Spool:
 
     def _add_refusal(self, word: str, sentence: str, rejection: Rejection) -> None:
         """Passes on a rejection, and counts it; see `Refusals`."""
-        rows, known = self._refusals.get(word, (0, sentence))
-        self._refusals[word] = rows + 1, min(known, sentence)
+        rows, earlier = self._refusals.get(word, (0, sentence))
+        self._refusals[word] = rows + 1, min(earlier, sentence)
         self._reject([rejection])
 
     def finish(self) -> SpooledBundle | None:
@@ -164,7 +164,7 @@ class Spool:
         """Makes batches of what waits, and says how many elements are to wait next."""
         waiting, self._waiting = self._waiting, []
         if self._take is _of_tables:
-            waiting = [batch for each in waiting for batch in _batches_in(each)]
+            waiting = [batch for element in waiting for batch in _batches_in(element)]
         if not waiting:
             return
         batches = self._taken(waiting)
@@ -192,15 +192,15 @@ class Spool:
             parts = _halves(elements)
             if not parts:
                 self._refuse(elements[0], error)
-            return [batch for part in parts for batch in self._taken(part)]
+            return [batch for half in parts for batch in self._taken(half)]
         self._mappings.update(*map(mappings_in, batches))
         return [batch.replace_schema_metadata(None) for batch in batches]
 
     def _check_mappings(self, rows: pa.RecordBatch) -> None:
         """Raises UnusableValueError for a mapping where a value is wanted."""
-        if found := mappings_in(rows) & self._rule.scalars:
+        if mapped := mappings_in(rows) & self._rule.scalars:
             raise UnusableValueError(
-                f"Every value of {min(found)!r} must be one that its feature holds; "
+                f"Every value of {min(mapped)!r} must be one that its feature holds; "
                 f"found a mapping. Convert it before it is written, or give its parts "
                 f"names of their own.",
                 Reason.WRONG_TYPE,
@@ -287,17 +287,17 @@ class Spool:
         for word, name, reason, bad in unplaced(rows, self._rule):
             if not bad.any():
                 continue
-            names = [each for each in rows.schema.names if each != name]
+            names = [other for other in rows.schema.names if other != name]
             column = rows.column(name) if len(names) < rows.num_columns else None
             column = pa.nulls(rows.num_rows) if column is None else column
             faults = faults_where(bad, reason)
             assert faults is not None, "some are bad"
             misfit = Misfit(Feature(name, Kind.TEXT), column, faults)
-            place = int(bad.argmax())
+            index = int(bad.argmax())
             near = nearest(name, names) if len(names) == rows.num_columns else ""
             sentence = bounded(
                 f"Every row must have a {word} in {name!r}{near}; "
-                f"{misfit.complaint(place).message}. Name another column, or give "
+                f"{misfit.complaint(index).message}. Name another column, or give "
                 f"the rows one."
             )
             self._refuse_rows(rows, bad, word, sentence, misfit.complaint)
@@ -324,15 +324,15 @@ class Spool:
         names = rows.schema.names
         columns = rows.select([n for n in names if n != self._rule.split_column])
         hashes = content_hashes(hashed_images(columns), columns.schema.names)
-        for place in np.flatnonzero(bad).tolist():
+        for index in np.flatnonzero(bad).tolist():
             row = {
-                name: python_value(column[place])
+                name: python_value(column[index])
                 for name, column in zip(names, rows.columns, strict=True)
             }
             rejection = refuse(
                 values_as_json(row),
-                fault(place),
-                known_by=self._key_in(row) or f"{hashes[place]:016x}",
+                fault(index),
+                known_by=self._key_in(row) or f"{hashes[index]:016x}",
                 stage=STAGE,
             )
             self._add_refusal(word, sentence, rejection)
@@ -348,9 +348,9 @@ def _fitting(batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
     groups: list[tuple[dict[str, pa.DataType], list[pa.RecordBatch]]] = []
     for batch in batches:
         types = dict(zip(batch.schema.names, batch.schema.types, strict=True))
-        for known, members in groups:
-            if known == types or _may_join(known, members, types, batch.num_rows):
-                known.update(types)
+        for common, members in groups:
+            if common == types or _may_join(common, members, types, batch.num_rows):
+                common.update(types)
                 members.append(batch)
                 break
         else:
@@ -413,8 +413,8 @@ def _rows_in(element: Any) -> Iterable[Any]:
         yield element
         return
     names = element.schema.names
-    for place in range(element.num_rows):
-        values = [python_value(column[place]) for column in element.columns]
+    for index in range(element.num_rows):
+        values = [python_value(column[index]) for column in element.columns]
         if len(set(names)) == len(names):
             yield dict(zip(names, values, strict=True))
         else:

@@ -115,7 +115,7 @@ def flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     rows = pa.RecordBatch.from_pydict(out)
     if all(name in flat for name in columns):
         return rows
-    parents = [p for name, each in whole.items() for p in _parents(name, each)]
+    parents = [p for name, array in whole.items() for p in _parents(name, array)]
     return rows.replace_schema_metadata({_MAPPINGS: json.dumps(sorted(parents))})
 
 
@@ -195,12 +195,12 @@ def rows_of_examples(
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     out = {}
     for feature in read:
-        found = composed(feature, columns)
-        if found.bad is not None:
-            place = int(np.argmax(found.bad))
+        composite = composed(feature, columns)
+        if composite.bad is not None:
+            index = int(np.argmax(composite.bad))
             raise EncodingError(
-                f"Every Example must be of the schema; {found.message}, in "
-                f"{payloads[place][:80]!r}. Correct it, or leave it out."
+                f"Every Example must be of the schema; {composite.message}, in "
+                f"{payloads[index][:80]!r}. Correct it, or leave it out."
             )
-        out[feature.name] = found.column
+        out[feature.name] = composite.column
     return pa.RecordBatch.from_pydict(out)

@@ -157,7 +157,7 @@ def new_classes(
       labels: each with its names.
     """
     out = {}
-    for feature, known in labels:
+    for feature, classes in labels:
         names = (feature.source_column, feature.name)
         column = next((n for n in names if n in rows.schema.names), None)
         if column is None:
@@ -167,13 +167,13 @@ def new_classes(
             items = items.flatten()
         bare = Feature("", Kind.LABEL, separator=feature.separator)
         items = items.unique().drop_null()
-        found, misfits = conform({"": items}, Schema((bare,)), len(items), "")
-        texts = found.column(0)
+        typed, misfits = conform({"": items}, Schema((bare,)), len(items), "")
+        texts = typed.column(0)
         for misfit in misfits:
             texts = texts.filter(pa.array(~misfit.bad))
         while is_list(texts.type):
             texts = texts.flatten()
-        new = {*texts.to_pylist()} - known - {None}
+        new = {*texts.to_pylist()} - classes - {None}
         if new:
             out[feature.name] = frozenset(sorted(new)[:_MOST_NEW])
     return Tally(new_classes=out)
@@ -192,9 +192,9 @@ def merge_tallies(tallies: Iterable[Tally]) -> Tally:
             both = sorted(names | new.get(name, frozenset()))
             new[name] = frozenset(both[:_MOST_NEW])
         for name, kinds in tally.columns.items():
-            known = columns.setdefault(name, {})
+            merged = columns.setdefault(name, {})
             for key, counts in kinds.items():
-                known[key] = known[key].merge(counts) if key in known else counts
+                merged[key] = merged[key].merge(counts) if key in merged else counts
     return Tally(total, columns, frozenset(mappings), new)
 
 
@@ -228,9 +228,9 @@ def _counts(name: str, column: pa.Array, is_image: bool, any_paths: bool) -> Cou
             images=int(starts_as_image(large).sum()),
         )
     if is_image_struct(items.type):
-        held = pc.struct_field(items, "bytes").cast(pa.large_binary()).drop_null()
-        starts = int(starts_as_image(held).sum())
-        return dataclasses.replace(counts, filled=len(held), images=starts)
+        contents = pc.struct_field(items, "bytes").cast(pa.large_binary()).drop_null()
+        starts = int(starts_as_image(contents).sum())
+        return dataclasses.replace(counts, filled=len(contents), images=starts)
     return counts
 
 
@@ -261,10 +261,10 @@ def ends_like_image(paths: pa.StringArray) -> pa.BooleanArray:
 
 
 def _text(value: pa.Scalar) -> str:
-    found = python_value(value)
-    if isinstance(found, bytes):
-        return f"{len(found)} bytes"
-    return example_text(found)
+    native = python_value(value)
+    if isinstance(native, bytes):
+        return f"{len(native)} bytes"
+    return example_text(native)
 
 
 def _of_integers(items: pa.Array, counts: Counts) -> Counts:
@@ -328,8 +328,8 @@ def _value_sizes(column: pa.Array) -> Longs:
             return counts * _VALUE_BYTES
         sums = np.concatenate(([0], np.cumsum(_value_sizes(items))))
         stops = np.cumsum(counts)
-        each: Longs = sums[stops] - sums[stops - counts]
-        return each
+        list_sizes: Longs = sums[stops] - sums[stops - counts]
+        return list_sizes
     return np.full(len(column), _VALUE_BYTES, np.int64)
 
 

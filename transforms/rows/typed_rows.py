@@ -65,9 +65,9 @@ def read_piece(
     rejections = []
     if misfits:
         names = _names(batch, seed)
-        for place, misfit in misfits:
-            numbers[place] = NO_RECORD
-            rejections.append(_rejection(batch.rows, place, misfit, names))
+        for index, misfit in misfits:
+            numbers[index] = NO_RECORD
+            rejections.append(_rejection(batch.rows, index, misfit, names))
     placed = dataclasses.replace(
         batch,
         block=Block(piece.origin, 0, piece.size),
@@ -89,7 +89,7 @@ def _names(batch: Batch, seed: int) -> list[str]:
 def _joining(kind: pa.DataType, types: Sequence[pa.DataType]) -> pa.DataType | None:
     """Returns which of some types a type joins; None for none."""
     return next(
-        (each for each in types if wider_type(kind, each, PYTHON) == each), None
+        (other for other in types if wider_type(kind, other, PYTHON) == other), None
     )
 
 
@@ -125,7 +125,7 @@ def _typed(
     for index in reversed(range(len(misfits))):
         blamed[misfits[index].bad] = index
     places = np.flatnonzero(blamed >= 0).tolist()
-    return rows, [(place, misfits[blamed[place]]) for place in places]
+    return rows, [(row, misfits[blamed[row]]) for row in places]
 
 
 def _as_joined(
@@ -178,15 +178,15 @@ def _strangers(
             lists = arrow_of(
                 [v if e else None for v, e in zip(cells, empty, strict=True)]
             )
-            wanted = _joining(lists.type, types.get(name, ()))
-            if wanted is not None:
-                columns[name] = lists.cast(wanted)
+            target = _joining(lists.type, types.get(name, ()))
+            if target is not None:
+                columns[name] = lists.cast(target)
                 strange &= ~empty
             elif feature.shape and is_list(raw.type):
                 # No row has an item, so the feature alone says what lists are.
                 bare = empty & numpy_mask(pc.equal(pc.list_value_length(raw), 0))
                 columns[name] = pa.array(
-                    [[] if each else None for each in bare], pa.list_(pa.null())
+                    [[] if is_bare else None for is_bare in bare], pa.list_(pa.null())
                 )
                 strange &= ~bare
         faults = fault(strange, _reason(feature))

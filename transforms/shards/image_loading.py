@@ -118,10 +118,10 @@ class ImageLoader:
                     if isinstance(value, LoadedImage):
                         size += value.size
                     elif value is not None:
-                        size += sum(each.size for each in value if each is not None)
+                        size += sum(item.size for item in value if item is not None)
                 if stop == len(table) or size >= most:
                     self._mean = max(size // len(loaded), 1)
-                    columns = [ImageColumn(each) for each in zip(*loaded, strict=True)]
+                    columns = [ImageColumn(item) for item in zip(*loaded, strict=True)]
                     yield table[start:stop], positions[start:stop], columns
                     start, size, loaded = stop, 0, []
 
@@ -191,11 +191,11 @@ def _are_far(rows: ShardRows, images: Sequence[Feature], root: str) -> bool:
     table, _ = rows.take(0, 1)
     firsts = [table[feature.name][0].as_py() for feature in images if len(table)]
     named = [
-        each
+        name
         for first in firsts
-        for each in (first if isinstance(first, list) else [first])
+        for name in (first if isinstance(first, list) else [first])
     ]
-    return any(isinstance(each, str) and is_remote(each) for each in named)
+    return any(isinstance(name, str) and is_remote(name) for name in named)
 
 
 def load_image(
@@ -218,7 +218,7 @@ def load_image(
     else:
         name = value
         try:
-            data, found = _read(value, root, policy.max_bytes)
+            data, read_stamp = _read(value, root, policy.max_bytes)
         except TooLargeError as large:
             if stamp and entries.stamp(large.size, large.modified_ns) != stamp:
                 return LoadedImage(b"", Fault(Reason.CHANGED_DURING_RUN, _CHANGED))
@@ -235,7 +235,7 @@ def load_image(
             return LoadedImage(b"", Fault(Reason.UNREADABLE, found_out))
         except SpecError as error:
             return LoadedImage(b"", Fault(Reason.UNREADABLE, str(error)))
-        if stamp and found != stamp:
+        if stamp and read_stamp != stamp:
             fault = Fault(Reason.CHANGED_DURING_RUN, _CHANGED)
             return LoadedImage(data, fault, size=len(data))
     result = prepare_image(data, policy, foreign=decoders.SHARED.prepare)

@@ -122,7 +122,7 @@ class ImageColumn:
 
     def __init__(self, values: Sequence[Loaded]) -> None:
         self.values = values
-        self.images = [each for each in values if isinstance(each, LoadedImage)]
+        self.images = [loaded for loaded in values if isinstance(loaded, LoadedImage)]
         self.are_single = len(self.images) == len(values)
         self.rows: Sequence[int] = range(len(values))
         if not self.are_single:
@@ -160,11 +160,11 @@ class ImageColumn:
     def array(self, values: Sequence[object], feature: Feature) -> pa.Array:
         """Returns a column of a feature, given its value for every image."""
         if not self.are_single:
-            each = iter(values)
+            remaining = iter(values)
             values = [
-                [None if image is None else next(each) for image in value]
+                [None if image is None else next(remaining) for image in value]
                 if isinstance(value, list)
-                else (None if value is None else next(each))
+                else (None if value is None else next(remaining))
                 for value in self.values
             ]
         return pa.array(values, record_type(feature))
@@ -282,8 +282,8 @@ def _not_over(mask: LoadedImage, image: Loaded) -> Fault | None:
 
 
 def _is_size(said: Mapping[str, int | None], height: int, width: int) -> bool:
-    found = {"height": height, "width": width}
-    return all(value in (None, found[side]) for side, value in said.items())
+    actual = {"height": height, "width": width}
+    return all(value in (None, actual[side]) for side, value in said.items())
 
 
 def _is_turned(image: PreparedImage) -> bool:
@@ -306,8 +306,8 @@ def boxes_moved(
     if not schema.of_kind(Kind.BOX):
         return chunk
     images = {
-        feature.name: _geometries(each, _stated(chunk, feature, schema))
-        for feature, each in zip(schema.loaded, loaded, strict=True)
+        feature.name: _geometries(column, _stated(chunk, feature, schema))
+        for feature, column in zip(schema.loaded, loaded, strict=True)
         if not feature.is_list
     }
     for feature in schema.of_kind(Kind.BOX):
@@ -315,10 +315,8 @@ def boxes_moved(
         if all(shape == AS_STORED for shape in shapes):
             continue
         boxes = [
-            shape.map_boxes(found).tolist() if found else found
-            for shape, found in zip(
-                shapes, chunk[feature.name].to_pylist(), strict=True
-            )
+            shape.map_boxes(cell).tolist() if cell else cell
+            for shape, cell in zip(shapes, chunk[feature.name].to_pylist(), strict=True)
         ]
         index = chunk.schema.get_field_index(feature.name)
         moved = pa.array(boxes, row_type(feature))

@@ -70,7 +70,7 @@ class RecordLog:
         self._crcs: list[_Words] = []
         self._rows: ShardRows | None = None
         self._positions: list[npt.NDArray[np.int64]] = []
-        names = [each.name for each in self._features]
+        names = [feature.name for feature in self._features]
         if layout.derived.key and layout.derived.key not in names:
             names.append(layout.derived.key)
         self._columns: dict[str, list[pa.Array]] = {name: [] for name in names}
@@ -121,10 +121,10 @@ class RecordLog:
         if not self._settings.index:
             return {}
         offsets = self._starts().view(np.uint64)
-        found = {index_file(shard): pa.py_buffer(offsets)}
+        buffers = {index_file(shard): pa.py_buffer(offsets)}
         if self._settings.text_index:
-            found[text_index_file(shard)] = pa.py_buffer(text_index(offsets))
-        return found
+            buffers[text_index_file(shard)] = pa.py_buffer(text_index(offsets))
+        return buffers
 
     def piece(self) -> pa.Buffer | None:
         """Returns the shard's rows of the catalogue as an Arrow stream.
@@ -151,16 +151,16 @@ class RecordLog:
         origins, numbers = rows.sources(_joined(self._positions, np.int64))
         if self._origins_name_rows:
             numbers = pa.nulls(len(numbers), pa.int64())
-        found: dict[str, pa.Array] = {"_origin": origins, "_row": numbers}
+        columns: dict[str, pa.Array] = {"_origin": origins, "_row": numbers}
         whole = {
             name: pa.concat_arrays(_alike(parts))
             for name, parts in self._columns.items()
         }
         if self._settings.key:
-            found["_key"] = whole[self._settings.key].cast(pa.string())
+            columns["_key"] = whole[self._settings.key].cast(pa.string())
         for feature in self._features:
-            found[feature.name] = _as_stored(whole[feature.name], feature)
-        return found
+            columns[feature.name] = _as_stored(whole[feature.name], feature)
+        return columns
 
     def _starts(self) -> _Offsets:
         """Returns where n records begin before compression, and where the last ends."""
@@ -184,7 +184,7 @@ def _alike(parts: Sequence[pa.Array]) -> Sequence[pa.Array]:
     """Returns arrays of one type: texts may be in dictionaries in some chunks only."""
     if not pa.types.is_dictionary(parts[0].type):
         return parts
-    return [part.cast(part.type.value_type) for part in parts]
+    return [array.cast(array.type.value_type) for array in parts]
 
 
 def _as_stored(column: pa.Array, feature: Feature) -> pa.Array:
@@ -205,8 +205,8 @@ def catalogue_parts(shard_counts: ShardCounts) -> dict[str, list[int]]:
     for (split, _), rows in sorted(shard_counts.rows.items()):
         records.setdefault(split, []).append(rows)
     return {
-        split: [start for start, _ in part_ranges(found, PART_RECORDS)]
-        for split, found in records.items()
+        split: [start for start, _ in part_ranges(counts, PART_RECORDS)]
+        for split, counts in records.items()
     }
 
 

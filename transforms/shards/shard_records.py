@@ -88,8 +88,8 @@ class Written:
         """Notes the equal keys of the shard's rows, which are some of the order."""
         # Without a shuffle, rows of one key may be in any shards.
         if layout.sharding.shuffle:
-            found = rows.repeated_keys(start, stop)
-            self.repeated, self.repeated_example = found
+            repeated = rows.repeated_keys(start, stop)
+            self.repeated, self.repeated_example = repeated
 
     def count(self, rows: pa.Table, schema: Schema) -> None:
         """Counts the parts of rows that are written."""
@@ -272,10 +272,10 @@ def _sound(
     sound = np.ones(len(chunk), bool)
     features = layout.schema.loaded
     by_name = dict(zip((f.name for f in features), loaded, strict=True))
-    for feature, each in zip(features, loaded, strict=True):
+    for feature, column in zip(features, loaded, strict=True):
         masked = by_name.get(feature.derived_from)
-        refused = faults(chunk, feature, each, layout.schema, masked)
-        for i, place, item, fault in refused:
+        refused = faults(chunk, feature, column, layout.schema, masked)
+        for i, index, item, fault in refused:
             if not sound[i]:
                 continue
             origin, row = rows.origin(int(positions[i]))
@@ -283,7 +283,7 @@ def _sound(
             if layout.origins_name_rows:
                 row, path = None, path if feature.mask else ""
             elif feature.is_list:
-                path = path[place] if path else f"{feature.name}[{place}]"
+                path = path[index] if path else f"{feature.name}[{index}]"
             out.rejects.add([item.rejection(origin, row, fault, path)])
             sound[i] = False
     if not sound.all():

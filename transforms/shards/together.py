@@ -93,8 +93,8 @@ class ShardGroup:
           BeamTFRecordError: see `add`.
         """
         self._write_waiting()
-        found, self._drafts = self._drafts, []
-        drafts = [draft for _, draft in found]
+        drafted, self._drafts = self._drafts, []
+        drafts = [draft for _, draft in drafted]
         try:
             # Last look before files get names: a stopped run must put nothing more.
             publish_together(
@@ -107,14 +107,14 @@ class ShardGroup:
                 "%r: %s; the %d shards of its group are written again",
                 *(error.filename, error.strerror or error, len(drafts)),
             )
-            return [(task, write_shard(task, self._job)) for task, _ in found]
+            return [(task, write_shard(task, self._job)) for task, _ in drafted]
         finished = finished_drafts(drafts, self._job.store)
-        return [(task, done) for (task, _), done in zip(found, finished, strict=True)]
+        return [(task, done) for (task, _), done in zip(drafted, finished, strict=True)]
 
     def discard(self) -> None:
         """Removes the files of the group."""
-        found, self._drafts, self._waiting = self._drafts, [], []
-        discard_all([file for _, draft in found for file in draft.files])
+        drafted, self._drafts, self._waiting = self._drafts, [], []
+        discard_all([file for _, draft in drafted for file in draft.files])
 
     def _write_waiting(self) -> None:
         tasks, self._waiting = self._waiting, []
@@ -122,8 +122,8 @@ class ShardGroup:
         if len(tasks) > 1:
             with contextlib.suppress(BeamTFRecordError, OSError, pa.ArrowException):
                 encoded = encode_shards(tasks, self._job)
-        for task, each in zip(tasks, encoded, strict=True):
-            self._drafts.append((task, draft_shard(task, self._job, each)))
+        for task, shard in zip(tasks, encoded, strict=True):
+            self._drafts.append((task, draft_shard(task, self._job, shard)))
 
 
 def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShard]:

@@ -83,8 +83,8 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
         # One by one: a disk that fails now and then would fail at one of several.
         for name, data in indexes.items():
             store.announce(name)
-            place = os.path.join(store.dataset, name)
-            storage(place).write_file(memoryview(data), attempts=store.attempts)
+            index_path = os.path.join(store.dataset, name)
+            storage(index_path).write_file(memoryview(data), attempts=store.attempts)
     return finished_drafts([ShardDraft((), done, rows)], store)[0]
 
 

@@ -66,8 +66,8 @@ def render_schema(manifest: Manifest) -> bytes:
         always = facts.always_present
         if always is None:
             always = facts.statistics.present == records
-        for place, key in enumerate(facts.feature.record_keys):
-            is_lengths = facts.feature.is_ragged and place == 1
+        for index, key in enumerate(facts.feature.record_keys):
+            is_lengths = facts.feature.is_ragged and index == 1
             lines += [
                 "feature {",
                 f"  name: {quoted(key)}",
@@ -86,19 +86,19 @@ def _type(feature: Feature) -> str:
 def _number_of_values(feature: Feature, always: bool) -> Iterator[str]:
     """Yields how many values a record has, in how many dimensions."""
     is_list = feature.is_list or feature.kind is Kind.BOX
-    each = 1 if not is_list else feature.values_each
+    count = 1 if not is_list else feature.values_each
     if feature.kind is Kind.BOX:
-        each = None
+        count = None
     if always:
         yield "  presence { min_fraction: 1 min_count: 1 }"
-    if each is None:
+    if count is None:
         yield "  value_count { min: 0 }"
     elif always:
         sizes = feature.shape if is_list else ()
         dims = "".join(f" dim {{ size: {size} }}" for size in sizes)
         yield f"  shape {{{dims} }}"
     else:
-        yield f"  value_count {{ min: {each} max: {each} }}"
+        yield f"  value_count {{ min: {count} max: {count} }}"
 
 
 def _domain(facts: FeatureFacts) -> Iterator[str]:

@@ -85,19 +85,19 @@ class Sums:
     def add(self, fact: Fact) -> None:
         """Adds a fact."""
         if isinstance(fact, ReadFacts):
-            place = fact.origin, fact.start
+            block = fact.origin, fact.start
             self.read.append(fact)
-            self.passed["read"][place] += 1
+            self.passed["read"][block] += 1
             self.rows_read += fact.rows
-            self.kept[place] = fact.rows - sum(fact.skipped.values())
+            self.kept[block] = fact.rows - sum(fact.skipped.values())
             self.skipped.update(fact.skipped)
             self.parts["read"].update(fact.parts)
             self.parts["gone"].update(fact.parts_gone)
         elif isinstance(fact, PlaceFacts):
-            place = fact.origin, fact.start
+            block = fact.origin, fact.start
             self.placed.append(fact)
-            self.passed["place"][place] += 1
-            self.rows[place] = sum(fact.rows.values())
+            self.passed["place"][block] += 1
+            self.rows[block] = sum(fact.rows.values())
         elif isinstance(fact, ShardFile):
             self.shards.append(fact)
             self.written += fact.records
@@ -141,20 +141,20 @@ def account_of(
         },
         **_change_by_steps(sums, publication),
     )
-    wanted = publication.expected_rows
+    expected = publication.expected_rows
     shards, files_wanted = sums.shards, len(shard_counts.rows)
     if (
         account.balance
         or (not publication.steps and any(account.part_balances.values()))
         or rows_placed != sum(shard_counts.rows.values())
-        or (wanted is not None and wanted != sums.rows_read)
+        or (expected is not None and expected != sums.rows_read)
         or publication.expected_placed not in (None, rows_placed + refused)
         or len(shards) != files_wanted
         or len({shard.name for shard in shards}) != files_wanted
     ):
         raise ConservationError(
             f"Nothing may be lost or doubled, but the sums differ: expected "
-            f"{'any number of' if wanted is None else f'{wanted:,}'} rows, read "
+            f"{'any number of' if expected is None else f'{expected:,}'} rows, read "
             f"{sums.rows_read:,}, placed {rows_placed:,}, written {account.written:,}, "
             f"rejected {sum(account.rejected.values()):,}, skipped "
             f"{sum(skipped.values()):,}; {len(shards):,} shards of {files_wanted:,}. "
@@ -173,14 +173,14 @@ def _change_by_steps(sums: Sums, publication: Publication) -> dict[str, int]:
     if not publication.steps:
         return {}
     before = {
-        place: rows - sums.refused[task_of("read", *place)]
-        for place, rows in sums.kept.items()
+        block: rows - sums.refused[task_of("read", *block)]
+        for block, rows in sums.kept.items()
     }
     behind = 0
-    for place, placed in sums.rows.items():
-        rows = placed + sums.refused[task_of("place", *place)]
-        if publication.steps == "drop" and rows > before.get(place, 0):
-            raise ConservationError(added_rows(place[0], before.get(place, 0), rows))
+    for block, placed in sums.rows.items():
+        rows = placed + sums.refused[task_of("place", *block)]
+        if publication.steps == "drop" and rows > before.get(block, 0):
+            raise ConservationError(added_rows(block[0], before.get(block, 0), rows))
         behind += rows
     change = behind - sum(before.values())
     if change > 0:
@@ -190,8 +190,8 @@ def _change_by_steps(sums: Sums, publication: Publication) -> dict[str, int]:
 
 def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     out: collections.Counter[str] = collections.Counter()
-    for part in parts:
-        out.update(part)
+    for counts in parts:
+        out.update(counts)
     return dict(sorted(out.items()))
 
 
@@ -284,8 +284,8 @@ def manifest_of(
       classes: label feature -> its class names in the order of their ids.
       publication: of the job.
     """
-    layout, known = publication.layout, publication.layout.sharding.rule.names
-    by_split: dict[str, list[ShardFile]] = {name: [] for name in known}
+    layout, split_names = publication.layout, publication.layout.sharding.rule.names
+    by_split: dict[str, list[ShardFile]] = {name: [] for name in split_names}
     for shard in shards:
         by_split.setdefault(shard.split, []).append(shard)
     merged_by_split = {
@@ -316,7 +316,7 @@ def manifest_of(
                 _class_counts(merged_by_split[name], layout.schema, classes),
             )
             for name, mine in by_split.items()
-            if mine or name in known
+            if mine or name in split_names
         ),
         files=(),
         account=account,

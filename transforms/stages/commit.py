@@ -96,9 +96,9 @@ def _commit(
     commit: Callable[[list[Fact], ShardCounts, JobPlan], Any],
 ) -> Any:
     plan.store.check_worker()
-    found = [*element[1]]
-    (shard_counts,) = [each for each in found if isinstance(each, ShardCounts)]
-    facts = [each for each in found if not isinstance(each, ShardCounts)]
+    gathered = [*element[1]]
+    (shard_counts,) = [fact for fact in gathered if isinstance(fact, ShardCounts)]
+    facts = [fact for fact in gathered if not isinstance(fact, ShardCounts)]
     with storing(plan.publication.directory):
         return commit(facts, shard_counts, plan)
 
@@ -152,7 +152,7 @@ def commit_dataset(
     named = [_write_sidecar(store, *item) for item in sidecars.files.items()]
     version = publication.run.get("versions", {}).get(_MAKER, "")
     readers_files = [
-        *(_write_sidecar(store, *each) for each in sidecars.derived.items()),
+        *(_write_sidecar(store, *entry) for entry in sidecars.derived.items()),
         *(part.file for part in sums.catalogue),
         *(facts for shard in shards for facts in shard.indexes),
     ]
@@ -205,8 +205,8 @@ def commit_dataset(
             part = Model.of(manifest, publication.shared_settings)
             folder = folder_of_parts(publication.directory)
             announce(folder, part, attempts=store.attempts)
-        place = target.at(publication.directory)
-        place.publish(store, manifest, seen=publication.seen)
+        destination = target.at(publication.directory)
+        destination.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
 
@@ -256,8 +256,8 @@ def _slips(manifest: Manifest) -> list[str]:
 
 
 def _warnings(sums: Sums) -> list[str]:
-    found = [text for each in sums.findings for text in each.warnings()]
-    return [*found, *rounding_remarks(sums.read)]
+    texts = [text for findings in sums.findings for text in findings.warnings()]
+    return [*texts, *rounding_remarks(sums.read)]
 
 
 def _already_done(publication: Publication, store: Store) -> str | None:
@@ -286,15 +286,15 @@ def _is_there(manifest: Manifest, publication: Publication) -> bool:
         return False
     if target.at(publication.directory).state() != publication.seen:
         return False
-    found = target.read_manifest(publication.directory)
-    if found.digest == manifest.digest:
+    existing = target.read_manifest(publication.directory)
+    if existing.digest == manifest.digest:
         return True
     if not publication.keeps_others:
         return False
     # What is given of the classes differs with those of other parts.
-    if _records_of(found) == _records_of(manifest):
+    if _records_of(existing) == _records_of(manifest):
         return True
-    raise target.taken(publication.directory, found, "its rows are others")
+    raise target.taken(publication.directory, existing, "its rows are others")
 
 
 def _records_of(manifest: Manifest) -> tuple[Any, ...]:
@@ -342,17 +342,17 @@ def _check_folder(folder: str, manifest: Manifest) -> None:
     """Raises unless the folder holds what the manifest names, in size, and no more."""
     shards = [shard for split in manifest.splits for shard in split.shards]
     named = {facts.file: facts.bytes for facts in (*shards, *manifest.beside)}
-    found = {
+    present = {
         entry.path: entry.size
         for inner in {"", *map(os.path.dirname, named)}
         for entry in storage(os.path.join(folder, inner).rstrip("/")).entries_in(folder)
         if entry.path != MANIFEST_NAME
     }
-    if named != found:
+    if named != present:
         differing = sorted(
             name
-            for name in named.keys() | found.keys()
-            if named.get(name) != found.get(name)
+            for name in named.keys() | present.keys()
+            if named.get(name) != present.get(name)
         )
         raise ConservationError(
             f"The finished files must be the ones that the stages reported; these "

@@ -192,9 +192,9 @@ class _EncodeRows(_Gather):
     def _encode_table(self, element: pa.RecordBatch | pa.Table) -> Iterator[bytes]:
         is_table = isinstance(element, pa.Table)
         for batch in element.to_batches() if is_table else [element]:
-            each = max(1, min(_BATCH_ROWS, _rows_within(batch)))
-            for start in range(0, batch.num_rows, each):
-                records = encode_table(batch.slice(start, each), self.coding)
+            batch_rows = max(1, min(_BATCH_ROWS, _rows_within(batch)))
+            for start in range(0, batch.num_rows, batch_rows):
+                records = encode_table(batch.slice(start, batch_rows), self.coding)
                 self.examples_encoded.inc(len(records))
                 yield from records
 

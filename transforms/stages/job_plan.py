@@ -44,12 +44,12 @@ class DriftRule:
             if name in self.classes
         }
         new_classes = {name: names for name, names in new.items() if names}
-        found: dict[str, Any] = {}
+        drift: dict[str, Any] = {}
         if self.new_columns:
-            found["new_columns"] = list(self.new_columns)
+            drift["new_columns"] = list(self.new_columns)
         if new_classes:
-            found["new_classes"] = new_classes
-        return found
+            drift["new_classes"] = new_classes
+        return drift
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

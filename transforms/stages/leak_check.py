@@ -89,9 +89,9 @@ def check_leaks(
     found = sorted(
         found, key=lambda f: (f.subject, f.segment.origin, f.segment.start, f.splits)
     )
-    units = [each for each in found if each.subject is Subject.UNIT]
-    images = [each for each in found if each.subject is Subject.IMAGE]
-    findings = SplitFindings(overruled=sum(each.overruled for each in units))
+    units = [prints for prints in found if prints.subject is Subject.UNIT]
+    images = [prints for prints in found if prints.subject is Subject.IMAGE]
+    findings = SplitFindings(overruled=sum(prints.overruled for prints in units))
     leaks = []
     if units:
         names, values, splits = _gather(units, store)
@@ -139,17 +139,17 @@ def _gather(
     found: Sequence[Fingerprints], store: Store
 ) -> tuple[tuple[str, ...], UInt64s, npt.NDArray[np.int16]]:
     """Returns the names of the splits, and the fingerprint and split of each item."""
-    names = tuple(usual_order({name for each in found for name in each.splits}))
-    total = sum(each.segment.rows for each in found)
+    names = tuple(usual_order({name for prints in found for name in prints.splits}))
+    total = sum(prints.segment.rows for prints in found)
     values, splits = np.empty(total, np.uint64), np.empty(total, np.int16)
     at = 0
-    for each in found:
-        schema = fingerprint_schema(many_origins=each.many_origins)
-        rows = segment.deserialize(store.get(each.segment), schema)
-        part = slice(at, at + rows.num_rows)
-        values[part] = np.asarray(rows["fingerprint"])
-        place = np.array([names.index(name) for name in each.splits], np.int16)
-        splits[part] = place[np.asarray(rows["split"])]
+    for prints in found:
+        schema = fingerprint_schema(many_origins=prints.many_origins)
+        rows = segment.deserialize(store.get(prints.segment), schema)
+        span = slice(at, at + rows.num_rows)
+        values[span] = np.asarray(rows["fingerprint"])
+        indices = np.array([names.index(name) for name in prints.splits], np.int16)
+        splits[span] = indices[np.asarray(rows["split"])]
         at += rows.num_rows
     return names, values, splits
 
@@ -158,16 +158,16 @@ def _places(
     found: Sequence[Fingerprints], shared: Shared, store: Store
 ) -> Iterator[tuple[int, Place]]:
     """Yields (fingerprint, place) for every item that is shared."""
-    for each in found:
-        schema = fingerprint_schema(many_origins=each.many_origins)
-        rows = segment.deserialize(store.get(each.segment), schema)
+    for prints in found:
+        schema = fingerprint_schema(many_origins=prints.many_origins)
+        rows = segment.deserialize(store.get(prints.segment), schema)
         for i in np.flatnonzero(shared.contains(np.asarray(rows["fingerprint"]))):
-            origin = rows["origin"][i].as_py() if each.many_origins else ""
+            origin = rows["origin"][i].as_py() if prints.many_origins else ""
             yield (
                 rows["fingerprint"][i].as_py(),
                 Place(
-                    each.splits[rows["split"][i].as_py()],
-                    origin or each.segment.origin,
+                    prints.splits[rows["split"][i].as_py()],
+                    origin or prints.segment.origin,
                     rows["row"][i].as_py(),
                 ),
             )
@@ -199,7 +199,7 @@ def _leaks(
         subject,
         items=len(shared.values),
         pairs=shared.pairs(names),
-        examples=tuple(_some(each) for each in places.values()),
+        examples=tuple(_some(group) for group in places.values()),
         confirmed=confirmed,
     )
 
@@ -221,8 +221,8 @@ def _image_leaks(images: Sequence[Fingerprints], rule: LeakRule, store: Store) -
     doubtful = len(shared.values) > _COMPARED
     places = _by_value(images, shared, store, _COMPARED)
     refuted = []
-    for value, each in places.items():
-        same = _same_bytes(each, rule.root)
+    for value, group in places.items():
+        same = _same_bytes(group, rule.root)
         doubtful |= same is None
         if same is False:
             refuted.append(value)
@@ -239,7 +239,7 @@ def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
         except OSError:
             return None
         splits[hashlib.sha256(data).digest()].add(place.split)
-    return any(len(each) > 1 for each in splits.values())
+    return any(len(names) > 1 for names in splits.values())
 
 
 def _locked(

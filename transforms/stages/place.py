@@ -57,10 +57,10 @@ _FREQUENT = 4
 
 def _order(batch: Batch, sharding: Sharding) -> placement.UInt64s:
     if sharding.keyed != (batch.keys is not None):
-        wanted, found = ("a", "none") if sharding.keyed else ("no", "some")
+        expected, got = ("a", "none") if sharding.keyed else ("no", "some")
         raise EncodingError(
-            f"Every row must have {wanted} key in this job; a batch of "
-            f"{batch.block.origin!r} has {found}. Keep the batch's `keys` in own steps."
+            f"Every row must have {expected} key in this job; a batch of "
+            f"{batch.block.origin!r} has {got}. Keep the batch's `keys` in own steps."
         )
     return order_hashes(batch, seed=sharding.seed, placeless=sharding.placeless)
 
@@ -72,18 +72,18 @@ def _shards(
     index = np.empty(batch.rows.num_rows, np.int64)
     for number, name in enumerate(splits.names):
         mine = slice(None) if len(splits.names) == 1 else splits.index == number
-        wanted = sharding.shards.get(name, 1)
+        count = sharding.shards.get(name, 1)
         if sharding.shuffle:
-            shard = placement.shard_of_keys(keys[mine], wanted)
+            shard = placement.shard_of_keys(keys[mine], count)
         else:
             positions = batch.positions
             if positions is None:
                 positions = batch.block.positions_of(batch.numbers)
             shard = placement.shard_of_positions(
-                positions[mine], sharding.total_bytes.get(name, 1), wanted
+                positions[mine], sharding.total_bytes.get(name, 1), count
             )
         index[mine] = shard + len(shards)
-        shards += [(name, i) for i in range(wanted)]
+        shards += [(name, i) for i in range(count)]
     return shards, index
 
 
@@ -116,7 +116,7 @@ def cut_batch(
         ordered=sharding.stores_order,
     )
     rows = pa.record_batch(columns, schema=schema)
-    return ((shards[i], part) for i, part in segment.cut(rows, index))
+    return ((shards[i], shard_rows) for i, shard_rows in segment.cut(rows, index))
 
 
 def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]]:
@@ -250,15 +250,17 @@ class CutByShard(beam.DoFn):
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, prints)
         input_digests = _input_digests(batch, parts, plan.layout.schema, self.cut)
         segments = tuple(
-            (key, dataclasses.replace(each, input_digest=input_digest))
-            for key, each, input_digest in zip(
+            (key, dataclasses.replace(output, input_digest=input_digest))
+            for key, output, input_digest in zip(
                 counts, stored, input_digests, strict=True
             )
         )
-        for key, each in segments:
-            yield key, segment.pack(each)
+        for key, output in segments:
+            yield key, segment.pack(output)
         if piece is not None and strata is None and not store.inline:
-            logs = tuple(each for each in (piece.rejects, log) if each is not None)
+            logs = tuple(
+                output for output in (piece.rejects, log) if output is not None
+            )
             done = PieceDone(piece.facts, facts, segments, logs, prints)
             keep_piece(store, piece, done)
 
@@ -293,7 +295,7 @@ def _input_digests(
     """Yields a digest of the inputs of each segment's rows; empty for unknown."""
     piece, stamps = batch.piece, batch.stamps
     stamped = stamps is not None and 0 not in stamps.to_numpy(zero_copy_only=False)
-    with_files = any(not each.inline for each in schema.loaded)
+    with_files = any(not feature.inline for feature in schema.loaded)
     if piece is None or (with_files and not stamped):
         # A file that is read by its path alone may have changed in between.
         yield from [""] * len(parts)
@@ -333,17 +335,17 @@ def _frequent(batch: Batch) -> tuple[tuple[int, int, str, int], ...]:
         return ()
     sample = contents[:: max(len(contents) // _SAMPLED_ROWS, 1)]
     values, counts = np.unique(sample, return_counts=True)
-    found = []
-    for place in np.lexsort((values, -counts))[:_FREQUENT].tolist():
-        if counts[place] == 1:
+    frequent = []
+    for index in np.lexsort((values, -counts))[:_FREQUENT].tolist():
+        if counts[index] == 1:
             break
-        rows = np.flatnonzero(contents == values[place])
+        rows = np.flatnonzero(contents == values[index])
         first = int(rows[0])
         origins = batch.origins
         origin = batch.block.origin if origins is None else origins[first].as_py()
         number = int(batch.numbers[first])
-        found.append((int(values[place]), len(rows), origin, number))
-    return tuple(found)
+        frequent.append((int(values[index]), len(rows), origin, number))
+    return tuple(frequent)
 
 
 def _class_names(batch: Batch, name: str) -> pa.StringArray:
@@ -407,7 +409,7 @@ class _LookUp(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(FACTS, fact)
             for log in piece.rejects:
                 yield beam.pvalue.TaggedOutput(REJECTS, log)
-            for key, each in piece.segments:
-                yield beam.pvalue.TaggedOutput(SEGMENTS, (key, segment.pack(each)))
+            for key, stored in piece.segments:
+                yield beam.pvalue.TaggedOutput(SEGMENTS, (key, segment.pack(stored)))
             if piece.fingerprints is not None:
                 yield beam.pvalue.TaggedOutput(FINGERPRINTS, piece.fingerprints)

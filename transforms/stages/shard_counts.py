@@ -42,7 +42,7 @@ class CountShards(Stage):
 
 def counts_of(facts: PlaceFacts) -> _Sums:
     """Returns the sums of one batch."""
-    return dict(facts.rows), {name: [each] for name, each in facts.labels.items()}
+    return dict(facts.rows), {name: [names] for name, names in facts.labels.items()}
 
 
 def merged(parts: Iterable[_Sums]) -> _Sums:

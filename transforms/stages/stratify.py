@@ -96,7 +96,7 @@ class TakeStrata(Stage):
             .with_outputs(COUNTS, main="pieces")
         )
         splits = len(self.rule.names)
-        wanted = (
+        quotas = (
             hashed.counts
             | "Gather counts" >> beam.combiners.ToList()
             | "Share out" >> beam.Map(_share_out, self.rule, store)
@@ -106,7 +106,7 @@ class TakeStrata(Stage):
             # (bucket, segment) -> (bucket, [segment, ...]), in any order
             | "Group by class" >> beam.GroupByKey()
             | "Cut classes"
-            >> beam.Map(_cut, store, beam.pvalue.AsSingleton(wanted), self.rule)
+            >> beam.Map(_cut, store, beam.pvalue.AsSingleton(quotas), self.rule)
             | "Gather bounds" >> beam.combiners.ToList()
             | "Join bounds" >> beam.Map(_join, store, splits)
         )
@@ -139,7 +139,7 @@ class _HashClasses(beam.DoFn):
             batch.block.start,
             [
                 (len(counts.classes), counts.pack()),
-                *((part.num_rows, segment.serialize(part)) for _, part in cut),
+                *((chunk.num_rows, segment.serialize(chunk)) for _, chunk in cut),
             ],
         )
         yield beam.pvalue.TaggedOutput(COUNTS, summed)
@@ -165,12 +165,12 @@ def hash_classes(
     hashes = unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
     locked = np.zeros((len(names), len(rule.names)), np.int64)
     if lock is not None:
-        found = lock.find(unit_hashes(batch, purpose=LOCK))
-        known = found >= 0
-        place = np.array([rule.names.index(name) for name in lock.names], np.int64)
-        if known.any():
-            np.add.at(locked, (codes[known], place[found[known]]), 1)
-        codes, hashes = codes[~known], hashes[~known]
+        matches = lock.find(unit_hashes(batch, purpose=LOCK))
+        is_locked = matches >= 0
+        indices = np.array([rule.names.index(name) for name in lock.names], np.int64)
+        if is_locked.any():
+            np.add.at(locked, (codes[is_locked], indices[matches[is_locked]]), 1)
+        codes, hashes = codes[~is_locked], hashes[~is_locked]
     new = np.bincount(codes, minlength=len(names))
     lists = pa.ListArray.from_arrays(
         pa.array(np.concatenate([[0], np.cumsum(new)]), pa.int32()),
@@ -189,13 +189,13 @@ def _share_out(parts: list[Segment], rule: SplitRule, store: Store) -> list[Segm
     """Stores how many rows of each class go to each split, in buckets of classes."""
     store.check_worker()
     splits = len(rule.names)
-    found = (ClassCounts.unpack(store.get(part), splits) for part in parts)
-    classes, wanted = share_out(sum_counts(found, splits), rule.proportions())
+    counts = (ClassCounts.unpack(store.get(piece), splits) for piece in parts)
+    classes, quotas = share_out(sum_counts(counts, splits), rule.proportions())
     buckets = _buckets(classes)
     out = []
     for bucket in range(1 << _BUCKET_BITS):
         mine = np.flatnonzero(buckets == bucket)
-        names, numbers = classes.take(pa.array(mine)), wanted[mine].astype(np.uint64)
+        names, numbers = classes.take(pa.array(mine)), quotas[mine].astype(np.uint64)
         out.append(_put(store, "wanted\0", bucket, names, numbers))
     return out
 
@@ -225,8 +225,8 @@ def _cut(
 
 def _join(parts: list[Segment], store: Store, splits: int) -> Segment:
     store.check_worker()
-    found = [unpack(store.get(part), splits - 1) for part in parts]
-    strata = Strata.of(found, splits)
+    unpacked = [unpack(store.get(piece), splits - 1) for piece in parts]
+    strata = Strata.of(unpacked, splits)
     return _put(store, "strata\0", 0, strata.classes, strata.bounds)
 
 

@@ -93,8 +93,8 @@ class _WriteFile(beam.DoFn):
         if done is not None:
             yield from self._outputs(done)
             return
-        rows = sum(each.rows for each in segments)
-        size = sum(each.size for each in segments)
+        rows = sum(segment.rows for segment in segments)
+        size = sum(segment.size for segment in segments)
         task = ShardTask(key, segments, rows, size, known_as=input_digest)
         with self._kept_on_error():
             self.group.add(task)
@@ -140,7 +140,7 @@ class _WriteFile(beam.DoFn):
         for log in (log for _, done in shards for log in done.rejects):
             self.rows_rejected.inc(log.items)
         keep_shards(
-            self.store, [each for each in shards if each[0] and not _may_heal(each[1])]
+            self.store, [pair for pair in shards if pair[0] and not _may_heal(pair[1])]
         )
         return [done for _, done in shards]
 
@@ -152,8 +152,8 @@ class _WriteFile(beam.DoFn):
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, done.fingerprints)
         if done.rows is not None:
             shard = done.shard
-            part = part_of(self.parts, shard.split, shard.index)
-            yield beam.pvalue.TaggedOutput(CATALOGUE, (part, (shard.index, done.rows)))
+            key = part_of(self.parts, shard.split, shard.index)
+            yield beam.pvalue.TaggedOutput(CATALOGUE, (key, (shard.index, done.rows)))
         yield done.shard
 
 
@@ -190,7 +190,7 @@ def _input_digest(
     ]
     facts = [
         *(key, shard_counts.numbering(*key), classes),
-        [(each.origin, each.start, each.rows, each.input_digest) for each in segments],
+        [(seg.origin, seg.start, seg.rows, seg.input_digest) for seg in segments],
     ]
     if layout.derived.are_any:
         facts.append(dataclasses.astuple(layout.derived))

@@ -66,9 +66,9 @@ def check_template(template: str) -> None:
             f"shard_name_template must hold S, for the number of the file, or be "
             f"''; found {template!r}."
         )
-    if found := re.search("[UVW]", template):
+    if match := re.search("[UVW]", template):
         raise SpecError(
-            f"shard_name_template may not hold {found[0]}: names depend on "
+            f"shard_name_template may not hold {match[0]}: names depend on "
             f"nothing but number and count of the file; found {template!r}."
         )
 

@@ -254,8 +254,8 @@ def _matching(pattern: str, *, validate: bool) -> list[_File]:
         shards = _shards_of(pattern)
         if shards is not None:
             return shards
-        found = _expand(pattern)
-        is_folder = not found and storage(pattern).is_folder()
+        paths = _expand(pattern)
+        is_folder = not paths and storage(pattern).is_folder()
     except OSError as error:
         raise source_error(
             f"{pattern}: cannot be listed: {error.strerror or error}.", error
@@ -268,12 +268,12 @@ def _matching(pattern: str, *, validate: bool) -> list[_File]:
             f"{example!r} for all shards, or {example.replace('*', '*-train', 1)!r} "
             f"for those of one split."
         )
-    if validate and not found:
+    if validate and not paths:
         raise SourceError(
             f"file_pattern must name at least one file; {pattern!r} names none. Check "
             f"the path, or read with validate=False."
         )
-    return list(map(_File, found))
+    return list(map(_File, paths))
 
 
 def _expand(pattern: str) -> list[str]:

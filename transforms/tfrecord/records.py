@@ -48,13 +48,15 @@ def in_order(messages: Iterable[pa.Buffer]) -> Iterator[list[bytes]]:
     Args:
       messages: one or more segments, each with a record or more, by their hashes.
     """
-    batches = [segment.deserialize(each, _SCHEMA) for each in messages]
+    batches = [segment.deserialize(piece, _SCHEMA) for piece in messages]
     hashes = [batch[KEY_COLUMN].to_numpy() for batch in batches]
     windows = sum(batch.nbytes for batch in batches) // _WINDOW_BYTES + 1
-    low = min(float(each[0]) for each in hashes)
-    high = max(float(each[-1]) for each in hashes)
+    low = min(float(piece[0]) for piece in hashes)
+    high = max(float(piece[-1]) for piece in hashes)
     bounds = np.linspace(low, high, windows + 1)[1:-1].astype(np.uint64)
-    edges = [[0, *np.searchsorted(each, bounds).tolist(), len(each)] for each in hashes]
+    edges = [
+        [0, *np.searchsorted(piece, bounds).tolist(), len(piece)] for piece in hashes
+    ]
     for window in range(windows):
         rows = pa.Table.from_batches(
             batch.slice(edge[window], edge[window + 1] - edge[window])

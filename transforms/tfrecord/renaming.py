@@ -126,8 +126,8 @@ def fill_template(template: str, index: int, count: int) -> str:
     length; the first run of N likewise the count.
     """
     for letter, number in (("S", index), ("N", count)):
-        if found := re.search(f"{letter}+", template):
-            template = template.replace(found[0], f"{number:0{len(found[0])}d}")
+        if match := re.search(f"{letter}+", template):
+            template = template.replace(match[0], f"{number:0{len(match[0])}d}")
     return template
 
 
@@ -211,19 +211,19 @@ def _finished(
     shards: Sequence[WrittenShard], plan: WritePlan, target: Target
 ) -> list[tuple[str, str]]:
     """Returns path and final path of the files that do not have their names yet."""
-    found = []
+    renames = []
     for shard in shards:
         path = target.finished(shard.index)
         name = target.path(shard.index, plan.shards)
         if os.path.exists(path):
-            found.append((path, name))
+            renames.append((path, name))
         elif not _holds(name, shard):
             raise CommitError(
                 f"The work folder of this run must be there until its end, but "
                 f"{path!r} was removed, perhaps by a later run with the same prefix. "
                 f"Run again."
             )
-    return found
+    return renames
 
 
 def _holds(path: str, shard: WrittenShard) -> bool:
@@ -262,13 +262,13 @@ def abandoning(target: Target) -> Iterator[None]:
 def _unwritten(
     target: Target, error: OSError | StorageError, outcome: str
 ) -> CommitError:
-    found = str(error)
+    detail = str(error)
     if isinstance(error, OSError):
-        found = (
+        detail = (
             f"{error.strerror or error} ({error.filename or target.store.folder!r})."
         )
     return CommitError(
-        f"The files {target.prefix!r}... could not be written: {found} {outcome} "
+        f"The files {target.prefix!r}... could not be written: {detail} {outcome} "
         f"Remove the cause and run again."
     )
 

@@ -174,11 +174,11 @@ class WriteTFRecords(beam.PTransform):
             )
         # Random, and yet no byte of the output depends on it: it keeps runs apart.
         target = self._target(secrets.token_hex(8))
-        wanted = self.num_shards if self._template else 1
+        shard_count = self.num_shards if self._template else 1
         if not records.windowing.is_default():
             records = records | "Drop windows" >> beam.WindowInto(GlobalWindows())
         spooled = records | "Spool" >> beam.ParDo(
-            _SpoolRecords(target, self.coder, wanted)
+            _SpoolRecords(target, self.coder, shard_count)
         ).with_output_types(tuple[Segment, int])
         measures = spooled | "Measure" >> beam.MapTuple(
             lambda piece, payload_bytes: (piece.rows, payload_bytes)
@@ -188,7 +188,7 @@ class WriteTFRecords(beam.PTransform):
             records.pipeline
             | "Once" >> beam.Impulse()
             | "Plan shards"
-            >> beam.Map(_plan_shards, beam.pvalue.AsIter(measures), target, wanted)
+            >> beam.Map(_plan_shards, beam.pvalue.AsIter(measures), target, shard_count)
         )
         # (shard, a packed segment); an empty one for each, so that no file is missing
         named = plan | "Name shards" >> beam.FlatMap(_name_shards)
@@ -306,8 +306,8 @@ def _cut_by_shard(
             messages.append((some.num_rows, segment.serialize(some)))
         stored = store.put(piece.origin, 0, messages)
     return [
-        (shard, segment.pack(dataclasses.replace(each, start=part)))
-        for (shard, part), each in zip(places, stored, strict=True)
+        (shard, segment.pack(dataclasses.replace(descriptor, start=part)))
+        for (shard, part), descriptor in zip(places, stored, strict=True)
     ]
 
 
@@ -335,9 +335,9 @@ def _write_file(target: Target, index: int, segments: Iterable[Segment]) -> File
     """Writes a file of the work folder, durably."""
     store = target.make_work()
     parts: dict[int, list[Segment]] = {}
-    for each in segments:
-        if each.rows:
-            parts.setdefault(each.start, []).append(each)
+    for descriptor in segments:
+        if descriptor.rows:
+            parts.setdefault(descriptor.start, []).append(descriptor)
     path = target.finished(index)
     with (
         storage(path).create(attempts=store.attempts) as file,

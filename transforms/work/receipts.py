@@ -255,11 +255,11 @@ def _whole(done: PieceDone | ShardDone, store: Store) -> Any:
         for log in done.rejects
     )
     parts = [
-        (_in(store.segments, part.file), part.crc32c, part.offset, part.size)
-        for part in done.parts()
+        (_in(store.segments, piece.file), piece.crc32c, piece.offset, piece.size)
+        for piece in done.parts()
     ]
     files_of = [*parts, *((log.path, log.crc32c, 0, -1) for log in rejects)]
-    if not all(_is_as_written(*each) for each in files_of if each[0]):
+    if not all(_is_as_written(*facts) for facts in files_of if facts[0]):
         return None
     return dataclasses.replace(done, rejects=rejects)
 

@@ -84,8 +84,8 @@ def write_rejects(
     names = [name]
     if any(log.item_bytes for log in logs):
         names.append(items_beside(name))
-    for each in names:
-        announce(each)
+    for file_name in names:
+        announce(file_name)
     # An earlier try may have finished some of the files: they are replaced.
     write = functools.partial(_write, logs, folder, names, attempts)
     return persistently(write, path=folder)
@@ -101,15 +101,15 @@ def check_left(path: str) -> list[str]:
       TargetError: one of them is something else, which a run would replace or remove.
     """
     paths = (path, items_beside(path))
-    is_left = {each: _is_left(each) for each in paths}
-    for each in paths:
-        if is_left[each] is False:
+    is_left = {file: _is_left(file) for file in paths}
+    for file in paths:
+        if is_left[file] is False:
             raise TargetError(
-                f"Rejects of a run that fails are left in {each!r}; what is there now "
+                f"Rejects of a run that fails are left in {file!r}; what is there now "
                 f"was not written by such a run. Move it away, or choose another "
                 f"output."
             )
-    return [each for each in paths if is_left[each]]
+    return [file for file in paths if is_left[file]]
 
 
 def _is_left(path: str) -> bool | None:
@@ -131,10 +131,10 @@ def _is_left(path: str) -> bool | None:
         is_framed = is_frame_header(head[:HEADER_BYTES])
         return is_framed and _ITEM.match(head, HEADER_BYTES) is not None
     try:
-        found = json.loads(head.partition(b"\n")[0])
+        fields = json.loads(head.partition(b"\n")[0])
     except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and found.keys() - {"part"} == _LINE_KEYS
+    return isinstance(fields, dict) and fields.keys() - {"part"} == _LINE_KEYS
 
 
 def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> None:
@@ -161,8 +161,8 @@ def remove_left(path: str) -> None:
     is a file of somebody else.
     """
     with contextlib.suppress(OSError, StorageError, TargetError):
-        for each in check_left(path):
-            storage(each).remove_file()
+        for file in check_left(path):
+            storage(file).remove_file()
 
 
 def items_beside(path: str) -> str:

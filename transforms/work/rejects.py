@@ -127,13 +127,13 @@ class RejectGatherer:
             else:
                 self._counts[rejection.reason] += 1
             of = rejection.part or rejection.reason
-            place = rejection.source, rejection.row or 0
-            known = self._examples.get(of)
-            if known is None or place < known[0]:
+            position = rejection.source, rejection.row or 0
+            example = self._examples.get(of)
+            if example is None or position < example[0]:
                 text = rejection.in_words()
                 if rejection.part:
                     text = f"{rejection.reason}: {text}"
-                self._examples[of] = place, bounded(text, _EXAMPLE_BYTES)
+                self._examples[of] = position, bounded(text, _EXAMPLE_BYTES)
             line = f"{rejection.to_json()}\n".encode("utf-8", "replace")
             kept = rejection if self._keep_items else None
             row = rejection.row or 0
@@ -179,9 +179,9 @@ class RejectGatherer:
                     lambda: self._to_file(rows), path=path
                 )
         else:
-            held = io.BytesIO()
-            first, pieces = _write_pieces(rows, held)
-            payload = held.getvalue()
+            buffer = io.BytesIO()
+            first, pieces = _write_pieces(rows, buffer)
+            payload = buffer.getvalue()
         return RejectLog(
             counts=dict(sorted(self._counts.items())),
             examples={of: text for of, (_, text) in sorted(self._examples.items())},

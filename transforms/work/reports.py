@@ -173,10 +173,10 @@ class Reports:
           OSError, StorageError: the store does not answer.
         """
         try:
-            found = storage(self.folder).entries_in(self.folder)
+            entries = storage(self.folder).entries_in(self.folder)
         except FileNotFoundError:
             return []
-        return sorted(found, key=lambda entry: entry.path)
+        return sorted(entries, key=lambda entry: entry.path)
 
     def read(self, name: str) -> str:
         """Returns the text of a report.

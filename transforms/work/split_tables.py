@@ -245,13 +245,13 @@ def _columns(table: pa.Table, path: str) -> tuple[pa.StringArray, pa.StringArray
             f"{names[:10]}. Give its first line these names."
         )
     try:
-        found = [table[i].cast(pa.string()) for i in (at_id[0], at_split[0])]
+        columns = [table[i].cast(pa.string()) for i in (at_id[0], at_split[0])]
     except pa.ArrowException as error:
         raise InputError(
             f"The ids and splits of {path!r} must be texts or integers; found "
             f"{[str(t) for t in table.schema.types][:10]}."
         ) from error
-    return found[0].combine_chunks(), found[1].combine_chunks()
+    return columns[0].combine_chunks(), columns[1].combine_chunks()
 
 
 def missing_keys(path: str, found: np.ndarray, *, limit: int) -> tuple[int, list[str]]:

@@ -274,17 +274,17 @@ class Store:
         ranges = _ranges(segments)
         read = functools.partial(_read, segments, self.segments)
         far = is_remote(self.folder)
-        found = read_ahead(read, ranges, far=far, threads=_FAR_READS)
-        left = zip(ranges, found, strict=True)
-        held: dict[int, pa.Buffer] = {}
-        for place, each in enumerate(segments):
-            if not each.file:
-                yield pa.py_buffer(each.payload)
+        results = read_ahead(read, ranges, far=far, threads=_FAR_READS)
+        left = zip(ranges, results, strict=True)
+        buffered: dict[int, pa.Buffer] = {}
+        for index, segment in enumerate(segments):
+            if not segment.file:
+                yield pa.py_buffer(segment.payload)
                 continue
-            while place not in held:
+            while index not in buffered:
                 with self.at_work():
-                    held.update(zip(*next(left), strict=True))
-            yield held.pop(place)
+                    buffered.update(zip(*next(left), strict=True))
+            yield buffered.pop(index)
 
     def put_rows(self, name: str, pieces: Sequence[pa.Buffer]) -> str:
         """Stores pieces of rows end to end; returns the name of their file.
@@ -376,8 +376,8 @@ def _in_file(
     out, offset = [], 0
     for rows, message in parts:
         crc = google_crc32c.extend(0, message)
-        known = (origin, start, rows, message.size)
-        out.append(Segment(*known, file=file, offset=offset, crc32c=crc))
+        facts = (origin, start, rows, message.size)
+        out.append(Segment(*facts, file=file, offset=offset, crc32c=crc))
         offset += message.size
     return out
 
@@ -387,18 +387,22 @@ def _ranges(segments: Sequence[Segment]) -> list[list[int]]:
 
     Ranges are in the order of their first segments, so that few messages are held.
     """
-    places = [place for place, each in enumerate(segments) if each.file]
+    places = [place for place, segment in enumerate(segments) if segment.file]
     places.sort(key=lambda place: (segments[place].file, segments[place].offset))
     ranges: list[list[int]] = []
     file, stop, size = "", 0, 0
     for place in places:
-        each = segments[place]
-        if each.file == file and each.offset == stop and size < _READ_BYTES:
+        segment = segments[place]
+        if segment.file == file and segment.offset == stop and size < _READ_BYTES:
             ranges[-1].append(place)
         else:
             ranges.append([place])
             size = 0
-        file, stop, size = each.file, each.offset + each.size, size + each.size
+        file, stop, size = (
+            segment.file,
+            segment.offset + segment.size,
+            size + segment.size,
+        )
     return sorted(ranges, key=min)
 
 
@@ -411,13 +415,13 @@ def _read(
     path = os.path.join(folder, first.file)
     data = pa.py_buffer(storage(path).read_range(first.offset, stop))
     messages = []
-    for place in places:
-        each = segments[place]
-        message = data.slice(each.offset - first.offset, each.size)
-        if google_crc32c.value(message) != each.crc32c:
+    for index in places:
+        segment = segments[index]
+        message = data.slice(segment.offset - first.offset, segment.size)
+        if google_crc32c.value(message) != segment.crc32c:
             raise DamageError(
-                f"A segment must be read as it was written; bytes {each.offset:,} "
-                f"to {each.offset + each.size:,} of {path!r} are others now. "
+                f"A segment must be read as it was written; bytes {segment.offset:,} "
+                f"to {segment.offset + segment.size:,} of {path!r} are others now. "
                 f"Nothing was committed; look after the disk, and run again."
             )
         messages.append(message)

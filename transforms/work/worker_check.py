@@ -69,16 +69,16 @@ class VersionRules:
         Args:
           folder: of the work, which says what extra a worker needs.
         """
-        wanted, found = self._deciding(self.wanted), self._deciding(self.find())
+        expected, actual = self._deciding(self.wanted), self._deciding(self.find())
         names = [
             name
-            for name in sorted(wanted.keys() | found.keys())
-            if wanted.get(name) != found.get(name)
+            for name in sorted(expected.keys() | actual.keys())
+            if expected.get(name) != actual.get(name)
         ]
         if not names:
             return
         differing = [
-            f"{name} {found.get(name, 'none')} and not {wanted.get(name, 'none')}"
+            f"{name} {actual.get(name, 'none')} and not {expected.get(name, 'none')}"
             for name in names
         ]
         raise WorkerError(
@@ -145,8 +145,8 @@ def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
     if rules is None:
         return
     reports = rules.reports
-    place = folder if reports is None else reports.folder
-    run = os.getpid(), place, rules.versions.free, rules.witnesses
+    run_folder = folder if reports is None else reports.folder
+    run = os.getpid(), run_folder, rules.versions.free, rules.witnesses
     if run in _checked:
         return
     with _lock:
@@ -156,7 +156,7 @@ def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
                 this_worker.become(elsewhere=rules.elsewhere)
             if reports is not None:
                 _report_failures(reports, worker)
-            rules.versions.check(place)
+            rules.versions.check(run_folder)
             if reports is not None:
                 _check_store(rules, reports, worker)
             _check_paths(rules.witnesses, worker)

@@ -93,12 +93,12 @@ def any_message(data: bytes) -> Any:
     if kind == SEQUENCE:
         out.features.MergeFrom(parsed.context)
         entries = parsed.feature_lists.feature_list
-        lists = {each.key: each.value.feature for each in entries}
+        lists = {entry.key: entry.value.feature for entry in entries}
     else:
         out.features.MergeFrom(parsed.context.features)
-        documents = [each.features.feature for each in parsed.examples]
+        documents = [entry.features.feature for entry in parsed.examples]
         lists = {
-            name: [_feature(each, name) for each in documents]
+            name: [_feature(entry, name) for entry in documents]
             for name in dict.fromkeys(itertools.chain(*documents))
         }
     if named := [name for name in out.features.feature if name.startswith(LISTS)]:
@@ -122,19 +122,19 @@ def _add(features: Any, name: str, steps: Sequence[Any]) -> None:
     counts.SetInParent()
     kinds = {step.WhichOneof("kind") for step in steps} - {None}
     if len(kinds) > 1:
-        found = " and ".join(sorted(kinds))
-        raise StepTypeError(f"the steps of {name!r} must be of one type; found {found}")
+        shown = " and ".join(sorted(kinds))
+        raise StepTypeError(f"the steps of {name!r} must be of one type; found {shown}")
     if not kinds:
         counts.value.extend([0] * len(steps))
         return
     (kind,) = kinds
     # Those of a step without a type are empty.
     lists = list(map(operator.attrgetter(kind), steps))
-    counts.value.extend(len(each.value) for each in lists)
+    counts.value.extend(len(step_list.value) for step_list in lists)
     values = getattr(features[name], kind)
     values.SetInParent()
-    for each in lists:
-        values.MergeFrom(each)
+    for step_list in lists:
+        values.MergeFrom(step_list)
 
 
 def parse_record(data: bytes) -> dict[str, list[Any]]:
@@ -151,14 +151,14 @@ def parse_record(data: bytes) -> dict[str, list[Any]]:
       ExampleError: it is none, or as `any_message` has it.
     """
     features = any_message(data).features.feature
-    found = {name: values_of(features[name]) for name in sorted(features)}
-    for name in [name for name in found if name.endswith(STEPS)]:
-        counts = found.pop(name)
-        values = iter(found.get(name.removesuffix(STEPS), ()))
-        found[name.removesuffix(STEPS)] = [
+    by_name = {name: values_of(features[name]) for name in sorted(features)}
+    for name in [name for name in by_name if name.endswith(STEPS)]:
+        counts = by_name.pop(name)
+        values = iter(by_name.get(name.removesuffix(STEPS), ()))
+        by_name[name.removesuffix(STEPS)] = [
             [*itertools.islice(values, count)] for count in counts
         ]
-    return {name: found[name] for name in sorted(found)}
+    return {name: by_name[name] for name in sorted(by_name)}
 
 
 def decode_examples(
@@ -188,13 +188,13 @@ def decode_examples(
     batch = (
         payloads if isinstance(payloads, PayloadBatch) else PayloadBatch.of(payloads)
     )
-    found = read_columns(batch, wanted=None if schema is None else schema.names)
-    _check(found)
+    decoded = read_columns(batch, wanted=None if schema is None else schema.names)
+    _check(decoded)
     if schema is None:
-        names = sorted({*found.features, *found.untyped})
-        schema = pa.schema([_field(name, found.features.get(name)) for name in names])
+        names = sorted({*decoded.features, *decoded.untyped})
+        schema = pa.schema([_field(name, decoded.features.get(name)) for name in names])
     arrays = [
-        _array(found.features.get(field.name, {}), field, len(batch))
+        _array(decoded.features.get(field.name, {}), field, len(batch))
         for field in schema
     ]
     if arrays:
@@ -212,17 +212,17 @@ def decode_records(payloads: PayloadBatch) -> pa.RecordBatch:
 
     Raises ExampleError as `decode_examples` does.
     """
-    found = read_columns(payloads, parse=any_message)
-    _check(found)
+    decoded = read_columns(payloads, parse=any_message)
+    _check(decoded)
     count, columns = len(payloads), {}
-    for name in sorted({*found.features, *found.untyped}):
+    for name in sorted({*decoded.features, *decoded.untyped}):
         if name.endswith(STEPS):
-            (steps,) = found.features[name].values()
+            (steps,) = decoded.features[name].values()
             name = name.removesuffix(STEPS)
-            columns[name] = _in_steps(name, found.features.get(name), steps, count)
+            columns[name] = _in_steps(name, decoded.features.get(name), steps, count)
             continue
-        field = _field(name, found.features.get(name))
-        columns[name] = _array(found.features.get(name, {}), field, count)
+        field = _field(name, decoded.features.get(name))
+        columns[name] = _array(decoded.features.get(name, {}), field, count)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -277,11 +277,11 @@ def _array(
     Raises:
       ExampleError: an example does not fit the field.
     """
-    wanted = _kind(field.name, field.type)
+    needed = _kind(field.name, field.type)
     for kind, column in columns.items():
-        if kind != wanted:
+        if kind != needed:
             raise ExampleError(
-                f"feature {field.name!r} must be a {wanted or 'feature without type'}; "
+                f"feature {field.name!r} must be a {needed or 'feature without type'}; "
                 f"found a {kind} in example {column.first:,}"
             )
         _check_counts(column, field)
@@ -306,11 +306,11 @@ def _check_counts(column: FeatureColumn, field: pa.Field) -> None:
     counts = np.ones(1, np.int64) if column.counts is None else column.counts
     wrong = np.flatnonzero(counts != number)
     if len(wrong):
-        place = int(wrong[0])
-        row = place if column.rows is None else column.rows[place]
+        position = int(wrong[0])
+        row = position if column.rows is None else column.rows[position]
         raise ExampleError(
             f"feature {field.name!r} must have {number} "
-            f"value{'' if number == 1 else 's'}; found {int(counts[place]):,} in "
+            f"value{'' if number == 1 else 's'}; found {int(counts[position]):,} in "
             f"example {int(row):,}"
         )
 
@@ -320,8 +320,8 @@ def _kind(name: str, kind: pa.DataType) -> str:
     values = kind.value_type if is_list(kind) else kind
     if values == pa.null():
         return ""
-    found = VALUE_TYPES if not is_bytes(values) else {"bytes_list": values}
-    for name_of_list, stored in found.items():
+    value_types = VALUE_TYPES if not is_bytes(values) else {"bytes_list": values}
+    for name_of_list, stored in value_types.items():
         if values == stored:
             return name_of_list
     raise SpecError(

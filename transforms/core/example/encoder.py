@@ -212,9 +212,11 @@ class ExampleEncoder:
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
-        found = batch.schema
-        if (found.names, found.types) != self._signature:
-            given, needed = (bounded(str(each), 300) for each in (found, self._schema))
+        actual = batch.schema
+        if (actual.names, actual.types) != self._signature:
+            given, needed = (
+                bounded(str(schema), 300) for schema in (actual, self._schema)
+            )
             raise EncodingError(
                 f"a batch must have the columns that the encoder was made for, "
                 f"{needed}; found {given}; cast the batch or make another encoder"

@@ -294,13 +294,13 @@ class Entry:
 
     def layout(self, smallest: int, largest: int) -> PrefixLayout | None:
         """Returns the one layout of all sizes of a range; None if it has several."""
-        found = self._layouts.get((smallest, largest))
-        if found is None and (smallest, largest) not in self._layouts:
-            found = self._new_layout(smallest, largest)
+        layout = self._layouts.get((smallest, largest))
+        if layout is None and (smallest, largest) not in self._layouts:
+            layout = self._new_layout(smallest, largest)
             if len(self._layouts) > 1000:
                 self._layouts.clear()
-            self._layouts[smallest, largest] = found
-        return found
+            self._layouts[smallest, largest] = layout
+        return layout
 
     def views(
         self, sizes: npt.NDArray[np.int64], largest: int, buffers: DataBuffers

@@ -136,12 +136,12 @@ def read_columns(
     rest = np.arange(count)
     if count >= FEW_RECORDS:
         padded = PaddedBytes(payloads.data)
-        fits, found = walk(padded, payloads.starts, payloads.lengths)
+        fits, steps = walk(padded, payloads.starts, payloads.lengths)
         keys = None if wanted is None else {name.encode() for name in wanted}
-        found = [step for step in found if keys is None or step[0][0] in keys]
-        parts, bad = _decoded(padded, found, fits)
+        steps = [step for step in steps if keys is None or step[0][0] in keys]
+        parts, bad = _decoded(padded, steps, fits)
         good = fits & ~bad
-        for (key, tag), spans in found:
+        for (key, tag), spans in steps:
             if tag is None and len(spans.among(good)):
                 untyped.add(key)
         rest = np.flatnonzero(~good)
@@ -213,12 +213,12 @@ def _parse(
     Returns the errors of those that it cannot read.
     """
     errors: dict[int, ExampleError] = {}
-    found: dict[tuple[bytes, int], tuple[list[int], list[Sequence[Any]]]] = {}
-    for place in places.tolist():
+    by_key: dict[tuple[bytes, int], tuple[list[int], list[Sequence[Any]]]] = {}
+    for row in places.tolist():
         try:
-            features = parse(payloads.payload(place)).features.feature
+            features = parse(payloads.payload(row)).features.feature
         except ExampleError as error:
-            errors[place] = error
+            errors[row] = error
             continue
         for name in features if wanted is None else wanted:
             if name not in features:
@@ -228,11 +228,11 @@ def _parse(
             if kind is None:
                 untyped.add(name.encode())
                 continue
-            rows, lists = found.setdefault((name.encode(), _TAG_OF[kind]), ([], []))
-            rows.append(place)
+            rows, lists = by_key.setdefault((name.encode(), _TAG_OF[kind]), ([], []))
+            rows.append(row)
             # A slice of a repeated field is a list.
             lists.append(getattr(feature, kind).value[:])
-    for (key, tag), (rows, lists) in found.items():
+    for (key, tag), (rows, lists) in by_key.items():
         counts = np.fromiter(map(len, lists), np.int64, len(lists))
         values = pa.array(itertools.chain(*lists), VALUE_TYPES[TAGS[tag]])
         column = FeatureColumn(
@@ -248,22 +248,22 @@ def _merged(parts: Sequence[FeatureColumn], count: int) -> FeatureColumn:
         (only,) = parts
         has_all = only.rows is not None and len(only.rows) == count
         return dataclasses.replace(only, rows=None) if has_all else only
-    rows = [each.rows for each in parts if each.rows is not None]
+    rows = [column.rows for column in parts if column.rows is not None]
     places = np.concatenate(rows)
     order = np.argsort(places, kind="stable")
     sizes = np.concatenate(
         [
-            np.ones(len(own), np.int64) if each.counts is None else each.counts
-            for own, each in zip(rows, parts, strict=True)
+            np.ones(len(own), np.int64) if column.counts is None else column.counts
+            for own, column in zip(rows, parts, strict=True)
         ]
     )
-    values = pa.concat_arrays([each.values for each in parts])
+    values = pa.concat_arrays([column.values for column in parts])
     starts, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
     if np.any(np.diff(places) < 0):
         within = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         values = values.take(pa.array(np.repeat(starts, sizes) + within))
     return FeatureColumn(
         None if len(places) == count else places[order],
-        None if all(each.counts is None for each in parts) else sizes,
+        None if all(column.counts is None for column in parts) else sizes,
         values,
     )

@@ -125,7 +125,7 @@ class Spans:
         kept = records[rows]
         lists = None
         if self.lists is not None and (inside := records[self.lists[0]]).any():
-            at, starts, stops = (each[inside] for each in self.lists)
+            at, starts, stops = (array[inside] for array in self.lists)
             lists = at, starts, stops
         return Spans(rows[kept], self.starts[kept], self.stops[kept], lists)
 
@@ -147,8 +147,8 @@ def walk(
       not regular are meaningless.
     """
     cursors = _Cursors(padded, starts, starts + lengths)
-    found = list(cursors)
-    return cursors.fits, found
+    steps = list(cursors)
+    return cursors.fits, steps
 
 
 class _Cursors:
@@ -174,8 +174,8 @@ class _Cursors:
                 return
             few = left[:1] if are_alike else left[:: -(-len(left) // _COMPARED)]
             heads = {row: self._head(row) for row in few.tolist()}
-            known = [head for head in heads.values() if head is not None]
-            first = min(known, key=lambda head: (head[0], head[1] or 0), default=None)
+            valid = [head for head in heads.values() if head is not None]
+            first = min(valid, key=lambda head: (head[0], head[1] or 0), default=None)
             spans = _NOWHERE if first is None else self._step(*first)
             moved = len(spans)
             are_alike = are_alike and moved == len(left)
@@ -189,10 +189,10 @@ class _Cursors:
 
     def _head(self, row: int) -> Typed | None:
         """Returns the key and the tag at a cursor; None where no entry begins."""
-        data, place = self._padded.data, int(self._places[row])
-        size, at = _length_at(data, place + 1)
+        data, offset = self._padded.data, int(self._places[row])
+        size, at = _length_at(data, offset + 1)
         stop = at + size
-        if data[place] != 0x0A or data[at] != 0x0A or stop > self._stops[row]:
+        if data[offset] != 0x0A or data[at] != 0x0A or stop > self._stops[row]:
             return None
         size, at = _length_at(data, at + 1)
         if size > _MOST_KEY_BYTES:
@@ -258,11 +258,11 @@ class _Cursors:
         sizes = (first >> np.uint64(8) & np.uint64(0xFF)).astype(np.intp)
         wrong = (first ^ head.table[0][sizes]) & head.masks[0]
         for index in range(1, len(head.masks)):
-            part = words[places + 8 * index]
+            word = words[places + 8 * index]
             table = head.table[index]
-            part ^= table[0] if head.constant[index] else table[sizes]
-            part &= head.masks[index]
-            wrong |= part
+            word ^= table[0] if head.constant[index] else table[sizes]
+            word &= head.masks[index]
+            wrong |= word
         ends = places + (sizes + 2)
         return places + head.size, ends, (wrong == 0) & (ends <= self._stops)
 
@@ -312,10 +312,10 @@ class _Cursors:
         """Tells where these bytes are at the places."""
         here = np.ones(len(places), np.bool_)
         for offset in range(0, len(literal), 8):
-            part = literal[offset : offset + 8]
-            mask = np.uint64((1 << 8 * len(part)) - 1)
-            wanted = np.uint64(int.from_bytes(part, "little"))
-            here &= self._padded.words[places + offset] & mask == wanted
+            chunk = literal[offset : offset + 8]
+            mask = np.uint64((1 << 8 * len(chunk)) - 1)
+            expected = np.uint64(int.from_bytes(chunk, "little"))
+            here &= self._padded.words[places + offset] & mask == expected
         return here
 
     def _refuse(self, rows: Longs) -> None:
@@ -359,13 +359,13 @@ def _plain_head(key: bytes, tag: int) -> _PlainHead:
     cells = np.tile(np.frombuffer(template.ljust(8 * count, b"\0"), np.uint8), (256, 1))
     lengths = np.arange(256)
     places = [1, *range(len(first) + 1, size, 2)]
-    for place in places:
+    for offset in places:
         # Each length counts the bytes behind it: to the end of the entry.
-        cells[:, place] = lengths + 1 - place
+        cells[:, offset] = lengths + 1 - offset
     # Lengths that an entry cannot have: the word then differs in the length itself.
     cells[(lengths < size - 2) | (lengths > 127), 1] ^= 0xFF
     table: Any = cells.view("<u8")
-    varying = {place // 8 for place in places}
+    varying = {offset // 8 for offset in places}
     inside = np.minimum(size - 8 * np.arange(count), 8).tolist()
     return _PlainHead(
         size,
@@ -446,7 +446,7 @@ def _packed_integers(data: bytes, starts: Longs, stops: Longs) -> Values:
 
 def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
     """Returns where the values are in m lists of bytes between starts and stops."""
-    found: list[tuple[Longs, Longs, Longs]] = []
+    spans: list[tuple[Longs, Longs, Longs]] = []
     bad: list[Longs] = []
     rows, cursor = np.arange(len(starts)), starts
     while True:
@@ -454,7 +454,7 @@ def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
         rows, cursor = rows[going], cursor[going]
         if not len(rows):
             break
-        if len(found) >= _MANY_VALUES and len(rows) <= _FEW_LISTS:
+        if len(spans) >= _MANY_VALUES and len(rows) <= _FEW_LISTS:
             bad.append(rows)
             break
         sizes, begin = padded.lengths(cursor + 1)
@@ -462,13 +462,13 @@ def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
         right = (padded.bytes[cursor] == 0x0A) & (ends <= stops[rows])
         bad.append(rows[~right])
         rows, cursor = rows[right], ends[right]
-        found.append((rows, begin[right], cursor))
+        spans.append((rows, begin[right], cursor))
     wrong = np.concatenate(bad) if bad else _NO_ROWS
     if len(wrong):
         return Values(None, None, wrong)
-    if not found:
+    if not spans:
         return Values(np.zeros(len(starts), np.int64), (_NO_ROWS, _NO_ROWS))
-    rows, begins, ends = (np.concatenate(each) for each in zip(*found, strict=True))
+    rows, begins, ends = (np.concatenate(chunks) for chunks in zip(*spans, strict=True))
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows, minlength=len(starts))
     return Values(counts, (begins[order], ends[order]))

@@ -288,7 +288,7 @@ def _shards(
     manifest: Manifest, directory: str, split: str | None
 ) -> Iterator[ShardFacts]:
     """Yields the shards of a split, or of all."""
-    names = [each.name for each in manifest.splits]
+    names = [split_facts.name for split_facts in manifest.splits]
     shown = first_few([*map(repr, names)], _SHOWN)
     if split is not None and split not in names:
         raise SourceError(
@@ -301,9 +301,9 @@ def _shards(
             f"another. Name one: read_examples({directory!r}, split={names[0]!r})",
             stacklevel=4,
         )
-    for each in manifest.splits:
-        if split in (None, each.name):
-            yield from each.shards
+    for split_facts in manifest.splits:
+        if split in (None, split_facts.name):
+            yield from split_facts.shards
 
 
 def _parsed(reader: TFRecordReader) -> Iterator[dict[str, Any]]:

@@ -118,7 +118,7 @@ class Column:
         """
         if array.null_count == len(array):
             return None
-        place = _Place(self.name, first_row, None)
+        location = _Place(self.name, first_row, None)
         if not _is_dictionary_of_bytes(array):
             array = decoded(array)
             if array.null_count == len(array):
@@ -137,12 +137,12 @@ class Column:
                 rows = places.to_numpy()
                 views, sizes = taken_views(views, rows), sizes.take(rows)
             seen = True if present is None else present
-            _check_size(int(np.max(sizes, where=seen, initial=0)), place)
+            _check_size(int(np.max(sizes, where=seen, initial=0)), location)
             return _from_views(views, sizes, present)
         if self.kind is Kind.FLOAT:
-            stores: list[Store] = [(0, _floats(array, present, place), 0)]
+            stores: list[Store] = [(0, _floats(array, present, location), 0)]
             return Payload(4, 4, None, present, stores, None)
-        varints = Varints.of(_integers(array, present, place))
+        varints = Varints.of(_integers(array, present, location))
         if isinstance(varints.sizes, int):
             size = varints.sizes
             return Payload(
@@ -159,32 +159,32 @@ class Column:
     ) -> Payload:
         starts, values = flattened(array, present)
         values = decoded(values)
-        place = _Place(self.name, first_row, starts)
+        location = _Place(self.name, first_row, starts)
         if values.null_count:
             position = int(np.argmin(values.is_valid().to_numpy(zero_copy_only=False)))
-            raise place.error(
+            raise location.error(
                 position,
                 "a list must not hold nulls, because no list of a tf.train.Example "
                 "can; drop them, or put a value in their place",
             )
-        _check_size(int(np.diff(starts).max()), place)
+        _check_size(int(np.diff(starts).max()), location)
         if self.kind is Kind.FLOAT:
-            floats = _floats(values, None, place)
-            each = len(floats) // len(array)
-            uniform = present is None and bool((np.diff(starts) == each).all())
-            if uniform and 0 < each * 4 <= _MAX_STORED_BYTES:
-                stores: list[Store] = [(0, floats.reshape(len(array), each), 0)]
-                return Payload(each * 4, each * 4, None, None, stores, None)
+            floats = _floats(values, None, location)
+            per_row = len(floats) // len(array)
+            uniform = present is None and bool((np.diff(starts) == per_row).all())
+            if uniform and 0 < per_row * 4 <= _MAX_STORED_BYTES:
+                stores: list[Store] = [(0, floats.reshape(len(array), per_row), 0)]
+                return Payload(per_row * 4, per_row * 4, None, None, stores, None)
             starts = starts * 4
             data = pa.py_buffer(floats)
         elif not len(values):
             data = pa.py_buffer(b"")
         elif self.kind is Kind.INT64:
-            starts, data = _packed_varints(_integers(values, None, place), starts)
+            starts, data = _packed_varints(_integers(values, None, location), starts)
         else:
-            starts, data = _repeated_bytes(values, starts, place)
+            starts, data = _repeated_bytes(values, starts, location)
         sizes = np.diff(starts)
-        _check_size(int(sizes.max()), place)
+        _check_size(int(sizes.max()), location)
         rows = pa.Array.from_buffers(
             pa.large_binary(), len(array), [None, pa.py_buffer(starts), data], 0
         )

@@ -235,8 +235,8 @@ def _describe(
             exif, xmp = (image.info.get(key) or b"" for key in ("exif", "xmp"))
             orientation = read_orientation(exif, xmp)
         if name in ("avif", "heic"):
-            found = _pixel_information(data[:65_536])
-            bits = found[1][0] if found else 8
+            pixel_info = _pixel_information(data[:65_536])
+            bits = pixel_info[1][0] if pixel_info else 8
     elif name == "jpeg2000":
         # Whether samples are signed is in the top bit.
         bits = (_siz_fields(data)[-1] & 0x7F) + 1
@@ -278,14 +278,14 @@ def _siz_fields(data: bytes) -> tuple[int, ...]:
 
 def _bound_canvas(data: bytes, limit: int) -> None:
     """Checks the size of a WebP, for which Pillow allocates when it opens the file."""
-    found = _canvas(data)
-    if found is None:
+    match = _canvas(data)
+    if match is None:
         raise damaged("webp: there is no image in it")
-    numbers = [int.from_bytes(each, "little") for each in found.groups(b"")]
+    numbers = [int.from_bytes(field, "little") for field in match.groups(b"")]
     width, height, both, lossy_width, lossy_height = numbers
-    if found[1]:
+    if match[1]:
         check_pixels(height + 1, width + 1, limit)
-    elif found[3]:
+    elif match[3]:
         check_pixels((both >> 14 & 0x3FFF) + 1, (both & 0x3FFF) + 1, limit)
     else:
         check_pixels(lossy_height & 0x3FFF, lossy_width & 0x3FFF, limit)

@@ -60,10 +60,10 @@ class MaskClasses:
             line = whole.strip()
             if not line or line.startswith("#"):
                 continue
-            if found := _CVAT.fullmatch(line):
-                name, digits = found[1], list(found.groups()[1:4])
-            elif found := _COLOUR.fullmatch(line) or _VALUE.fullmatch(line):
-                *digits, name = found.groups()
+            if match := _CVAT.fullmatch(line):
+                name, digits = match[1], list(match.groups()[1:4])
+            elif match := _COLOUR.fullmatch(line) or _VALUE.fullmatch(line):
+                *digits, name = match.groups()
             elif number == 1 and "," in line:
                 continue  # the header of a CSV
             else:
@@ -159,8 +159,8 @@ def _ids(numbers: Numbers, classes: MaskClasses) -> Numbers:
     """Returns the class of each pixel's value."""
     values = np.array(classes.values)
     order = np.argsort(values)
-    found = np.searchsorted(values[order], numbers).clip(0, len(values) - 1)
-    ids: Numbers = order[found]
+    positions = np.searchsorted(values[order], numbers).clip(0, len(values) - 1)
+    ids: Numbers = order[positions]
     unknown = values[ids] != numbers
     if unknown.any():
         value = int(numbers[unknown][0])

@@ -169,14 +169,14 @@ _FORMAT_OF = {suffix: name for name in _SUFFIXES for suffix in _SUFFIXES[name]}
 
 def find_format(data: bytes) -> Format | None:
     """Returns the format whose signature the bytes have; None for none."""
-    found = _signature(data)
-    return FORMATS[found.lastindex - 1] if found and found.lastindex else None
+    match = _signature(data)
+    return FORMATS[match.lastindex - 1] if match and match.lastindex else None
 
 
 def name_format(data: bytes) -> str:
     """Returns the name of the format of an image; empty for no accepted one."""
-    found = find_format(data)
-    return found.name if found else ""
+    image_format = find_format(data)
+    return image_format.name if image_format else ""
 
 
 def is_image_start(head: bytes, size: int) -> bool:
@@ -243,8 +243,8 @@ def fault_of_unknown(data: bytes) -> Fault:
     """Returns the fault of a file that TensorFlow does not read, by its first bytes."""
     if not data:
         return Fault(Reason.EMPTY_FILE, "the file is empty")
-    if found := find_format(data):
-        return unsupported(found.title).fault
+    if image_format := find_format(data):
+        return unsupported(image_format.title).fault
     for name, start in (("JPEG", b"\xff\xd8"), ("PNG", b"\x89PNG")):
         if data.startswith(start):
             return damaged(f"{name}: the signature at byte 0 is damaged").fault

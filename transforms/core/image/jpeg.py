@@ -159,12 +159,12 @@ def _walk(data: bytes, at: int, *, sole: int) -> int:
             scans += 1
             if sole and data.endswith(b"\xff\xd9") and data[start] == sole:
                 return len(data)
-            found = _find_marker(data, at)
-            if found is None:
+            match = _find_marker(data, at)
+            if match is None:
                 raise damaged(
                     f"JPEG: truncated: no end-of-image marker in {len(data)} bytes"
                 )
-            at = found.start()
+            at = match.start()
             if scans > _MAX_SCANS:
                 raise damaged(f"JPEG: more than {_MAX_SCANS} scans")
         elif marker == _EOI:

@@ -111,10 +111,10 @@ def _filtered(rows: Bytes, pixel_bytes: int) -> Bytes:
     # Pixels left of the image and above it count as zero (section 9.2).
     padded = np.zeros((count, strip + 1, pixel_bytes + width), np.int16)
     for top in range(0, height, strip):
-        part = rows[:, top : top + strip]
+        band = rows[:, top : top + strip]
         padded[:, 0] = padded[:, strip]
-        padded[:, 1 : 1 + part.shape[1], pixel_bytes:] = part
-        area = padded[:, : 1 + part.shape[1]]
+        padded[:, 1 : 1 + band.shape[1], pixel_bytes:] = band
+        area = padded[:, : 1 + band.shape[1]]
         left = area[:, 1:, :-pixel_bytes]
         above = area[:, :-1, pixel_bytes:]
         corner = area[:, :-1, :-pixel_bytes]

@@ -172,13 +172,13 @@ def prepare_image(
         if not data:
             return Fault(Reason.EMPTY_FILE, "the file is empty")
         return PreparedImage(data, _NO_IMAGE, _NO_IMAGE)
-    found = check_image(data, policy.check, policy.max_pixels)
+    checked = check_image(data, policy.check, policy.max_pixels)
     try:
-        if isinstance(found, ImageInfo) and not _has_wrong_colors(found):
-            if policy.is_passive and not found.notes:
-                return PreparedImage(data, found, found)
-            return _prepare_native(data, policy, found)
-        return _prepare_foreign(data, policy, found, foreign)
+        if isinstance(checked, ImageInfo) and not _has_wrong_colors(checked):
+            if policy.is_passive and not checked.notes:
+                return PreparedImage(data, checked, checked)
+            return _prepare_native(data, policy, checked)
+        return _prepare_foreign(data, policy, checked, foreign)
     except FaultError as error:
         return Fault(error.fault.reason, bounded(error.fault.message))
 
@@ -190,17 +190,17 @@ def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
       data: the whole encoded file.
       policy: whether the image is turned, and its limit of pixels.
     """
-    found = check_image(data, "none", policy.max_pixels)
-    if isinstance(found, Fault):
+    checked = check_image(data, "none", policy.max_pixels)
+    if isinstance(checked, Fault):
         format = find_format(data)
         if format is None or not format.decoder:
-            return found
+            return checked
         try:
-            found, _ = open_lazily(data, format, policy.max_pixels)
+            checked, _ = open_lazily(data, format, policy.max_pixels)
         except FaultError as error:
             return Fault(error.fault.reason, bounded(error.fault.message))
-    size = found.width, found.height
-    is_turned = policy.exif == "apply" and turns(found.orientation)
+    size = checked.width, checked.height
+    is_turned = policy.exif == "apply" and turns(checked.orientation)
     return size[::-1] if is_turned else size
 
 

@@ -74,11 +74,11 @@ def read_orientation(exif: Buffer, xmp: Buffer = b"") -> int:
       1 to 8; 1 where there is none or an invalid one, since no image is refused for
       its metadata.
     """
-    found = _in_exif(exif)
-    if found is None:
+    orientation = _in_exif(exif)
+    if orientation is None:
         match = _in_xmp(xmp)
-        found = int(match[1]) if match else 1
-    return found if 1 <= found <= 8 else 1
+        orientation = int(match[1]) if match else 1
+    return orientation if 1 <= orientation <= 8 else 1
 
 
 def _in_exif(data: Buffer) -> int | None:
@@ -269,12 +269,12 @@ class Resize:
         else:
             wanted_height = wanted_width = self.height
             by_height = (height < width) == (self.mode == "shorter")
-        wanted, side = (wanted_height, height) if by_height else (wanted_width, width)
-        if wanted >= side and not self.enlarge:
+        target, side = (wanted_height, height) if by_height else (wanted_width, width)
+        if target >= side and not self.enlarge:
             return height, width
         other = width if by_height else height
-        scaled = max((other * wanted * 2 + side) // (side * 2), 1)
-        return (wanted, scaled) if by_height else (scaled, wanted)
+        scaled = max((other * target * 2 + side) // (side * 2), 1)
+        return (target, scaled) if by_height else (scaled, target)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -74,14 +74,14 @@ class Texts:
 
     def add(self, texts: pa.StringArray) -> None:
         """Adds texts that are not numbers, without nulls."""
-        part = trimmed(texts.slice(0, _LOOKED_AT))
-        found = part.value_counts()
-        self._cells += len(part)
-        if len(found) > _KEPT:
+        sample = trimmed(texts.slice(0, _LOOKED_AT))
+        value_counts = sample.value_counts()
+        self._cells += len(sample)
+        if len(value_counts) > _KEPT:
             self._many = True
-            order = np.argsort(-found.field("counts").to_numpy(), kind="stable")
-            found = found.take(pa.array(order[:_KEPT]))
-        pairs = (found.field(name).to_pylist() for name in ("values", "counts"))
+            order = np.argsort(-value_counts.field("counts").to_numpy(), kind="stable")
+            value_counts = value_counts.take(pa.array(order[:_KEPT]))
+        pairs = (value_counts.field(name).to_pylist() for name in ("values", "counts"))
         for text, count in zip(*pairs, strict=True):
             if len(text) > _MOST_CHARS:
                 self._many = True
@@ -266,8 +266,8 @@ def extent_of(values: pa.Array) -> Extent:
         values = values.filter(pc.less_equal(pc.abs(values), FLOAT32_MAX))
     elif not pa.types.is_integer(values.type):
         return None, None
-    found = pc.min_max(values).as_py()
-    return found["min"], found["max"]
+    extremes = pc.min_max(values).as_py()
+    return extremes["min"], extremes["max"]
 
 
 def wider(a: Extent, b: Extent) -> Extent:

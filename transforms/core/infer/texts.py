@@ -294,8 +294,8 @@ class _Tally:
         numbers = doubles_of(texts, places)
         lost = places[unheld(numbers)]
         first = _examples(texts.take(pa.array(lost[:EXAMPLES])))
-        found = LargeNumbers.of(numbers, unheld=len(lost), examples=first)
-        self.large_numbers = self.large_numbers.merge(found)
+        large = LargeNumbers.of(numbers, unheld=len(lost), examples=first)
+        self.large_numbers = self.large_numbers.merge(large)
 
     def _add_words(self, words: pa.StringArray) -> None:
         if len(words):
@@ -321,20 +321,20 @@ class _Tally:
             self.bools += len(present)
             self._add_words(present)
             return
-        found = coerce(present, Feature("", kind)) if plain is None else Column(plain)
+        cells = coerce(present, Feature("", kind)) if plain is None else Column(plain)
         wholes = -1
         if as_whole:
-            wholes = self._add_whole(present, found)
-            if found.faults is not None:
-                found = coerce(present, Feature("", Kind.FLOAT))
+            wholes = self._add_whole(present, cells)
+            if cells.faults is not None:
+                cells = coerce(present, Feature("", Kind.FLOAT))
         # A number too large for float32 is a number.
-        beyond = present.filter(pa.array(found.cells_with(Reason.OUT_OF_RANGE)))
+        beyond = present.filter(pa.array(cells.cells_with(Reason.OUT_OF_RANGE)))
         self.beyond.add(beyond)
         self.finite = self.finite or len(beyond) > 0
-        words = present.filter(pa.array(found.cells_with(Reason.NOT_A_NUMBER)))
+        words = present.filter(pa.array(cells.cells_with(Reason.NOT_A_NUMBER)))
         numbers = len(present) - len(words)
         self.whole = self.whole and wholes == numbers
-        self._add_numbers(present, found.values, numbers)
+        self._add_numbers(present, cells.values, numbers)
         if len(words):
             bools = coerce(words, Feature("", Kind.BOOL)).values
             self.bools += len(bools) - bools.null_count
@@ -354,8 +354,8 @@ class _Tally:
 
 def _are_words(cells: pa.StringArray) -> bool:
     """Whether no cell is a number, a bool or a word for a missing value."""
-    for part in (cells.slice(0, _PROBED), cells.slice(_PROBED)):
-        if pc.any(pc.match_substring_regex(part, _NO_WORD)).as_py():
+    for chunk in (cells.slice(0, _PROBED), cells.slice(_PROBED)):
+        if pc.any(pc.match_substring_regex(chunk, _NO_WORD)).as_py():
             return False
     return True
 
@@ -423,9 +423,9 @@ def infer_batches(
                 _gather(others, typed)
             yield {name: batch[name] for name in batch if name not in others}
 
-    found = infer_texts(texts(), rows=rows)
-    found = typed | found
-    return inference({name: found[name] for name in order}, label_column)
+    inferred = infer_texts(texts(), rows=rows)
+    inferred = typed | inferred
+    return inference({name: inferred[name] for name in order}, label_column)
 
 
 def _gather(

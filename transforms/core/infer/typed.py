@@ -106,15 +106,15 @@ def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
     Raises:
       InputError: no feature can hold a column's type; names column and type.
     """
-    found = {}
+    inferred = {}
     for name, given in columns.items():
         chunks = [plain(chunk) for chunk in _chunks(given)]
         column = pa.chunked_array(chunks, plain_type(given.type, FILES))
         feature, remark = _feature(name, column)
         evidence = _evidence(column, feature)
         remark = "; ".join(filter(None, (remark, evidence.remark)))
-        found[name] = (feature, dataclasses.replace(evidence, remark=remark))
-    return found
+        inferred[name] = (feature, dataclasses.replace(evidence, remark=remark))
+    return inferred
 
 
 def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
@@ -161,15 +161,15 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
         if _holds_other_files(column):
             return Feature(name, Kind.BYTES, shape=tuple(shape)), ""
         return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
-    found = _scalar_kind(kind)
-    if found is None:
+    scalar_kind = _scalar_kind(kind)
+    if scalar_kind is None:
         raise _unusable(name, column.type)
-    if found is Kind.BYTES and len(shape) < 2 and are_images(column):
+    if scalar_kind is Kind.BYTES and len(shape) < 2 and are_images(column):
         return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
     unit = ""
-    if found is Kind.TIMESTAMP:
+    if scalar_kind is Kind.TIMESTAMP:
         unit = kind.unit if pa.types.is_timestamp(kind) else "s"
-    return Feature(name, found, shape=tuple(shape), unit=unit), _note(kind)
+    return Feature(name, scalar_kind, shape=tuple(shape), unit=unit), _note(kind)
 
 
 def _unusable(name: str, kind: pa.DataType) -> InputError:
@@ -252,11 +252,11 @@ def starts_as_image(values: pa.LargeBinaryArray) -> Mask:
     """Returns which of n values start as image files do; a null does not."""
     heads = pc.binary_slice(values, 0, _HEAD_BYTES)
     sizes = pc.binary_length(values)
-    found = [
+    flags = [
         bool(head and is_image_start(head, size))
         for head, size in zip(heads.to_pylist(), sizes.to_pylist(), strict=True)
     ]
-    return np.array(found, np.bool_)
+    return np.array(flags, np.bool_)
 
 
 def _evidence(column: Column, feature: Feature) -> Evidence:
@@ -272,17 +272,17 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
     is_double = feature.kind is Kind.FLOAT and pa.types.is_float64(leaf)
     numbers = LargeNumbers() if is_double else None
     for chunk in _chunks(column):
-        found = cast(chunk, feature)
-        missing += found.values.null_count
-        bad = found.bad
+        cells = cast(chunk, feature)
+        missing += cells.values.null_count
+        bad = cells.bad
         if bad is not None:
             misfits += int(bad.sum())
             missing -= int(bad.sum())
             odd = chunk.filter(pa.array(bad))
             bad_examples.update(dict.fromkeys(_examples(odd)))
-            if feature.is_list and found.cells_with(Reason.MISSING_VALUE).any():
+            if feature.is_list and cells.cells_with(Reason.MISSING_VALUE).any():
                 remark = complaint(feature, Reason.MISSING_VALUE)
-        values = found.values
+        values = cells.values
         if numbers is not None:
             # The extent of the float64 values: float32 would round its limits.
             values, rows = values_and_rows(chunk)
@@ -338,10 +338,10 @@ def _examples(column: Column) -> tuple[str, ...]:
 def _shown(value: pa.Scalar) -> str:
     if is_bytes(value.type) and _scalar_kind(value.type) is Kind.BYTES:
         return f"{value.as_buffer().size} bytes"
-    found = python_value(value, items=EXAMPLE_ITEMS)
-    if isinstance(found, dict) and isinstance(found.get("bytes"), bytes):
-        found = found["bytes"]
-    return example_text(found)
+    native = python_value(value, items=EXAMPLE_ITEMS)
+    if isinstance(native, dict) and isinstance(native.get("bytes"), bytes):
+        native = native["bytes"]
+    return example_text(native)
 
 
 def is_named_like_images(name: str, *, is_list: bool) -> bool:
@@ -350,9 +350,9 @@ def is_named_like_images(name: str, *, is_list: bool) -> bool:
     >>> is_named_like_images("Left_Image_Path", is_list=False)
     True
     """
-    known = LIST_COLUMNS if is_list else _IMAGE_COLUMNS
+    names = LIST_COLUMNS if is_list else _IMAGE_COLUMNS
     endings = _LIST_ENDINGS if is_list else _IMAGE_ENDINGS
-    return name.lower() in known or name.lower().endswith(endings)
+    return name.lower() in names or name.lower().endswith(endings)
 
 
 def without_ending(name: str, *, is_list: bool) -> str:

@@ -126,15 +126,15 @@ def content_hashes(rows: pa.RecordBatch, names: Sequence[str]) -> UInt64s:
       rows: the source's own columns.
       names: of the columns that count; missing ones add nothing.
     """
-    places = {name: place for place, name in enumerate(rows.schema.names)}
+    places = {name: index for index, name in enumerate(rows.schema.names)}
     columns = [
         (_base_of(name), rows.column(places[name])) for name in names if name in places
     ]
     out = np.zeros(rows.num_rows, np.uint64)
     for start in range(0, rows.num_rows, _ROWS):
-        part = out[start : start + _ROWS]
+        chunk = out[start : start + _ROWS]
         for base, column in columns:
-            part += _mixed(base, _words(column.slice(start, _ROWS)))
+            chunk += _mixed(base, _words(column.slice(start, _ROWS)))
     return out
 
 
@@ -182,7 +182,7 @@ def _with_digests(array: pa.Array) -> pa.Array:
         offsets = pa.array(np.append(0, np.cumsum(lengths)))
         return pa.LargeListArray.from_arrays(offsets, items, mask=array.is_null())
     if pa.types.is_struct(kind):
-        fields = [pc.struct_field(array, place) for place in range(kind.num_fields)]
+        fields = [pc.struct_field(array, index) for index in range(kind.num_fields)]
         hashed = [_with_digests(field) for field in fields]
         if all(new is old for new, old in zip(hashed, fields, strict=True)):
             return array
@@ -213,10 +213,10 @@ def _mixed(base: np.uint64, words: _Words) -> UInt64s:
     """Returns the summands of n values of one column."""
     values, present = words
     with np.errstate(over="ignore"):
-        found = splitmix64(values + base)
+        summands = splitmix64(values + base)
     if present is not None:
-        found *= present
-    return found
+        summands *= present
+    return summands
 
 
 def _words(array: pa.Array) -> _Words:
@@ -372,8 +372,8 @@ def _of_lists(array: pa.Array) -> _Words:
     with np.errstate(over="ignore"):
         items = splitmix64(values + places.astype(np.uint64) * _ODD)
         sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(items)))
-        each = sums[stops] - sums[stops - lengths]
-        return splitmix64(_LIST + lengths.astype(np.uint64) + each), _present(array)
+        totals = sums[stops] - sums[stops - lengths]
+        return splitmix64(_LIST + lengths.astype(np.uint64) + totals), _present(array)
 
 
 def _of_bytes(array: pa.Array) -> _Words:
@@ -396,8 +396,8 @@ def image_mask(array: pa.LargeBinaryArray) -> Mask:
     heads = pc.binary_slice(array, 0, _IMAGE_HEAD)
     out = np.zeros(len(array), np.bool_)
     for at, mark in _IMAGES:
-        found = pc.equal(pc.binary_slice(heads, at, at + len(mark)), pa.scalar(mark))
-        out |= found.fill_null(False).to_numpy(zero_copy_only=False)
+        matches = pc.equal(pc.binary_slice(heads, at, at + len(mark)), pa.scalar(mark))
+        out |= matches.fill_null(False).to_numpy(zero_copy_only=False)
     return out
 
 
@@ -502,8 +502,8 @@ def _of_different(texts: pa.Array) -> _Words:
     rest = present.copy()
     maybe = np.flatnonzero((is_word | _NUMBER_STARTS[first]) & present & ~is_date)
     if len(maybe):
-        found, numbers, missing = _of_candidates(texts.take(pa.array(maybe)))
-        words[maybe] = found
+        candidate_words, numbers, missing = _of_candidates(texts.take(pa.array(maybe)))
+        words[maybe] = candidate_words
         rest[maybe[numbers]] = False
         present[maybe[missing]] = False
     truth = np.flatnonzero(_TRUTH_STARTS[first] & np.isin(lengths, _TRUTH_LENGTHS))

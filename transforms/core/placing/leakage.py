@@ -137,12 +137,12 @@ def _leak_text(leaks: Leaks) -> str:
         return text
     # Images of tables have a row; images that are files do not.
     by_row = leaks.subject is Subject.UNIT or any(
-        place.row for example in leaks.examples for place in example
+        where.row for example in leaks.examples for where in example
     )
     shown = "; ".join(
         " = ".join(
-            f"{place.split}: {place.origin}" + (f", row {place.row + 1:,}" * by_row)
-            for place in example
+            f"{where.split}: {where.origin}" + (f", row {where.row + 1:,}" * by_row)
+            for where in example
         )
         for example in leaks.examples[:_EXAMPLES_SHOWN]
     )

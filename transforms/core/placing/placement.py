@@ -78,9 +78,9 @@ def usual_order(names: Iterable[str]) -> list[str]:
     """Returns split names in the usual order: training, validation, test, others."""
 
     def rank(name: str) -> tuple[int, str]:
-        for place, words in enumerate(_USUAL):
+        for index, words in enumerate(_USUAL):
             if name.lower() in words:
-                return place, name
+                return index, name
         return len(_USUAL), name
 
     return sorted(names, key=rank)
@@ -158,7 +158,7 @@ class SplitRule:
     def proportions(self) -> list[fractions.Fraction]:
         """Returns the shares, summing to one."""
         parts = [fractions.Fraction(share) for share in self.shares]
-        return [part / sum(parts) for part in parts]
+        return [fraction / sum(parts) for fraction in parts]
 
     def thresholds(self) -> UInt64s:
         """Returns the upper bounds of all splits but the last, as 64-bit hashes."""
@@ -278,9 +278,9 @@ def _bases_of(
 ) -> UInt64s:
     """Returns the bases of origins, of which some are equal."""
     texts = origins.to_pylist() if isinstance(origins, pa.Array) else origins
-    known: dict[str, int] = {}
-    places = [known.setdefault(origin, len(known)) for origin in texts]
-    return origin_bases([*known], purpose, seed)[places]
+    index_of: dict[str, int] = {}
+    places = [index_of.setdefault(origin, len(index_of)) for origin in texts]
+    return origin_bases([*index_of], purpose, seed)[places]
 
 
 def is_among(values: UInt64s, ascending: UInt64s) -> npt.NDArray[np.bool_]:

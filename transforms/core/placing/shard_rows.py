@@ -279,16 +279,16 @@ def _taken(
     chunks = column.chunks
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
-    found = np.searchsorted(ends, positions, side="right")
-    places = positions - (ends - lengths)[found]
+    chunk_of = np.searchsorted(ends, positions, side="right")
+    places = positions - (ends - lengths)[chunk_of]
     if _is_large("", column):
         pieces = [
-            chunks[chunk].slice(place, 1)
-            for chunk, place in zip(found.tolist(), places.tolist(), strict=True)
+            chunks[chunk].slice(offset, 1)
+            for chunk, offset in zip(chunk_of.tolist(), places.tolist(), strict=True)
         ]
         return pa.chunked_array(pieces, column.type)
-    order = np.argsort(found, kind="stable")
-    bounds = np.searchsorted(found[order], np.arange(len(chunks) + 1)).tolist()
+    order = np.argsort(chunk_of, kind="stable")
+    bounds = np.searchsorted(chunk_of[order], np.arange(len(chunks) + 1)).tolist()
     places = places[order]
     pieces = [
         chunk.take(pa.array(places[start:stop]))

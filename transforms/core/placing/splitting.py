@@ -113,8 +113,8 @@ class Assignments:
         """Returns these units, and those of `other` that are not among them."""
         new = self.find(other.units) < 0
         names = tuple(dict.fromkeys((*self.names, *other.names)))
-        place = np.array([names.index(name) for name in other.names], np.int64)
-        codes = place[other.codes[new]] if len(place) else np.zeros(0, np.int64)
+        code_map = np.array([names.index(name) for name in other.names], np.int64)
+        codes = code_map[other.codes[new]] if len(code_map) else np.zeros(0, np.int64)
         return Assignments.of(
             np.concatenate([self.units, other.units[new]]),
             np.concatenate([self.codes, codes]),
@@ -143,7 +143,7 @@ class Assignments:
         """
         try:
             facts = parse_json((table.schema.metadata or {})[_METADATA])
-            known = facts["format"] == _FORMAT and facts["version"] == _VERSION
+            is_ours = facts["format"] == _FORMAT and facts["version"] == _VERSION
             units = np.asarray(table["unit"].combine_chunks())
             splits = table["split"].combine_chunks()
             codes = np.asarray(splits.indices)
@@ -153,7 +153,7 @@ class Assignments:
             raise _not_ours(path) from error
         inside = not len(codes) or 0 <= codes.min() <= codes.max() < len(names)
         rising = bool((units[1:] > units[:-1]).all())
-        if not (known and inside and rising and units.dtype == np.uint64):
+        if not (is_ours and inside and rising and units.dtype == np.uint64):
             raise _not_ours(path)
         return cls(units, codes, names, identity)
 
@@ -179,7 +179,7 @@ def check_lock(lock: Assignments, rule: SplitRule, *, identity: str, path: str) 
         rule lacks.
     """
     if lock.identity != identity:
-        ours, theirs = (_IN_WORDS.get(each, each) for each in (identity, lock.identity))
+        ours, theirs = (_IN_WORDS.get(name, name) for name in (identity, lock.identity))
         advice = "Use the same key and group columns, or another lock."
         if {lock.identity, identity} <= _IN_WORDS.keys():
             advice = (
@@ -254,13 +254,13 @@ def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     splits = _by_rule(batch, rule, tables)
     if tables.lock is None or not len(tables.lock):
         return splits
-    found = tables.lock.find(unit_hashes(batch, purpose=LOCK))
-    known = found >= 0
-    if not known.any():
+    positions = tables.lock.find(unit_hashes(batch, purpose=LOCK))
+    is_locked = positions >= 0
+    if not is_locked.any():
         return splits
     names = tuple(dict.fromkeys((*splits.names, *tables.lock.names)))
-    place = np.array([names.index(name) for name in tables.lock.names])
-    index = np.where(known, place[found], splits.index)
+    code_map = np.array([names.index(name) for name in tables.lock.names])
+    index = np.where(is_locked, code_map[positions], splits.index)
     # Strata are cut for the new rows alone, so they do not apply to rows of the lock.
     says_all = rule.source is not SplitSource.STRATIFIED
     overruled = int((index != splits.index).sum()) if says_all else 0
@@ -272,13 +272,13 @@ def check_contents(batch: Batch, rule: SplitRule) -> None:
 
     Otherwise its rows would silently be split by another identity than the rest.
     """
-    found = batch.contents
-    if rule.by_content != (found is not None) or (
-        found is not None and len(found) != batch.rows.num_rows
+    contents = batch.contents
+    if rule.by_content != (contents is not None) or (
+        contents is not None and len(contents) != batch.rows.num_rows
     ):
-        wanted = "the hash" if rule.by_content else "no hash"
+        expected = "the hash" if rule.by_content else "no hash"
         raise EncodingError(
-            f"Every row must have {wanted} of its content in this job; {batch.block} "
+            f"Every row must have {expected} of its content in this job; {batch.block} "
             f"differs. A step between reading and placing must keep it."
         )
 
@@ -330,8 +330,8 @@ def _filled(splits: Splits, batch: Batch, rule: SplitRule) -> Splits:
     """Assigns rows without a split by the rule's shares."""
     shared = rule.names[: len(rule.shares)]
     names = tuple(dict.fromkeys((*splits.names, *shared)))
-    place = np.array([names.index(name) for name in shared])
-    by_shares = place[split_of_keys(_hashes(batch, rule), rule)]
+    code_map = np.array([names.index(name) for name in shared])
+    by_shares = code_map[split_of_keys(_hashes(batch, rule), rule)]
     return Splits(names, np.where(splits.index < 0, by_shares, splits.index))
 
 

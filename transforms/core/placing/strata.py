@@ -91,10 +91,10 @@ class Strata:
         cls, parts: Iterable[tuple[pa.StringArray, npt.NDArray[np.uint64]]], splits: int
     ) -> "Strata":
         """Joins parts of (classes, bounds), which have no class in common."""
-        found = list(parts)
-        classes = pa.chunked_array([names for names, _ in found], pa.string())
+        pairs = list(parts)
+        classes = pa.chunked_array([names for names, _ in pairs], pa.string())
         order = _by_bytes(classes)
-        bounds = [np.zeros((0, splits - 1), np.uint64), *(each for _, each in found)]
+        bounds = [np.zeros((0, splits - 1), np.uint64), *(own for _, own in pairs)]
         names = classes.take(order).combine_chunks()
         return cls(names, np.concatenate(bounds)[np.asarray(order)])
 
@@ -164,30 +164,30 @@ def sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
       parts: of any rows; looked at once.
       splits: how many there are.
     """
-    held: list[ClassCounts] = []
-    for part in parts:
-        if not len(part.classes):
+    pending: list[ClassCounts] = []
+    for counts in parts:
+        if not len(counts.classes):
             continue
-        held.append(part)
-        more = sum(len(each.classes) for each in held[1:])
-        if more > max(len(held[0].classes), _SPARE_CLASSES):
-            held = [_merged(held)]
-    return _merged(held) if held else ClassCounts.none(splits)
+        pending.append(counts)
+        more = sum(len(other.classes) for other in pending[1:])
+        if more > max(len(pending[0].classes), _SPARE_CLASSES):
+            pending = [_merged(pending)]
+    return _merged(pending) if pending else ClassCounts.none(splits)
 
 
 def _merged(parts: Sequence[ClassCounts]) -> ClassCounts:
     if len(parts) == 1:
         return parts[0]
-    classes = pa.chunked_array([part.classes for part in parts], pa.string())
+    classes = pa.chunked_array([counts.classes for counts in parts], pa.string())
     encoded = classes.dictionary_encode(null_encoding="encode")
     # All chunks have the same dictionary.
     names = encoded.chunk(0).dictionary
     new = np.zeros(len(names), np.int64)
     locked = np.zeros((len(names), parts[0].locked.shape[1]), np.int64)
-    for part, chunk in zip(parts, encoded.chunks, strict=True):
+    for counts, chunk in zip(parts, encoded.chunks, strict=True):
         codes = np.asarray(chunk.indices)
-        np.add.at(new, codes, part.new)
-        np.add.at(locked, codes, part.locked)
+        np.add.at(new, codes, counts.new)
+        np.add.at(locked, codes, counts.locked)
     return ClassCounts.of(names, new, locked)
 
 
@@ -214,12 +214,12 @@ def share_out(
     # there is no error to accumulate.
     denied = [0] * len(parts)
     rows = zip(counts.new[order].tolist(), counts.locked[order].tolist(), strict=True)
-    for place, (new, locked) in enumerate(rows):
-        exact = [(new + sum(locked)) * part for part in parts]
-        wanted = _wanted(new, locked, exact, whole, denied)
-        for i, more in enumerate(wanted):
+    for index, (new, locked) in enumerate(rows):
+        exact = [(new + sum(locked)) * weight for weight in parts]
+        allotted = _wanted(new, locked, exact, whole, denied)
+        for i, more in enumerate(allotted):
             denied[i] += exact[i] - (locked[i] + more) * whole
-        out[place] = wanted
+        out[index] = allotted
     return counts.classes.take(pa.array(order)), _narrow(out)
 
 
@@ -232,16 +232,16 @@ def _wanted(
 ) -> list[int]:
     """Returns the new rows of one class for each split; `exact` times `whole`."""
     least = [max(lock, x // whole) for lock, x in zip(locked, exact, strict=True)]
-    wanted = [low - lock for low, lock in zip(least, locked, strict=True)]
-    spare = new - sum(wanted)
+    allotted = [low - lock for low, lock in zip(least, locked, strict=True)]
+    spare = new - sum(allotted)
     if spare < 0:
         return _in_proportion(new, locked, exact, whole)
     # Fewer rows are left than there are splits that rounding down has shortened.
     short = [i for i, low in enumerate(least) if low * whole < exact[i]]
     short.sort(key=lambda i: (-(exact[i] % whole + denied[i]), i))
     for i in short[:spare]:
-        wanted[i] += 1
-    return wanted
+        allotted[i] += 1
+    return allotted
 
 
 def _in_proportion(
@@ -255,14 +255,14 @@ def _in_proportion(
     pairs = zip(exact, locked, strict=True)
     lacking = [max(x - lock * whole, 0) for x, lock in pairs]
     total = sum(lacking)
-    wanted = [new * lack // total for lack in lacking]
-    rest = new - sum(wanted)
+    allotted = [new * lack // total for lack in lacking]
+    rest = new - sum(allotted)
     by_remainder = sorted(
         range(len(exact)), key=lambda i: (-(new * lacking[i] % total), i)
     )
     for i in by_remainder[:rest]:
-        wanted[i] += 1
-    return wanted
+        allotted[i] += 1
+    return allotted
 
 
 def cut_classes(

@@ -232,13 +232,15 @@ def _separator(names: Sequence[str]) -> str:
         from_start: dict[str, set[int]] = {}
         from_end: dict[str, set[int]] = {}
         for words in lists:
-            for place, word in enumerate(words):
-                from_start.setdefault(word, set()).add(place)
-                from_end.setdefault(word, set()).add(len(words) - place)
+            for index, word in enumerate(words):
+                from_start.setdefault(word, set()).add(index)
+                from_end.setdefault(word, set()).add(len(words) - index)
         # The last word of a name is its noun, wherever that is.
         moved = {w for w in from_end if min(len(from_start[w]), len(from_end[w])) > 1}
-        found = [each for each in lists if alone.issuperset(each) or moved & {*each}]
-        if len(found) > 1 and len(found) * 2 >= len(lists):
+        likely = [
+            terms for terms in lists if alone.issuperset(terms) or moved & {*terms}
+        ]
+        if len(likely) > 1 and len(likely) * 2 >= len(lists):
             return separator
     return ""
 
@@ -249,8 +251,8 @@ def _alike(names: Sequence[str]) -> list[list[str]]:
     hashes = np.fromiter((hash(_folded(name)) for name in names), np.int64, len(names))
     values, counts = np.unique(hashes, return_counts=True)
     groups: dict[str, list[str]] = {}
-    for place in np.flatnonzero(np.isin(hashes, values[counts > 1])).tolist():
-        groups.setdefault(_folded(names[place]), []).append(names[place])
+    for index in np.flatnonzero(np.isin(hashes, values[counts > 1])).tolist():
+        groups.setdefault(_folded(names[index]), []).append(names[index])
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -296,31 +298,31 @@ def class_changes(names: Sequence[str], wanted: Mapping[str, str]) -> ClassChang
     Raises:
       SpecError: an old name is no class, or a new one is empty.
     """
-    known = {name: number for number, name in enumerate(names)}
+    by_name = {name: number for number, name in enumerate(names)}
     for old, new in wanted.items():
-        if old not in known:
+        if old not in by_name:
             raise SpecError(
                 f"Classes that get new names must be classes of the dataset; there is "
-                f"no {old!r}{nearest(old, known)}."
+                f"no {old!r}{nearest(old, by_name)}."
             )
         if not new or new != new.strip():
             raise SpecError(
                 f"A class name must have characters, and no white space at its ends; "
                 f"{old!r} is to be called {new!r}."
             )
-    found = [*names]
-    places = dict(known)
+    new_names = [*names]
+    places = dict(by_name)
     for old, new in wanted.items():
         if new in places:
             continue
         # The id of a class to which others go stays that class's.
         if old in wanted.values():
-            places[new] = len(found)
-            found.append(new)
+            places[new] = len(new_names)
+            new_names.append(new)
         else:
-            places[new] = known[old]
-            found[known[old]] = new
-    ids = {known[old]: places[new] for old, new in wanted.items()}
+            places[new] = by_name[old]
+            new_names[by_name[old]] = new
+    ids = {by_name[old]: places[new] for old, new in wanted.items()}
     return ClassChanges(
-        tuple(found), {old: new for old, new in sorted(ids.items()) if old != new}
+        tuple(new_names), {old: new for old, new in sorted(ids.items()) if old != new}
     )

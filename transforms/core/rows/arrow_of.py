@@ -90,10 +90,10 @@ def of_one_type(values: list[Any], *, apart: bool = True) -> pa.Array | None:
         return None
     try:
         # Refuses integers that int64, or among floats float64, does not hold.
-        found = pa.array(values, target)
+        array = pa.array(values, target)
     except (pa.ArrowException, ValueError, OverflowError):
         return None
-    return found if isinstance(found, pa.Array) else None
+    return array if isinstance(array, pa.Array) else None
 
 
 def _of_values(values: list[Any], level: int = 0) -> pa.Array:
@@ -111,7 +111,7 @@ def _of_values(values: list[Any], level: int = 0) -> pa.Array:
         raise OddValueError(
             f"no feature holds what is of type {type(values[index]).__name__}", index
         )
-    makers = [make for known, make in _MAKERS if families <= known]
+    makers = [make for accepted, make in _MAKERS if families <= accepted]
     if not makers:
         first = family_of(type(next(v for v in values if v is not None)))
         raise _odd(
@@ -159,7 +159,7 @@ def _holds_itself(value: Any, above: frozenset[int], checked: set[int]) -> bool:
     if id(value) in checked or len(above) == MAX_NESTING:
         return False
     inside = above | {id(value)}
-    if any(_holds_itself(part, inside, checked) for part in _parts(value)):
+    if any(_holds_itself(child, inside, checked) for child in _parts(value)):
         return True
     checked.add(id(value))
     return False
@@ -286,9 +286,9 @@ def _structs(values: list[Any], level: int) -> pa.Array:
 
 def _lists(values: list[Any], level: int) -> pa.Array:
     parts = [() if value is None else _items(value) for value in values]
-    starts = np.concatenate(([0], np.cumsum([len(part) for part in parts])))
+    starts = np.concatenate(([0], np.cumsum([len(sequence) for sequence in parts])))
     try:
-        items = _of_values([item for part in parts for item in part], level)
+        items = _of_values([item for sequence in parts for item in sequence], level)
     except OddValueError as error:
         index = error.index
         if index >= 0:
@@ -313,22 +313,22 @@ def _listed(items: pa.Array, starts: Array, absent: list[bool]) -> pa.Array:
 
 
 def _arrays(values: list[Any], level: int) -> pa.Array:
-    known = [value for value in values if value is not None]
-    if any(array.dtype.kind not in "biuf" for array in known):
+    present = [value for value in values if value is not None]
+    if any(array.dtype.kind not in "biuf" for array in present):
         return _lists(values, level)
-    dtype = _common_dtype(values, known)
-    shape, absent = known[0].shape, [value is None for value in values]
-    if any(array.shape != shape for array in known):
-        if any(array.ndim > 1 for array in known):
+    dtype = _common_dtype(values, present)
+    shape, absent = present[0].shape, [value is None for value in values]
+    if any(array.shape != shape for array in present):
+        if any(array.ndim > 1 for array in present):
             raise _odd(
                 values,
                 f"is among arrays of shape {shape}",
                 lambda array: array.shape != shape,
             )
-        flat = _of_array(np.concatenate(known).astype(dtype, copy=False))
+        flat = _of_array(np.concatenate(present).astype(dtype, copy=False))
         sizes = [0 if value is None else len(value) for value in values]
         return _listed(flat, np.concatenate(([0], np.cumsum(sizes))), absent)
-    _check_masks(known)
+    _check_masks(present)
     rows = np.zeros((len(values), *shape), dtype)
     for index, value in enumerate(values):
         if value is not None:
@@ -391,12 +391,12 @@ def _native(array: Array) -> Array:
 
 def _of_times(array: Array) -> pa.Array:
     unit, step = np.datetime_data(array.dtype)
-    wanted = _UNITS.get(unit, unit)
+    target = _UNITS.get(unit, unit)
     if array.dtype.kind == "m":
-        wanted = "s" if wanted == "D" and unit not in ("Y", "M") else wanted
-    if step != 1 or wanted not in _ARROW_UNITS:
+        target = "s" if target == "D" and unit not in ("Y", "M") else target
+    if step != 1 or target not in _ARROW_UNITS:
         raise OddValueError(f"{array.dtype} has no type in Arrow")
-    wide = _native(array).astype(f"{array.dtype.kind}8[{wanted}]")
+    wide = _native(array).astype(f"{array.dtype.kind}8[{target}]")
     # NumPy wraps what is beyond 64 bits.
     if not (np.isnat(array) | (wide.astype(array.dtype) == array)).all():
         raise OddValueError(f"{array.dtype} holds what is beyond {wide.dtype}")

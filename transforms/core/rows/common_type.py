@@ -137,9 +137,9 @@ def wider_type(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None
     if isinstance(a, pa.BaseExtensionType) or isinstance(b, pa.BaseExtensionType):
         return None
     for wider in (_wider_number, _wider_bytes, _wider_time, _wider_nested):
-        found = wider(a, b, door)
-        if found is not None:
-            return found
+        common = wider(a, b, door)
+        if common is not None:
+            return common
     return None
 
 
@@ -172,8 +172,8 @@ def _digits(kind: pa.DataType) -> tuple[int, int]:
 
 def _wider_bytes(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
     if door.joins:
-        known = (pa.string(), pa.binary())
-        return pa.binary() if a in known and b in known else None
+        joinable = (pa.string(), pa.binary())
+        return pa.binary() if a in joinable and b in joinable else None
     return pa.large_binary() if _is_binary(a) and _is_binary(b) else None
 
 

@@ -83,10 +83,10 @@ def cast(column: pa.Array, feature: Feature) -> Column:
         return _tensors(column, feature)
     shape = (None, len(BOX_SIDES)) if feature.kind is Kind.BOX else feature.shape
     feature = dataclasses.replace(feature, shape=shape)
-    found = nested_of(column, feature)
-    if found is None:
+    nested = nested_of(column, feature)
+    if nested is None:
         return nothing_fits(column, row_type(feature), Reason.WRONG_SHAPE)
-    return cast_nested(found, feature)
+    return cast_nested(nested, feature)
 
 
 def _tensors(column: pa.Array, feature: Feature) -> Column:
@@ -100,10 +100,10 @@ def _tensors(column: pa.Array, feature: Feature) -> Column:
         return tensors(Nested(column, starts, sizes, present), feature)
     if not is_text and (is_bytes(kind) or pa.types.is_fixed_size_binary(kind)):
         return tensors_of_bytes(column, feature)
-    found = nested_of(column, feature)
-    if found is None:
+    nested = nested_of(column, feature)
+    if nested is None:
         return nothing_fits(column, pa.binary(), Reason.WRONG_SHAPE)
-    return tensors(found, feature)
+    return tensors(nested, feature)
 
 
 def cast_nested(found: Nested, feature: Feature) -> Column:
@@ -163,14 +163,14 @@ def filling_of(value: object, feature: Feature) -> pa.Array:
       EncodingError: it does not fit.
     """
     given = [value] * (feature.values_each or 1) if feature.is_list else value
-    found = cast(arrow_of([given]), feature)
-    if found.bad is not None:
+    cells = cast(arrow_of([given]), feature)
+    if cells.bad is not None:
         raise EncodingError(
             f"feature {feature.name!r} of kind {feature.kind} cannot hold what fills "
             f"its gaps, {bounded(repr(value), SHOWN_CHARS)}: "
-            f"{complaint(feature, found.reason_at(0))}"
+            f"{complaint(feature, cells.reason_at(0))}"
         )
-    return found.values
+    return cells.values
 
 
 def _boxes(
@@ -244,16 +244,16 @@ class Misfit:
 
 
 def _shown(value: pa.Scalar) -> str:
-    found = python_value(value)
-    if found is None:
+    native = python_value(value)
+    if native is None:
         return "nothing"
-    if isinstance(found, bytes):
+    if isinstance(native, bytes):
         try:
-            found = found.decode()
+            native = native.decode()
         except UnicodeDecodeError:
-            return f"{len(found)} bytes"
-    text = shortened(str(found))
-    return repr(text) if isinstance(found, str) else text
+            return f"{len(native)} bytes"
+    text = shortened(str(native))
+    return repr(text) if isinstance(native, str) else text
 
 
 def conform(
@@ -295,14 +295,14 @@ def conform(
             continue
         raw = _raw(feature, columns, count, origins)
         is_float = feature.kind is Kind.FLOAT and not feature.pattern
-        known = doubles.get(feature.source_column) if is_float else None
-        if known is not None:
-            found = Column(known.cast(pa.float32()))
+        parsed = doubles.get(feature.source_column) if is_float else None
+        if parsed is not None:
+            cells = Column(parsed.cast(pa.float32()))
         elif texts_checked and _is_text(raw, feature):
-            found = Column(raw.cast(row_type(feature)))
+            cells = Column(raw.cast(row_type(feature)))
         else:
-            found = cast(raw, feature)
-        arrays.append(_filled(feature, raw, found, misfits))
+            cells = cast(raw, feature)
+        arrays.append(_filled(feature, raw, cells, misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
 
 
@@ -380,8 +380,8 @@ def _outside(values: pa.Array, vocabulary: tuple[str, ...]) -> Faults | None:
     """Returns the faults of rows that hold a name outside the vocabulary."""
     names = pa.array(vocabulary, pa.string())
     items, of_rows = values_and_rows(values)
-    known = pc.or_(pc.is_in(items, value_set=names), items.is_null())
-    return _rows_without(known, of_rows, len(values), Reason.UNKNOWN_LABEL)
+    allowed = pc.or_(pc.is_in(items, value_set=names), items.is_null())
+    return _rows_without(allowed, of_rows, len(values), Reason.UNKNOWN_LABEL)
 
 
 def _rows_without(

@@ -153,12 +153,12 @@ def _tensors(column: pa.FixedShapeTensorArray) -> Nested:
     order = column.type.permutation or range(len(stored))
     present = numpy_mask(column.is_valid()) if column.null_count else None
     starts, values = flattened(column.storage, present)
-    each = math.prod(stored)
+    per_tensor = math.prod(stored)
     if list(order) != sorted(order):
         # A permuted tensor stores its elements in another order than its logical one.
-        places = np.arange(each).reshape(tuple(stored)).transpose(order).ravel()
-        rows = np.arange(len(values) // max(each, 1))
-        values = values.take(pa.array((rows[:, None] * each + places).ravel()))
+        places = np.arange(per_tensor).reshape(tuple(stored)).transpose(order).ravel()
+        rows = np.arange(len(values) // max(per_tensor, 1))
+        values = values.take(pa.array((rows[:, None] * per_tensor + places).ravel()))
     sizes = np.tile(np.array([stored[i] for i in order], np.int64), (len(column), 1))
     inner = outer = None
     if len(order) == 2:
@@ -180,19 +180,19 @@ def fitted(found: Nested, shape: Shape) -> tuple[Ints, Mask]:
 
 
 def _fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
-    wanted = np.array([UNKNOWN if n is None else n for n in shape], np.int64)
+    expected = np.array([UNKNOWN if n is None else n for n in shape], np.int64)
     if sizes.shape[1] == len(shape):
-        known = (sizes == wanted) | (sizes == UNKNOWN) | (wanted == UNKNOWN)
-        full = np.where(sizes == UNKNOWN, np.maximum(wanted, 0), sizes)
-        return full, ~known.all(axis=1)
-    full = np.tile(np.maximum(wanted, 0), (len(counts), 1))
-    each = math.prod(n for n in shape if n is not None)
+        fits = (sizes == expected) | (sizes == UNKNOWN) | (expected == UNKNOWN)
+        full = np.where(sizes == UNKNOWN, np.maximum(expected, 0), sizes)
+        return full, ~fits.all(axis=1)
+    full = np.tile(np.maximum(expected, 0), (len(counts), 1))
+    product = math.prod(n for n in shape if n is not None)
     if sizes.shape[1] != 1 or shape.count(None) > 1:
         return full, np.ones(len(counts), np.bool_)
     if None not in shape:
-        return full, counts != each
-    full[:, shape.index(None)] = counts // max(each, 1)
-    return full, (counts % each != 0) if each else counts != 0
+        return full, counts != product
+    full[:, shape.index(None)] = counts // max(product, 1)
+    return full, (counts % product != 0) if product else counts != 0
 
 
 def _separated(column: pa.StringArray, separator: str) -> Nested:
@@ -216,15 +216,15 @@ def _of_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
         size: list[int] = []
         try:
             lists = [] if text is None else _parsed(text)
-            parts = [_leaves(part) for part in lists] if ragged else []
+            parts = [_leaves(piece) for piece in lists] if ragged else []
             if not ragged:
                 size, flat = _measured(lists, len(shape))
                 parts = [_leaves(flat)]
         except FaultError as error:
             faults[row] = number_of(error.fault.reason)
             parts = []
-        for part in parts:
-            items.extend(part)
+        for piece in parts:
+            items.extend(piece)
             inner.append(len(items))
         starts.append(len(items))
         outer.append(len(inner) - 1)
@@ -276,13 +276,13 @@ def _measured(value: list[Any], levels: int) -> tuple[list[int], list[Any]]:
     """Returns the sizes along one dimension or all of them, and the items."""
     sizes = [len(value)]
     while value and len(sizes) < levels and isinstance(value[0], list):
-        if not all(isinstance(part, list) for part in value):
+        if not all(isinstance(child, list) for child in value):
             raise FaultError(Reason.WRONG_SHAPE)
         size = len(value[0])
-        if any(len(part) != size for part in value):
+        if any(len(child) != size for child in value):
             raise FaultError(Reason.WRONG_SHAPE)
         sizes.append(size)
-        value = [item for part in value for item in part]
+        value = [item for child in value for item in child]
     if 1 < len(sizes) < levels:
         if value:
             raise FaultError(Reason.WRONG_SHAPE)

@@ -76,11 +76,11 @@ class OddValueError(ValueError):
 
 def family_of(kind: type[Any]) -> str:
     """Returns the family of a type; "" if no feature holds its values."""
-    found = _FAMILY_OF.get(kind)
-    if found is None:
+    family = _FAMILY_OF.get(kind)
+    if family is None:
         names = (n for n, types in _FAMILIES.items() if issubclass(kind, types))
-        found = _FAMILY_OF[kind] = next(names, "")
-    return found
+        family = _FAMILY_OF[kind] = next(names, "")
+    return family
 
 
 def is_known(value: Any) -> bool:

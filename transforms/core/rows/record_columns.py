@@ -182,9 +182,9 @@ def with_dictionaries(table: pa.Table) -> pa.Table:
     columns = table.columns
     for index, column in enumerate(columns):
         if is_bytes(column.type) and column.num_chunks:
-            found = _dictionary_of(column)
-            if found is not None:
-                columns[index] = found
+            encoded = _dictionary_of(column)
+            if encoded is not None:
+                columns[index] = encoded
     # Of a packed column, the field says what is in it.
     fields = [
         field.with_type(column.type)
@@ -201,14 +201,14 @@ def _dictionary_of(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if pc.count_distinct(sample).as_py() >= min(_FEW, len(sample) // 4):
         return None
     pieces = []
-    known = first.slice(0, 0)
+    distinct = first.slice(0, 0)
     for chunk in texts.chunks:
         for start in range(0, len(chunk), _PIECE):
             piece = chunk.slice(start, _PIECE).dictionary_encode()
             if len(piece.dictionary) > _FEW:
                 return None
-            known = pa.concat_arrays([known, piece.dictionary]).unique()
-            if len(known) > _FEW:
+            distinct = pa.concat_arrays([distinct, piece.dictionary]).unique()
+            if len(distinct) > _FEW:
                 return None
             pieces.append(piece)
     whole = pa.chunked_array(pieces).unify_dictionaries()

@@ -90,18 +90,18 @@ def roundings_of(
         raw = columns.get(feature.source_column)
         if raw is None or feature.derived or feature.constant is not None:
             continue
-        found = losses(raw, rows[feature.name], feature)
-        if not len(found.zeros) and not len(found.large):
+        lost = losses(raw, rows[feature.name], feature)
+        if not len(lost.zeros) and not len(lost.large):
             continue
-        kept = keep[found.large]
-        zeros, large = found.zeros[keep[found.zeros]], found.large[kept]
+        kept = keep[lost.large]
+        zeros, large = lost.zeros[keep[lost.zeros]], lost.large[kept]
         if len(zeros) or len(large):
             out[feature.source_column] = Rounding(
                 zeros=len(zeros),
                 first_zero=words(raw, zeros),
                 large=len(large),
                 first_large=words(raw, large),
-                error=float(found.errors[kept].max(initial=0)),
+                error=float(lost.errors[kept].max(initial=0)),
             )
     return out
 
@@ -125,13 +125,13 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     if pa.types.is_string(raw.type):
         places = _suspects(raw, typed)
         raw = raw.take(pa.array(places))
-    found = nested_of(raw, feature)
-    if found is None:
+    nested = nested_of(raw, feature)
+    if nested is None:
         return _NONE
-    floats = scalars(found.values, Feature("", Kind.FLOAT)).values
-    lost = _of_values(found.values, floats)
-    zeros = np.searchsorted(found.starts, lost.zeros, "right") - 1
-    large = np.searchsorted(found.starts, lost.large, "right") - 1
+    floats = scalars(nested.values, Feature("", Kind.FLOAT)).values
+    lost = _of_values(nested.values, floats)
+    zeros = np.searchsorted(nested.starts, lost.zeros, "right") - 1
+    large = np.searchsorted(nested.starts, lost.large, "right") - 1
     if places is not None:
         zeros, large = places[zeros], places[large]
     return Losses(zeros, large, lost.errors)

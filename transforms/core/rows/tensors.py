@@ -187,8 +187,8 @@ def _floats(values: pa.Array, target: pa.DataType) -> Column:
         cells = exact_float(without_missing(values), pa.float64())
     if not pa.types.is_floating(cells.values.type):
         return nothing_fits(values, target, Reason.WRONG_TYPE)
-    found = narrow_floats(cells.values, target)
-    return Column(found.values, first_fault(cells.faults, found.faults))
+    narrowed = narrow_floats(cells.values, target)
+    return Column(narrowed.values, first_fault(cells.faults, narrowed.faults))
 
 
 def tensors(found: Nested, feature: Feature) -> Column:

@@ -103,13 +103,13 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
     if kind not in _TARGETS:
         # Every text fits. Readers have found those that are not valid UTF-8.
         return Column(column.cast(row_type(feature)))
-    found = _coerced(column, kind)
+    cells = _coerced(column, kind)
     if kind is Kind.FLOAT and feature.inexact_integers is InexactIntegers.REJECT:
-        unheld = unheld_texts(column, found.values)
+        unheld = unheld_texts(column, cells.values)
         if unheld is not None:
-            rest = without(found.values, unheld, Reason.NOT_FLOAT32)
-            return Column(rest.values, first_fault(rest.faults, found.faults))
-    return found
+            rest = without(cells.values, unheld, Reason.NOT_FLOAT32)
+            return Column(rest.values, first_fault(rest.faults, cells.faults))
+    return cells
 
 
 def _coerced(column: pa.Array, kind: Kind) -> Column:
@@ -239,11 +239,11 @@ def exact_int64(column: pa.Array) -> Column:
     decimal = pc.match_substring_regex(column.take(pa.array(others)), DECIMAL)
     others = others[numpy_mask(decimal)]
     faults = bad * np.uint8(number_of(Reason.NOT_AN_INTEGER))
-    found = _with_each(Column(values, faults), column, others, _whole)
+    cells = _with_each(Column(values, faults), column, others, _whole)
     among = pa.array(others)
-    held = column.take(among).filter(found.values.take(among).is_valid())
-    is_pointed = pc.any(pc.match_substring_regex(held, "[.eE]")).as_py()
-    return Column(found.values, found.faults, bool(is_pointed))
+    accepted = column.take(among).filter(cells.values.take(among).is_valid())
+    is_pointed = pc.any(pc.match_substring_regex(accepted, "[.eE]")).as_py()
+    return Column(cells.values, cells.faults, bool(is_pointed))
 
 
 def _with_each(
@@ -257,13 +257,13 @@ def _with_each(
     values = cells.values
     if len(places):
         encoded = texts.take(pa.array(places)).dictionary_encode()
-        found = [rule(text) for text in encoded.dictionary.to_pylist()]
-        numbers = [v if isinstance(v, int) else None for v in found]
+        outcomes = [rule(text) for text in encoded.dictionary.to_pylist()]
+        numbers = [v if isinstance(v, int) else None for v in outcomes]
         where = np.zeros(len(texts), np.bool_)
         where[places] = True
         replaced = pa.array(numbers, values.type).take(encoded.indices)
         values = pc.replace_with_mask(values, pa.array(where), replaced)
-        why = [0 if isinstance(v, int) else number_of(v) for v in found]
+        why = [0 if isinstance(v, int) else number_of(v) for v in outcomes]
         faults = faults.copy()
         faults[places] = np.array(why, np.uint8)[encoded.indices.to_numpy()]
     return Column(values, faults if faults.any() else None)
@@ -271,14 +271,14 @@ def _with_each(
 
 def coerce_uint64(column: pa.Array, feature: Feature) -> Column:
     """Returns texts as uint64, by the rules of int64."""
-    found = coerce(column, feature)
-    below = numpy_mask(pc.less(found.values, 0))
-    rest = without(found.values, below, Reason.OUT_OF_RANGE)
-    faults = first_fault(found.faults, rest.faults)
+    cells = coerce(column, feature)
+    below = numpy_mask(pc.less(cells.values, 0))
+    rest = without(cells.values, below, Reason.OUT_OF_RANGE)
+    faults = first_fault(cells.faults, rest.faults)
     values = rest.values.cast(pa.uint64())
-    if found.faults is None:
+    if cells.faults is None:
         return Column(values, faults)
-    beyond = np.flatnonzero(found.cells_with(Reason.OUT_OF_RANGE))
+    beyond = np.flatnonzero(cells.cells_with(Reason.OUT_OF_RANGE))
 
     def rule(text: str) -> int | Reason:
         return _whole(text.strip(" \t"), range(2**64))
@@ -309,8 +309,8 @@ def _whole(text: str, inside: range = _INT64) -> int | Reason:
 def rescaled(counts: pa.Array, found: int, wanted: int) -> Column:
     """Returns int64 counts of one unit as counts of another, where it holds them."""
     if wanted < found:
-        each = found // wanted
-        whole, rest = np.divmod(raw_values(counts), each)
+        divisor = found // wanted
+        whole, rest = np.divmod(raw_values(counts), divisor)
         present = numpy_mask(counts.is_valid())
         values = pa.array(whole, pa.int64(), mask=~present)
         return without(values, (rest != 0) & present, Reason.OUT_OF_RANGE)
@@ -326,23 +326,23 @@ def rescaled(counts: pa.Array, found: int, wanted: int) -> Column:
 def _instants(texts: pa.Array, unit: str) -> Column:
     """Returns ISO 8601, trimmed and without missing words, as counts of the unit."""
     scale = PER_SECOND[unit]
-    found = Column(pa.nulls(len(texts), pa.int64()), np.zeros(len(texts), np.uint8))
+    cells = Column(pa.nulls(len(texts), pa.int64()), np.zeros(len(texts), np.uint8))
     left = texts
-    for form, known, zone in _FORMS:
+    for form, precision, zone in _FORMS:
         if left.null_count == len(left):
             break
         plain = pc.match_substring_regex(left, form)
         some = pc.if_else(plain, left, pa.scalar(None, pa.string()))
         if some.null_count == len(left):
             continue
-        counts = pc.cast(some, pa.timestamp(known, zone)).cast(pa.int64())
-        part = rescaled(counts, PER_SECOND[known], scale)
-        values = pc.coalesce(found.values, part.values)
-        found = Column(values, first_fault(found.faults, part.faults))
+        counts = pc.cast(some, pa.timestamp(precision, zone)).cast(pa.int64())
+        converted = rescaled(counts, PER_SECOND[precision], scale)
+        values = pc.coalesce(cells.values, converted.values)
+        cells = Column(values, first_fault(cells.faults, converted.faults))
         left = pc.if_else(plain, pa.scalar(None, pa.string()), left)
     others = np.flatnonzero(numpy_mask(left.is_valid()))
     rule = functools.partial(_instant, scale=scale)
-    return _with_each(found, texts, others, rule)
+    return _with_each(cells, texts, others, rule)
 
 
 def _instant(text: str, scale: int) -> int | Reason:
@@ -430,14 +430,14 @@ def with_nulls(
     """
     if not words:
         return columns
-    known = trimmed(pa.array(words, pa.string()))
-    return {name: _with_nulls(column, known) for name, column in columns.items()}
+    null_words = trimmed(pa.array(words, pa.string()))
+    return {name: _with_nulls(column, null_words) for name, column in columns.items()}
 
 
 def _with_nulls(column: Texts, words: pa.StringArray) -> Texts:
     if not pa.types.is_string(column.type):
         return column
-    found = pc.is_in(trimmed(column), value_set=words)
-    if not pc.any(found).as_py():
+    matches = pc.is_in(trimmed(column), value_set=words)
+    if not pc.any(matches).as_py():
         return column
-    return pc.if_else(found, pa.scalar(None, pa.string()), column)
+    return pc.if_else(matches, pa.scalar(None, pa.string()), column)

@@ -73,8 +73,8 @@ def scalars(column: pa.Array, feature: Feature) -> Column:
         return scalars(plain(pc.struct_field(column, field)), feature)
     if pa.types.is_string(kind) and feature.kind in _OF_TEXT:
         return coerce(column, feature)
-    found = _RULES[feature.kind](column, feature)
-    return nothing_fits(column, target, Reason.WRONG_TYPE) if found is None else found
+    cells = _RULES[feature.kind](column, feature)
+    return nothing_fits(column, target, Reason.WRONG_TYPE) if cells is None else cells
 
 
 def _int64(column: pa.Array, _: Feature) -> Column | None:
@@ -91,8 +91,8 @@ def integers(column: pa.Array, target: pa.DataType) -> Column:
         column = decimal_text(column)
     if pa.types.is_string(column.type):
         cells = coerce_uint64 if pa.types.is_uint64(target) else coerce
-        found = cells(column, Feature("", Kind.INT64))
-        column, faults = found.values, found.faults
+        coerced = cells(column, Feature("", Kind.INT64))
+        column, faults = coerced.values, coerced.faults
     elif pa.types.is_floating(kind):
         numbers = raw_values(column).astype(np.float64, copy=False)
         present = numpy_mask(column.is_valid())
@@ -224,22 +224,22 @@ def is_image_struct(kind: pa.DataType) -> bool:
 
 def _image(column: pa.Array, feature: Feature) -> Column | None:
     if is_image_struct(column.type):
-        wanted, other = ("bytes", "path") if feature.inline else ("path", "bytes")
-        found = scalars(plain(pc.struct_field(column, wanted)), feature)
-        held = pc.struct_field(column, other).is_valid()
-        elsewhere = numpy_mask(pc.and_(found.values.is_null(), held))
+        field, other = ("bytes", "path") if feature.inline else ("path", "bytes")
+        cells = scalars(plain(pc.struct_field(column, field)), feature)
+        has_other = pc.struct_field(column, other).is_valid()
+        elsewhere = numpy_mask(pc.and_(cells.values.is_null(), has_other))
         # The row has an image, but not in the field that the feature reads.
         lacking = fault(elsewhere, Reason.MISSING_VALUE)
-        return Column(found.values, first_fault(found.faults, lacking))
+        return Column(cells.values, first_fault(cells.faults, lacking))
     if feature.inline:
         return _bytes(column, feature)
     if not is_bytes(column.type):
         return None
-    found = valid_text(column)
+    cells = valid_text(column)
     # An empty path is none, for it would name the folder.
     none = pa.scalar(None, pa.string())
     return Column(
-        pc.if_else(pc.equal(found.values, ""), none, found.values), found.faults
+        pc.if_else(pc.equal(cells.values, ""), none, cells.values), cells.faults
     )
 
 

@@ -139,7 +139,7 @@ def _any_lists(values: Sequence[Any] | Array) -> bool:
 def _as_array(value: Any) -> Any:
     """Returns images and tensors of other libraries as arrays, also inside lists."""
     if isinstance(value, list | tuple):
-        return [_as_array(part) for part in value]
+        return [_as_array(item) for item in value]
     is_buffer = isinstance(value, bytearray | memoryview | range)
     is_known = value is None or family_of(type(value))
     return np.asarray(value) if is_buffer or not is_known else value
@@ -173,13 +173,15 @@ def _lists(rows: Sequence[Any], feature: Feature) -> pa.Array:
     sizes = np.diff(starts)[:, None]
     inner = outer = None
     if feature.is_ragged:
-        inner = _starts(len(part) for row in rows if row is not None for part in row)
+        inner = _starts(
+            len(sublist) for row in rows if row is not None for sublist in row
+        )
         outer = _starts(0 if row is None else len(row) for row in rows)
     elif feature.shape or is_tensor:
-        found = [_size_of(row, len(feature.shape)) for row in rows]
-        known = [size or [] for size in found]
-        sizes, bad = fitted_each(known, np.diff(starts), feature.shape)
-        bad |= np.array([size is None for size in found], np.bool_)
+        measured = [_size_of(row, len(feature.shape)) for row in rows]
+        row_sizes = [size or [] for size in measured]
+        sizes, bad = fitted_each(row_sizes, np.diff(starts), feature.shape)
+        bad |= np.array([size is None for size in measured], np.bool_)
         _check_rows(~(bad & present), wrong_shape)
     try:
         items = _items(flat, feature)
@@ -214,8 +216,8 @@ def _is_mixed(row: Any) -> bool:
 
 def _has_two_levels(row: Any) -> bool:
     return row is None or all(
-        part is None or (_is_list(part) and not any(map(_is_list, part)))
-        for part in row
+        sublist is None or (_is_list(sublist) and not any(map(_is_list, sublist)))
+        for sublist in row
     )
 
 
@@ -241,8 +243,8 @@ def _leaves(value: Any) -> Iterator[Any]:
     elif not _is_list(value):
         yield value
     else:
-        for part in value:
-            yield from _leaves(part)
+        for child in value:
+            yield from _leaves(child)
 
 
 def _size_of(row: Any, levels: int) -> list[int] | None:
@@ -262,7 +264,7 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
         return value.shape
     if not _is_list(value):
         return ()
-    inner = {_shape_of(part) for part in value}
+    inner = {_shape_of(child) for child in value}
     if not inner:
         return (0,)
     first = inner.pop()
@@ -323,8 +325,8 @@ def _file_of(value: Any, feature: Feature) -> Any:
     """Returns the field of an image's dict that the feature reads; else the value."""
     if not isinstance(value, Mapping):
         return value
-    found = value.get("bytes" if feature.inline else "path")
-    return value if found is None else found
+    content = value.get("bytes" if feature.inline else "path")
+    return value if content is None else content
 
 
 def _plain(value: Any, feature: Feature) -> Any:
@@ -386,8 +388,8 @@ def _typed(
     if feature.kind is Kind.IMAGE:
         return array.cast(row_type(dataclasses.replace(feature, shape=())))
     if feature.kind is Kind.TENSOR and feature.dtype != STRING:
-        found, faults = elements(array, feature.dtype)
-        column = Column(pa.array(found), faults)
+        converted, faults = elements(array, feature.dtype)
+        column = Column(pa.array(converted), faults)
     else:
         kind = {Kind.BOX: Kind.FLOAT, Kind.TENSOR: Kind.BYTES}.get(feature.kind)
         kind = kind or feature.kind
@@ -420,9 +422,9 @@ def _arrow_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
             return pa.array([int(values[0])], pa.uint64())
         number = float(values[0])
         if feature.kind in (Kind.FLOAT, Kind.BOX) and abs(number) <= FLOAT32_MAX:
-            held = pa.array([np.float32(number)])
-            if int(held[0].as_py()) == int(values[0]):
-                return held
+            rounded = pa.array([np.float32(number)])
+            if int(rounded[0].as_py()) == int(values[0]):
+                return rounded
     except (OverflowError, pa.ArrowInvalid) as error:
         raise beyond from error
     raise beyond

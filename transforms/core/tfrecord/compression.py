@@ -258,8 +258,8 @@ class Inflater:
             if output:
                 return output
             if ended and not self._inflate.eof:
-                found = "ends early" if self._started else "is empty"
-                raise self._error("truncated", f"the stream {found}")
+                fault = "ends early" if self._started else "is empty"
+                raise self._error("truncated", f"the stream {fault}")
         return b""
 
     def _at_end(self) -> bool:
@@ -310,12 +310,12 @@ class Deflater:
         """Adds `data`; yields stored bytes that are ready, about 1 MiB at a time."""
         view = memoryview(data)
         for start in range(0, len(view), STEP_BYTES):
-            part = view[start : start + STEP_BYTES]
+            chunk = view[start : start + STEP_BYTES]
             if not self._size:
                 yield _GZIP_HEADER
-            self._crc32 = zlib.crc32(part, self._crc32)
-            self._size += len(part)
-            yield self._deflate.compress(part)
+            self._crc32 = zlib.crc32(chunk, self._crc32)
+            self._size += len(chunk)
+            yield self._deflate.compress(chunk)
 
     def finish(self) -> bytes:
         """Returns the last stored bytes."""

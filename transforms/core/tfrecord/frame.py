@@ -98,9 +98,9 @@ def length_crcs(lengths: npt.NDArray[np.integer]) -> _Words:
     # it independently, so a lookup a part replaces a call a length.
     crcs = _length_crc_table(0).take(lengths & 0xFFFF)
     largest = int(lengths.max(initial=0))
-    for part in range(1, 4):
-        if largest >> 16 * part:
-            crcs ^= _length_crc_table(part).take(lengths >> 16 * part & 0xFFFF)
+    for index in range(1, 4):
+        if largest >> 16 * index:
+            crcs ^= _length_crc_table(index).take(lengths >> 16 * index & 0xFFFF)
     return mask_all(crcs)
 
 
@@ -185,10 +185,10 @@ def _operators(digit: int) -> _Words:
 
 def _applied(operator: _Words, values: _Words) -> _Words:
     """Returns what an operator, a row for each byte, makes of values."""
-    found = np.zeros_like(values)
+    product = np.zeros_like(values)
     for byte in range(_BYTES):
-        found ^= operator[byte][values >> np.uint32(8 * byte) & np.uint32(255)]
-    return found
+        product ^= operator[byte][values >> np.uint32(8 * byte) & np.uint32(255)]
+    return product
 
 
 def boundaries(data: bytes | memoryview) -> tuple[_Longs, _Longs, int]:

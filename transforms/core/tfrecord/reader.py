@@ -229,18 +229,18 @@ class TFRecordReader:
         Raises:
           TFRecordError: it is another file.
         """
-        found = (self.records, self.stored_bytes, self.crc32c)
-        known = zip((records, stored_bytes, crc32c), found, strict=True)
-        stated = tuple(there if said is None else said for said, there in known)
-        if found != stated:
+        actual = (self.records, self.stored_bytes, self.crc32c)
+        pairs = zip((records, stored_bytes, crc32c), actual, strict=True)
+        stated = tuple(there if said is None else said for said, there in pairs)
+        if actual != stated:
             raise TFRecordError(
                 f"{self.path}: what is beside it states {stated[0]:,} records in "
-                f"{stated[1]:,} bytes, CRC32C {stated[2]:08x}; found {found[0]:,} in "
-                f"{found[1]:,} bytes, CRC32C {found[2]:08x}. Fetch or convert the "
+                f"{stated[1]:,} bytes, CRC32C {stated[2]:08x}; found {actual[0]:,} in "
+                f"{actual[1]:,} bytes, CRC32C {actual[2]:08x}. Fetch or convert the "
                 f"dataset again.",
                 path=self.path,
                 record=self.records,
-                kind="truncated" if found[0] < stated[0] else "data-crc",
+                kind="truncated" if actual[0] < stated[0] else "data-crc",
             )
 
     def _reset(self) -> None:
@@ -275,8 +275,8 @@ class TFRecordReader:
                         yield self._long(stream, data, length, keep=keep)
                         data = b""
             if data:
-                part = "header" if len(data) < HEADER_BYTES else "payload"
-                self._fail("truncated", data, f" in its {part}")
+                section = "header" if len(data) < HEADER_BYTES else "payload"
+                self._fail("truncated", data, f" in its {section}")
             if not self.records and not self._allow_empty:
                 self._fail("empty", data)
             stored.check_unchanged()
@@ -305,14 +305,14 @@ class TFRecordReader:
         parts: list[bytes] = []
         while size > 0 and self._damage is None:
             try:
-                part = stream.read(size)
+                chunk = stream.read(size)
             except TFRecordError as error:
                 self._damage = error
                 break
-            if not part:
+            if not chunk:
                 break
-            parts.append(part)
-            size -= len(part)
+            parts.append(chunk)
+            size -= len(chunk)
         if parts or self._damage is None:
             return parts[0] if len(parts) == 1 else b"".join(parts)
         # By now all records before the damage have been returned.
@@ -375,13 +375,13 @@ class TFRecordReader:
         crc = google_crc32c.value(parts[0])
         missing = length - len(parts[0])
         while missing > 0:
-            part = self._read(stream, min(missing, STEP_BYTES))
-            if not part:
+            chunk = self._read(stream, min(missing, STEP_BYTES))
+            if not chunk:
                 self._fail("truncated", data, " in its payload")
-            crc = google_crc32c.extend(crc, part)
-            missing -= len(part)
+            crc = google_crc32c.extend(crc, chunk)
+            missing -= len(chunk)
             if keep:
-                parts.append(part)
+                parts.append(chunk)
         footer = self._read(stream, FOOTER_BYTES)
         if len(footer) < FOOTER_BYTES:
             self._fail("truncated", data, " in its footer")
@@ -433,9 +433,9 @@ class TFRecordReader:
             if breaks > 1 and breaks == data.count(b"\r\n"):
                 return "It looks like a text-mode transfer: fetch it in binary mode."
         if kind == "length-crc" and self.records == 0:
-            found = detect(data)
-            if found is not self.compression:
-                return f"It looks like {found}: read it with compression {found!s}."
+            guessed = detect(data)
+            if guessed is not self.compression:
+                return f"It looks like {guessed}: read it with compression {guessed!s}."
             for skip in range(1, 17):
                 if is_frame_header(data[skip : skip + HEADER_BYTES]):
                     return f"A header stands {skip} bytes later: fetch it again."

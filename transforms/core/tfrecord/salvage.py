@@ -154,10 +154,10 @@ class Salvage:
         while start < self._size and self._reads_left > 0:
             stop = min(start + step, self._size)
             data = self._fetch(start, min(stop + HEADER_BYTES - 1, self._size))
-            for place in header_places(data, self._size - start).tolist():
-                if self._end_of_record(start + place) is not None:
-                    return start + int(place)
-                self._reads_left -= self._length_at(start + place) or 0
+            for offset in header_places(data, self._size - start).tolist():
+                if self._end_of_record(start + offset) is not None:
+                    return start + int(offset)
+                self._reads_left -= self._length_at(start + offset) or 0
                 if self._reads_left <= 0:
                     break
             start = stop
@@ -252,9 +252,9 @@ def _write_before_fault(
     inflate: "zlib._Decompress", data: bytes, write: Callable[[bytes], object]
 ) -> int:
     """Writes what is unpacked in front of a fault; returns where in `data` that is."""
-    for place in range(len(data)):
+    for offset in range(len(data)):
         try:
-            write(inflate.decompress(data[place : place + 1]))
+            write(inflate.decompress(data[offset : offset + 1]))
         except zlib.error:
-            return place
+            return offset
     return len(data)

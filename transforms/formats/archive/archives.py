@@ -75,10 +75,10 @@ def kind_of(file: BinaryIO, path: str) -> ArchiveKind:
             f"{path}: the archive is damaged before its first member: the checksum of "
             f"its header is wrong. Fetch or write it again."
         )
-    found = f"begins with {head[:8].hex(' ')}" if head else "is empty"
+    description = f"begins with {head[:8].hex(' ')}" if head else "is empty"
     raise InputError(
         f"{path}: an archive must be a zip, or a tar that is plain or packed with "
-        f"gzip, zstd, bzip2 or xz; this one {found}. Fetch or write it again."
+        f"gzip, zstd, bzip2 or xz; this one {description}. Fetch or write it again."
     )
 
 
@@ -166,8 +166,8 @@ def read_member(file: BinaryIO, path: str, member: Member) -> Item:
     try:
         return Content(member, b"".join(stream_member(file, path, member)))
     except MemberError as damage:
-        found = f"is damaged: {damage}"
-        return MemberFault(member, *refusal(Reason.DAMAGED_MEMBER, member.name, found))
+        detail = f"is damaged: {damage}"
+        return MemberFault(member, *refusal(Reason.DAMAGED_MEMBER, member.name, detail))
 
 
 def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:

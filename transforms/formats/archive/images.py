@@ -118,13 +118,13 @@ class ArchiveImages(RowArchive):
                         yield entry
 
         # A million members are no lists beside their listing.
-        found = FileList.of(sound())
+        images = FileList.of(sound())
         strip = _shared_folders([f"{folder}/file" for folder in first])
         root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
         if not self.folders_said:
             around = reader._around(files, others.files())
-            check_tree(found, folders, around, root=root)
-        listing = arrange(_without_folders(found, strip), {}, root=root)
+            check_tree(images, folders, around, root=root)
+        listing = arrange(_without_folders(images, strip), {}, root=root)
         split_column = _SPLIT if listing.splits else ""
         reader = dataclasses.replace(reader, strip=strip, split_column=split_column)
         # Image, label and file name, as folders of images have them.
@@ -133,9 +133,9 @@ class ArchiveImages(RowArchive):
             Feature(_LABEL, Kind.LABEL, is_label=True),
             Feature("filename", Kind.TEXT, column=_NAME),
         )
-        step = max(-(-len(found) // _SAMPLE_ROWS), 1)
-        chosen = [*itertools.islice(found, 0, None, step)]
-        sample = reader._sample_of(chosen, first.values(), len(found))
+        step = max(-(-len(images) // _SAMPLE_ROWS), 1)
+        chosen = [*itertools.islice(images, 0, None, step)]
+        sample = reader._sample_of(chosen, first.values(), len(images))
         return Planned(reader, sample, features)
 
     def _around(self, files: Sequence[InputFile], others: FileList) -> Surroundings:
@@ -163,24 +163,24 @@ class ArchiveImages(RowArchive):
         members = [*(item.member for item in good), *(item.member for item in bad)]
         sources = [above + member.printable for member in members]
         paths = [self._path(block.origin, item.member) for item in good]
-        found = self._columns([item.data for item in good], paths, sources[: len(good)])
+        cells = self._columns([item.data for item in good], paths, sources[: len(good)])
         refused: list[Complaint] = [
-            (place, fault.reason, fault.message)
-            for place, fault in enumerate(bad, len(good))
+            (index, fault.reason, fault.message)
+            for index, fault in enumerate(bad, len(good))
         ]
 
         def rejection(complaint: Complaint) -> Rejection:
-            place = complaint[0]
-            raw = good[place].data if place < len(good) else None
-            return rejection_of(sources[place], complaint, raw, numbered=False)
+            index = complaint[0]
+            raw = good[index].data if index < len(good) else None
+            return rejection_of(sources[index], complaint, raw, numbered=False)
 
         return RawRows(
             block,
-            found,
+            cells,
             np.zeros(len(good), np.int64),
             refused,
             rejecter(rejection),
-            origins=found[_NAME],
+            origins=cells[_NAME],
             skipped=skipped,
             places=np.arange(len(good)),
         )
@@ -231,11 +231,11 @@ class ArchiveImages(RowArchive):
         parts = [*map(self._parts, paths)]
         columns: dict[str, pa.Array] = {
             _IMAGE: pa.array(images, pa.large_binary()),
-            _LABEL: pa.array([part[-2] for part in parts], pa.string()),
+            _LABEL: pa.array([segments[-2] for segments in parts], pa.string()),
             _NAME: pa.array(names, pa.string()),
         }
         if self.split_column:
-            columns[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
+            columns[_SPLIT] = pa.array([segments[0] for segments in parts], pa.string())
         return columns
 
 
@@ -254,7 +254,7 @@ def _shared_folders(paths: Sequence[str]) -> int:
     parts = [path.split("/") for path in paths]
     least = min(map(len, parts), default=0)
     strip = 0
-    while least - strip > 2 and len({each[strip] for each in parts}) == 1:
+    while least - strip > 2 and len({segments[strip] for segments in parts}) == 1:
         if least - strip == 3 and parts[0][strip].lower() in SPLIT_WORDS:
             break
         strip += 1

@@ -202,7 +202,7 @@ def name_and_fault(raw: bytes, encoding: str) -> tuple[str, Reason | None, str]:
         is_text = True
     except UnicodeError:
         name, is_text = raw.decode("utf-8", "surrogateescape"), False
-    path = "/".join(part for part in name.split("/") if part not in ("", "."))
+    path = "/".join(segment for segment in name.split("/") if segment not in ("", "."))
     path = f"/{path}" if name.startswith("/") else path
     # Most names are good: what messages show is made where there is one.
     if unsafe := _unsafe(path):
@@ -274,8 +274,8 @@ def checked(members: Iterable[Member], limits: Limits, path: str) -> Iterator[Me
         if member.fault is not None:
             pass
         elif earlier != number:
-            found = f"is the name of member {earlier + 1} too"
-            fault = Fault(*refusal(Reason.DUPLICATE_NAME, member.name, found))
+            detail = f"is the name of member {earlier + 1} too"
+            fault = Fault(*refusal(Reason.DUPLICATE_NAME, member.name, detail))
         elif member.size > limits.max_image_bytes and is_image_name(member.name):
             fault = too_many_bytes(member.size, limits.max_image_bytes)
         if fault is not None:
@@ -318,9 +318,9 @@ class MemberList:
     def select(self, keep: Callable[[Member], object]) -> "MemberList":
         """Returns those members that `keep` holds for; it is asked once for each."""
         places = array.array("q")
-        for place, member in zip(self._places, self, strict=True):
+        for position, member in zip(self._places, self, strict=True):
             if keep(member):
-                places.append(place)
+                places.append(position)
         chosen = self._places if len(places) == len(self) else places
         return MemberList(self._batches, chosen)
 
@@ -335,8 +335,8 @@ class MemberList:
 
     def _at(self, places: Iterable[int]) -> Iterator[Member]:
         number, made = -1, list[Member]()
-        for place in places:
-            batch, row = divmod(place, _BATCH_MEMBERS)
+        for position in places:
+            batch, row = divmod(position, _BATCH_MEMBERS)
             if batch != number:
                 number, made = batch, self._made(batch)
             yield made[row]

@@ -80,7 +80,7 @@ class ArchiveReader(Archives, TableFormat):
         if not tables:
             few = itertools.islice(names(), 3)
             shown = ", ".join(map(shown_name, few)) or "nothing"
-            suffixes = ", ".join(known.suffixes[0] for known in TABLE_FORMATS.values())
+            suffixes = ", ".join(fmt.suffixes[0] for fmt in TABLE_FORMATS.values())
             raise InputError(
                 f"Archives must hold images, samples of WebDataset or tables "
                 f"({suffixes}); {files[0].origin!r} holds {shown}. Name another one."
@@ -99,9 +99,9 @@ class ArchiveReader(Archives, TableFormat):
         return (member.name for member in members if not is_litter(member.name))
 
     def _inner(self, name: str) -> TableReader:
-        known = TABLE_FORMATS[name]
-        self._check_settings(f"{name} in archives", known.options)
-        made = known.reader_class().with_settings(self.table_settings)
+        fmt = TABLE_FORMATS[name]
+        self._check_settings(f"{name} in archives", fmt.options)
+        made = fmt.reader_class().with_settings(self.table_settings)
         assert isinstance(made, TableReader)
         return made
 
@@ -119,9 +119,9 @@ def _are_samples(file: InputFile, names: Iterable[str]) -> bool:
     key, are_tables = None, True
     for name in names:
         are_tables = are_tables and bool(table_format(name))
-        if found := key_and_column(name):
+        if parsed := key_and_column(name):
             count += 1
-            shared += found[0] == key
-            key = found[0]
+            shared += parsed[0] == key
+            key = parsed[0]
     # At least two members a sample, on the average of those that have a key.
     return not are_tables and bool(shared) and shared * 2 >= count - 1

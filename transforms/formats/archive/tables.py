@@ -162,9 +162,11 @@ class ArchiveTables(Archives, TableReader):
         if limit_rows is not None:
             rows = 0
             for table in self._content(file, self._tables(file)):
-                with _in_memory(table) as held:
+                with _in_memory(table) as table_file:
                     cut = self.inner.blocks(
-                        held, block_bytes=_BLOCK_BYTES, limit_rows=limit_rows - rows
+                        table_file,
+                        block_bytes=_BLOCK_BYTES,
+                        limit_rows=limit_rows - rows,
                     )
                     rows += sum(block.rows for block in cut)
                 if rows == limit_rows:
@@ -224,9 +226,9 @@ class ArchiveTables(Archives, TableReader):
         for _, alike in itertools.groupby(tables, said):
             for run in _runs(alike, _BLOCK_BYTES, _HELD_MEMBERS):
                 with contextlib.ExitStack() as stack:
-                    held = [stack.enter_context(_in_memory(table)) for table in run]
+                    files = [stack.enter_context(_in_memory(table)) for table in run]
                     raws = self.inner.read_whole(
-                        held, columns, block_bytes=_BLOCK_BYTES
+                        files, columns, block_bytes=_BLOCK_BYTES
                     )
                     yield from gathered(raws, most_bytes=_BLOCK_BYTES)
 
@@ -270,10 +272,10 @@ class ArchiveTables(Archives, TableReader):
                     origin, before = _origin(file, member), position + member.offset
                     yield _Table(origin, member.size, _chunks(file, member), before)
                 return
-            wanted = frozenset(member.number for member in members)
+            numbers = frozenset(member.number for member in members)
 
             def skip(member: Member) -> Skipped | None:
-                return None if member.number in wanted else Skipped.NOT_SELECTED
+                return None if member.number in numbers else Skipped.NOT_SELECTED
 
             tables = (
                 _Table(
@@ -298,10 +300,10 @@ def _tables_in(
             raise InputError(f"{archive}: {member.message}")
         return True
 
-    found = members.select(is_table)
-    if not by_name or _are_sorted(found):
-        return found
-    return sorted(found, key=lambda member: member.origin)
+    tables = members.select(is_table)
+    if not by_name or _are_sorted(tables):
+        return tables
+    return sorted(tables, key=lambda member: member.origin)
 
 
 def _skip_reason(member: Member, format_name: str) -> Skipped | None:

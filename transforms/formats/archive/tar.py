@@ -250,8 +250,8 @@ class Tar:
         if kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in said):
             return refusal(Reason.UNSUPPORTED_METHOD, name, "is a sparse file")
         if kind not in _REGULAR:
-            found = _WITHOUT_DATA.get(kind, f"of type {kind!r}")
-            return refusal(Reason.NOT_A_FILE, name, f"is {found}")
+            description = _WITHOUT_DATA.get(kind, f"of type {kind!r}")
+            return refusal(Reason.NOT_A_FILE, name, f"is {description}")
         if size > self._limits.max_member_bytes:
             return refusal(Reason.TOO_LARGE, name, f"has {size} bytes")
         return None, ""
@@ -351,14 +351,14 @@ def _number(field: bytes) -> int:
 
 def _pax_records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     r"""Yields the records `length key=value\n`; ValueError for anything else."""
-    place = 0
-    while place < len(data):
-        stop = data.find(b" ", place, place + 20)
-        if stop < 0 or not data[place:stop].isdigit():
+    offset = 0
+    while offset < len(data):
+        stop = data.find(b" ", offset, offset + 20)
+        if stop < 0 or not data[offset:stop].isdigit():
             raise ValueError
-        end = place + int(data[place:stop])
+        end = offset + int(data[offset:stop])
         key, equals, value = data[stop + 1 : end].partition(b"=")
         if end > len(data) or not equals or not value.endswith(b"\n"):
             raise ValueError
         yield key, value[:-1]
-        place = end
+        offset = end

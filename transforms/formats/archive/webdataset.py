@@ -100,9 +100,9 @@ class WebDataset(RowArchive):
     @staticmethod
     def key_of(member: Member) -> str:
         """Returns the key of the sample that a member belongs to."""
-        found = key_and_column(member.name)
-        assert found is not None
-        return found[0]
+        parsed = key_and_column(member.name)
+        assert parsed is not None
+        return parsed[0]
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Lists all shards; samples the first rows of some, spread evenly.
@@ -244,9 +244,9 @@ class WebDataset(RowArchive):
 def _columns_of(sample: Row) -> Iterator[str]:
     """Yields the columns of a sample; what cannot be read may have a name of none."""
     for member in sample.members:
-        found = key_and_column(member.name)
-        if found and member.fault in (None, Reason.TOO_MANY_BYTES):
-            yield found[1]
+        parsed = key_and_column(member.name)
+        if parsed and member.fault in (None, Reason.TOO_MANY_BYTES):
+            yield parsed[1]
 
 
 def _contents(sample: Row) -> Iterator[Content]:
@@ -273,9 +273,9 @@ def _values(sample: Row, merged: Sequence[str]) -> dict[str, Any]:
             raise FaultError(item.reason, item.message)
     row: dict[str, Any] = {_KEY: sample.key}
     for content in _contents(sample):
-        found = key_and_column(content.member.name)
-        assert found is not None
-        name = _MERGED if found[1] in merged else found[1]
+        parsed = key_and_column(content.member.name)
+        assert parsed is not None
+        name = _MERGED if parsed[1] in merged else parsed[1]
         if name in row:
             raise FaultError(
                 Reason.DUPLICATE_NAME,

@@ -94,12 +94,12 @@ def _check_apart(infos: list[zipfile.ZipInfo], end: int, path: str) -> None:
     ):
         raise _damaged_directory(path, "an entry is not before it")
     starts = [*(info.header_offset for info in ordered), end]
-    for place, info in enumerate(ordered, 1):
+    for next_index, info in enumerate(ordered, 1):
         size = _LOCAL.size + len(_raw_name(info)) + info.compress_size
-        if info.header_offset + size > starts[place]:
+        if info.header_offset + size > starts[next_index]:
             other = (
-                shown_name(ordered[place].filename)
-                if place < len(ordered)
+                shown_name(ordered[next_index].filename)
+                if next_index < len(ordered)
                 else "the central directory"
             )
             raise DamageError(
@@ -155,14 +155,14 @@ def _member(
 
 def _unicode_path(extra: bytes, raw: bytes) -> bytes:
     """Returns the name in UTF-8 that Info-ZIP puts beside the stored one, if any."""
-    place = 0
-    while place + 4 <= len(extra):
-        number, length = struct.unpack_from("<2H", extra, place)
-        field = extra[place + 4 : place + 4 + length]
+    offset = 0
+    while offset + 4 <= len(extra):
+        number, length = struct.unpack_from("<2H", extra, offset)
+        field = extra[offset + 4 : offset + 4 + length]
         if number == _UNICODE_PATH_EXTRA and len(field) > 5:
             is_of_name = int.from_bytes(field[1:5], "little") == zlib.crc32(raw)
             return field[5:] if is_of_name else b""
-        place += 4 + length
+        offset += 4 + length
     return b""
 
 
@@ -178,13 +178,13 @@ def _entry_fault(
     if info.flag_bits & _ENCRYPTED or info.compress_type == _AES:
         return refusal(Reason.ENCRYPTED, name, "is encrypted")
     if info.compress_type not in (_STORED, _DEFLATED, _BZIP2, _ZSTD):
-        found = _METHODS.get(info.compress_type, f"number {info.compress_type}")
-        return refusal(Reason.UNSUPPORTED_METHOD, name, f"has method {found}")
+        detail = _METHODS.get(info.compress_type, f"number {info.compress_type}")
+        return refusal(Reason.UNSUPPORTED_METHOD, name, f"has method {detail}")
     if info.file_size > limits.max_member_bytes or limits.is_bomb(
         info.file_size, info.compress_size
     ):
-        found = f"unpacks from {info.compress_size} to {info.file_size} bytes"
-        return refusal(Reason.TOO_LARGE, name, found)
+        detail = f"unpacks from {info.compress_size} to {info.file_size} bytes"
+        return refusal(Reason.TOO_LARGE, name, detail)
     return None, ""
 
 
@@ -215,14 +215,14 @@ def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:
 
 def _stored(file: BinaryIO, member: Member) -> Iterator[bytes]:
     """Yields the bytes of a member as they are stored; others may use the file too."""
-    place = _data_start(file, member)
-    stop = place + member.packed
-    while place < stop:
-        file.seek(place)
-        data = file.read(min(stop - place, _INPUT_BYTES))
+    offset = _data_start(file, member)
+    stop = offset + member.packed
+    while offset < stop:
+        file.seek(offset)
+        data = file.read(min(stop - offset, _INPUT_BYTES))
         if not data:
             raise EOFError("they are cut off")
-        place += len(data)
+        offset += len(data)
         yield data
 
 
@@ -266,7 +266,7 @@ def _data_start(file: BinaryIO, member: Member) -> int:
     if method != member.method or (flags ^ member.flags) & _ENCRYPTED:
         raise MemberError("its own header has another method than the directory")
     if not flags & _SIZES_FOLLOW:
-        known = (member.crc32, member.packed, member.size)
-        if any(a not in (b, _MAX32) for a, b in zip(stated, known, strict=True)):
+        expected = (member.crc32, member.packed, member.size)
+        if any(a not in (b, _MAX32) for a, b in zip(stated, expected, strict=True)):
             raise MemberError("its own header has other sizes or another CRC-32")
     return member.offset + _LOCAL.size + name_length + extra_length

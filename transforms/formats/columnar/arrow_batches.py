@@ -264,9 +264,9 @@ def grouped(
 def piece_of(block: Block, first_row: int, rows: int) -> Block:
     """Returns the piece of a block that holds some of its rows."""
     size = block.stop - block.start
-    each = max(block.rows, 1)
-    low = size * (first_row - block.first_row) // each
-    high = size * (first_row - block.first_row + rows) // each
+    block_rows = max(block.rows, 1)
+    low = size * (first_row - block.first_row) // block_rows
+    high = size * (first_row - block.first_row + rows) // block_rows
     return dataclasses.replace(
         block,
         start=first_row,
@@ -299,15 +299,15 @@ def joined_sample(
       complete: likewise; None for all of `total_rows`.
       unread: rows that cannot be read, beside those with such texts.
     """
-    readable_parts = [_decodable(part) for part in parts]
+    readable_parts = [_decodable(piece) for piece in parts]
     unread += sum(bad for _, bad in readable_parts)
     rows = 0
     chunks: dict[str, list[pa.Array]] = {name: [] for name in columns}
-    for part, _ in readable_parts:
-        count = len(next(iter(part.values()), ()))
+    for piece, _ in readable_parts:
+        count = len(next(iter(piece.values()), ()))
         rows += count
         for name, kind in columns.items():
-            array = part[name] if name in part else pa.nulls(count, kind)
+            array = piece[name] if name in piece else pa.nulls(count, kind)
             chunks[name].append(array if array.type == kind else array.cast(kind))
     joined = {n: pa.chunked_array(chunks[n], kind) for n, kind in columns.items()}
     return TableSample(
@@ -421,10 +421,10 @@ def _decodable(
 ) -> tuple[Mapping[str, pa.Array], int]:
     """Returns the rows whose texts are UTF-8, and how many others there are."""
     masks = [_undecodable(column) for column in part.values()]
-    found = [mask for mask in masks if mask is not None]
-    if not found:
+    bad_masks = [mask for mask in masks if mask is not None]
+    if not bad_masks:
         return part, 0
-    bad = np.logical_or.reduce(found)
+    bad = np.logical_or.reduce(bad_masks)
     fits = pa.array(~bad)
     return {name: column.filter(fits) for name, column in part.items()}, int(bad.sum())
 

@@ -60,9 +60,9 @@ def flat_types(schema: pa.Schema, origin: str) -> Columns:
             )
         for name, _, kind in _flat_type(field.name, field.name, field.type):
             if name in out or not name:
-                found = f"{name!r} occurs twice" if name else "one has none"
+                problem = f"{name!r} occurs twice" if name else "one has none"
                 raise InputError(
-                    f"{origin}: every column must have a name of its own; {found}. "
+                    f"{origin}: every column must have a name of its own; {problem}. "
                     f"Rename it where the file is written."
                 )
             out[name] = kind
@@ -241,10 +241,10 @@ class CommonColumns:
             if alone and not self._may_lack:
                 facts.append(f"{listed(alone)} only in {where}")
         for name, kind in columns.items():
-            known = self.columns.get(name, kind)
-            if (wide := wider_type(known, kind, FILES)) is None:
+            previous = self.columns.get(name, kind)
+            if (wide := wider_type(previous, kind, FILES)) is None:
                 facts.append(
-                    f"{name[:60]!r} is {_short(known)} in {self._first} and "
+                    f"{name[:60]!r} is {_short(previous)} in {self._first} and "
                     f"{_short(kind)} in {origin}"
                 )
             else:

@@ -94,8 +94,8 @@ class _AvroFile(ColumnarFile):
         self._origin = origin
         self._size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
-        if (found := stream.read(len(_MAGIC))) != _MAGIC:
-            raise self._damaged(f"it must start with 'Obj' and 1; found {found!r}")
+        if (magic := stream.read(len(_MAGIC))) != _MAGIC:
+            raise self._damaged(f"it must start with 'Obj' and 1; found {magic!r}")
         metadata = self._metadata()
         self._sync = self._exactly(_SYNC_BYTES, "the sync marker")
         self.begin = stream.tell()
@@ -156,9 +156,9 @@ class _AvroFile(ColumnarFile):
                     break
         else:
             stop = self.begin
-            for place in range(places):
-                at = self.begin + (self._size - self.begin) * place // places
-                begin = self._behind_sync(max(at, stop)) if place else self.begin
+            for index in range(places):
+                at = self.begin + (self._size - self.begin) * index // places
+                begin = self._behind_sync(max(at, stop)) if index else self.begin
                 if begin >= self._size:
                     break
                 frame = next(self._frames(begin, self._size, data=True))
@@ -260,8 +260,8 @@ class _AvroFile(ColumnarFile):
         self._stream.seek(at)
         while chunk := self._stream.read(_SEARCHED_BYTES):
             text = tail + chunk
-            if (found := text.find(self._sync)) >= 0:
-                return self._stream.tell() - len(text) + found + _SYNC_BYTES
+            if (index := text.find(self._sync)) >= 0:
+                return self._stream.tell() - len(text) + index + _SYNC_BYTES
             tail = text[1 - _SYNC_BYTES :]
         return self._size
 
@@ -344,7 +344,7 @@ def _unsnapped(packed: bytes) -> bytes:
     varint = re.match(rb"[\x80-\xff]{0,4}[\0-\x7f]", packed)
     if varint is None:
         raise ValueError("its size is no varint")
-    size = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint[0]))
+    size = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(varint[0]))
     if size > MAX_BLOCK_BYTES:
         # Too large: let the caller refuse it without unpacking it.
         return bytes(MAX_BLOCK_BYTES + 1)

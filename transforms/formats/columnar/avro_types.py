@@ -109,14 +109,14 @@ def row_type(text: bytes) -> AvroType:
         raise ValueError(f"it is no JSON: {error}") from error
     types = _Types()
     try:
-        found = types.of(schema)
+        avro_type = types.of(schema)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    if not pa.types.is_struct(found.raw) or not found.type.num_fields:
-        found = types.record([("value", found)])
-    if not found.least_bytes:
+    if not pa.types.is_struct(avro_type.raw) or not avro_type.type.num_fields:
+        avro_type = types.record([("value", avro_type)])
+    if not avro_type.least_bytes:
         raise ValueError("its rows must take bytes, and they hold nothing")
-    return found
+    return avro_type
 
 
 class _Types:
@@ -144,7 +144,7 @@ class _Types:
             raise ValueError(f"it is nested over {MAX_NESTING} levels deep")
         within = (*inside, "")
         if isinstance(schema, list):
-            return _union([self.of(each, space, within) for each in schema])
+            return _union([self.of(branch, space, within) for branch in schema])
         if isinstance(schema, str):
             schema = {"type": schema}
         kind = schema["type"]
@@ -194,10 +194,10 @@ class _Types:
         if type(size) is not int or not 0 <= size <= MAX_BLOCK_BYTES:
             raise ValueError(f"a fixed type must have a size; found {size!r}")
         plain = {"type": "fixed", "name": f"n{self._count}", "size": size}
-        found = AvroType(plain, pa.binary(), pa.binary(), size)
+        avro_type = AvroType(plain, pa.binary(), pa.binary(), size)
         if schema.get("logicalType") == "uuid" and size == 16:
-            return dataclasses.replace(found, type=pa.string(), finish=_uuids)
-        return _logical("fixed", schema, found)
+            return dataclasses.replace(avro_type, type=pa.string(), finish=_uuids)
+        return _logical("fixed", schema, avro_type)
 
     def record(self, fields: Sequence[tuple[str, AvroType]]) -> AvroType:
         """Returns the type of a record of these fields."""
@@ -254,8 +254,8 @@ def _logical(kind: str, schema: Mapping[str, Any], found: AvroType) -> AvroType:
 
 
 def _union(found: Sequence[AvroType]) -> AvroType:
-    plain = [each.plain for each in found]
-    values = [each for each in found if not pa.types.is_null(each.raw)]
+    plain = [branch.plain for branch in found]
+    values = [branch for branch in found if not pa.types.is_null(branch.raw)]
     if not values:
         return AvroType(plain, pa.null(), pa.null())
     wide = values[0]
@@ -266,7 +266,7 @@ def _union(found: Sequence[AvroType]) -> AvroType:
     elif any((v.type, v.raw) != (wide.type, wide.raw) for v in values):
         raise ValueError(
             f"a union must be of null and one other type, or of numbers; one is of "
-            f"{listed([str(each.type) for each in values])}"
+            f"{listed([str(branch.type) for branch in values])}"
         )
     return dataclasses.replace(wide, plain=plain, least_bytes=1)
 

@@ -152,7 +152,7 @@ class _Arrays(ColumnarFile):
         if self._rows > rows and not self._packed:
             count = min(PLACES, rows)
             spread = [(i * self._rows // count, rows // count) for i in range(count)]
-        return Look([self._read(*place) for place in spread], self._rows)
+        return Look([self._read(*span) for span in spread], self._rows)
 
     def parts(
         self, file: InputFile, block_bytes: int, limit_rows: int | None
@@ -315,10 +315,10 @@ class _StoredArray:
             # A run of each inner index.
             width = self._dtype.itemsize
             places = (index * self.rows + first for index in range(self._each))
-            runs = (self._take(rows * width, place * width) for place in places)
+            runs = (self._take(rows * width, offset * width) for offset in places)
             return self._values(b"".join(runs), rows)
-        place = None if self.packed else first * self.row_bytes
-        return self._values(self._take(rows * self.row_bytes, place), rows)
+        offset = None if self.packed else first * self.row_bytes
+        return self._values(self._take(rows * self.row_bytes, offset), rows)
 
     def _values(self, data: bytes, rows: int) -> npt.NDArray[Any]:
         flat = np.frombuffer(data, self._dtype)

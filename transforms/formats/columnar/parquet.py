@@ -367,7 +367,7 @@ def _gathered(
 def _int96_paths(parquet: pq.ParquetFile, wanted: Iterable[str] = ("",)) -> list[str]:
     """Returns the paths of timestamps of 96 bits that these paths lead to, or all."""
     columns = (parquet.schema.column(index) for index in range(len(parquet.schema)))
-    paths = [each.path for each in columns if each.physical_type == "INT96"]
+    paths = [column.path for column in columns if column.physical_type == "INT96"]
     ends = tuple(f"{path}." if path else "" for path in wanted)
     return [path for path in paths if f"{path}.".startswith(ends)]
 
@@ -397,7 +397,9 @@ def _beyond_unit(
       is finer than the unit.
     """
     if is_list(values.type):
-        items = _beyond_unit(values.flatten(), unit, [each.flatten() for each in exact])
+        items = _beyond_unit(
+            values.flatten(), unit, [array.flatten() for array in exact]
+        )
         return rows_with(values, items[0]), rows_with(values, items[1])
     none = np.zeros(len(values), np.bool_)
     if not pa.types.is_timestamp(values.type):
@@ -412,8 +414,8 @@ def _beyond_unit(
 
 def _said_of_range(name: str, unit: str, seconds: pa.Array) -> str:
     """Returns what is wrong with a row, given the column in seconds from there on."""
-    found = _leaves(seconds.slice(0, 1)).drop_null().slice(0, _SHOWN).to_pylist()
-    shown = ", ".join(str(np.datetime64(each, "s")) for each in found)
+    instants = _leaves(seconds.slice(0, 1)).drop_null().slice(0, _SHOWN).to_pylist()
+    shown = ", ".join(str(np.datetime64(instant, "s")) for instant in instants)
     return (
         f"column {name!r} holds {shown}: out of range, in {unit} an int64 holds "
         f"{_HELD[unit]}"

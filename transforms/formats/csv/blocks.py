@@ -209,12 +209,12 @@ def too_long(origin: str, line: int, dialect: CsvDialect) -> InputError:
 def unclosed(origin: str, line: int, scan: Scan) -> InputError:
     """Returns the error for a file that ends inside quotes or after an escape."""
     if scan.inside:
-        found, end = f"a quote ({scan.dialect.quote})", "is not closed before"
+        mark, end = f"a quote ({scan.dialect.quote})", "is not closed before"
         remedy = _NO_QUOTES
     else:
-        found, end = f"an escape ({scan.dialect.escape})", "has nothing to escape at"
+        mark, end = f"an escape ({scan.dialect.escape})", "has nothing to escape at"
         remedy = "Correct it, or leave out --escape"
     return InputError(
-        f"{origin}, line {line}: {found} in the record that starts here {end} the end "
+        f"{origin}, line {line}: {mark} in the record that starts here {end} the end "
         f"of the file. {remedy}"
     )

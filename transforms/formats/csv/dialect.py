@@ -131,8 +131,8 @@ def sep_line(head: bytes, dialect: CsvDialect, origin: str) -> str:
     if b"sep=" not in head.replace(b"\0", b"")[:8].lower():
         return ""
     text = head.decode(file_encoding(head, dialect, origin), "ignore")
-    found = _SEP_LINE.match(text)
-    return found[1] if found and _is_mark(found[1]) else ""
+    match = _SEP_LINE.match(text)
+    return match[1] if match and _is_mark(match[1]) else ""
 
 
 def bom_length(head: bytes, encoding: str) -> int:

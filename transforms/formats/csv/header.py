@@ -102,7 +102,7 @@ def _fields(record: bytes, dialect: CsvDialect) -> tuple[str, ...]:
         fields = next(rows, [])
     finally:
         csv.field_size_limit(limit)
-    return tuple(each.strip() if dialect.trim else each for each in fields)
+    return tuple(field.strip() if dialect.trim else field for field in fields)
 
 
 def check_same_columns(
@@ -123,13 +123,13 @@ def check_same_columns(
             facts.append(f"{listed(lost)} only in {first_origin}")
         if new:
             facts.append(f"{listed(new)} only in {origin}")
-        found = "; ".join(facts)
+        difference = "; ".join(facts)
     else:
         moved = [b for a, b in zip(first, names, strict=True) if a != b]
-        found = f"the order differs at {listed(moved)}"
+        difference = f"the order differs at {listed(moved)}"
     raise InputError(
         f"all files of a source must have the same columns; {first_origin} and "
-        f"{origin} differ: {found}"
+        f"{origin} differ: {difference}"
     )
 
 
@@ -202,7 +202,7 @@ def _check_names(names: Sequence[str], origin: str) -> None:
     odd = next((name for name in names if not name or counts[name] > 1), None)
     if odd is None:
         return
-    places = [place for place, name in enumerate(names, start=1) if name == odd]
+    places = [number for number, name in enumerate(names, start=1) if name == odd]
     shown = ", ".join(map(str, places[:_SHOWN_NAMES]))
     raise InputError(
         f"{origin}: every column must have a name of its own; {odd!r} is that of "

@@ -92,7 +92,7 @@ class HeaderCheck:
         Raises:
           InputError: the first row is data.
         """
-        row = {str(place): pa.array([text]) for place, text in enumerate(fields)}
+        row = {str(index): pa.array([text]) for index, text in enumerate(fields)}
         plain = [cell[0].as_py() for cell in self._pointed(row).values()]
         absent = {"", *MISSING_WORDS, *self.null_values}
         silent = [field.strip(" \t") in absent for field in fields]
@@ -181,11 +181,11 @@ def _delimiter_note(
     plain = pc.replace_substring_regex(cells, _IN_QUOTES, "q")
     counts = {mark: _usual_count(plain, re.escape(mark)) for mark in ";|,\t"}
     words = _usual_count(plain, r"[^ \t]+")
-    found = next((mark for mark, count in counts.items() if count), "")
-    if words > 1 + counts.get(found, 0) and found in ("", "\t"):
-        found = WHITESPACE if found or _most(plain, _NUMBER_AMONG_BLANKS) else ""
-    if found and found not in dialect.delimiters:
-        shown = {"\t": "$'\\t'", WHITESPACE: WHITESPACE}.get(found, repr(found))
+    sep = next((mark for mark, count in counts.items() if count), "")
+    if words > 1 + counts.get(sep, 0) and sep in ("", "\t"):
+        sep = WHITESPACE if sep or _most(plain, _NUMBER_AMONG_BLANKS) else ""
+    if sep and sep not in dialect.delimiters:
+        shown = {"\t": "$'\\t'", WHITESPACE: WHITESPACE}.get(sep, repr(sep))
         yield (
             f"the only column, {name[:_SHOWN_CHARS]!r}, looks like several in nearly "
             f"all rows; to read them, say --delimiter {shown}"

@@ -101,15 +101,17 @@ def _rejecter(
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
         out = []
-        for (place, *_), found in zip(complaints, make(complaints), strict=True):
-            owner = int(np.searchsorted(joined.first_rows, place, side="right")) - 1
-            assert found.line is not None
-            line = found.line - int(joined.first_lines[owner]) + joined.first_line - 1
+        for (number, *_), rejection in zip(complaints, make(complaints), strict=True):
+            owner = int(np.searchsorted(joined.first_rows, number, side="right")) - 1
+            assert rejection.line is not None
+            line = (
+                rejection.line - int(joined.first_lines[owner]) + joined.first_line - 1
+            )
             out.append(
                 dataclasses.replace(
-                    found,
+                    rejection,
                     source=joined.files[owner].origin,
-                    row=place - int(joined.first_rows[owner]) + 1,
+                    row=number - int(joined.first_rows[owner]) + 1,
                     line=line,
                 )
             )
@@ -149,24 +151,24 @@ def join_files(
     """
     joining: _Joining[_File] | None = None
     for file, dialect, data in contents:
-        found = None
+        body = None
         if data is not None:
             if joining is None or joining.dialect != dialect:
                 if joining is not None:
                     yield from joining.joined()
                 joining = _Joining.of(data, dialect, file, header_of)
-            found = None if joining is None else joining.body_of(data)
+            body = None if joining is None else joining.body_of(data)
         if joining is not None and (
-            found is None
+            body is None
             or joining.size >= most_bytes
             or len(joining.files) == _MOST_FILES
         ):
             yield from joining.joined()
             joining.clear()
-        if found is None:
+        if body is None:
             yield file
         elif joining is not None:
-            joining.add(file, *found)
+            joining.add(file, *body)
     if joining is not None:
         yield from joining.joined()
 

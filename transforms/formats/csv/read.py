@@ -118,21 +118,21 @@ def read_raw(
         text, mask = texts.get(name, (None, None))
         if mask is None:
             continue
-        for place in np.flatnonzero(mask & ~unread).tolist():
-            message = source.undecodable(name, text[place])
-            refused.append((int(numbers[place]), Reason.INVALID_ENCODING, message))
+        for position in np.flatnonzero(mask & ~unread).tolist():
+            message = source.undecodable(name, text[position])
+            refused.append((int(numbers[position]), Reason.INVALID_ENCODING, message))
         unread |= mask
-    found = {name: _as_string(*texts[name]) for name in wanted}
+    arrays = {name: _as_string(*texts[name]) for name in wanted}
     for name in beside:
         text, mask = texts[name]
-        found[name] = _as_string(text, None) if mask is None else text
+        arrays[name] = _as_string(text, None) if mask is None else text
     if unread.any():
         fits = pa.array(~unread)
-        found = {name: column.filter(fits) for name, column in found.items()}
+        arrays = {name: column.filter(fits) for name, column in arrays.items()}
         numbers = numbers[~unread]
     return RawRows(
         block,
-        found,
+        arrays,
         numbers,
         refused,
         source.rejections,
@@ -217,18 +217,18 @@ def _no_rows(
     columns: Sequence[str],
 ) -> dict[Skipped, Mask]:
     """Returns which records of the right length are not rows, by reason."""
-    found = [text for text, _ in texts.values()]
+    cells = [text for text, _ in texts.values()]
     if len(columns) == 1:
         # In a table of one column a row may equal the name; hardly a lone Ctrl-Z.
-        marks = equal_to(found[0], END_MARK)
+        marks = equal_to(cells[0], END_MARK)
         if not pc.any(marks).as_py():
             return {}
         return {Skipped.END_MARK: numpy_mask(marks)}
     if not source.dialect.header or source.dialect.columns is not None:
         return {}
-    place_of = {name: place for place, name in enumerate(columns)}
+    place_of = {name: index for index, name in enumerate(columns)}
     places = [place_of[name] for name in texts]
-    repeats = repeats_header(found, places, columns)
+    repeats = repeats_header(cells, places, columns)
     if repeats is None:
         return {}
     if len(texts) < len(columns):
@@ -243,10 +243,10 @@ def _confirmed(source: _Source, indices: Longs, columns: Sequence[str]) -> Mask:
     text = b"\n".join(
         bytes(view[start:stop]) for start, stop in zip(starts, stops, strict=True)
     )
-    found = parse(text, columns, columns, source.dialect).columns
+    parsed = parse(text, columns, columns, source.dialect).columns
     if source.dialect.trim:
-        found = tuple(_trimmed_bytes(cells, not_utf8(cells)) for cells in found)
-    repeats = repeats_header(found, range(len(columns)), columns)
+        parsed = tuple(_trimmed_bytes(cells, not_utf8(cells)) for cells in parsed)
+    repeats = repeats_header(parsed, range(len(columns)), columns)
     return np.zeros(len(indices), np.bool_) if repeats is None else repeats
 
 
@@ -292,15 +292,15 @@ def repeats_header(
     # The first name is compared last: a joined file may bring its byte order mark
     # before it, which makes quotes there literal.
     ordered = sorted(zip(columns, places, strict=True), key=lambda item: item[1] == 0)
-    found: Any = None
-    for column, place in ordered:
-        name = names[place]
-        said = [name] if place else [name, f"\ufeff{name}", f'\ufeff"{name}"']
+    mask: Any = None
+    for column, index in ordered:
+        name = names[index]
+        said = [name] if index else [name, f"\ufeff{name}", f'\ufeff"{name}"']
         same = functools.reduce(pc.or_, [equal_to(column, text) for text in said])
-        found = same if found is None else pc.and_(found, same)
-        if not pc.any(found).as_py():
+        mask = same if mask is None else pc.and_(mask, same)
+        if not pc.any(mask).as_py():
             return None
-    return numpy_mask(found)
+    return numpy_mask(mask)
 
 
 def equal_to(column: pa.Array, text: str) -> pa.BooleanArray:

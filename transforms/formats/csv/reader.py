@@ -195,14 +195,14 @@ class CsvFiles(TableReader):
         """Yields the rows of files, of small ones that can be joined together."""
         far = is_remote(files[0].path)
         contents = read_ahead(self._content, files, far=far)
-        each = join_files(contents, self._header_of, most_bytes=block_bytes)
-        for _, group in itertools.groupby(each, lambda it: isinstance(it, Joined)):
+        joined = join_files(contents, self._header_of, most_bytes=block_bytes)
+        for _, group in itertools.groupby(joined, lambda it: isinstance(it, Joined)):
             alone = []
-            for found in group:
-                if isinstance(found, Joined):
-                    yield read_joined(found, self.names, columns, self.beside)
+            for file in group:
+                if isinstance(file, Joined):
+                    yield read_joined(file, self.names, columns, self.beside)
                 else:
-                    alone.append(found)
+                    alone.append(file)
             yield from super(CsvFiles, self).read_whole(
                 alone, columns, block_bytes=block_bytes
             )

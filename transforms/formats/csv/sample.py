@@ -109,12 +109,12 @@ class CsvReader(CsvFiles):
     def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the first rows of files; compressed content has no middle."""
         chosen = files[:: -(-len(files) // _SAMPLE_FILES)]
-        each = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
+        budget = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
         looks = []
         used = 0
         for file in chosen:
             with open_content(file) as stream:
-                text = next(pieces_of(stream, each), b"")
+                text = next(pieces_of(stream, budget), b"")
                 ended = not stream.read(1)
                 if isinstance(stream, Unpacked):
                     used += min(stream.consumed, file.size)
@@ -165,10 +165,10 @@ def sample_of(
         if is_small:
             ranges = ((i, [(0, size)]) for i, size in enumerate(sizes.tolist()) if size)
         else:
-            found = itertools.groupby(
+            by_file = itertools.groupby(
                 _places(sizes, sample_bytes, places), operator.itemgetter(0)
             )
-            ranges = ((i, [part for _, part in parts]) for i, parts in found)
+            ranges = ((i, [span for _, span in parts]) for i, parts in by_file)
         if len(files) <= _PLACES:
             chosen = dict(ranges)
             ranges = ((i, chosen.get(i, [])) for i in range(len(files)))
@@ -196,8 +196,8 @@ def sample_in(
         seen = _Seen(reader, looks())
     except InputError as error:
         names_in = partial(_Seen.names_in, reader)
-        each = ((look.file.origin, partial(names_in, look)) for look in looks())
-        raise naming_others(error, each) from error
+        by_origin = ((look.file.origin, partial(names_in, look)) for look in looks())
+        raise naming_others(error, by_origin) from error
     for places in () if is_small else _FEWER_PLACES:
         if seen.sampled_bytes:
             break
@@ -305,9 +305,9 @@ class _Seen:
             _, reason, message = complaint
             if reason is Reason.INVALID_ENCODING:
                 assert raw.reject is not None
-                (found,) = raw.reject([complaint])
+                (row,) = raw.reject([complaint])
                 raise InputError(
-                    f"{found.source}, {where or f'line {found.line}'}: {message}; name "
+                    f"{row.source}, {where or f'line {row.line}'}: {message}; name "
                     f"the file's encoding with --encoding, such as cp949 or latin-1"
                 )
             self.unread[message] += 1
@@ -377,15 +377,15 @@ def _places(
     begins = np.concatenate([[0], np.cumsum(sizes)])
     total = int(begins[-1])
     length = max(sample_bytes // count, 1)
-    for place in range(count):
-        start = place * total // count
-        each = int(np.searchsorted(begins[1:], start, side="right"))
-        while each < len(sizes) and begins[each] < start + length:
-            begin, end = int(begins[each]), int(begins[each + 1])
+    for piece in range(count):
+        start = piece * total // count
+        file_index = int(np.searchsorted(begins[1:], start, side="right"))
+        while file_index < len(sizes) and begins[file_index] < start + length:
+            begin, end = int(begins[file_index]), int(begins[file_index + 1])
             low, high = max(start, begin), min(start + length, end)
             if low < high:
-                yield each, (low - begin, high - begin)
-            each += 1
+                yield file_index, (low - begin, high - begin)
+            file_index += 1
 
 
 def _texts(

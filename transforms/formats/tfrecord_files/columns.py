@@ -151,8 +151,8 @@ class Learned:
     def values(self) -> dict[str, pa.DataType]:
         """The types of single values of each column."""
         return {
-            name: VALUE_TYPES[max(found, key=found.__getitem__)]
-            for name, found in sorted(self.kinds.items())
+            name: VALUE_TYPES[max(counts, key=counts.__getitem__)]
+            for name, counts in sorted(self.kinds.items())
         }
 
     def columns_of(self, values: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
@@ -171,10 +171,10 @@ class Learned:
 
 def combined(a: Learned, b: Learned) -> Learned:
     """Returns what the payloads of both hold."""
-    kinds = {name: dict(found) for name, found in a.kinds.items()}
-    for name, found in b.kinds.items():
+    kinds = {name: dict(by_kind) for name, by_kind in a.kinds.items()}
+    for name, by_kind in b.kinds.items():
         counts = kinds.setdefault(name, {})
-        for kind, count in found.items():
+        for kind, count in by_kind.items():
             counts[kind] = counts.get(kind, 0) + count
     steps = dict(a.steps)
     for name, size in b.steps.items():
@@ -192,11 +192,11 @@ def combined(a: Learned, b: Learned) -> Learned:
 def learn(payloads: PayloadBatch) -> Learned:
     """Returns the features of n payloads."""
     payloads = payloads.trimmed()
-    found = read_columns(payloads, parse=any_example)
+    parsed = read_columns(payloads, parse=any_example)
     kinds: dict[str, dict[str, int]] = {}
     lists: set[str] = set()
     steps: dict[str, int] = {}
-    for name, columns in found.features.items():
+    for name, columns in parsed.features.items():
         if name.endswith(STEPS):
             counts = columns["int64_list"].values.unique().to_pylist()
             only = counts[0] if len(counts) == 1 else -1
@@ -209,8 +209,8 @@ def learn(payloads: PayloadBatch) -> Learned:
             kinds.setdefault(name, {})[kind] = len(rows)
             if column.counts is not None:
                 lists.add(name)
-    complaint = next(map(str, found.errors.values()), "")
-    return Learned(kinds, frozenset(lists), steps, len(found.errors), complaint)
+    complaint = next(map(str, parsed.errors.values()), "")
+    return Learned(kinds, frozenset(lists), steps, len(parsed.errors), complaint)
 
 
 def decode(
@@ -227,39 +227,39 @@ def decode(
     """
     payloads = payloads.trimmed()
     count = len(payloads)
-    known = {name: _kind_of(kind) for name, kind in types.items()}
-    found = read_columns(payloads, wanted=types, parse=parse)
+    expected = {name: _kind_of(kind) for name, kind in types.items()}
+    parsed = read_columns(payloads, wanted=types, parse=parse)
     faults = {
-        place: Fault(
+        index: Fault(
             Reason.WRONG_TYPE if isinstance(error, StepTypeError) else Reason.MALFORMED,
             str(error),
         )
-        for place, error in found.errors.items()
+        for index, error in parsed.errors.items()
     }
     columns = {}
     for name, kind in types.items():
         columns[name] = pa.nulls(count, kind)
         many = pa.types.is_list(kind)
-        for stored, column in found.features.get(name, {}).items():
-            if stored != known[name]:
+        for stored, column in parsed.features.get(name, {}).items():
+            if stored != expected[name]:
                 message = (
                     f"feature {name!r} holds a {stored}; the others hold a "
-                    f"{known[name]}"
+                    f"{expected[name]}"
                 )
                 places = np.arange(count) if column.rows is None else column.rows
-                for place in places.tolist():
-                    faults.setdefault(place, Fault(Reason.WRONG_TYPE, message))
+                for index in places.tolist():
+                    faults.setdefault(index, Fault(Reason.WRONG_TYPE, message))
                 continue
             if many:
                 columns[name] = column.lists(count).cast(kind)
                 continue
             columns[name] = column.single(count)
-            for place, number in column.crowded():
+            for index, number in column.crowded():
                 message = (
                     f"feature {name!r} holds {number:,} values; the others hold one"
                 )
-                faults.setdefault(place, Fault(Reason.WRONG_SHAPE, message))
-    refused = [(place, *faults[place]) for place in sorted(faults)]
+                faults.setdefault(index, Fault(Reason.WRONG_SHAPE, message))
+    refused = [(index, *faults[index]) for index in sorted(faults)]
     places = np.arange(count)
     if refused:
         places = np.delete(places, sorted(faults))

@@ -124,9 +124,9 @@ def in_pieces(
 
 def some_payloads(data: bytes) -> PayloadBatch | None:
     """Returns the whole records of a piece from inside a file; damage ends them."""
-    for found in Salvage(lambda start, stop: data[start:stop], len(data)):
-        if isinstance(found, Kept):
-            sound = data[found.start : found.stop]
+    for span in Salvage(lambda start, stop: data[start:stop], len(data)):
+        if isinstance(span, Kept):
+            sound = data[span.start : span.stop]
             starts, lengths, _ = boundaries(sound)
             return PayloadBatch(sound, starts, lengths, 0, starts)
     return None
@@ -169,10 +169,10 @@ def sampled(file: InputFile, budget: int) -> _Place:
         if spread and not ended:
             for index in range(1, _PLACES):
                 stream.seek(file.size * index // _PLACES)
-                found = some_payloads(stream.read(share))
-                if found is not None:
-                    batches.append(found)
-                    stored += int(found.lengths.sum()) + 16 * len(found)
+                records = some_payloads(stream.read(share))
+                if records is not None:
+                    batches.append(records)
+                    stored += int(records.lengths.sum()) + 16 * len(records)
     payloads = PayloadBatch.joined(batches or [_NOTHING])
     return _Place(file.origin, payloads, stored, ended)
 
@@ -190,9 +190,9 @@ def refuse(seen: Sequence[tuple[str, Learned]]) -> NoReturn:
     Args:
       seen: origins, and what the records there hold.
     """
-    found = "found no record with a feature"
+    problem = "found no record with a feature"
     for origin, learned in seen:
         if learned.complaint:
-            found = f"a record of {origin} is none: {learned.complaint.rstrip('.')}"
+            problem = f"a record of {origin} is none: {learned.complaint.rstrip('.')}"
             break
-    raise InputError(f"TFRecord files must hold tf.train.Examples; {found}.")
+    raise InputError(f"TFRecord files must hold tf.train.Examples; {problem}.")

@@ -63,7 +63,7 @@ class Dataset:
     def split_of(self, name: str) -> str:
         """Returns the split of a file name; empty for none."""
         stem = _NUMBERS.sub("#", name)
-        return next((split for known, split in self.splits if known == stem), "")
+        return next((split for pattern, split in self.splits if pattern == stem), "")
 
     def without_shards(self) -> "Dataset":
         """Returns what has to travel to workers."""
@@ -84,11 +84,11 @@ def dataset_beside(path: str, origin: str) -> Dataset | None:
     folder = os.path.dirname(path)
     for name in (MANIFEST_NAME, _INFO_NAME):
         try:
-            found = _read(os.path.join(folder, name), 0)
+            dataset = _read(os.path.join(folder, name), 0)
         except OSError:
             continue
-        if found is not None:
-            return dataclasses.replace(found, folder=os.path.dirname(origin))
+        if dataset is not None:
+            return dataclasses.replace(dataset, folder=os.path.dirname(origin))
     return None
 
 
@@ -303,7 +303,7 @@ def check_all_known(
     files: Sequence[InputFile], datasets: Mapping[str, Dataset]
 ) -> None:
     """Raises InputError where ids of classes mean something in some files only."""
-    features = [each for dataset in datasets.values() for each in dataset.features]
+    features = [field for dataset in datasets.values() for field in dataset.features]
     if not any(feature.vocabulary for feature in features):
         return
     for file in files:
@@ -340,12 +340,12 @@ def label_maps_beside(inputs: Sequence[InputFile]) -> dict[int, str]:
     for folder in dict.fromkeys(os.path.dirname(file.path) for file in inputs):
         path = os.path.join(folder, LABEL_MAP_NAME)
         try:
-            found = parse_label_map(storage(path).read_bytes())
+            names = parse_label_map(storage(path).read_bytes())
         except FileNotFoundError:
             continue
         except (OSError, SpecError) as error:
             raise InputError(f"{path} must be readable: {error}") from error
-        for number, name in found.items():
+        for number, name in names.items():
             if out.setdefault(number, name) != name:
                 raise InputError(
                     f"All label maps of a source must mean the same by an id; {number} "

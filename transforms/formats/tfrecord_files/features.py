@@ -104,23 +104,23 @@ def read_features(
     types: dict[str, pa.DataType] = {}
     for feature in features:
         types |= record_types(feature)
-    in_sequence = any(each.encoding == SEQUENCE_ENCODING for each in features)
+    in_sequence = any(field.encoding == SEQUENCE_ENCODING for field in features)
     decoded = decode(payloads, types, any_example if in_sequence else example)
     places, columns = decoded.places, {}
-    refused = {place: (place, why, what) for place, why, what in decoded.refused}
+    refused = {index: (index, why, what) for index, why, what in decoded.refused}
     bad = np.zeros(len(places), np.bool_)
     for feature in features:
         item = (compose or composed)(feature, decoded.columns)
         columns[feature.name] = item.column
         if item.bad is not None:
-            for place in places[item.bad & ~bad].tolist():
-                refused[place] = (place, item.reason, item.message)
+            for index in places[item.bad & ~bad].tolist():
+                refused[index] = (index, item.reason, item.message)
             bad |= item.bad
     if bad.any():
         fits = pa.array(~bad)
         columns = {name: column.filter(fits) for name, column in columns.items()}
         places = places[~bad]
-    return Decoded(columns, places, [refused[place] for place in sorted(refused)])
+    return Decoded(columns, places, [refused[index] for index in sorted(refused)])
 
 
 def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
@@ -162,11 +162,11 @@ def _mapped(column: pa.Array, map_values: Callable[[pa.Array], Composed]) -> Com
 def _names(ids: pa.Array, feature: Feature) -> Composed:
     names = pa.array(feature.vocabulary, pa.string())
     inside = pc.and_(pc.greater_equal(ids, 0), pc.less(ids, len(names)))
-    known = pc.fill_null(inside, True)
-    if pc.all(known, min_count=0).as_py():
+    valid = pc.fill_null(inside, True)
+    if pc.all(valid, min_count=0).as_py():
         return Composed(names.take(ids))
-    column = names.take(pc.if_else(known, ids, pa.scalar(None, pa.int64())))
-    bad = ~numpy_mask(known)
+    column = names.take(pc.if_else(valid, ids, pa.scalar(None, pa.int64())))
+    bad = ~numpy_mask(valid)
     message = (
         f"feature {feature.name!r} holds an id for which the dataset has no class name "
         f"(it has {len(names):,})"
@@ -246,9 +246,9 @@ def _ragged(feature: Feature, values: pa.Array, rows: pa.Array) -> Composed:
 def _differs(values: pa.Array, rows: pa.Array) -> npt.NDArray[np.bool_]:
     """Tells which records have lengths that do not sum to the number of values."""
     totals = np.zeros(len(rows), np.int64)
-    each = np.asarray(rows.flatten(), np.int64)
-    np.add.at(totals, np.asarray(pc.list_parent_indices(rows)), each)
-    bad = rows_with(rows, each < 0) | (totals != _lengths(values))
+    lengths = np.asarray(rows.flatten(), np.int64)
+    np.add.at(totals, np.asarray(pc.list_parent_indices(rows)), lengths)
+    bad = rows_with(rows, lengths < 0) | (totals != _lengths(values))
     return np.asarray(
         bad | (numpy_mask(values.is_null()) != numpy_mask(rows.is_null()))
     )

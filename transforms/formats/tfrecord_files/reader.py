@@ -127,17 +127,17 @@ class TFRecordFiles(TableReader):
             self,
             types=_all_types(seen, tuple(datasets.values())),
             sequences=any(learned.steps for _, learned in seen),
-            datasets=tuple(each.without_shards() for each in datasets.values()),
+            datasets=tuple(source.without_shards() for source in datasets.values()),
         )
         records = sum(len(place.payloads) for place in places)
         reads = [reader.decoded(place.payloads, place.origin) for place in places]
         complete = all(place.ended for place in places) and len(chosen) == len(files)
-        rows = sum(len(each.places) for each in reads)
+        rows = sum(len(source.places) for source in reads)
         splits = stated_splits(files, datasets)
         total = None if splits is None else sum(splits.values())
         sample = joined_sample(
             reader.columns(),
-            [each.columns for each in reads],
+            [source.columns for source in reads],
             total_rows=records if complete else total,
             sampled_bytes=sum(place.stored_bytes for place in places),
             complete=complete,
@@ -238,11 +238,11 @@ class TFRecordFiles(TableReader):
         there = self.columns()
         kinds = there if columns is None else only(there, columns, origin)
         folder = os.path.dirname(origin)
-        own = [each for each in self.datasets if each.folder == folder]
+        own = [dataset for dataset in self.datasets if dataset.folder == folder]
         # Class names are those of the file's own dataset.
-        known = known_features(self.datasets) | known_features(own)
+        declared = known_features(self.datasets) | known_features(own)
         features = [
-            known.get(name) or stored_feature(name, kind, in_sequence=self.sequences)
+            declared.get(name) or stored_feature(name, kind, in_sequence=self.sequences)
             for name, kind in kinds.items()
         ]
         return read_features(payloads, features)
@@ -250,13 +250,13 @@ class TFRecordFiles(TableReader):
     def _raw(
         self, block: Block, payloads: PayloadBatch, columns: Sequence[str]
     ) -> RawRows:
-        found = self.decoded(payloads, block.origin, columns)
+        decoded = self.decoded(payloads, block.origin, columns)
         first = block.first_row
         return RawRows(
             block,
-            found.columns,
-            first + found.places,
-            [(first + place, why, what) for place, why, what in found.refused],
+            decoded.columns,
+            first + decoded.places,
+            [(first + index, why, what) for index, why, what in decoded.refused],
             rejecter(_rejection, block, payloads),
         )
 
@@ -269,21 +269,21 @@ def _shards_among(
     Raises:
       InputError: a shard that a manifest names is not there.
     """
-    found: dict[str, Dataset | None] = {}
+    cache: dict[str, Dataset | None] = {}
     out = []
     for file in files:
         folder, name = os.path.split(file.origin)
-        if folder not in found:
+        if folder not in cache:
             dataset = dataset_beside(file.path, file.origin)
             if dataset is not None and dataset.shards:
                 check_all_there(os.path.dirname(file.path), dataset)
-            found[folder] = dataset
-        dataset = found[folder]
+            cache[folder] = dataset
+        dataset = cache[folder]
         if dataset is None or not dataset.shards or name in dataset.shards:
             out.append(file)
     kept = dict.fromkeys(os.path.dirname(file.origin) for file in out)
-    known = {name: dataset for name in kept if (dataset := found[name]) is not None}
-    return out, known
+    datasets = {name: dataset for name in kept if (dataset := cache[name]) is not None}
+    return out, datasets
 
 
 def _features_of(
@@ -302,10 +302,10 @@ def _all_types(
     seen: Sequence[tuple[str, Learned]], datasets: Sequence[Dataset]
 ) -> Columns:
     """Returns the types of all features; those of declared ones as declared."""
-    known = known_features(datasets)
+    features = known_features(datasets)
     declared = {
         key: kind
-        for feature in known.values()
+        for feature in features.values()
         for key, kind in record_types(feature).items()
     }
     common = CommonColumns(may_lack=True)
@@ -330,7 +330,7 @@ def _counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:
 def _rejection(block: Block, payloads: PayloadBatch, complaint: Complaint) -> Rejection:
     """Returns the rejection of a record, with the byte it begins at."""
     number, reason, message = complaint
-    place = number - block.first_row
-    told = f"record {number:,} at byte {int(payloads.offsets[place]):,}: {message}"
-    data = payloads.payload(place)
+    index = number - block.first_row
+    told = f"record {number:,} at byte {int(payloads.offsets[index]):,}: {message}"
+    data = payloads.payload(index)
     return rejection_of(block.origin, (number, reason, told), bytes(data))

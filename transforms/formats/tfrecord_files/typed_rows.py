@@ -80,7 +80,7 @@ class TypedRows:
     @property
     def schema(self) -> pa.Schema:
         """The columns of a batch."""
-        return pa.schema([(each.name, _column_type(each)) for each in self.features])
+        return pa.schema([(field.name, _column_type(field)) for field in self.features])
 
     def batch(self, payloads: PayloadBatch, path: str) -> pa.RecordBatch:
         """Returns n records as n rows; no other features are decoded.
@@ -92,10 +92,10 @@ class TypedRows:
         Raises:
           ExampleError: a record is no Example, or does not hold what a feature must.
         """
-        found = read_features(payloads, self.features, _typed)
-        for place, _, message in found.refused:
-            raise _misfit(payloads, path, place, message)
-        return pa.RecordBatch.from_pydict(found.columns)
+        decoded = read_features(payloads, self.features, _typed)
+        for index, _, message in decoded.refused:
+            raise _misfit(payloads, path, index, message)
+        return pa.RecordBatch.from_pydict(decoded.columns)
 
     def dicts(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         """Yields the rows of a batch as dicts; every one has all columns.
@@ -138,10 +138,10 @@ def _column_type(feature: Feature) -> pa.DataType:
 
 def _typed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
     """Returns the column of a feature, or which of its values do not fit."""
-    found = composed(feature, columns)
-    if found.bad is not None:
-        return found
-    column = found.column
+    result = composed(feature, columns)
+    if result.bad is not None:
+        return result
+    column = result.column
     kind = _typed_like(column.type, feature)
     if kind != column.type:
         try:
@@ -185,9 +185,9 @@ def _not_castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
 
 def _checked_tensors(feature: Feature, column: pa.Array) -> Composed:
     """Requires as many bytes as elements of the shape have."""
-    each = np.dtype(feature.dtype).itemsize
+    itemsize = np.dtype(feature.dtype).itemsize
     sizes = pc.fill_null(pc.binary_length(column), 0).to_numpy()
-    bad = _misshapen(feature, sizes, each) & numpy_mask(column.is_valid())
+    bad = _misshapen(feature, sizes, itemsize) & numpy_mask(column.is_valid())
     message = (
         f"feature {feature.name!r} is a tensor of shape {list(feature.shape)} of "
         f"{feature.dtype}; the record holds another number of bytes"
@@ -277,7 +277,7 @@ def _datetimes(feature: Feature, column: pa.Array) -> list[Any]:
     # Arrow takes ten times as long for values in a zone.
     stamps = items.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
     utc = datetime.UTC
-    return [None if each is None else each.replace(tzinfo=utc) for each in stamps]
+    return [None if stamp is None else stamp.replace(tzinfo=utc) for stamp in stamps]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
