@@ -51,7 +51,10 @@ def _with_settings(function: _Function) -> _Function:
     ]
     signature = signature.replace(parameters=[*own, *named])
     vars(function)["__signature__"] = signature
-    lines = [f"      {each.name}: {SETTINGS[each.name].python_help}" for each in named]
+    lines = [
+        f"      {parameter.name}: {SETTINGS[parameter.name].python_help}"
+        for parameter in named
+    ]
     function.__doc__ = "\n".join([f"{function.__doc__}\n    Settings:", *lines, ""])
     return function
 

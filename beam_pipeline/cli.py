@@ -86,8 +86,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         printing.silence(sys.stdout)
         code = PIPE_CLOSED
     except OSError as error:
-        place = f": {error.filename}" if error.filename else ""
-        text = f"{error.strerror or error}{place}"
+        suffix = f": {error.filename}" if error.filename else ""
+        text = f"{error.strerror or error}{suffix}"
         code = _fail(_with_note(text, error), 1)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "start new thread" not in str(error):

@@ -24,15 +24,15 @@ def check_packages() -> None:
       ImportError: it finds another file or folder first; the message names it.
       SystemExit: the same on the command line, after the message, with exit code 2.
     """
-    found = _found()
-    if found is None:
+    path = _found()
+    if path is None:
         return
     message = (
-        f"{found[:_PATH_CHARS]!r} hides the package {_PACKAGE!r} of beam-tfrecord: "
+        f"{path[:_PATH_CHARS]!r} hides the package {_PACKAGE!r} of beam-tfrecord: "
         f"rename it, or start Python where its folder is not on sys.path."
     )
     if not _is_command():
-        raise ImportError(message, name=_PACKAGE, path=found)
+        raise ImportError(message, name=_PACKAGE, path=path)
     with contextlib.suppress(OSError):
         os.write(2, f"error: {message}\n".encode())
     raise SystemExit(2)

@@ -30,14 +30,14 @@ def deciding_versions() -> dict[str, str]:
 
     from PIL import features
 
-    found: dict[str, object] = {"beam-tfrecord": __version__}
+    versions: dict[str, object] = {"beam-tfrecord": __version__}
     for package, name in _PACKAGES.items():
         try:
-            found[name] = importlib.metadata.version(package)
+            versions[name] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    found["libjpeg-turbo"] = features.version_feature("libjpeg_turbo")
-    found |= {name: features.version_codec(key) for key, name in _CODECS.items()}
-    found |= {name: features.version_module(key) for key, name in _MODULES.items()}
-    found["zlib"] = zlib.ZLIB_RUNTIME_VERSION
-    return {name: str(version) for name, version in found.items() if version}
+    versions["libjpeg-turbo"] = features.version_feature("libjpeg_turbo")
+    versions |= {name: features.version_codec(key) for key, name in _CODECS.items()}
+    versions |= {name: features.version_module(key) for key, name in _MODULES.items()}
+    versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION
+    return {name: str(version) for name, version in versions.items() if version}

@@ -110,8 +110,8 @@ def closest(name: str, names: Iterable[str]) -> str | None:
     import difflib
 
     folded: dict[str, str] = {}
-    for known in names:
-        folded.setdefault(known.casefold(), known)
+    for candidate in names:
+        folded.setdefault(candidate.casefold(), candidate)
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=_ALIKE)
     return folded[near[0]] if near else None
 
@@ -122,7 +122,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     near = closest(name, names)
     if near is not None:
         return f"; the nearest name is {near!r}"
-    shown = first_few([repr(known[:_NAME_CHARS]) for known in names], _NAMES)
+    shown = first_few([repr(candidate[:_NAME_CHARS]) for candidate in names], _NAMES)
     return f"; known names are {shown}" if names else ""
 
 

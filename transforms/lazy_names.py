@@ -39,10 +39,10 @@ def lazy_names(
             if name in _REMOVED:
                 message = f"{message}: {_REMOVED[name]}"
             raise AttributeError(message, name=name, obj=owner)
-        found = getattr(importlib.import_module(homes[name]), name)
+        value = getattr(importlib.import_module(homes[name]), name)
         # Later uses find the attribute and do not call this function.
-        setattr(owner, name, found)
-        return found
+        setattr(owner, name, value)
+        return value
 
     return get, lambda: sorted({*homes, *vars(owner)})
 

@@ -89,18 +89,18 @@ def run(
       TargetError: there is neither the folder nor a leftover of it; or a file that is
         not ours has the name of a leftover. It stays; all others are removed.
     """
-    found = _find(directory, older_than, pipelines=pipelines)
-    if not found and not storage(directory).is_folder():
+    leftovers = _find(directory, older_than, pipelines=pipelines)
+    if not leftovers and not storage(directory).is_folder():
         raise TargetError(
             f"{directory!r} must be a folder, or an output that was never finished; "
             f"there is nothing of that name. Correct the path."
         )
-    outcomes = [_outcome(each, dry_run=dry_run) for each in found]
+    outcomes = [_outcome(leftover, dry_run=dry_run) for leftover in leftovers]
     if not quiet:
-        _show(found, outcomes, directory)
-    for each in found:
-        if each.not_ours:
-            raise TargetError(each.not_ours)
+        _show(leftovers, outcomes, directory)
+    for leftover in leftovers:
+        if leftover.not_ours:
+            raise TargetError(leftover.not_ours)
     return 1 if {_IN_USE, _UNSURE} & {*outcomes} else 0
 
 
@@ -108,13 +108,13 @@ def _outcome(each: _Leftover, *, dry_run: bool) -> str:
     """Removes a leftover, unless it is to be listed only; returns what became of it."""
     if each.stays:
         return each.stays
-    held = ", ".join(map(repr, each.foreign[:_SHOWN]))
-    rest = f", but for {held}" if held else ""
+    shown = ", ".join(map(repr, each.foreign[:_SHOWN]))
+    rest = f", but for {shown}" if shown else ""
     if dry_run:
         return f"would be removed{rest}"
     if not each.remove():
         return _IN_USE
-    if not held and each.holds != _REJECTS and _is_left(each.path):
+    if not shown and each.holds != _REJECTS and _is_left(each.path):
         return "emptied, cannot be removed"
     return f"removed{rest}"
 
@@ -130,10 +130,10 @@ def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
     # Relative paths fit a line; all are next to the target or in the folder.
     parent = os.path.dirname(absolute(directory))
     table = new_table("left", "size", "holds", "", right=("size",))
-    for each, outcome in zip(found, outcomes, strict=True):
-        name = printable(relative(each.path, parent))
-        size = "" if each.not_ours else size_text(each.bytes)
-        holds = "" if each.not_ours else each.holds or "no work"
+    for leftover, outcome in zip(found, outcomes, strict=True):
+        name = printable(relative(leftover.path, parent))
+        size = "" if leftover.not_ours else size_text(leftover.bytes)
+        holds = "" if leftover.not_ours else leftover.holds or "no work"
         table.add_row(name, size, holds, printable(outcome))
     print_table(table, apart=False)
 
@@ -150,16 +150,16 @@ def _find(directory: str, older_than: float, *, pipelines: bool) -> list[_Leftov
             return []
         return [_unfinished(folder, of, pipelines=pipelines)]
 
-    found = of_target(directory)
+    leftovers = of_target(directory)
     rejects = target.rejects_path(directory)
     for path in (rejects, reject_files.items_beside(rejects)):
         if storage(path).exists():
-            found.append(_rejects(path))
+            leftovers.append(_rejects(path))
     if storage(directory).is_folder():
         for name in storage(directory).names_in():
-            if known := _HIDDEN.fullmatch(name):
-                found += of_target(os.path.join(directory, known["name"]))
-    return found
+            if match := _HIDDEN.fullmatch(name):
+                leftovers += of_target(os.path.join(directory, match["name"]))
+    return leftovers
 
 
 def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
@@ -167,10 +167,10 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
     there = BucketTarget(of)
     seconds = older_than * _DAY_SECONDS
     there.mend()
-    found = []
+    leftovers = []
     for left in there.leftovers():
         young = left.age < seconds
-        found.append(
+        leftovers.append(
             _Leftover(
                 left.path,
                 _holds("" if left.uploads else _WORK, left.blocks, left.shards),
@@ -180,8 +180,8 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
             )
         )
     if foreign := there.foreign_names():
-        found.append(_foreign(work_folder(of), tuple(foreign)))
-    return found
+        leftovers.append(_foreign(work_folder(of), tuple(foreign)))
+    return leftovers
 
 
 def _holds(kind: str, blocks: int, shards: int) -> str:
@@ -192,8 +192,8 @@ def _holds(kind: str, blocks: int, shards: int) -> str:
 
 
 def _foreign(folder: str, names: tuple[str, ...], size: int = 0) -> _Leftover:
-    held = ", ".join(map(repr, names[:_SHOWN]))
-    stays = f"left, for it holds {held}"
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    stays = f"left, for it holds {shown}"
     return _Leftover(folder, "", size, names, stays=stays)
 
 

@@ -90,15 +90,15 @@ def compare(
         open_dataset_folder(path, "'diff'") if has_manifest(path) else None
         for path in (first, second)
     ]
-    digests = {None if each is None else each.manifest.digest for each in datasets}
+    digests = {None if side is None else side.manifest.digest for side in datasets}
     if len(digests) == 1 and None not in digests:
         records = sum(shard.records or 0 for _, shard in opened[0].shards)
         counts = dict.fromkeys(KINDS, 0)
         return _result((), "digests", (records, records), records, counts, features, {})
-    labels = [label_of(f for f in each.features if f.vocabulary) for each in opened]
+    labels = [label_of(f for f in side.features if f.vocabulary) for side in opened]
     names = {"" if label is None else label.name for label in labels}
     label = names.pop() if len(names) == 1 else ""
-    catalogues = [{} if each is None else catalogues_of(each) for each in datasets]
+    catalogues = [{} if side is None else catalogues_of(side) for side in datasets]
     if all(catalogues):
         shared = set.intersection(
             *(set(c.schema.names) for by_split in catalogues for c in by_split.values())
@@ -117,22 +117,22 @@ def compare(
                 return _differences(one, other, identity, "catalogues", features, limit)
     if not key:
         keys = {
-            "" if each is None else str(each.manifest.settings.get("key_column") or "")
-            for each in datasets
+            "" if side is None else str(side.manifest.settings.get("key_column") or "")
+            for side in datasets
         }
         key = keys.pop() if len(keys) == 1 else ""
-        if any(key not in {f.name for f in each.features} for each in opened):
+        if any(key not in {f.name for f in side.features} for side in opened):
             key = ""
     identity = (key,) if key else ()
     one, other = (
-        _rows(_of_shards(each, identity, label), identity, label) for each in opened
+        _rows(_of_shards(side, identity, label), identity, label) for side in opened
     )
     return _differences(one, other, identity, "records", features, limit)
 
 
 def _features(first: Found, second: Found) -> dict[str, str]:
     """Returns how features differ, by their names."""
-    one, other = ({f.name: f for f in each.features} for each in (first, second))
+    one, other = ({f.name: f for f in side.features} for side in (first, second))
     out = {}
     for name in dict.fromkeys((*one, *other)):
         if name not in other:

@@ -188,9 +188,9 @@ def _write_images(
         if label:
             class_name = row[label.name]
             parts.append(_safe("no label" if class_name is None else str(class_name)))
-        place = os.path.join(*parts)
-        os.makedirs(place, exist_ok=True)
-        _write_new(place, _stem(row[named]) if named else "", number, data)
+        directory = os.path.join(*parts)
+        os.makedirs(directory, exist_ok=True)
+        _write_new(directory, _stem(row[named]) if named else "", number, data)
         count, size = count + 1, size + len(data)
     return count, size
 

@@ -93,7 +93,7 @@ def show(
         )
     dataset = target.dataset if isinstance(target, SingleFile) else target
     stated = () if dataset is None else dataset.manifest.features
-    facts = {each.feature.name: each for each in stated}
+    facts = {fact.feature.name: fact for fact in stated}
     if as_json:
         kinds = {key: f for f in facts.values() for key in f.feature.record_keys}
         for record in first_records(target, count, choice):
@@ -341,7 +341,7 @@ def _json_values(values: Sequence[Value], facts: FeatureFacts | None) -> Any:
 
 def _json_value(value: Value, facts: FeatureFacts | None) -> Any:
     if isinstance(value, list):
-        return [_json_value(each, facts) for each in value]
+        return [_json_value(element, facts) for element in value]
     if isinstance(value, bytes):
         kind = facts.feature.kind if facts else None
         if kind is Kind.TEXT or (kind is None and is_text(value)):

@@ -237,7 +237,7 @@ def _print_files(path: str, files: Sequence[SingleFile]) -> None:
         (summary,) = summaries
         spread = _spread(f"{summary.shortest:,}", f"{summary.longest:,}")
         head += f" of {spread} bytes, {size}"
-    if compressed := {each.compression for each in summaries} - {"none"}:
+    if compressed := {stats.compression for stats in summaries} - {"none"}:
         head += f" with {', '.join(sorted(compressed))}"
     print_head(path, head)
     beside = files[0].dataset

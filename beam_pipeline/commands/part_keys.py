@@ -43,7 +43,9 @@ def shared_keys(dataset: Dataset) -> str:
         own = [some for _, some in _batches(part, name)]
         of_parts.append(np.unique(np.concatenate([np.empty(0, np.uint64), *own])))
     hashes = np.concatenate(of_parts)
-    owners = np.repeat(np.arange(len(of_parts)), [len(each) for each in of_parts])
+    owners = np.repeat(
+        np.arange(len(of_parts)), [len(part_hashes) for part_hashes in of_parts]
+    )
     order = np.argsort(hashes, kind="stable")
     hashes, owners = hashes[order], owners[order]
     again = np.flatnonzero(hashes[1:] == hashes[:-1])

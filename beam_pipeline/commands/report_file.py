@@ -31,12 +31,12 @@ def check_report(path: str, job: Mapping[str, Any]) -> None:
         return
     real = os.path.realpath(path)
     for what in ("source", "output"):
-        place = job.get(what)
-        if not isinstance(place, str) or is_remote(place):
+        job_path = job.get(what)
+        if not isinstance(job_path, str) or is_remote(job_path):
             continue
-        if storage(real).is_inside(place):
+        if storage(real).is_inside(job_path):
             raise UsageError(
-                f"The report must be outside of the {what}, {place!r}; {path!r} is "
+                f"The report must be outside of the {what}, {job_path!r}; {path!r} is "
                 f"not. Name another file."
             )
     if os.path.isdir(real) or not os.access(os.path.dirname(real), os.W_OK):

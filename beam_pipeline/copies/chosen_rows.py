@@ -161,7 +161,9 @@ def relabelling_of(
     """
     if not request.relabel:
         return None
-    labels = [n for n, each in dataset.features.items() if each.kind is Kind.LABEL]
+    labels = [
+        n for n, candidate in dataset.features.items() if candidate.kind is Kind.LABEL
+    ]
     name = request.relabel_feature
     if name and name not in labels:
         raise SpecError(
@@ -177,7 +179,9 @@ def relabelling_of(
                 f"{shown}. Name one with --relabel-feature."
             )
         name = labels[0] if label is None else label.name
-    (facts,) = (each for each in manifest.features if each.feature.name == name)
+    (facts,) = (
+        candidate for candidate in manifest.features if candidate.feature.name == name
+    )
     changes = class_changes(facts.classes, request.relabel)
     return Relabelling(facts, changes)
 

@@ -57,7 +57,7 @@ def with_sidecars(
     sidecars = render_sidecars(manifest, label_map)
     named = [_write(store, *sidecar) for sidecar in sidecars.files.items()]
     derived = [_write(store, *sidecar) for sidecar in sidecars.derived.items()]
-    datasets = {each.dataset.directory: each.dataset for each in sources.values()}
+    datasets = {shard.dataset.directory: shard.dataset for shard in sources.values()}
     if manifest.compression == "none":  # version 0.2 wrote indexes of gzip files
         had = {
             (path, facts.file): facts
@@ -131,8 +131,8 @@ def _catalogue(
       store: where the shards are.
     """
     shards = [sources[facts.file] for facts in split.shards]
-    before = [catalogues[each.dataset.directory][each.split] for each in shards]
-    everywhere = set.intersection(*(set(each.schema.names) for each in before))
+    before = [catalogues[source.dataset.directory][source.split] for source in shards]
+    everywhere = set.intersection(*(set(source.schema.names) for source in before))
     features = [
         dataclasses.replace(facts.feature, vocabulary=tuple(facts.classes) or None)
         if facts.feature.kind is Kind.LABEL
@@ -179,10 +179,10 @@ def _rows_before(
     own = [name for name in schema.names if name in OWN_COLUMNS and name != "_shard"]
     classes = {f.feature.name: f.classes for f in shard.dataset.manifest.features}
     typed = [
-        dataclasses.replace(each, vocabulary=tuple(classes[each.name]))
-        if each.kind is Kind.LABEL
-        else each
-        for each in features
+        dataclasses.replace(feature, vocabulary=tuple(classes[feature.name]))
+        if feature.kind is Kind.LABEL
+        else feature
+        for feature in features
     ]
     pairs = zip(
         catalogue.batches(own, *span),

@@ -66,7 +66,7 @@ def join_datasets(
     sources: dict[str, CopiedShard] = {}
     names = dict.fromkeys(s.name for d in datasets for s in d.manifest.splits)
     for split in names:
-        shards = [each for d in datasets for each in _shards(d, split, classes)]
+        shards = [copy for d in datasets for copy in _shards(d, split, classes)]
         for number, shard in enumerate(shards):
             name = ShardName(
                 *(first.name, split, number, len(shards), first.compression)
@@ -115,7 +115,7 @@ def _check(datasets: Sequence[Dataset], optional: Collection[str]) -> None:
             both = features.get(name), others.get(name)
             if both[0] == both[1] or (None in both and name in optional):
                 continue
-            one, two = ("absent" if each is None else each.in_words() for each in both)
+            one, two = ("absent" if side is None else side.in_words() for side in both)
             raise InputError(
                 f"Datasets that are merged must have the same features; {name!r} is "
                 f"{one} in {first.directory!r} and {two} in {other.directory!r}. "

@@ -59,10 +59,10 @@ def leak_notes(
         for split in names
         if split in rows.splits
     ]
-    prints = [part.fingerprints(read) for part in parts]
+    prints = [images.fingerprints(read) for images in parts]
     splits = [
-        np.full(len(some), names.index(part.split), np.int16)
-        for part, some in zip(parts, prints, strict=True)
+        np.full(len(some), names.index(images.split), np.int16)
+        for images, some in zip(parts, prints, strict=True)
     ]
     shared = find_shared(
         np.concatenate(prints), np.concatenate(splits), count=len(names)
@@ -70,11 +70,11 @@ def leak_notes(
     few = shared.values[:_COMPARED]
     # Fingerprint -> content -> split -> an example.
     places: dict[int, dict[bytes, dict[str, Place]]] = {v: {} for v in few.tolist()}
-    for part, some in zip(parts, prints, strict=True):
+    for images, some in zip(parts, prints, strict=True):
         for position in np.flatnonzero(np.isin(some, few)).tolist():
-            data, place = part.at(position)
+            data, location = images.at(position)
             contents = places[int(some[position])]
-            contents.setdefault(data, {}).setdefault(part.split, place)
+            contents.setdefault(data, {}).setdefault(images.split, location)
     equal = {
         value: next((tuple(c.values()) for c in contents.values() if len(c) > 1), ())
         for value, contents in places.items()

@@ -135,7 +135,9 @@ def _sources(
         ]
         ids: dict[str, Ids] = {}
         if relabelling is not None:
-            (split,) = (each for each in before.splits if each.name == name)
+            (split,) = (
+                candidate for candidate in before.splits if candidate.name == name
+            )
             ids = ids_in(split, relabelling.facts, relabelling.changes.ids)
         first = 0
         for number, shard in enumerate(shards):
@@ -160,7 +162,9 @@ def _facts_of(
     # What is only linked is read, and named if it is damaged, where it was.
     path = shard.path if shard.is_whole else os.path.join(store.dataset, name)
     compression = shard.dataset.manifest.compression
-    types = {k: kind for each in features for k, kind in record_types(each).items()}
+    types = {
+        k: kind for feature in features for k, kind in record_types(feature).items()
+    }
     with opened(path) as file:
         reader = TFRecordReader(file, compression=compression, allow_empty=True)
         facts: _Facts = {}

@@ -81,7 +81,7 @@ def catalogues_of(dataset: Dataset) -> "dict[str, Catalogue]":
         parts = dataset.manifest.catalogue_parts(split.name)
         if not parts:
             return {}
-        catalogue = Catalogue([dataset.path(part) for part in parts])
+        catalogue = Catalogue([dataset.path(file) for file in parts])
         if len(catalogue) != split.records:
             raise DamageError(
                 f"{catalogue.path} and the other parts must have a row for each of the "
@@ -114,7 +114,7 @@ class DerivedCheck:
         # Faults of a catalogue are named by its first part.
         self._part, self._catalogue = "", None
         parts = dataset.manifest.catalogue_parts(split.name)
-        if parts and all(part in sound for part in parts):
+        if parts and all(file in sound for file in parts):
             self._part, self._catalogue = parts[0], self._opened(parts)
 
     def _opened(self, parts: Collection[str]) -> "CatalogueCheck":
@@ -122,7 +122,7 @@ class DerivedCheck:
         from transforms.reading.catalogue import Catalogue
         from transforms.reading.catalogue_of_shards import CatalogueCheck
 
-        catalogue = Catalogue([self._dataset.path(part) for part in parts])
+        catalogue = Catalogue([self._dataset.path(file) for file in parts])
         compression = self._dataset.manifest.compression
         return CatalogueCheck(catalogue, compression=compression)
 

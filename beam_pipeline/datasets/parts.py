@@ -118,11 +118,11 @@ def _splits(parts: Sequence[Part]) -> tuple[SplitFacts, ...]:
         SplitFacts(
             name,
             tuple(
-                _below(part, shard) for part, split in found for shard in split.shards
+                _below(part, shard) for part, split in pairs for shard in split.shards
             ),
-            class_counts([split for _, split in found]),
+            class_counts([split for _, split in pairs]),
         )
-        for name, found in by_name.items()
+        for name, pairs in by_name.items()
     )
 
 
@@ -174,6 +174,6 @@ def _account(accounts: Sequence[Account]) -> Account:
 def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Returns how often each name was counted in all."""
     out: collections.Counter[str] = collections.Counter()
-    for each in counts:
-        out.update(each)
+    for tally in counts:
+        out.update(tally)
     return dict(out)

@@ -54,8 +54,8 @@ def translated(failure: BaseException) -> BaseException:
         )
     whole = f"{type(failure).__name__}: {text}"
     for kind in (_RAISED, _ANY_ERROR, _LAST_LINE):
-        if found := list(kind.finditer(whole)):
-            last = found[-1]
+        if matches := list(kind.finditer(whole)):
+            last = matches[-1]
             where = f" in {last['stage']!r}" if last["stage"] else ""
             words = last["type"], last["message"].rstrip(". ")
             return BeamTFRecordError(
@@ -68,8 +68,8 @@ def translated(failure: BaseException) -> BaseException:
 def in_text(traceback: str) -> BeamTFRecordError | None:
     """Returns the last of our errors that a traceback names, if any."""
     # The last error is the one that was raised; earlier ones are its causes.
-    if found := list(_OUR_ERROR.finditer(traceback)):
-        return _rebuilt(found[-1]["type"], found[-1]["message"])
+    if matches := list(_OUR_ERROR.finditer(traceback)):
+        return _rebuilt(matches[-1]["type"], matches[-1]["message"])
     if lacking := _NO_PROGRAM.search(traceback):
         return errors.WorkerError(
             f"Every worker must have beam-tfrecord {__version__}, as the job's "
@@ -114,7 +114,7 @@ def telling(lines: Iterable[str], error: str) -> str:
       error: the message so far; lines that only repeat it are left out.
     """
     lines = [line.strip() for line in lines]
-    lost = [found[0] for line in lines if (found := _EXECUTOR_LOST.search(line))]
+    lost = [match[0] for line in lines if (match := _EXECUTOR_LOST.search(line))]
     if _GIVEN_UP in error and lost:
         return f"{lost[-1]}. Its worker's log says more."
     faults = [line for line in lines if _FAULT.search(line)] or lines

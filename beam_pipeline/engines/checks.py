@@ -100,18 +100,18 @@ def find_program(name: str, artifact: str, flag: str) -> str:
         what = f"Beam's job server {artifact} {version}"
         fetched = f"; Maven may have it as org.apache.beam:{artifact}:{version}"
         path = jar_path(artifact, version)
-        found = find_jar(artifact, version)
+        program = find_jar(artifact, version)
     else:
         what, fetched = f"{name.capitalize()} {version}", ""
         path = _cache_folder() / "engines" / f"{name}-{version}-loopback"
-        found = path if path.is_file() else None
-    if found is None:
+        program = path if path.is_file() else None
+    if program is None:
         raise UsageError(
             f"{what} must be at {str(path)!r}; there is no such file. In a checkout, "
             f"'scripts/cluster {name} up' brings it{fetched}. Or name another after "
             f"--: --{flag}=PATH."
         )
-    return str(found)
+    return str(program)
 
 
 def check_job_server(endpoint: str) -> None:
@@ -310,15 +310,15 @@ def check_dataflow(settings: JobSettings, beam_flags: Sequence[str]) -> None:
       TargetError: the source or the output is not in a bucket of Google's.
       SpecError: a path brings keys, or a setting wants someone to wait for the job.
     """
-    for name, place, text in (
+    for name, path, text in (
         ("source", settings.source, "source"),
         ("output", settings.output, "output"),
         ("images_root", settings.images_root, "folder of --images-root"),
     ):
-        if (place or name != "images_root") and not place.startswith("gs://"):
+        if (path or name != "images_root") and not path.startswith("gs://"):
             raise TargetError(
                 f"Dataflow's workers must see the {text}, as in gs://bucket/folder; "
-                f"{place!r} is not in a bucket of Google's. Copy it there first, or "
+                f"{path!r} is not in a bucket of Google's. Copy it there first, or "
                 f"run without --runner."
             )
     _check_keys()
@@ -335,10 +335,10 @@ def _check_installed() -> None:
     import importlib.util
 
     try:
-        found = importlib.util.find_spec(_CLIENT)
+        spec = importlib.util.find_spec(_CLIENT)
     except ModuleNotFoundError:
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise UsageError(
             "Dataflow needs Beam's parts for Google Cloud, which are not installed: "
             "pip install 'beam-tfrecord[dataflow]'."

@@ -193,13 +193,13 @@ def check_words(flags: Sequence[str]) -> None:
 
 def flag_given(flags: Sequence[str], name: str) -> str | None:
     """Returns the last value of one of Beam's flags; None where it is not given."""
-    found = None
+    value = None
     for at, flag in enumerate(flags):
         if flag.startswith(f"--{name}="):
-            found = flag.partition("=")[2]
+            value = flag.partition("=")[2]
         elif flag == f"--{name}" and at + 1 < len(flags):
-            found = flags[at + 1]
-    return found
+            value = flags[at + 1]
+    return value
 
 
 def has_flag(flags: Sequence[str], name: str) -> bool:
@@ -276,7 +276,7 @@ def version_rules(*, images: bool, compressed: bool) -> VersionRules:
       images: whether it has images, whose codecs decide bytes.
       compressed: whether its shards are compressed.
     """
-    found = deciding_versions()
+    versions = deciding_versions()
     deciding = FOR_ROWS | ({"zlib"} if compressed else set())
-    free = frozenset() if images else frozenset(found.keys() - deciding)
-    return VersionRules(found, deciding_versions, free)
+    free = frozenset() if images else frozenset(versions.keys() - deciding)
+    return VersionRules(versions, deciding_versions, free)

@@ -46,9 +46,9 @@ def cancel_job(master: str, name: str) -> None:
 
     url = _url(master)
     end = time.monotonic() + _END_SECONDS
-    while len(found := _at_work(url, name)) == 1 and time.monotonic() < end:
+    while len(jobs := _at_work(url, name)) == 1 and time.monotonic() < end:
         asked = urllib.request.Request(
-            f"{url}/jobs/{found[0]}?mode=cancel", method="PATCH"
+            f"{url}/jobs/{jobs[0]}?mode=cancel", method="PATCH"
         )
         with urllib.request.urlopen(asked, timeout=_ASK_SECONDS):
             pass
@@ -73,14 +73,14 @@ def traces_of_job(master: str, name: str) -> list[tuple[float, str]]:
     if master.startswith("["):
         return []
     url = _url(master)
-    found = _at_work(url, name)
-    if len(found) != 1:
+    jobs = _at_work(url, name)
+    if len(jobs) != 1:
         return []
-    thrown = _asked(f"{url}/jobs/{found[0]}/exceptions")
+    thrown = _asked(f"{url}/jobs/{jobs[0]}/exceptions")
     history = thrown.get("exceptionHistory", {}).get("entries", [])
     return [
-        (float(each["timestamp"]) / 1000, str(each.get("stacktrace", "")))
-        for each in history
+        (float(entry["timestamp"]) / 1000, str(entry.get("stacktrace", "")))
+        for entry in history
     ]
 
 
@@ -88,8 +88,8 @@ def _asked(url: str) -> dict[str, Any]:
     import urllib.request
 
     with urllib.request.urlopen(url, timeout=_ASK_SECONDS) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+        content: dict[str, Any] = json.load(answer)
+    return content
 
 
 def size_of_cluster(master: str) -> tuple[int, int]:
@@ -135,11 +135,11 @@ def reach_master(master: str) -> None:
     if not master.startswith("spark://"):
         return
     hosts = master.removeprefix("spark://").split(",")
-    found = [_silence(*each.rpartition(":")[::2]) for each in hosts]
-    if "" in found:
+    reasons = [_silence(*host.rpartition(":")[::2]) for host in hosts]
+    if "" in reasons:
         return
     raise UsageError(
-        f"There must be a Spark at {master!r}; found none: {found[-1]}. Start it, or "
+        f"There must be a Spark at {master!r}; found none: {reasons[-1]}. Start it, or "
         f"name another with --spark-master; in a checkout, 'scripts/cluster spark up' "
         f"starts one for trials."
     )

@@ -332,8 +332,8 @@ def engine_of(runner: str) -> Engine | None:
             return engine
     if runner in _LOCAL:
         return None
-    known = [*RUNNERS, *(engine.beam_name for engine in ENGINES.values()), *_LOCAL[1:]]
-    near = closest(runner, known)
+    names = [*RUNNERS, *(engine.beam_name for engine in ENGINES.values()), *_LOCAL[1:]]
+    near = closest(runner, names)
     hint = f" Did you mean {near!r}?" if near else ""
     raise SpecError(
         f"The runner is {', '.join(RUNNERS)}, or Beam's name of one of them; found "

@@ -271,17 +271,17 @@ def _counted(result: Any) -> str:
     """
     try:
         counters = result.metrics().query()["counters"]
-        found = {
-            f"{each.key.metric.namespace}/{each.key.metric.name}": int(
-                each.attempted if each.committed is None else each.committed
+        counts = {
+            f"{counter.key.metric.namespace}/{counter.key.metric.name}": int(
+                counter.attempted if counter.committed is None else counter.committed
             )
-            for each in counters
+            for counter in counters
             # Prism also reports counters of its own.
-            if each.key.metric.namespace != "beam"
+            if counter.key.metric.namespace != "beam"
         }
     except Exception:  # noqa: BLE001 - the job is done, with counters or without
         return ""
-    return ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
 
 def _end(

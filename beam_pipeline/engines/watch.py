@@ -183,8 +183,8 @@ class JobWatch:
     def latest(self) -> BeamTFRecordError | None:
         """Returns the last of our errors that workers have reported, if any."""
         self.read()
-        found = sorted(self._failures.values(), key=lambda each: each[0])
-        return found[-1][1] if found else None
+        failures = sorted(self._failures.values(), key=lambda each: each[0])
+        return failures[-1][1] if failures else None
 
     def look(self) -> None:
         """Says a line where workers are silent, and one when they report again.
@@ -217,19 +217,19 @@ def lasting(failures: Sequence[Failure]) -> BeamTFRecordError | None:
     Args:
       failures: (seconds, error), in any order.
     """
-    found = sorted(failures, key=lambda each: each[0], reverse=True)
-    for _, error in found:
+    ordered = sorted(failures, key=lambda each: each[0], reverse=True)
+    for _, error in ordered:
         if not isinstance(error, StorageError):
             return error
-    return found[0][1] if _goes_on([seconds for seconds, _ in found]) else None
+    return ordered[0][1] if _goes_on([seconds for seconds, _ in ordered]) else None
 
 
 def _goes_on(times: Sequence[float]) -> bool:
     """Whether faults of storage, the last first, recur often and long enough."""
     count, first = 0, times[0] if times else 0.0
-    for each in times:
-        if first - each > _APART_SECONDS:
+    for seconds in times:
+        if first - seconds > _APART_SECONDS:
             # An earlier fault, which has passed.
             break
-        count, first = count + 1, each
+        count, first = count + 1, seconds
     return count > _FEW and times[0] - first >= _LASTING_SECONDS

@@ -32,7 +32,7 @@ _LOOK_SECONDS = 1.0
 
 def start_command() -> list[str]:
     """Returns the command that boots a worker, to which an engine's flags are added."""
-    places = [os.path.abspath(place) for place in sys.path]
+    places = [os.path.abspath(entry) for entry in sys.path]
     return [sys.executable, "-c", _START, str(len(places)), *places]
 
 

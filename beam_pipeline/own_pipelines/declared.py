@@ -44,8 +44,8 @@ def declared_by(features: Sequence[Feature]) -> dict[str, Declared]:
         if feature.derived or feature.constant is not None:
             continue
         for name in {feature.source_column, feature.name}:
-            known = out.get(name, Declared(feature.kind))
-            single = known.kind is feature.kind and not feature.separator
+            earlier = out.get(name, Declared(feature.kind))
+            single = earlier.kind is feature.kind and not feature.separator
             out[name] = Declared(feature.kind if single else None)
     return out
 
@@ -58,9 +58,9 @@ def declared_in(spec: Spec) -> dict[str, Declared]:
         if kind is None or said.constant is not None or said.path is not None:
             continue
         column = said.column or name
-        known = out.get(column)
+        earlier = out.get(column)
         # Text with a separator is a list of its parts.
-        single = known is None and not said.separator
+        single = earlier is None and not said.separator
         out[column] = Declared(kind if single else None)
     for column in spec.image_columns or ():
         out.setdefault(column, Declared(Kind.IMAGE))
@@ -129,12 +129,12 @@ def types_of_rows(kind: Any) -> dict[str, Declared]:
     Types that it leaves open, `Any` or a union, are inferred.
     """
     if not isinstance(kind, RowTypeConstraint):
-        found = (
+        row_type = (
             RowTypeConstraint.from_user_type(kind) if isinstance(kind, type) else None
         )
-        if found is None:
+        if row_type is None:
             return {}
-        kind = found
+        kind = row_type
     out: dict[str, Declared] = {}
     for name, hint in kind._fields:
         out |= _types_of(name, hint)
@@ -161,7 +161,7 @@ def _without_none(hint: Any) -> Any:
         parts = typing.get_args(hint)
     else:
         return hint
-    rest = [part for part in parts if part is not type(None)]
+    rest = [member for member in parts if member is not type(None)]
     return rest[0] if len(rest) == 1 else None
 
 
@@ -183,9 +183,9 @@ def _arrow_type(hint: Any) -> pa.DataType | None:
 
 def _numpy_type(kind: type[np.generic]) -> pa.DataType | None:
     try:
-        found = arrow_of([kind(0)]).type
+        inferred = arrow_of([kind(0)]).type
     except (TypeError, ValueError):
         return None
-    if pa.types.is_integer(found):
+    if pa.types.is_integer(inferred):
         return pa.int64()
-    return pa.float64() if pa.types.is_floating(found) else found
+    return pa.float64() if pa.types.is_floating(inferred) else inferred

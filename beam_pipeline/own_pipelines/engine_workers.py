@@ -51,7 +51,7 @@ def workers_of(pipeline: beam.Pipeline) -> EngineWorkers | None:
     kind = type(runner).__name__
     if "Dataflow" in kind:
         return EngineWorkers("Dataflow's workers", is_dataflow=True)
-    if not _HAVE_JOB_SERVERS & {each.__name__ for each in type(runner).__mro__}:
+    if not _HAVE_JOB_SERVERS & {base.__name__ for base in type(runner).__mro__}:
         return None
     flags: Mapping[str, Any] = pipeline.options.get_all_options()
     endpoint = str(flags.get("job_endpoint") or "")

@@ -135,8 +135,8 @@ class Given:
     @property
     def read_by_workers(self) -> list[str]:
         """The files that are too large for the graph."""
-        held = (self.earlier, self.ids)
-        return [each.path for each in held if each is not None and each.inline is None]
+        files = (self.earlier, self.ids)
+        return [file.path for file in files if file is not None and file.inline is None]
 
     @property
     def root(self) -> str:
@@ -173,12 +173,14 @@ class Given:
         features = self.features
         if features is None:
             said = {
-                name: each
-                for name, each in self.spec.features.items()
-                if kind_of(each) is not None
+                name: declared
+                for name, declared in self.spec.features.items()
+                if kind_of(declared) is not None
             }
             nothing = pa.nulls(0)
-            columns = {each.column or name: nothing for name, each in said.items()}
+            columns = {
+                declared.column or name: nothing for name, declared in said.items()
+            }
             features = tuple(override((), said, columns))
         by_key = {}
         for feature in features:

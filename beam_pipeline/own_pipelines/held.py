@@ -47,8 +47,8 @@ class Held(Generic[_Value]):
         """
         if self.inline is not None:
             return self.inline
-        found: _Value = _made(self)
-        return found
+        value: _Value = _made(self)
+        return value
 
 
 def hold(
@@ -63,10 +63,10 @@ def hold(
       make: returns the value and its digest; a function of a module.
       most_bytes: that it may have in the graph; by default those of a file.
     """
-    found, digest = make()
-    size = len(pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
+    value, digest = make()
+    size = len(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
     most = _FILE_BYTES if most_bytes is None else most_bytes
-    return Held(path, digest, make, found if size <= most else None)
+    return Held(path, digest, make, value if size <= most else None)
 
 
 def sha256_of(path: str) -> str:
@@ -82,7 +82,7 @@ def sha256_of(path: str) -> str:
 def _made(held: Held[Any]) -> Any:
     digest, cause = "", None
     try:
-        found, digest = held.make()
+        value, digest = held.make()
     except (FileNotFoundError, UsageError) as error:
         cause = error
     if digest != held.digest:
@@ -90,4 +90,4 @@ def _made(held: Held[Any]) -> Any:
             f"What a pipeline was built with must stay as it is while it runs; "
             f"{held.path!r} has changed or is gone. Build the pipeline again."
         ) from cause
-    return found
+    return value

@@ -167,10 +167,10 @@ class _ReadShard(beam.DoFn):
     def process(self, number: int) -> Iterable[Any]:
         plan = self.plan
         shard = read_shard(plan.shards[number], plan.rows, plan.edition)
-        found = map(self._counted, shard)
+        batches = map(self._counted, shard)
         if self.batches:
-            return found
-        return itertools.chain.from_iterable(map(plan.rows.dicts, found))
+            return batches
+        return itertools.chain.from_iterable(map(plan.rows.dicts, batches))
 
     def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self.rows_read.inc(batch.num_rows)

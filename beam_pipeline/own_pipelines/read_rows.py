@@ -205,7 +205,7 @@ class ReadRows(beam.PTransform):
         ).with_output_types(kind)
         rejects = read.rejects | "Give rejects" >> beam.FlatMap(_rejects_of)
         facts = (read.facts, read.rejects) | "Give facts" >> beam.Flatten()
-        known = ReadSource(
+        read_source = ReadSource(
             root=inputs.root,
             schema=planned.schema,
             inputs=inputs.facts(),
@@ -213,14 +213,14 @@ class ReadRows(beam.PTransform):
             expected_rows=planned.expected_rows,
             notes=planned.notes,
         )
-        return RowsRead(rows, rejects, ReadAccounts(facts, known))
+        return RowsRead(rows, rejects, ReadAccounts(facts, read_source))
 
 
 def _check_setting(name: str) -> None:
-    known = SETTINGS.get(name)
-    if known is None or name in _BESIDE:
+    setting = SETTINGS.get(name)
+    if setting is None or name in _BESIDE:
         return
-    if known.section not in _SECTIONS:
+    if setting.section not in _SECTIONS:
         raise SpecError(
             f"ReadRows takes the settings that concern reading; {name} is not one of "
             f"them. Give it to WriteDataset, or to convert."
@@ -306,21 +306,21 @@ def with_source_features(
       source: that the rows were read from.
       label: the column to predict, where the job says one.
     """
-    known = _row_features(source.schema)
+    by_name = _row_features(source.schema)
     out = []
     for feature in features:
-        found = known.pop(feature.name, None)
+        original = by_name.pop(feature.name, None)
         types_found = {_plain(kind) for kind in types[feature.name]}
-        if found is None or types_found - {pa.null(), found[1]}:
+        if original is None or types_found - {pa.null(), original[1]}:
             out.append(feature)
         elif label is None:
-            out.append(found[0])
-        elif found[0].name == label and found[0].kind is Kind.TEXT:
+            out.append(original[0])
+        elif original[0].name == label and original[0].kind is Kind.TEXT:
             # The source has not been told that its texts are class names.
             out.append(feature)
         else:
-            is_label = found[0].name == label
-            out.append(dataclasses.replace(found[0], is_label=is_label))
+            is_label = original[0].name == label
+            out.append(dataclasses.replace(original[0], is_label=is_label))
     names = {feature.name for feature in out}
     derived = (f for f in source.schema.features if f.derived and f.name not in names)
     return [*out, *derived]

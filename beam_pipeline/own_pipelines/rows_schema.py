@@ -138,27 +138,27 @@ class _LikeEarlier:
 
     def _now(self, old: Feature, column: str) -> Feature:
         """Returns what a column would be under the name of the earlier feature."""
-        found = self.columns[column]
+        feature = self.columns[column]
         own = "" if column == old.name else column
-        if old.kind is Kind.IMAGE and found.kind in (Kind.TEXT, Kind.BYTES):
+        if old.kind is Kind.IMAGE and feature.kind in (Kind.TEXT, Kind.BYTES):
             # A path, or the content of a file.
-            found = old
-        elif old.kind is Kind.LABEL and found.kind is Kind.TEXT:
-            found = dataclasses.replace(found, kind=old.kind, is_label=old.is_label)
-        found = dataclasses.replace(found, name=old.name, column=own)
+            feature = old
+        elif old.kind is Kind.LABEL and feature.kind is Kind.TEXT:
+            feature = dataclasses.replace(feature, kind=old.kind, is_label=old.is_label)
+        feature = dataclasses.replace(feature, name=old.name, column=own)
         said = self.spec.features.get(old.name)
         if said is None:
-            return found
-        (found,) = override([found], {old.name: said}, self.samples)
-        return found
+            return feature
+        (feature,) = override([feature], {old.name: said}, self.samples)
+        return feature
 
     def _new(
         self, columns: Collection[str], image_files: Collection[str]
     ) -> Sequence[Feature]:
         """Returns the features of columns that the earlier dataset lacks."""
-        known = self.earlier.like.model.by_name
+        by_name = self.earlier.like.model.by_name
         drop = [name for name in self.spec.drop if name in columns]
-        said = {n: f for n, f in self.spec.features.items() if n not in known}
+        said = {n: f for n, f in self.spec.features.items() if n not in by_name}
         if not columns and not said:
             return ()
         images = [n for n in self.spec.image_columns or () if n in columns]
@@ -210,7 +210,7 @@ def _image_files(
         if root and column.path and name not in read
     }
     there = sizes_of(places.values())
-    return {name for name, place in places.items() if place in there}
+    return {name for name, path in places.items() if path in there}
 
 
 def _check_known(columns: Collection[str], spec: Spec, names: set[str]) -> None:

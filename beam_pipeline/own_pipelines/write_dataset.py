@@ -257,7 +257,7 @@ def _check_one_collection(given: Any) -> None:
     parts = given.values() if isinstance(given, Mapping) else given
     if isinstance(parts, beam.Pipeline | beam.pvalue.PBegin) or (
         not isinstance(parts, beam.pvalue.PValue)
-        and any(isinstance(part, beam.pvalue.PValue) for part in parts)
+        and any(isinstance(value, beam.pvalue.PValue) for value in parts)
     ):
         raise SpecError(
             f"WriteDataset must be given one PCollection of rows; found a "
@@ -335,11 +335,11 @@ def _plan_bundles(
     # An engine may start a process for this step alone, and the plan names it.
     run.check_worker()
     parts: list[SpooledBundle] = []
-    for found in element[1]:
-        if isinstance(found, Seen):
-            seen = found
+    for bundle in element[1]:
+        if isinstance(bundle, Seen):
+            seen = bundle
             continue
-        parts.append(found)
+        parts.append(bundle)
         if len(parts) == _MERGED_AT_ONCE:
             parts = [merge_bundles(parts)]
     return plan_rows(merge_bundles(parts), given, rule, seen=seen, run=run)

@@ -90,9 +90,9 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
     manifest = dataset.manifest
     _check_sizes(dataset)
     opened = open_dataset(dataset.directory)
-    samples = [sample_split(opened, manifest, each) for each in manifest.splits]
+    samples = [sample_split(opened, manifest, entry) for entry in manifest.splits]
     counts = class_counts(manifest) or object_counts(
-        manifest, {each.split: each.columns for each in samples if len(each)}
+        manifest, {entry.split: entry.columns for entry in samples if len(entry)}
     )
     image = image_of(manifest)
     shown: list[PictureClass] = []
@@ -106,9 +106,9 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "manifest": manifest,
         "verified": verified,
         "colours": {name: n % _COLOURS for n, name in enumerate(names)},
-        "sampled": {each.split: len(each) for each in samples},
+        "sampled": {entry.split: len(entry) for entry in samples},
         "rows_a_shard": ROWS_A_SHARD,
-        "classes": [_ClassTable(each) for each in counts],
+        "classes": [_ClassTable(entry) for entry in counts],
         "image": image,
         "charts": _charts(manifest, samples, counts),
         "rejects": _rejected_of(dataset),
@@ -161,9 +161,9 @@ def _charts(
     manifest: Manifest, samples: Sequence[Sample], counts: Sequence[ClassCounts]
 ) -> list[Chart]:
     counted = {
-        each.facts.feature.name: each
-        for each in counts
-        if each.facts.feature.kind is Kind.LABEL
+        entry.facts.feature.name: entry
+        for entry in counts
+        if entry.facts.feature.kind is Kind.LABEL
     }
     listed = [f for f in manifest.features if not f.feature.internal][:_MOST_CHARTS]
     most = 20 if len(listed) <= 60 else 6
@@ -171,9 +171,9 @@ def _charts(
     for facts in listed:
         name = facts.feature.name
         columns = {
-            each.split: each.columns[name]
-            for each in samples
-            if len(each) and name in each.columns
+            entry.split: entry.columns[name]
+            for entry in samples
+            if len(entry) and name in entry.columns
         }
         if not columns:
             charts.append(Chart(facts, None, "", most))
@@ -222,6 +222,6 @@ def _rejected_of(dataset: Dataset) -> list[RejectGroup]:
     Raises:
       DamageError: the files of rejects are not as the manifest says.
     """
-    if not any("reject" in each.file for each in dataset.manifest.files):
+    if not any("reject" in file.file for file in dataset.manifest.files):
         return []
     return find_rejects(dataset.directory).groups()

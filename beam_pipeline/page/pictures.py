@@ -297,9 +297,9 @@ def pictures(
     if counts is None:
         names: list[str | None]
         shown, names, totals = [0], [None], [sum(map(len, samples))]
-        each = _UNLABELLED_EACH
+        per_class = _UNLABELLED_EACH
     else:
-        most, each = share_of_each(len(counts.names), len(samples))
+        most, per_class = share_of_each(len(counts.names), len(samples))
         shown = sorted(ends_of(counts.totals, most))
         names, totals = [*counts.names], counts.totals
     by_split: dict[str, dict[int, list[Picture]]] = {}
@@ -307,7 +307,9 @@ def pictures(
     for sample in samples:
         rows, classes = _rows_of_classes(sample, counts)
         is_wanted = np.isin(classes, numbers_shown)
-        places = chosen(sample.fingerprints, rows[is_wanted], classes[is_wanted], each)
+        places = chosen(
+            sample.fingerprints, rows[is_wanted], classes[is_wanted], per_class
+        )
         positions = np.unique(np.concatenate([np.empty(0, np.int64), *places.values()]))
         numbers = sample.positions[positions].tolist()
         read = zip(positions.tolist(), reader.read(sample.split, numbers), strict=True)
@@ -352,7 +354,7 @@ def equal_images(
 
     Those that are returned were compared byte by byte.
     """
-    prints = [np.empty(0, np.uint64), *(each.fingerprints for each in samples)]
+    prints = [np.empty(0, np.uint64), *(entry.fingerprints for entry in samples)]
     splits = np.repeat(np.arange(-1, len(samples)), [*map(len, prints)])
     every, counted = np.concatenate(prints), splits.astype(np.int16)
     shared = find_shared(every, counted, count=max(len(samples), 1)).without([0])
@@ -364,8 +366,8 @@ def equal_images(
             for sample in samples
             if len(rows := np.flatnonzero(sample.fingerprints == fingerprint))
         ]
-        contents = {reader.data(*place) for place in places}
+        contents = {reader.data(*location) for location in places}
         if len(contents) == 1:
             same = [next(reader.read(split, [at])) for split, at in places]
-            groups.append(Equal(same, len({each.label for each in same}) > 1))
+            groups.append(Equal(same, len({entry.label for entry in same}) > 1))
     return groups, len(shared.values)

@@ -77,8 +77,8 @@ def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) ->
             for name, column in zip(names, batch.columns, strict=True):
                 if image is not None and name == image.name:
                     # A call for each image: its bytes are far more work.
-                    each = _fingerprints(column)
-                    prints.append(np.fromiter(each, np.uint64, len(column)))
+                    hashes = _fingerprints(column)
+                    prints.append(np.fromiter(hashes, np.uint64, len(column)))
                 if features[name].kind is Kind.IMAGE:
                     column = pc.cast(pc.binary_length(column), pa.int64())
                 kept[name].append(column)
@@ -162,8 +162,8 @@ def class_counts(manifest: Manifest) -> list[ClassCounts]:
     for facts in manifest.features:
         name = facts.feature.name
         counted = {s.name: s.classes.get(name, {}) for s in manifest.splits}
-        known = any(name in split.classes for split in manifest.splits)
-        if known and not facts.feature.internal:
+        has_counts = any(name in split.classes for split in manifest.splits)
+        if has_counts and not facts.feature.internal:
             values = {value for each in counted.values() for value in each}
             is_label = facts.feature.kind is Kind.LABEL
             names = [*facts.classes] if is_label else sorted(values, key=int)

@@ -306,16 +306,16 @@ def _image_features(
             for role, given in names.items()
         }
     out = []
-    for part in image_schema(names).features:
+    for image_feature in image_schema(names).features:
         changed: dict[str, Any] = {"shape": shape}
-        if part.derived:
+        if image_feature.derived:
             changed["derived_from"] = names["image"] if prefix else ""
         else:
-            changed["column"] = "" if column == part.name else column
+            changed["column"] = "" if column == image_feature.name else column
             changed["separator"] = separator
-        if part.kind is Kind.IMAGE:
+        if image_feature.kind is Kind.IMAGE:
             changed |= {"inline": inline, "missing": Missing.REJECT}
-        out.append(dataclasses.replace(part, **changed))
+        out.append(dataclasses.replace(image_feature, **changed))
     return out
 
 

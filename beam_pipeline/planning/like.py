@@ -232,9 +232,9 @@ class _Settling:
         if misfits:
             row = int(np.flatnonzero(misfits[0].bad)[0])
             shown = str(misfits[0].raw[row].as_py())
-            place = f"row {row + 1:,} of the sample holds" if self.numbered else "as"
+            where = f"row {row + 1:,} of the sample holds" if self.numbered else "as"
             self.drift.append(
-                f"{old.name!r} was {old.kind} and looks like {now.kind}: {place} "
+                f"{old.name!r} was {old.kind} and looks like {now.kind}: {where} "
                 f"{shown!r:.40}"
             )
 
@@ -270,10 +270,10 @@ class _Settling:
 
     def _new_classes(self, feature: Feature, names: Sequence[str]) -> Iterator[str]:
         """Yields class names that are new, each with the first row that has it."""
-        known = frozenset(names)
+        earlier = frozenset(names)
         if feature.name in self.classes:
             yield from (
-                repr(name) for name in self.classes[feature.name] if name not in known
+                repr(name) for name in self.classes[feature.name] if name not in earlier
             )
             return
         column = self._column(feature)
@@ -286,9 +286,9 @@ class _Settling:
             values = values.flatten()
         table = pa.table({"name": values, "row": rows})
         firsts = table.group_by("name").aggregate([("row", "min")]).sort_by("row_min")
-        for each in firsts.to_pylist():
-            if each["name"] is not None and each["name"] not in known:
-                yield f"{each['name']!r:.60} in row {each['row_min'] + 1:,}"
+        for row in firsts.to_pylist():
+            if row["name"] is not None and row["name"] not in earlier:
+                yield f"{row['name']!r:.60} in row {row['row_min'] + 1:,}"
 
 
 def _typed(column: pa.Array, feature: Feature) -> tuple[pa.Array, Sequence[Misfit]]:

@@ -106,9 +106,9 @@ def mask_folder(spec: Spec, root: str) -> str:
       SpecError: it is not there.
     """
     places = [absolute(spec.masks), os.path.join(root, spec.masks)]
-    for place in places:
-        if storage(place).is_folder():
-            return place.rstrip("/")
+    for path in places:
+        if storage(path).is_folder():
+            return path.rstrip("/")
     raise SpecError(
         f"masks must be one of {', '.join(MASK_WORDS)}, or a folder; there is neither "
         f"{places[0]!r} nor {places[1]!r}."
@@ -124,15 +124,15 @@ def paired(spec: Spec, inputs: Inputs) -> tuple[Inputs, Labels | None]:
     images = in_source_order(inputs.entries)
     if inputs.masks is None or spec.masks == "none":
         return dataclasses.replace(inputs, entries=images), None
-    found = pair(images, in_source_order(inputs.mask_files), inputs.masks)
+    pairing = pair(images, in_source_order(inputs.mask_files), inputs.masks)
     skipped = dict(inputs.skipped)
-    if found.left_out:
+    if pairing.left_out:
         name = str(Skipped.NOT_SELECTED)
-        skipped[name] = skipped.get(name, 0) + found.left_out
+        skipped[name] = skipped.get(name, 0) + pairing.left_out
     labels = dataclasses.replace(
-        found.labels, with_folders=inputs.format == "images" and not spec.unlabelled
+        pairing.labels, with_folders=inputs.format == "images" and not spec.unlabelled
     )
-    return dataclasses.replace(inputs, entries=found.images, skipped=skipped), labels
+    return dataclasses.replace(inputs, entries=pairing.images, skipped=skipped), labels
 
 
 def mask_classes(spec: Spec, schema: Schema) -> MaskClasses | None:
@@ -164,25 +164,25 @@ def mask_notes(
     spec: Spec, root: str, labels: Labels, classes: MaskClasses | None
 ) -> tuple[str, ...]:
     """Returns a note on masks that mean something else to readers than they seem to."""
-    known = [path for path in labels.columns[MASK].to_pylist() if path]
+    paths = [path for path in labels.columns[MASK].to_pylist() if path]
     values = {
         int(value)
-        for path in known[:: -(-len(known) // _LOOKED_AT) or 1]
+        for path in paths[:: -(-len(paths) // _LOOKED_AT) or 1]
         for value in _values(spec, os.path.join(root, path), classes)
     }
-    found = []
+    notes = []
     if values == {0, 255}:
-        found.append(
+        notes.append(
             "masks have only 0 and 255, which readers take for 'ignore'; "
             "--mask-classes FILE with the lines '0 background' and '255 object' stores "
             "0 and 1"
         )
     if max(values, default=0) > 255:
-        found.append(
+        notes.append(
             "masks have class numbers above 255 and are stored in 16 bits: decode them "
             "with dtype=tf.uint16"
         )
-    return tuple(found)
+    return tuple(notes)
 
 
 def _values(spec: Spec, path: str, classes: MaskClasses | None) -> Sequence[int]:
@@ -202,5 +202,5 @@ def _values(spec: Spec, path: str, classes: MaskClasses | None) -> Sequence[int]
     except (OSError, FaultError):
         # Where it is read, it says why it cannot be.
         return ()
-    found: list[int] = np.unique(numbers).tolist()
-    return found
+    values: list[int] = np.unique(numbers).tolist()
+    return values

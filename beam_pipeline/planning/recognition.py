@@ -93,11 +93,11 @@ def unreadable_file(path: str, error: OSError) -> BeamTFRecordError:
 
 def recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
     """Returns the format of a folder, and the files that are or may be its items."""
-    wanted = entries
+    chosen = entries
     if spec.exclude:
         # Others are not to be opened, whatever they are.
-        wanted = choose_files(entries, takes=lambda _: True, exclude=spec.exclude).files
-    telling, has_images = _telling(wanted)
+        chosen = choose_files(entries, takes=lambda _: True, exclude=spec.exclude).files
+    telling, has_images = _telling(chosen)
     if spec.format == "auto" and (metadata := _metadata(telling, has_images)):
         # Hugging Face's way: tables that name the images beside them.
         return metadata

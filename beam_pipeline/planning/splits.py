@@ -152,10 +152,10 @@ def share_notes(spec: Spec) -> list[str]:
         return []
     # A float may be too small for what shares add up to.
     shown = decimal.Decimal(total.numerator) / decimal.Decimal(total.denominator)
-    parts = [part / total for part in shares]
+    parts = [fraction / total for fraction in shares]
     becomes = [
-        f"{name} {share_text(part.numerator, part.denominator)}"
-        for name, part in zip(spec.splits, parts, strict=True)
+        f"{name} {share_text(fraction.numerator, fraction.denominator)}"
+        for name, fraction in zip(spec.splits, parts, strict=True)
     ]
     return [
         bounded(

@@ -32,11 +32,11 @@ def odd_row(name: str, error: Exception, start: int = 0) -> InputError:
       start: the row of the first value that was converted, from 0.
     """
     index = error.index if isinstance(error, OddValueError) else -1
-    place = f"in row {start + index + 1:,}, " if index >= 0 else ""
-    found = str(error).rstrip(".")
+    location = f"in row {start + index + 1:,}, " if index >= 0 else ""
+    reason = str(error).rstrip(".")
     return InputError(
         f"All values of {name!r} must be of one kind that a feature can hold; "
-        f"{place}{found}. Convert them to one kind first, or leave the column out."
+        f"{location}{reason}. Convert them to one kind first, or leave the column out."
     )
 
 
@@ -50,20 +50,20 @@ def store_batches(batches: Iterable[pa.RecordBatch], path: str) -> int:
     """
     rows = 0
     parts: list[str] = []
-    part: _Part | None = None
+    writer: _Part | None = None
     schema = pa.schema([])
     for batch in batches:
         schema = _wider_schema(schema, batch.schema, rows)
-        if part is None or not part.schema.equals(schema):
-            if part is not None:
-                part.close()
+        if writer is None or not writer.schema.equals(schema):
+            if writer is not None:
+                writer.close()
             parts.append(f"{path}.{len(parts)}")
-            part = _Part(parts[-1], schema)
-        part.write(_as_schema(batch, schema, rows))
+            writer = _Part(parts[-1], schema)
+        writer.write(_as_schema(batch, schema, rows))
         rows += batch.num_rows
-    if part is None:
-        part = _Part(path, schema)
-    part.close()
+    if writer is None:
+        writer = _Part(path, schema)
+    writer.close()
     if len(parts) == 1:
         os.replace(parts[0], path)
     elif parts:
@@ -78,8 +78,8 @@ def _wider_schema(known: pa.Schema, new: pa.Schema, rows: int) -> pa.Schema:
         before = fields.get(field.name, pa.null())
         wide = wider_type(before, kind, PYTHON)
         if wide is None:
-            found = f"they are {kind} from row {rows + 1:,} on, {before} before"
-            raise odd_row(field.name, OddValueError(found))
+            reason = f"they are {kind} from row {rows + 1:,} on, {before} before"
+            raise odd_row(field.name, OddValueError(reason))
         fields[field.name] = wide
     return pa.schema(list(fields.items()))
 
@@ -163,6 +163,6 @@ class _Part:
 
 def _batch_rows(table: pa.Table) -> int:
     """Returns the largest power of two of rows that take up to 16 MiB; at least 1."""
-    each: int = max(table.nbytes // max(table.num_rows, 1), 1)
-    wanted = min(max(_BATCH_BYTES // each, 1), _MOST_ROWS)
-    return 1 << (wanted.bit_length() - 1)
+    row_bytes: int = max(table.nbytes // max(table.num_rows, 1), 1)
+    rows = min(max(_BATCH_BYTES // row_bytes, 1), _MOST_ROWS)
+    return 1 << (rows.bit_length() - 1)

@@ -93,8 +93,8 @@ def _without_floats(
             if not pa.types.is_floating(column.type):
                 continue
             for index in _floats_first(column):
-                found = f"{column[index]} is a float, and it is declared an integer"
-                raise odd_row(name, OddValueError(found, index), rows)
+                reason = f"{column[index]} is a float, and it is declared an integer"
+                raise odd_row(name, OddValueError(reason, index), rows)
         yield batch
         rows += batch.num_rows
 
@@ -104,7 +104,7 @@ def _floats_first(column: pa.Array) -> list[int]:
     values = column.cast(pa.float64())
     broken = pc.not_equal(values, pc.trunc(values))
     places = [pc.index(broken, True).as_py(), pc.index(column.is_valid(), True).as_py()]
-    return [place for place in places if place >= 0]
+    return [index for index in places if index >= 0]
 
 
 def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
@@ -142,8 +142,8 @@ def _is_of(value: object, package: str, name: str) -> bool:
 def _check_polars(name: str, dtype: object) -> None:
     """Raises InputError for Python objects, of which Polars exports addresses."""
     if str(dtype) == "Object":
-        found = "Object of Polars has no type in Arrow"
-        raise odd_row(name, OddValueError(found))
+        reason = "Object of Polars has no type in Arrow"
+        raise odd_row(name, OddValueError(reason))
 
 
 def _from_stream(source: Any) -> pa.RecordBatchReader:
@@ -272,10 +272,10 @@ def _of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
     items = _items(source)
     rows = 0
     names: list[str] = []
-    while found := _some(items):
-        mappings = [_as_row(item, rows + i, names) for i, item in enumerate(found)]
+    while chunk := _some(items):
+        mappings = [_as_row(item, rows + i, names) for i, item in enumerate(chunk)]
         yield _batch(mappings, rows, images)
-        rows += len(found)
+        rows += len(chunk)
 
 
 def _items(source: Any) -> Iterator[Any]:

@@ -64,9 +64,9 @@ def tensorflow(facts: Facts) -> dict[str, Any]:
         *assigned("SHARDS", shards),
         *assigned("RECORDS", records),
     ]
-    known = [] if facts.has_parts else sizes
+    constants = [] if facts.has_parts else sizes
     return {
-        "sizes": [*known, *facts.class_lists()],
+        "sizes": [*constants, *facts.class_lists()],
         "description": [
             line for column in facts.features for line in _entry(column, facts)
         ],

@@ -67,13 +67,17 @@ def open_dataset(
     """
     looks = Looks(labels, images, times, {} if missing == "schema" else missing)
     given = os.fspath(path)
-    found = find_records(given, features or {})
+    contents = find_records(given, features or {})
     if missing == "schema":
-        stored = [each.name for each in found.features if looks.gives_stored(each)]
-        absent = {name: found.absent[name] for name in stored if name in found.absent}
+        stored = [
+            feature.name for feature in contents.features if looks.gives_stored(feature)
+        ]
+        absent = {
+            name: contents.absent[name] for name in stored if name in contents.absent
+        }
         looks = dataclasses.replace(looks, missing=absent)
-    looks.check_names(found.features)
-    return OpenDataset(given, found, looks, check, features)
+    looks.check_names(contents.features)
+    return OpenDataset(given, contents, looks, check, features)
 
 
 class OpenDataset:
@@ -126,7 +130,7 @@ class OpenDataset:
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of the parts that it consists of; empty for a dataset of none."""
-        return tuple(each.removeprefix(PART_PREFIX) for each in self._found.parts)
+        return tuple(name.removeprefix(PART_PREFIX) for name in self._found.parts)
 
     def part(self, name: str) -> "OpenDataset":
         """Returns one part, opened in the same way.
@@ -202,13 +206,13 @@ def _split_again(
     Raises:
       DamageError: the dataset is another one now.
     """
-    found = find_records(path, said or {})
-    if found.digest != digest:
+    contents = find_records(path, said or {})
+    if contents.digest != digest:
         raise DamageError(
             f"The dataset must stay as it was when it was opened; {path} was replaced "
             f"while open. Open it again."
         )
-    return OpenDataset(path, found, looks, check, said)._split(split)
+    return OpenDataset(path, contents, looks, check, said)._split(split)
 
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
@@ -216,9 +220,13 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 def label_of(features: Iterable[Feature]) -> Feature | None:
     """Returns the label to predict, or the only one; None for neither."""
-    labels = [each for each in features if each.kind is Kind.LABEL and not each.shape]
-    found = [each for each in labels if each.is_label] or labels
-    return found[0] if len(found) == 1 else None
+    labels = [
+        feature
+        for feature in features
+        if feature.kind is Kind.LABEL and not feature.shape
+    ]
+    candidates = [feature for feature in labels if feature.is_label] or labels
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def names_files(feature: Feature) -> bool:
@@ -229,9 +237,9 @@ def names_files(feature: Feature) -> bool:
 def number_to_predict(dataset: OpenDataset) -> Feature | None:
     """Returns the integer that is the class of each row, as an id of a landmark is."""
     numbers = (
-        each
-        for each in dataset.features.values()
-        if each.is_label and each.kind is Kind.INT64 and not each.shape
+        feature
+        for feature in dataset.features.values()
+        if feature.is_label and feature.kind is Kind.INT64 and not feature.shape
     )
     return next(numbers, None)
 
@@ -261,9 +269,9 @@ def condition_of(dataset: OpenDataset, label: str, where: str) -> str:
         return _and(where, f"{quoted(number.name)} == {int(label)}")
     if feature is None:
         names = [n for n, e in dataset.features.items() if e.kind is Kind.LABEL]
-        found = f"several: {', '.join(names)}" if names else "none"
+        shown = f"several: {', '.join(names)}" if names else "none"
         raise UsageError(
-            f"--label needs a dataset with one label; {dataset.path} has {found}. "
+            f"--label needs a dataset with one label; {dataset.path} has {shown}. "
             f"Use --where, as in --where \"kind == 'cat'\"."
         )
     classes = dataset.classes[feature.name]

@@ -134,25 +134,25 @@ def plan_reading(
     """
     path = absolute(plain(path))
     said = _features_said(features or {})
-    found = _found_at(path, said)
-    shards = [shard for _, shard in found.shards]
+    contents = _found_at(path, said)
+    shards = [shard for _, shard in contents.shards]
     if split is not None:
-        if split not in found.splits:
-            raise SpecError(_no_split(path, split, found.splits))
-        shards = [shard for name, shard in found.shards if name == split]
-    known = {feature.name: feature for feature in found.features}
+        if split not in contents.splits:
+            raise SpecError(_no_split(path, split, contents.splits))
+        shards = [shard for name, shard in contents.shards if name == split]
+    by_name = {feature.name: feature for feature in contents.features}
     if columns is None:
-        chosen = list(found.features)
+        chosen = list(contents.features)
     else:
-        if unknown := [name for name in columns if name not in known]:
+        if unknown := [name for name in columns if name not in by_name]:
             raise SpecError(
                 f"columns must be features of {path}; there is no {unknown[0]!r}"
-                f"{nearest(unknown[0], known)}."
+                f"{nearest(unknown[0], by_name)}."
             )
-        chosen = [known[name] for name in dict.fromkeys(columns)]
+        chosen = [by_name[name] for name in dict.fromkeys(columns)]
     if labels == "ids":
-        chosen = [dataclasses.replace(each, vocabulary=None) for each in chosen]
-    return ReadingPlan(tuple(shards), TypedRows(tuple(chosen)), found.edition)
+        chosen = [dataclasses.replace(column, vocabulary=None) for column in chosen]
+    return ReadingPlan(tuple(shards), TypedRows(tuple(chosen)), contents.edition)
 
 
 def _no_split(path: str, split: str, splits: Sequence[str]) -> str:
@@ -177,17 +177,17 @@ def _found_at(path: str, said: Mapping[str, Feature], *, sees: bool = False) -> 
     """
     directory, chosen = _located(path)
     folders: dict[str, list[str]] = {}
-    for each in chosen or ():
-        folders.setdefault(os.path.dirname(each), []).append(os.path.basename(each))
-    found = None
+    for file in chosen or ():
+        folders.setdefault(os.path.dirname(file), []).append(os.path.basename(file))
+    contents = None
     if len(folders) < 2:
         names = next(iter(folders.values()), None)
-        found = _described_beside(directory, names, said)
+        contents = _described_beside(directory, names, said)
     elif not said:
         # What is said of files is true of them, wherever they are.
         _check_bare(path, folders)
-    if found is not None:
-        return found
+    if contents is not None:
+        return contents
     return _of_bare_files(path, chosen, said, sees=sees)
 
 
@@ -198,14 +198,14 @@ def _described_beside(
     if has_manifest(directory):
         target = open_target(directory)
         assert isinstance(target, Dataset), "a folder with a manifest is a dataset"
-        found = _of_dataset(target, names)
-        if found is not None:
+        contents = _of_dataset(target, names)
+        if contents is not None:
             if said:
                 raise SpecError(
                     f"features must be left out for a dataset of this program; the "
                     f"manifest of {directory} states them."
                 )
-            return found
+            return contents
     return _of_tfds(directory, names, said)
 
 
@@ -289,13 +289,13 @@ def _catalogues(dataset: Dataset, edition: Edition) -> dict[str, CatalogueRows]:
         ],
         texts=True,
     )
-    names = frozenset(each.name for each in features)
-    found = {}
+    names = frozenset(feature.name for feature in features)
+    catalogues = {}
     for split in dataset.manifest.splits:
         if parts := dataset.manifest.catalogue_parts(split.name):
             paths = tuple(map(dataset.path, parts))
-            found[split.name] = CatalogueRows(paths, split.records, names, edition)
-    return found
+            catalogues[split.name] = CatalogueRows(paths, split.records, names, edition)
+    return catalogues
 
 
 def _seconds(facts: FeatureFacts) -> list[int]:
@@ -326,7 +326,9 @@ def _of_tfds(
         )
         for name in (dataset.shards if names is None else names)
     )
-    features = {each.name: each for each in (*dataset.features, *said.values())}
+    features = {
+        feature.name: feature for feature in (*dataset.features, *said.values())
+    }
     features |= _features_seen([shard for _, shard in shards], features)
     splits = dict.fromkeys(split for _, split in dataset.splits)
     return Found(shards, tuple(splits), tuple(features.values()), Edition())
@@ -350,9 +352,9 @@ def _first_payloads(shards: Sequence[Shard]) -> PayloadBatch:
     for shard in shards:
         if shard.records != 0:
             file = InputFile(shard.path, shard.path, size=storage(shard.path).size_of())
-            found = sampled(file, _SAMPLE_BYTES).payloads
-            if len(found):
-                return found
+            payloads = sampled(file, _SAMPLE_BYTES).payloads
+            if len(payloads):
+                return payloads
     return PayloadBatch.of([])
 
 
@@ -369,14 +371,14 @@ def _of_bare_files(
         chosen = bare.paths
         for name, wrong in missing_shards(chosen):
             raise InputError(f"{path} must have all of its shards; {name}: {wrong}")
-    shards = tuple(("", Shard(each)) for each in chosen)
+    shards = tuple(("", Shard(entry)) for entry in chosen)
     if not said:
         seen = _features_seen([shard for _, shard in shards], {})
         if sees:
             return Found(shards, (), tuple(seen.values()), Edition())
         shown = {
-            each.name: f"[{each.kind}]" if each.shape else str(each.kind)
-            for each in seen.values()
+            entry.name: f"[{entry.kind}]" if entry.shape else str(entry.kind)
+            for entry in seen.values()
         }
         raise SpecError(
             bounded(

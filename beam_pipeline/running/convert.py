@@ -256,20 +256,20 @@ def _with_steps(plan: Plan, between: object) -> Plan:
             f"{type(between).__name__}."
         )
     if not plan.spec.overwrite:
-        found = target.at(plan.directory).check_contents()
-        if found is not None:
-            why = request.differs_from(found)
-            raise target.taken(plan.directory, found, why)
+        manifest = target.at(plan.directory).check_contents()
+        if manifest is not None:
+            why = request.differs_from(manifest)
+            raise target.taken(plan.directory, manifest, why)
     return dataclasses.replace(plan, request=request)
 
 
 def _account(store: Store) -> Mapping[str, Any] | None:
     """Returns the account of items that a refused commit has left; None without one."""
     try:
-        found = json.loads(storage(store.account).read_bytes())
+        account = json.loads(storage(store.account).read_bytes())
     except (OSError, StorageError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return account if isinstance(account, dict) else None
 
 
 def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> str:

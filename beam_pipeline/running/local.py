@@ -80,13 +80,13 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
       engine: whose job server knows some more.
     """
     check_words(flags)
-    known = set(PipelineOptions([]).get_all_options())
+    flag_names = set(PipelineOptions([]).get_all_options())
     given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
     if engine is not None:
-        known |= engine.known
-    unknown = sorted(given.keys() - known)
+        flag_names |= engine.known
+    unknown = sorted(given.keys() - flag_names)
     if unknown:
-        near = closest(unknown[0], known)
+        near = closest(unknown[0], flag_names)
         hint = f" Did you mean --{near}?" if near else ""
         raise SpecError(
             f"What follows -- must be flags of Beam; --{unknown[0]} is none.{hint}"
@@ -196,15 +196,17 @@ def _quiet_beam() -> Iterator[None]:
     # A handler of its own keeps Beam's flags from giving the root logger one for good.
     handler = logging.NullHandler()
     root.addHandler(handler)
-    hook, known = threading.excepthook, weakref.WeakSet(threading.enumerate())
+    hook, threads = threading.excepthook, weakref.WeakSet(threading.enumerate())
     logger.setLevel(logging.CRITICAL + 1)
     root.setLevel(logging.CRITICAL + 1)
-    threading.excepthook = lambda error: hook(error) if error.thread in known else None
+    threading.excepthook = lambda error: (
+        hook(error) if error.thread in threads else None
+    )
     try:
         yield
     except BaseException:
         # Beam's threads go on ending after a failure, each with a traceback.
-        ours = weakref.WeakSet(set(threading.enumerate()) - set(known))
+        ours = weakref.WeakSet(set(threading.enumerate()) - set(threads))
         threading.excepthook = lambda error: (
             None if error.thread in ours else hook(error)
         )

@@ -103,7 +103,7 @@ class WorkerPool:
         except BaseException as error:
             # Ctrl-C may come at any line. A process that is not known here ends when
             # nobody can write to it.
-            if all(each.write_end != write_end for each in self._workers.values()):
+            if all(worker.write_end != write_end for worker in self._workers.values()):
                 os.close(write_end)
             if isinstance(error, OSError | ValueError):
                 raise _not_working(str(error)) from error
@@ -130,9 +130,9 @@ class WorkerPool:
         status = 1
         try:
             # Open copies of the pipes would keep other workers from seeing their end.
-            for each in self._workers.values():
-                if each.write_end is not None:
-                    os.close(each.write_end)
+            for worker in self._workers.values():
+                if worker.write_end is not None:
+                    os.close(worker.write_end)
             os.close(write_end)
             os.dup2(self.log.fileno(), 1)
             os.dup2(self.log.fileno(), 2)

@@ -39,20 +39,20 @@ class PipeClosed(BaseException):
 def catch_stops() -> dict[signal.Signals, Any]:
     """Installs handlers for the signals that stop a run; returns those before."""
     before = {}
-    for each in _STOPS:
-        handler = signal.getsignal(each)
+    for signum in _STOPS:
+        handler = signal.getsignal(signum)
         # Under nohup, and in the background of a shell, some are ignored on purpose.
         if handler not in (signal.SIG_IGN, None):
-            before[each] = handler
-            signal.signal(each, _stop)
+            before[signum] = handler
+            signal.signal(signum, _stop)
     return before
 
 
 def _stop(number: int, _frame: object) -> NoReturn:
     """Stops the run with its clean-up; a second signal ends the process at once."""
-    for each in _STOPS:
-        if signal.getsignal(each) == _stop:
-            signal.signal(each, _stop_at_once)
+    for signum in _STOPS:
+        if signal.getsignal(signum) == _stop:
+            signal.signal(signum, _stop_at_once)
     raise Stopped(number)
 
 

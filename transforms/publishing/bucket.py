@@ -255,9 +255,9 @@ class BucketTarget(Target):
         # Read after the listing: what was published meanwhile must not be in it.
         named = self._named()
         data = _grouped(
-            self.directory, (each for each in listed if each.path not in named)
+            self.directory, (entry for entry in listed if entry.path not in named)
         )
-        notes = {os.path.basename(each.path): each for each in works.pop(_USES, ())}
+        notes = {os.path.basename(entry.path): entry for entry in works.pop(_USES, ())}
         # The data folders of each job, by its work.
         folders: dict[str, list[str]] = {
             name: []
@@ -270,14 +270,14 @@ class BucketTarget(Target):
                 folders.setdefault(str(note.get("work", "")), []).append(name)
 
         def left(path: str, work: str, names: Sequence[str]) -> Leftover:
-            found = [*works.get(work, ())]
+            files = [*works.get(work, ())]
             for name in names:
-                found += data.get(name, ())
-                found += [notes[name]] if name in notes else []
-            newest = max(each.modified_ns for each in found) / SECOND_NS
+                files += data.get(name, ())
+                files += [notes[name]] if name in notes else []
+            newest = max(file.modified_ns for file in files) / SECOND_NS
             return Leftover(
                 path,
-                sum(each.size for each in found),
+                sum(file.size for file in files),
                 max(time.time() - newest, 0.0),
                 *(count_finished(Store(path)) if work else (0, 0)),
                 tuple(names),
@@ -293,7 +293,7 @@ class BucketTarget(Target):
             for name in sorted(filter(is_data_folder, data.keys() - notes.keys()))
         ]
         if uploads:
-            begun = max(each[2] for each in uploads)
+            begun = max(entry[2] for entry in uploads)
             words = tuple((key, word) for key, word, _ in uploads)
             path = f"{self._folder}/uploads"
             out.append(Leftover(path, 0, time.time() - begun, uploads=words))
@@ -330,9 +330,9 @@ class BucketTarget(Target):
         for name in left.folders:
             folder = f"{self.directory}/{name}"
             if any(path.startswith(f"{folder}/") for path in named):
-                for each in [*walk(folder)]:
-                    if each.path not in named:
-                        storage(each.path).remove_file()
+                for entry in [*walk(folder)]:
+                    if entry.path not in named:
+                        storage(entry.path).remove_file()
             else:
                 storage(folder).remove_tree()
         parent, work = os.path.split(left.path)
@@ -435,12 +435,12 @@ class BucketTarget(Target):
     def _missing(self, manifest: Manifest) -> list[str]:
         """Returns the files of a manifest that are not there in their sizes."""
         folder = manifest.path(self.directory, "").rstrip("/")
-        found = {each.path: each.size for each in walk(folder)}
+        sizes = {entry.path: entry.size for entry in walk(folder)}
         shards = [shard for split in manifest.splits for shard in split.shards]
         return [
             facts.file
             for facts in (*shards, *manifest.beside)
-            if found.get(f"{folder}/{facts.file}") != facts.bytes
+            if sizes.get(f"{folder}/{facts.file}") != facts.bytes
         ]
 
     def _swap(self, manifest: Manifest, seen: str) -> None:
@@ -497,9 +497,11 @@ class BucketTarget(Target):
         work = split_remote(self._folder)[1]
         prefixes = (f"{key}/", f"{key}.rejects.", f"{work}/")
         return [
-            (each.key, each.word, each.begun)
+            (upload.key, upload.word, upload.begun)
             for prefix in prefixes
-            for each in asked(self.directory, functools.partial(bucket.uploads, prefix))
+            for upload in asked(
+                self.directory, functools.partial(bucket.uploads, prefix)
+            )
         ]
 
     def _is_removed(self, name: str) -> RaceError:
@@ -519,9 +521,9 @@ class BucketTarget(Target):
 def _grouped(folder: str, found: Iterable[Found]) -> dict[str, list[Found]]:
     """Returns files by the first name of their paths in a folder."""
     out: dict[str, list[Found]] = {}
-    for each in found:
-        name = each.path.removeprefix(f"{folder}/").partition("/")[0]
-        out.setdefault(name, []).append(each)
+    for entry in found:
+        name = entry.path.removeprefix(f"{folder}/").partition("/")[0]
+        out.setdefault(name, []).append(entry)
     return out
 
 

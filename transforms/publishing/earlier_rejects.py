@@ -74,12 +74,12 @@ class EarlierRejects:
                     size += len(line)
                     crc = google_crc32c.extend(crc, line)
                     try:
-                        found = json.loads(line)
+                        rejection = json.loads(line)
                     except (ValueError, RecursionError):
-                        found = None
-                    if not _is_rejection(found):
+                        rejection = None
+                    if not _is_rejection(rejection):
                         raise _no_rejection(path, line)
-                    yield found
+                    yield rejection
             if facts is not None and (facts.bytes, facts.crc32c) != (size, crc):
                 raise DamageError(
                     f"The rejects must be as the manifest names them; {path!r} has "

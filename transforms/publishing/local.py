@@ -89,13 +89,13 @@ class LocalTarget(Target):
                 f"The output must be a directory or not exist; {directory!r} is a file "
                 f"or a link. Choose another output."
             )
-        found = storage(directory).names_with(DERIVED_FOLDERS)
-        if not found:
+        names = storage(directory).names_with(DERIVED_FOLDERS)
+        if not names:
             return None
-        has_manifest = MANIFEST_NAME in found
+        has_manifest = MANIFEST_NAME in names
         manifest = manifest_to_replace(directory) if has_manifest else None
         named = manifest.file_names if manifest else ()
-        if foreign := sorted({*found} - {*named}):
+        if foreign := sorted({*names} - {*named}):
             raise holds_others(directory, manifest, foreign)
         return manifest
 
@@ -349,10 +349,10 @@ def recover(folder: str, target: str) -> None:
     former = hashlib.sha256(old).hexdigest()
     if current is None and _manifest_in(folder) == new:
         # Only the way without an exchange leaves a target without its manifest.
-        known = {*Manifest.from_bytes(old).file_names}
+        old_files = {*Manifest.from_bytes(old).file_names}
         if (
             not storage(target).exists()
-            or {*storage(target).names_with(DERIVED_FOLDERS)} <= known
+            or {*storage(target).names_with(DERIVED_FOLDERS)} <= old_files
         ):
             _replace(folder, target)
             current = new
@@ -418,8 +418,8 @@ def _clear_aside(folder: str, target: str) -> None:
 
 def _note(folder: str, target: str) -> None:
     old, new = (
-        storage(os.path.join(place, MANIFEST_NAME)).read_bytes()
-        for place in (target, folder)
+        storage(os.path.join(directory, MANIFEST_NAME)).read_bytes()
+        for directory in (target, folder)
     )
     parts = {"old": old.decode(), "new": hashlib.sha256(new).hexdigest()}
     attempts = os.path.dirname(folder)

@@ -187,10 +187,10 @@ class OwnFolder:
             with folders.opened(path) as descriptor:
                 yield descriptor
         except NotADirectoryError as error:
-            if (found := folders.status_of(path)) is None:
+            if (status := folders.status_of(path)) is None:
                 # A part of the path above it is no folder.
                 raise FileNotFoundError(error.errno, error.strerror, path) from error
-            what = "a link" if stat.S_ISLNK(found.st_mode) else "not a folder"
+            what = "a link" if stat.S_ISLNK(status.st_mode) else "not a folder"
             raise TargetError(
                 f"The work folder beside the output must be one that beam-tfrecord has "
                 f"made; {path!r} is {what}. Move it away, or choose another output."
@@ -234,9 +234,9 @@ class OwnFolder:
                     contextlib.suppress(FileNotFoundError),
                     folders.opened(name, folder=descriptor) as run,
                 ):
-                    for part in os.listdir(run):
-                        if _type_of(part, run) == stat.S_IFLNK:
-                            raise _is_link(os.path.join(path, name, part))
+                    for entry in os.listdir(run):
+                        if _type_of(entry, run) == stat.S_IFLNK:
+                            raise _is_link(os.path.join(path, name, entry))
 
     def _is_run(self, descriptor: int, name: str) -> bool:
         is_of_form = self.runs.fullmatch(name) is not None
@@ -269,12 +269,12 @@ def _type_of(name: str, descriptor: int) -> int:
 
 def _check_type(wanted: int, name: str, descriptor: int, path: str) -> None:
     """Raises TargetError where a name in a work folder has another type."""
-    found = _type_of(name, descriptor)
+    file_type = _type_of(name, descriptor)
     # A missing file belonged to another run, which has just ended.
-    if found in (0, wanted):
+    if file_type in (0, wanted):
         return
     path = os.path.join(path, name)
-    if found == stat.S_IFLNK:
+    if file_type == stat.S_IFLNK:
         raise _is_link(path)
     what = "regular file" if wanted == stat.S_IFREG else "folder"
     raise TargetError(

@@ -127,14 +127,14 @@ class Model:
     def from_bytes(cls, data: bytes, path: str) -> Self:
         """Inverse of `to_bytes`; raises DamageError, which names the path."""
         try:
-            found = json.loads(data)
-            if found["format"] != FORMAT:
-                raise ValueError(f"its format is {found['format']!r}")
+            content = json.loads(data)
+            if content["format"] != FORMAT:
+                raise ValueError(f"its format is {content['format']!r}")
             return cls(
-                tuple(map(Feature.from_json, found["features"])),
-                {name: tuple(names) for name, names in found["classes"].items()},
-                found["settings"],
-                frozenset(found["optional"]),
+                tuple(map(Feature.from_json, content["features"])),
+                {name: tuple(names) for name, names in content["classes"].items()},
+                content["settings"],
+                frozenset(content["optional"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamageError(

@@ -136,12 +136,12 @@ class SharedRun:
             rules, cause = self.rules, error.__cause__
             if rules is None or not rules.named or not is_remote(self.directory):
                 raise
-            found = cause if isinstance(cause, OSError) else error
-            raise unreachable(rules, self.directory, found) from error
+            failure = cause if isinstance(cause, OSError) else error
+            raise unreachable(rules, self.directory, failure) from error
 
     def _begin(self, job: str, *, overwrite: bool) -> Store:
-        place = target.at(self.directory)
-        manifest = place.check_contents()
+        output = target.at(self.directory)
+        manifest = output.check_contents()
         self._check_seen(manifest)
         if manifest is not None and not _is_of(manifest, job) and not overwrite:
             raise TargetError(
@@ -150,9 +150,9 @@ class SharedRun:
                 f"overwrite=True to replace it, or choose another output."
             )
         if manifest is not None or is_remote(self.directory):
-            place.check_replaceable()
+            output.check_replaceable()
         store = self.store
-        place.make_shared(store)
+        output.make_shared(store)
         return store
 
     def _check_seen(self, manifest: Manifest | None) -> None:
@@ -214,9 +214,9 @@ class SharedRun:
         Args:
           plan: its digest.
         """
-        place = target.at(self.directory)
-        place.make_shared(self.store)
-        return place.open_plan(dataclasses.replace(self.store, plan=plan))
+        output = target.at(self.directory)
+        output.make_shared(self.store)
+        return output.open_plan(dataclasses.replace(self.store, plan=plan))
 
     def published(self, job: str) -> Manifest | None:
         """Returns the manifest of the target where this submission published it.

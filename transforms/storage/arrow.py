@@ -54,27 +54,27 @@ def look(path: str) -> Found | None:
         from transforms.storage.hdfs import look_at
 
         return asked(path, lambda: look_at(system, inside, path))
-    found = Found.of(path, asked(path, lambda: system.get_file_info(inside)))
-    if found is None and path.startswith(GOOGLE):
+    entry = Found.of(path, asked(path, lambda: system.get_file_info(inside)))
+    if entry is None and path.startswith(GOOGLE):
         # Arrow finds folders by a listing. Where that fails it reports no folder.
-        found = Found(path, True) if any(walk(path)) else None
-    return found
+        entry = Found(path, True) if any(walk(path)) else None
+    return entry
 
 
 def look_in(folder: str) -> list[Found]:
     """Returns what is in a folder. Raises OSError."""
     folder = folder.rstrip("/")
     if not folder.startswith(GOOGLE):
-        found = _look_below(folder, recursive=False)
+        entries = _look_below(folder, recursive=False)
         # A folder's name may be empty.
-        return [each for each in found if each.path != f"{folder}/"]
+        return [entry for entry in entries if entry.path != f"{folder}/"]
     client = clients.client_of(folder)
     if client is None:
         out: dict[str, Found] = {}
-        for each in _look_below(folder, recursive=True):
-            name, _, deeper = each.path.removeprefix(f"{folder}/").partition("/")
+        for entry in _look_below(folder, recursive=True):
+            name, _, deeper = entry.path.removeprefix(f"{folder}/").partition("/")
             path = f"{folder}/{name}"
-            out[name] = Found(path, True) if deeper else out.get(name, each)
+            out[name] = Found(path, True) if deeper else out.get(name, entry)
         return list(out.values())
     listed = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
     if not listed:
@@ -113,13 +113,13 @@ def look_at_level(folder: str) -> list[Found] | None:
         return None
     try:
         if folder.startswith(GOOGLE):
-            found = look_in(folder)
+            entries = look_in(folder)
         else:
-            found = [*_look_below(folder, recursive=False, missing_ok=True)]
+            entries = [*_look_below(folder, recursive=False, missing_ok=True)]
     except FileNotFoundError:
         return []
-    names = [each.path.removeprefix(f"{folder}/") for each in found]
-    return found if all(name and "/" not in name for name in names) else None
+    names = [entry.path.removeprefix(f"{folder}/") for entry in entries]
+    return entries if all(name and "/" not in name for name in names) else None
 
 
 def walk(folder: str) -> Iterator[Found]:
@@ -128,25 +128,25 @@ def walk(folder: str) -> Iterator[Found]:
     if in_hdfs and look(folder) is None:
         return iter(())
     # An HDFS without its name node would look empty as well.
-    found = _look_below(folder.rstrip("/"), recursive=True, missing_ok=not in_hdfs)
-    return (each for each in found if not each.is_folder)
+    entries = _look_below(folder.rstrip("/"), recursive=True, missing_ok=not in_hdfs)
+    return (entry for entry in entries if not entry.is_folder)
 
 
 def expand(pattern: str) -> list[str]:
     """Returns the files that a glob names, `**` in it for any folders."""
     parts = pattern.split("/")
-    first = next(i for i, part in enumerate(parts) if any(c in part for c in "*?["))
-    folder, wanted = "/".join(parts[:first]), parts[first:]
-    found: Iterable[Found] = ()
+    first = next(i for i, name in enumerate(parts) if any(c in name for c in "*?["))
+    folder, globs = "/".join(parts[:first]), parts[first:]
+    entries: Iterable[Found] = ()
     # As on a disk, a pattern in a missing folder names nothing.
     with contextlib.suppress(FileNotFoundError):
-        found = look_in(folder) if len(wanted) == 1 else walk(folder)
+        entries = look_in(folder) if len(globs) == 1 else walk(folder)
     return sorted(
         (
-            each.path
-            for each in found
-            if not each.is_folder
-            and _matches(each.path.removeprefix(f"{folder}/").split("/"), wanted)
+            entry.path
+            for entry in entries
+            if not entry.is_folder
+            and _matches(entry.path.removeprefix(f"{folder}/").split("/"), globs)
         ),
         key=os.fsencode,
     )
@@ -199,8 +199,8 @@ def list_below(root: str) -> "FileList":
                 longest = waiting.popleft().result()
                 most = min(_AT_ONCE, max(_NAMES_AT_ONCE // max(longest, 1), 1))
             waiting.append(pool.submit(lambda folder: add(walk(folder)), folder))
-        for each in waiting:
-            each.result()
+        for future in waiting:
+            future.result()
     return lister.files()
 
 
@@ -211,19 +211,19 @@ def _spread(
 ) -> list[str]:
     """Returns folders that hold all files below the root but those it has added."""
     whole: list[str] = []
-    wanted = [root]
+    level = [root]
     for _ in range(_LEVELS):
-        if len(whole) + len(wanted) >= _AT_ONCE:
+        if len(whole) + len(level) >= _AT_ONCE:
             break
         deeper: list[str] = []
-        for folder, found in zip(wanted, pool.map(look_at_level, wanted), strict=True):
-            if found is None:
+        for folder, entries in zip(level, pool.map(look_at_level, level), strict=True):
+            if entries is None:
                 whole.append(folder)
                 continue
-            deeper += (each.path for each in found if each.is_folder)
-            add(each for each in found if not each.is_folder)
-        wanted = deeper
-    return whole + wanted
+            deeper += (entry.path for entry in entries if entry.is_folder)
+            add(entry for entry in entries if not entry.is_folder)
+        level = deeper
+    return whole + level
 
 
 def _columns(
@@ -234,14 +234,14 @@ def _columns(
     sizes: list[int] = []
     modified: list[int] = []
     hidden: list[str] = []
-    for each in found:
-        path = relative(each.path, root)
+    for entry in found:
+        path = relative(entry.path, root)
         parts = path.split("/")
         if any(map(is_hidden, parts)):
-            first = next(i for i, part in enumerate(parts) if is_hidden(part))
+            first = next(i for i, name in enumerate(parts) if is_hidden(name))
             hidden.append("/".join(parts[: first + 1]))
             continue
         paths.append(path)
-        sizes.append(each.size)
-        modified.append(each.modified_ns)
+        sizes.append(entry.size)
+        modified.append(entry.modified_ns)
     return paths, sizes, modified, hidden

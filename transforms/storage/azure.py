@@ -156,10 +156,10 @@ class AzureBucket(Bucket):
         try:
             with azure_errors(self.path(key)):
                 blob = self._container.get_blob_client(key)
-                found = blob.get_blob_properties()
+                properties = blob.get_blob_properties()
         except FileNotFoundError:
             return Look()
-        return Look(str(found.etag), age_of(found.last_modified))
+        return Look(str(properties.etag), age_of(properties.last_modified))
 
     def put(self, key: str, data: bytes, version: str | None = None) -> None:
         """See `Bucket`."""

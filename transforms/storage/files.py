@@ -43,8 +43,8 @@ def sizes_of(paths: Iterable[str]) -> dict[str, int]:
 
     named = [*dict.fromkeys(paths)]
     sizes = read_ahead(ask, named, far=any(map(is_remote, named)))
-    found = zip(named, sizes, strict=True)
-    return {path: size for path, size in found if size is not None}
+    pairs = zip(named, sizes, strict=True)
+    return {path: size for path, size in pairs if size is not None}
 
 
 def fetched(sizes: Sequence[tuple[str, int]], *, limit: int) -> Iterator[None]:

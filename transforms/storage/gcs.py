@@ -139,8 +139,8 @@ class GcsBucket(Bucket):
     def remove_below(self, folder: str) -> None:
         """See `Bucket`."""
         with gcs_errors(self.path(folder)):
-            found = self._bucket.list_blobs(prefix=f"{folder}/", **self._patience)
-            keys = [blob.name for blob in found]
+            blobs = self._bucket.list_blobs(prefix=f"{folder}/", **self._patience)
+            keys = [blob.name for blob in blobs]
         with concurrent.futures.ThreadPoolExecutor(_REMOVED_AT_ONCE) as pool:
             for _ in pool.map(self.remove, keys):
                 pass
@@ -155,11 +155,13 @@ class GcsBucket(Bucket):
             blobs = list(pages)
             folders = set(pages.prefixes)
         top = self.path(folder)
-        found = [Found(f"{top}/{it.removeprefix(prefix)[:-1]}", True) for it in folders]
+        entries = [
+            Found(f"{top}/{it.removeprefix(prefix)[:-1]}", True) for it in folders
+        ]
         for blob in blobs:
             name = blob.name.removeprefix(prefix)
             if name and not name.endswith("/"):
                 seconds = int(blob.updated.timestamp()) if blob.updated else 0
                 path, size = f"{top}/{name}", blob.size or 0
-                found.append(Found(path, False, size, seconds * SECOND_NS))
-        return found
+                entries.append(Found(path, False, size, seconds * SECOND_NS))
+        return entries

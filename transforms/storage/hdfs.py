@@ -52,12 +52,12 @@ def connected(parameters: Mapping[str, str], place: str) -> "pafs.FileSystem":
             return pafs.HadoopFileSystem("default", 0, user=parameters.get("user"))
         return pafs.FileSystem.from_uri(f"{place}/{'?' if query else ''}{query}")[0]
     except OSError as error:
-        found = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise OSError(
             errno.EINVAL,
             f"hdfs:// needs Java and Hadoop: JAVA_HOME, ARROW_LIBHDFS_DIR (the folder "
             f"of libhdfs.so) and CLASSPATH (what 'hadoop classpath --glob' prints) "
-            f"must name them; found: {found}",
+            f"must name them; found: {reason}",
             place,
         ) from error
 
@@ -74,12 +74,12 @@ def look_at(system: "pafs.FileSystem", inside: str, path: str) -> Found | None:
     """
     import pyarrow.fs as pafs
 
-    if (found := Found.of(path, system.get_file_info(inside))) is None:
+    if (entry := Found.of(path, system.get_file_info(inside))) is None:
         with contextlib.suppress(FileNotFoundError):
             # Fails with another error where the name node does not answer.
             system.get_file_info(pafs.FileSelector(inside))
-            found = Found(path, True)
-    return found
+            entry = Found(path, True)
+    return entry
 
 
 class HdfsBucket(Bucket):
@@ -104,10 +104,10 @@ class HdfsBucket(Bucket):
 
     def look(self, key: str) -> Look:
         """See `Bucket`; there is no clock to tell the age by."""
-        found = self._found(key)
-        if found is None or found.is_folder:
+        entry = self._found(key)
+        if entry is None or entry.is_folder:
             return Look()
-        return Look(f"{found.size}-{found.modified_ns}")
+        return Look(f"{entry.size}-{entry.modified_ns}")
 
     def put(self, key: str, data: bytes, version: str | None = None) -> None:
         """See `Bucket`."""
@@ -128,8 +128,8 @@ class HdfsBucket(Bucket):
             with self._system.open_output_stream(f"/{new}") as sink:
                 while piece := source.read(_COPY_BYTES):
                     sink.write(piece)
-            found = self._found(new)
-            if found is None or found.size != source.tell():
+            entry = self._found(new)
+            if entry is None or entry.size != source.tell():
                 reason = "it is not as long as the file"
                 raise OSError(errno.EIO, reason, self.path(key))
             self._system.create_dir(f"/{folder}")

@@ -110,26 +110,26 @@ class LocalPath(StoredPath):
         return FileEntry(relative(self.path, root), status.st_size, status.st_mtime_ns)
 
     def expand(self) -> list[str]:
-        found = glob.glob(self.path, recursive=True)
-        return sorted((p for p in found if not os.path.isdir(p)), key=os.fsencode)
+        matches = glob.glob(self.path, recursive=True)
+        return sorted((p for p in matches if not os.path.isdir(p)), key=os.fsencode)
 
     def _listed(self) -> "FileList":
         # Here, because what only checks files is to start without Arrow.
         from transforms.storage.file_list import FileLister
 
-        found = FileLister()
+        lister = FileLister()
         seen: set[tuple[int, int]] = set()
         # The first name in byte order is the one under which a folder counts.
         pending = [(b"", "")]
         while pending:
             _, folder = heapq.heappop(pending)
             full = os.path.join(self.path, folder) if folder else self.path
-            scan = functools.partial(_scan, full, folder, seen, found)
+            scan = functools.partial(_scan, full, folder, seen, lister)
             below = persistently(scan)
-            _listed.append(found.count)
+            _listed.append(lister.count)
             for path in below:
                 heapq.heappush(pending, (os.fsencode(path), path))
-        return found.files()
+        return lister.files()
 
     def _names(self) -> list[str]:
         return persistently(lambda: os.listdir(self.path), path=self.path)
@@ -285,8 +285,8 @@ class _PersistentFile(io.FileIO):
     def readall(self) -> bytes:
         # `FileIO.readall` would lose what it had read before a failure.
         parts = []
-        while part := persistently(lambda: self.read(_PIECE_BYTES), path=self._path):
-            parts.append(part)
+        while piece := persistently(lambda: self.read(_PIECE_BYTES), path=self._path):
+            parts.append(piece)
         return b"".join(parts)
 
     @property
@@ -304,8 +304,8 @@ def _read_stamped(path: str, limit: int | None) -> tuple[bytes, int]:
         if len(data) != status.st_size:
             # It is long, or has changed.
             parts = [data]
-            while part := os.read(descriptor, _PIECE_BYTES):
-                parts.append(part)
+            while piece := os.read(descriptor, _PIECE_BYTES):
+                parts.append(piece)
             data = b"".join(parts)
         status = os.fstat(descriptor)
         return data, stamp(status.st_size, status.st_mtime_ns)
@@ -318,11 +318,11 @@ def _read_range(path: str, start: int, stop: int) -> tuple[bytes, int]:
         parts = []
         while start < stop:
             # Nearly always all of it at once, and then without a copy.
-            part = os.pread(file.fileno(), stop - start, start)
-            if not part:
+            piece = os.pread(file.fileno(), stop - start, start)
+            if not piece:
                 break
-            parts.append(part)
-            start += len(part)
+            parts.append(piece)
+            start += len(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts), stamp_of(file)
 
 
@@ -493,5 +493,5 @@ def _lock(file: IO[bytes], path: str) -> None:
 
 
 def _is_at(file: IO[bytes], path: str) -> bool:
-    found = folders.status_of(path)
-    return found is not None and os.path.samestat(os.fstat(file.fileno()), found)
+    status = folders.status_of(path)
+    return status is not None and os.path.samestat(os.fstat(file.fileno()), status)

@@ -65,13 +65,13 @@ def spellings(path: str) -> tuple[str, ...]:
     The path as it is comes first. Tables say é with one character where the file
     system has two, or the reverse; those of Windows have backslashes between folders.
     """
-    found = [path]
+    variants = [path]
     for text in (path, path.replace("\\", "/")):
-        found += [
+        variants += [
             unicodedata.normalize("NFC", text),
             unicodedata.normalize("NFD", text),
         ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(variants))
 
 
 def is_remote(path: str) -> bool:
@@ -86,21 +86,21 @@ def plain(path: str) -> str:
       SpecError: its scheme or a parameter is not known here, it contradicts another
         path, or it is written so that a secret would be taken for a part of it.
     """
-    found = _REMOTE.match(path)
-    if found is None:
+    match = _REMOTE.match(path)
+    if match is None:
         return path
-    scheme = found[1].lower()
+    scheme = match[1].lower()
     if scheme == "file":
         return urllib.parse.unquote(urllib.parse.urlsplit(path).path)
     if scheme not in SCHEMES:
         raise SpecError(
-            f"A path may begin with {', '.join(f'{each}://' for each in SCHEMES)}; "
-            f"found {found[0]!r}."
+            f"A path may begin with {', '.join(f'{prefix}://' for prefix in SCHEMES)}; "
+            f"found {match[0]!r}."
         )
     given = _PARAMETERS.search(path)
     if given is not None:
         path = path[: given.start()]
-    authority, slash, key = path[found.end() :].partition("/")
+    authority, slash, key = path[match.end() :].partition("/")
     _check_no_secret_is_left(scheme, authority, key)
     said = [] if given is None else _pairs(scheme, given[1])
     if "@" in authority:
@@ -108,13 +108,13 @@ def plain(path: str) -> str:
         said += before.items()
     if not authority and scheme != "hdfs":
         raise SpecError(
-            f"A path must name a bucket after {scheme}://; found {found[0]!r} and no "
+            f"A path must name a bucket after {scheme}://; found {match[0]!r} and no "
             f"bucket."
         )
     place = f"{scheme}://{authority}"
     _check_names(scheme, said)
     _remember(place, [(name, value) for name, value in said if value])
-    parts = [part for part in key.split("/") if part]
+    parts = [segment for segment in key.split("/") if segment]
     return place + slash + "/".join(parts) if parts else place
 
 
@@ -123,11 +123,11 @@ def without_access(path: str) -> str:
 
     What is no path of another place stays as it is. Never raises.
     """
-    found = _REMOTE.match(path)
-    if found is None:
+    match = _REMOTE.match(path)
+    if match is None:
         return path
-    authority, slash, key = _PARAMETERS.sub("", path)[found.end() :].partition("/")
-    return found[0] + authority.rpartition("@")[2] + slash + key
+    authority, slash, key = _PARAMETERS.sub("", path)[match.end() :].partition("/")
+    return match[0] + authority.rpartition("@")[2] + slash + key
 
 
 def _check_no_secret_is_left(scheme: str, authority: str, key: str) -> None:
@@ -161,8 +161,8 @@ def _without_secret(scheme: str, authority: str) -> tuple[str, dict[str, str]]:
 def _pairs(scheme: str, query: str) -> list[tuple[str, str]]:
     """Returns the names and values of a query; a `+`, frequent in keys, is no space."""
     out = []
-    for part in query.split("&"):
-        name, equals, value = map(urllib.parse.unquote, part.partition("="))
+    for parameter in query.split("&"):
+        name, equals, value = map(urllib.parse.unquote, parameter.partition("="))
         if not equals:
             raise SpecError(
                 f"URI parameters must be name=value with & between; one of a "
@@ -173,15 +173,15 @@ def _pairs(scheme: str, query: str) -> list[tuple[str, str]]:
 
 
 def _check_names(scheme: str, said: Iterable[tuple[str, str]]) -> None:
-    known = _KNOWN.get(scheme)
-    if known is None:
+    allowed = _KNOWN.get(scheme)
+    if allowed is None:
         return
     for name, _ in said:
-        if name not in known:
-            found = repr(name) if _NAME.fullmatch(name) else "what is no name"
+        if name not in allowed:
+            quoted = repr(name) if _NAME.fullmatch(name) else "what is no name"
             raise SpecError(
                 f"URI parameters of {scheme}:// must be among "
-                f"{', '.join(sorted(known))}; found {found}. Correct it, or take it "
+                f"{', '.join(sorted(allowed))}; found {quoted}. Correct it, or take it "
                 f"off."
             )
 

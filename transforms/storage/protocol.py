@@ -121,17 +121,17 @@ class StoredPath(Protocol):
         Raises OSError as `names_in`.
         """
         names = self.names_in()
-        found = [name for name in names if name not in inner]
+        listing = [name for name in names if name not in inner]
         for name in names:
             if name not in inner:
                 continue
             below = type(self)(os.path.join(self.path, name))
             if os.path.islink(below.path) or not below.is_folder():
-                found.append(name)
+                listing.append(name)
                 continue
             with contextlib.suppress(FileNotFoundError):
-                found += [f"{name}/{each}" for each in below.names_in()]
-        return sorted(found, key=os.fsencode)
+                listing += [f"{name}/{child}" for child in below.names_in()]
+        return sorted(listing, key=os.fsencode)
 
     def entries_in(self, root: str) -> list[FileEntry]:
         """Returns the files here, not those below, as `expand`; raises OSError.
@@ -185,8 +185,8 @@ class StoredPath(Protocol):
         Raises:
           OSError: also when it has another stamp than a `stamp` given.
         """
-        data, found = self.read_stamped()
-        if stamp and found != stamp:
+        data, current = self.read_stamped()
+        if stamp and current != stamp:
             raise changed(self.path)
         return data
 
@@ -204,8 +204,8 @@ class StoredPath(Protocol):
         Raises:
           OSError: also when it is shorter, or has another stamp than a `stamp` given.
         """
-        data, found = self._read_range(start, stop)
-        if stamp and found != stamp:
+        data, current = self._read_range(start, stop)
+        if stamp and current != stamp:
             raise changed(self.path)
         if len(data) < stop - start:
             raise OSError(errno.EIO, "the file is shorter than it was", self.path)

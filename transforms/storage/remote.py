@@ -71,10 +71,10 @@ class RemotePath(StoredPath):
     __slots__ = ()
 
     def standing(self) -> Standing:
-        found = arrow.look(self.path)
-        if found is None:
+        entry = arrow.look(self.path)
+        if entry is None:
             return ""
-        return "folder" if found.is_folder else "file"
+        return "folder" if entry.is_folder else "file"
 
     def exists(self) -> bool:
         return arrow.look(self.path) is not None
@@ -89,10 +89,10 @@ class RemotePath(StoredPath):
         return self.stat_entry("").size
 
     def stat_entry(self, root: str) -> FileEntry:
-        found = arrow.look(self.path)
-        if found is None:
+        entry = arrow.look(self.path)
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-        return FileEntry(relative(self.path, root), found.size, found.modified_ns)
+        return FileEntry(relative(self.path, root), entry.size, entry.modified_ns)
 
     def expand(self) -> list[str]:
         return arrow.expand(self.path)
@@ -101,13 +101,13 @@ class RemotePath(StoredPath):
         return arrow.list_below(self.path)
 
     def _names(self) -> list[str]:
-        return [os.path.basename(found.path) for found in arrow.look_in(self.path)]
+        return [os.path.basename(entry.path) for entry in arrow.look_in(self.path)]
 
     def entries_in(self, root: str) -> list[FileEntry]:
         return [
-            FileEntry(relative(found.path, root), found.size, found.modified_ns)
-            for found in arrow.look_in(self.path)
-            if not found.is_folder
+            FileEntry(relative(entry.path, root), entry.size, entry.modified_ns)
+            for entry in arrow.look_in(self.path)
+            if not entry.is_folder
         ]
 
     def open_unbuffered(self) -> io.RawIOBase:
@@ -128,8 +128,8 @@ class RemotePath(StoredPath):
 
     def _read_range(self, start: int, stop: int) -> tuple[bytes, int]:
         is_simple = start < stop and self.path not in _held
-        if is_simple and (found := _read_at_once(self.path, (start, stop))):
-            return found[0], stamp(*found[1:])
+        if is_simple and (answer := _read_at_once(self.path, (start, stop))):
+            return answer[0], stamp(*answer[1:])
         with RemoteFile(self.path) as file:
             return file.read_range(start, stop), file.stamp
 
@@ -181,12 +181,12 @@ def _read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
       OSError: it cannot be read.
       TooLargeError: it has more bytes than `limit`, and was not read.
     """
-    if held := _held.get(path):
-        if limit is not None and len(held[0]) > limit:
-            raise TooLargeError(path, len(held[0]), held[1])
-        return held
-    if found := _read_at_once(path, limit=limit):
-        data, size, modified_ns = found
+    if cached := _held.get(path):
+        if limit is not None and len(cached[0]) > limit:
+            raise TooLargeError(path, len(cached[0]), cached[1])
+        return cached
+    if answer := _read_at_once(path, limit=limit):
+        data, size, modified_ns = answer
         if limit is not None and size > limit:
             raise TooLargeError(path, size, modified_ns)
         return data, modified_ns
@@ -217,17 +217,17 @@ def _read_at_once(
     with contextlib.suppress(OSError):
         # That the settings are no good finds out who asks in another way.
         client = clients.client_of(path)
-        if client and (found := client.fetch(split_remote(path)[1], part, limit)):
-            return found[0], found[1], found[2] * SECOND_NS
+        if client and (answer := client.fetch(split_remote(path)[1], part, limit)):
+            return answer[0], answer[1], answer[2] * SECOND_NS
     return None
 
 
 def _check_there(path: str) -> None:
     """Raises FileNotFoundError where HDFS's client would print a traceback first."""
     if path.startswith(HDFS):
-        found = arrow.look(path)
-        if found is None or found.is_folder:
-            number = errno.ENOENT if found is None else errno.EISDIR
+        entry = arrow.look(path)
+        if entry is None or entry.is_folder:
+            number = errno.ENOENT if entry is None else errno.EISDIR
             raise OSError(number, os.strerror(number), path)
 
 
@@ -245,10 +245,10 @@ def _facts_of(file: Any, path: str) -> tuple[int, int]:
         size = None
     if size is not None:
         return int(size), int(written.timestamp()) * SECOND_NS
-    found = arrow.look(path)
-    if found is None:
+    entry = arrow.look(path)
+    if entry is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    return found.size, found.modified_ns
+    return entry.size, entry.modified_ns
 
 
 def fetched(sizes: Sequence[tuple[str, int]], limit: int) -> Iterator[None]:
@@ -284,13 +284,13 @@ def _bytes_of(path: str) -> bytes:
     """Returns the bytes of a file from a cache; reads it again after a change."""
     if path in _held:
         return _read_all(path)[0]
-    known = _remembered.get(path)
-    if known is None or arrow.look(path) != known[0]:
+    cached = _remembered.get(path)
+    if cached is None or arrow.look(path) != cached[0]:
         data, modified_ns = _read_all(path)
-        known = _remembered[path] = Found(path, False, len(data), modified_ns), data
+        cached = _remembered[path] = Found(path, False, len(data), modified_ns), data
         while len(_remembered) > _FILES_REMEMBERED:
             _remembered.pop(next(iter(_remembered)), None)
-    return known[1]
+    return cached[1]
 
 
 class RemoteFile(io.RawIOBase):
@@ -307,8 +307,8 @@ class RemoteFile(io.RawIOBase):
         self.name = path
         self._place = 0
         self._file: Any = None
-        if held := _held.get(path):
-            data, self.modified_ns = held
+        if cached := _held.get(path):
+            data, self.modified_ns = cached
             self._file, self.size = _reader(data), len(data)
             return
         _check_there(path)
@@ -485,14 +485,14 @@ def _put(path: str, crc32c: int, put: Callable[[], None]) -> None:
     with contextlib.suppress(OvertakenError):
         put()
         return
-    found = 0
+    stored = 0
     with RemoteFile(path) as file:
         while piece := file.read(_COPY_BYTES):
-            found = google_crc32c.extend(found, piece)
-    if found != crc32c:
+            stored = google_crc32c.extend(stored, piece)
+    if stored != crc32c:
         raise RaceError(
             f"A file of a dataset is never replaced; {path!r} has the CRC32C "
-            f"{found:08x}, and this run has made {crc32c:08x}. Another run has put it "
+            f"{stored:08x}, and this run has made {crc32c:08x}. Another run has put it "
             f"there, whose inputs or libraries were others, though nothing tells them "
             f"apart. Nothing was committed. If no run is at work there, remove what "
             f"is left with 'beam-tfrecord clean --older-than 0', and run again."

@@ -296,8 +296,8 @@ def reason_of(error: BaseException) -> str:
 
 def _described(error: OSError, path: str) -> str:
     where = path or error.filename
-    found = str(error.strerror or error)
-    return f"{where!r}: {found}" if where else found
+    reason = str(error.strerror or error)
+    return f"{where!r}: {reason}" if where else reason
 
 
 def _given_up(error: OSError, path: str, tries: int, seconds: float) -> StorageError:
@@ -339,16 +339,16 @@ def storing(path: str, *, size: int | None = None) -> Iterator[None]:
 
 def _unwritten(error: OSError, path: str, size: int | None) -> StorageError:
     needs = "" if size is None else f" of {size:,} bytes"
-    found = str(error.strerror or error)
+    reason = str(error.strerror or error)
     if error.filename and error.filename != path:
-        found += f" ({error.filename!r})"
+        reason += f" ({error.filename!r})"
     advice = "Remove the cause, or choose another output"
     if error.errno in _FULL:
         free = _free_bytes(os.path.dirname(path))
-        found += f" ({_FULL[error.errno]}; {free:,} bytes are free)"
+        reason += f" ({_FULL[error.errno]}; {free:,} bytes are free)"
         advice = _MAKE_ROOM
     return StorageError(
-        f"It must be possible to write {path!r}{needs}; it is not: {found}. "
+        f"It must be possible to write {path!r}{needs}; it is not: {reason}. "
         f"{advice}, and run again; `beam-tfrecord plan` says how much "
         f"room the job needs."
     )

@@ -81,8 +81,8 @@ class RowSpool:
 
     def spill(self) -> None:
         """Takes the rows that are in memory to the temporary file."""
-        held, self._held = self._held, []
-        for batch in held:
+        batches, self._held = self._held, []
+        for batch in batches:
             self._write(batch)
 
     def _write(self, batch: pa.RecordBatch) -> None:
@@ -126,9 +126,9 @@ class _Reading(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
-        wanted = os.fstat(self._descriptor).st_size if size in (None, -1) else size
-        place = self._descriptor, int(wanted or 0), self._place
-        data = persistently(lambda: os.pread(*place), path=tempfile.gettempdir())
+        length = os.fstat(self._descriptor).st_size if size in (None, -1) else size
+        request = self._descriptor, int(length or 0), self._place
+        data = persistently(lambda: os.pread(*request), path=tempfile.gettempdir())
         self._place += len(data)
         return data
 
@@ -183,8 +183,8 @@ class RowSorter:
         """Makes one run of all."""
         out = RowSpool(self._schema)
         runs = [SortedRun(first, rows.batches()) for first, rows in self._runs]
-        for part in merge_runs(runs, self._key, self._in_order):
-            out.append(part)
+        for batch in merge_runs(runs, self._key, self._in_order):
+            out.append(batch)
         self._runs = [(min(first for first, _ in self._runs), out)]
 
     def _end_run(self) -> None:
@@ -312,9 +312,9 @@ def merge_runs(
             run = waiting.popleft()
             run.advance(key)
             begun.append(run)
-            bound = min(each.last for each in begun)
+            bound = min(active.last for active in begun)
         begun.sort(key=order.__getitem__)
-        parts = [part for run in begun if (part := run.up_to(bound, key)).num_rows]
+        parts = [batch for run in begun if (batch := run.up_to(bound, key)).num_rows]
         yield parts[0] if len(parts) == 1 else join(parts)
         # Before there are more rows in memory.
         del parts

@@ -97,8 +97,8 @@ def _read(answer: Any, part: tuple[int, int] | None, limit: int | None) -> _Read
         return b"", size, modified
     data: bytes = answer.raw.read()
     start, stop = (0, size) if part is None else part
-    wanted = min(stop, size) - start
-    return (data, size, modified) if len(data) == wanted == length else None
+    expected = min(stop, size) - start
+    return (data, size, modified) if len(data) == expected == length else None
 
 
 @contextlib.contextmanager
@@ -112,9 +112,9 @@ def s3_errors(path: str) -> Iterator[None]:
     except botocore.exceptions.ClientError as error:
         raise _of_s3(error, path) from error
     except boto3.exceptions.S3UploadFailedError as error:
-        found = error.__cause__ or error.__context__
-        if isinstance(found, botocore.exceptions.ClientError):
-            raise _of_s3(found, path) from error
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, botocore.exceptions.ClientError):
+            raise _of_s3(cause, path) from error
         reason = f"the upload failed: {reason_of(error)}"
         raise OSError(errno.EIO, reason, path) from error
     except botocore.exceptions.NoCredentialsError as error:
@@ -134,8 +134,8 @@ def s3_errors(path: str) -> Iterator[None]:
 
 def _of_s3(error: Any, path: str) -> Exception:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    found = error.response.get("Error", {})
-    code, message = str(found.get("Code", "")), str(found.get("Message", ""))
+    details = error.response.get("Error", {})
+    code, message = str(details.get("Code", "")), str(details.get("Message", ""))
     if code in _CONFLICTS:
         return OSError(errno.EBUSY, "it is being written by another run", path)
     if code == "NoSuchUpload":
@@ -220,12 +220,12 @@ class S3Bucket(Bucket):
 
         if self._failures >= _MOST_FAILURES:
             return None
-        found = None
+        answer = None
         failures = botocore.exceptions.BotoCoreError, urllib3.exceptions.HTTPError
         with contextlib.suppress(*failures, LookupError, OSError, ValueError):
-            found = _read(self._answer(key, part), part, limit)
-        self._failures = self._failures + 1 if found is None else 0
-        return found
+            answer = _read(self._answer(key, part), part, limit)
+        self._failures = self._failures + 1 if answer is None else 0
+        return answer
 
     def _answer(self, key: str, part: tuple[int, int] | None) -> Any:
         """Asks for an object; its bytes are still to be read."""
@@ -248,10 +248,10 @@ class S3Bucket(Bucket):
         """See `Bucket`."""
         try:
             with s3_errors(self.path(key)):
-                found = self._client.head_object(Bucket=self._bucket, Key=key)
+                head = self._client.head_object(Bucket=self._bucket, Key=key)
         except FileNotFoundError:
             return Look()
-        return Look(str(found["ETag"]), age_of(found["LastModified"]))
+        return Look(str(head["ETag"]), age_of(head["LastModified"]))
 
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
         """See `Bucket`."""
@@ -326,7 +326,7 @@ class S3Bucket(Bucket):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=f"{folder}/"
             )
-            keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
+            keys = [obj["Key"] for page in pages for obj in page.get("Contents", ())]
             # Markers of folders go after their content: some servers insist.
             keys.sort(key=lambda key: (key.endswith("/"), -key.count("/")))
             for start in range(0, len(keys), _KEYS_A_REQUEST):
@@ -336,8 +336,8 @@ class S3Bucket(Bucket):
                 )
                 for failed in answer.get("Errors", ()):
                     status = 403 if failed["Code"] == "AccessDenied" else 500
-                    found = f"{failed['Code']}: {failed.get('Message', '')}"
-                    raise of_status(status, found, self.path(failed["Key"]))
+                    reason = f"{failed['Code']}: {failed.get('Message', '')}"
+                    raise of_status(status, reason, self.path(failed["Key"]))
 
     def uploads(self, prefix: str) -> list[Upload]:
         """See `Bucket`."""
@@ -345,10 +345,10 @@ class S3Bucket(Bucket):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=prefix
             )
-            found = [each for page in pages for each in page.get("Uploads", ())]
+            uploads = [upload for page in pages for upload in page.get("Uploads", ())]
         return [
-            Upload(each["Key"], each["UploadId"], each["Initiated"].timestamp())
-            for each in found
+            Upload(upload["Key"], upload["UploadId"], upload["Initiated"].timestamp())
+            for upload in uploads
         ]
 
     def give_up(self, key: str, upload: str) -> None:
