@@ -34,6 +34,8 @@ _YAML = re.compile(r"(?i)\.ya?ml$")
 _MOST_HEADS, _LINE_BYTES = 64, 256 << 10
 # Formats whose files may be JSON lines by their content, if they are by nothing else.
 _MAY_BE_JSON_LINES = frozenset(["", "coco", "csv", "jsonl"])
+# What files of rows hold. COCO's results are arrays, too.
+_JSON = frozenset(["lines", "array"])
 
 
 def choose(
@@ -131,7 +133,7 @@ def are_json_lines(format_name: str, paths: Sequence[str]) -> bool:
         return False
     kinds_by_suffix = _json_kinds("", paths).values()
     kinds = {kind for of_suffix in kinds_by_suffix for kind in of_suffix}
-    return kinds == {"lines"} or (not format_name and kinds == {"array"})
+    return kinds == {"lines"} or (not format_name and bool(kinds) and kinds <= _JSON)
 
 
 def _json_suffixes(
@@ -151,15 +153,17 @@ def _json_suffixes(
     paths = [entry.path for entry in chosen if not is_image_name(entry.path)]
     suffixes = []
     for suffix, kinds in _json_kinds(spec.source, paths).items():
-        if "lines" not in kinds or not (all_alike or len(kinds) == 1):
+        wanted = _JSON if all_alike else _JSON - {"array"}
+        others = [path for kind, path in kinds.items() if kind not in wanted]
+        if len(others) == len(kinds) or (others and not all_alike):
             continue
         suffixes.append(suffix)
-        example = kinds.pop("lines")
-        for path in kinds.values():
+        if others:
+            example = next(path for kind, path in kinds.items() if kind in wanted)
             raise InputError(
-                f"All {suffix or 'such'} files of a source must be JSON lines, as "
-                f"{example!r} is; {path!r} is not. Write each of its objects on a "
-                f"line, or leave it out with --exclude."
+                f"All {suffix or 'such'} files of a source must be JSON lines or "
+                f"arrays of objects, as {example!r} is; {others[0]!r} is not. Write "
+                f"each of its objects on a line, or leave it out with --exclude."
             )
     return frozenset(suffixes)
 

@@ -21,7 +21,7 @@ import json
 import operator
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,8 @@ _PIECE_BYTES = 1 << 20
 _WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 # Setting this bit turns "[" into "{" and "]" into "}", and no other byte into a brace.
 _FOLD = 0x20
-_OPENS, _CLOSES, _QUOTE = b'{}"'
+_OPENS, _CLOSES, _QUOTE, _ESCAPE = b'{}"\\'
+_Places = npt.NDArray[np.int64]
 
 
 def to_json(value: Any) -> bytes:
@@ -132,34 +133,52 @@ def json_nesting(data: bytes) -> int:
 
     The text is not parsed. The result is exact up to its first error, if any.
     """
-    deepest = level = 0
-    in_text = False
-    start = 0
-    while start < len(data):
-        stop = start + _PIECE_BYTES
-        piece = data[start:stop]
-        if b"\\" in piece:
-            # Keep a backslash and the character that it escapes in one piece.
-            slashes = len(piece) - len(piece.rstrip(b"\\"))
-            if slashes % 2:
-                stop += 1
-                piece += data[stop - 1 : stop]
-            piece = piece.replace(rb"\\", b"").replace(rb"\"", b"")
-        start = stop
-        octets = np.frombuffer(piece, np.uint8)
+    pieces = json_levels(pieces_of(data))
+    return max((int(levels.max(initial=0)) for *_, levels in pieces), default=0)
+
+
+def pieces_of(data: bytes) -> Iterator[bytes]:
+    """Yields a text in pieces, so that arrays of their places stay small."""
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield data[start : start + _PIECE_BYTES]
+
+
+def json_levels(
+    pieces: Iterable[bytes], level: int = 0
+) -> Iterator[tuple[bytes, _Places, _Places, _Places]]:
+    """Yields the pieces of JSON in UTF-8 with the levels of its lists and objects.
+
+    Args:
+      pieces: of the text, none of them empty.
+      level: how many lists and objects are open before the first.
+
+    Yields:
+      A piece; where its quotes are, as `outside` takes them; where lists and objects
+      begin and end; and how many are open behind each of these places.
+    """
+    in_string = is_escaped = False
+    for piece in pieces:
+        # The backslash is at the end of the last piece.
+        plain = b"_" + piece[1:] if is_escaped else piece
+        is_escaped = (len(plain) - len(plain.rstrip(b"\\"))) % 2 == 1
+        octets = np.frombuffer(bytearray(plain.replace(rb"\\", b"__")), np.uint8)
+        octets[np.flatnonzero(octets[:-1] == _ESCAPE) + 1] = 0
+        quotes = np.flatnonzero(octets == _QUOTE)
+        if in_string:
+            quotes = np.concatenate(([-1], quotes))
+        in_string = len(quotes) % 2 == 1
         folded = octets | _FOLD
-        marks = octets[(folded == _OPENS) | (folded == _CLOSES) | (octets == _QUOTE)]
-        if not len(marks):
-            continue
-        quotes = marks == _QUOTE
-        # Only the parity of the count of quotes matters, so a uint8 may wrap.
-        inside = (np.cumsum(quotes, dtype=np.uint8) + np.uint8(in_text)) & 1 == 1
-        steps = np.where(marks | _FOLD == _OPENS, np.int8(1), np.int8(-1))
-        steps[quotes | inside] = 0
-        levels = np.cumsum(steps, dtype=np.int64) + level
-        deepest = max(deepest, int(levels.max()))
-        level, in_text = int(levels[-1]), bool(inside[-1])
-    return deepest
+        places = np.flatnonzero((folded == _OPENS) | (folded == _CLOSES))
+        places = outside(places, quotes)
+        levels = np.cumsum(np.where(folded[places] == _OPENS, 1, -1)) + level
+        level = int(levels[-1]) if len(levels) else level
+        yield piece, quotes, places, levels
+
+
+def outside(places: _Places, quotes: _Places) -> _Places:
+    """Returns the places that are in no string, by where all quotes are."""
+    outer: _Places = places[np.searchsorted(quotes, places) % 2 == 0]
+    return outer
 
 
 def openings(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:

@@ -304,27 +304,35 @@ def test_files_that_are_together_are_named(tmp_path: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "in_folder"),
+    ("name", "in_folder", "is_array"),
     [
-        ("a.csv", False),
-        *itertools.product(["a.json", "a.txt", "a", "a.json.gz"], [False, True]),
+        ("a.csv", False, False),
+        *itertools.product(
+            ["a.json", "a.txt", "a", "a.json.gz"], [False, True], [False, True]
+        ),
     ],
 )
 def test_json_lines_are_recognised_by_content(
-    tmp_path: Folder, name: str, in_folder: bool
+    tmp_path: Folder, name: str, in_folder: bool, is_array: bool
 ) -> None:
     """Whatever the suffix; in a folder, where no other format takes the files."""
     data = b'{"images": [1], "n": 1}\n{"images": [2], "n": 2}\n'
+    if is_array:
+        data = b"[%s]" % data.strip().replace(b"\n", b",\n")
     data = gzip.compress(data) if name.endswith(".gz") else data
     source = write_files(tmp_path / "s", {name: data, "notes.md": b"# text\n"})
     convert(source if in_folder else source / name, tmp_path / "out")
     assert sorted(r["n"] for r in records(tmp_path / "out")) == [[1], [2]]
 
 
-def test_an_array_beside_json_lines_is_named(tmp_path: Folder) -> None:
-    """Files of one suffix must all be JSON lines."""
-    files = {"a.json": b'{"n": 1}\n{"n": 2}\n', "b.json": b'[{"n": 3}]'}
+def test_one_object_beside_json_lines_is_named(tmp_path: Folder) -> None:
+    """Files of one suffix must all be JSON lines or arrays."""
+    files = {
+        "a.json": b'{"n": 1}\n{"n": 2}\n',
+        "b.json": b'{"n": [3]}',
+        "c.json": b'[{"n": 4}]',
+    }
     source = write_files(tmp_path / "s", files)
     assert "b.json" in refused(4, source, tmp_path / "out")
     convert(source, tmp_path / "out", "--exclude", "b.json")
-    assert len(rows(tmp_path / "out")) == 2
+    assert len(rows(tmp_path / "out")) == 3

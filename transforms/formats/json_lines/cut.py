@@ -1,18 +1,26 @@
 """Cut a file of JSON lines at line ends, and tell which lines are rows.
 
 A line ends with LF or CR LF. Every line is a row, except for lines of white space.
+
+A file that is one array is read as lines, too: each of its items becomes one, byte for
+byte where it is in the file.
+
+    [{"a": 1},              LF {"a": 1}
+     {"a":            ->    LF TAB SPACE {"a": TAB SPACE 2} SPACE
+      2}]
 """
 
 import codecs
 import dataclasses
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.json_text import parse_json
+from transforms.core.json_text import json_levels, outside, parse_json, pieces_of
 from transforms.core.model import Block
 from transforms.errors import InputError
 
@@ -21,6 +29,8 @@ MAX_LINE_BYTES = 64 << 20
 
 _SPACES = b" \t\r\n"
 _STEP_BYTES = 1 << 20
+# The first byte of an array that is no space is among these.
+HEAD_BYTES = 4096
 _FOREIGN_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -109,13 +119,83 @@ def begins_as(head: bytes) -> Literal["lines", "array", ""]:
     return "lines"
 
 
+def is_array(head: bytes) -> bool:
+    """Whether a file holds the items of an array, by its first `HEAD_BYTES`."""
+    text = head[:HEAD_BYTES].removeprefix(codecs.BOM_UTF8)
+    return text.lstrip(_SPACES).startswith(b"[")
+
+
+def items_of_block(data: bytes, block: Block) -> bytes:
+    """Returns a block of an array with each item on a line."""
+    items = _items(pieces_of(data), block.origin, block.start, level=1)
+    return b"".join(items)
+
+
+def _items(
+    pieces: Iterable[bytes], origin: str, start: int, *, level: int = 0
+) -> Iterator[bytes]:
+    """Yields the text of an array with each item on a line of the same length.
+
+    Args:
+      pieces: of the text.
+      origin: its name in messages.
+      start: bytes of the file before it.
+      level: 0 at the beginning of the file, where the array must end with the text, or
+        1 behind the beginning of the array.
+
+    Raises:
+      InputError: a comma is missing, or the end, or there is text behind it.
+    """
+    is_whole, has_ended, is_item = not level, False, False
+    for piece, quotes, places, levels in json_levels(pieces, level):
+        text = np.frombuffer(bytearray(piece), np.uint8)
+        # JSON takes tabs between its values, and within strings neither.
+        text[(text == ord("\n")) | (text == ord("\r"))] = ord("\t")
+        opens = (text[places] == ord("[")) | (text[places] == ord("{"))
+        last = places[levels == 0][:1]
+        stop = 0 if has_ended else int(last[0]) + 1 if len(last) else len(text)
+        rest = piece[stop:].lstrip(_SPACES)
+        if rest:
+            raise _broken(origin, start + len(piece) - len(rest), "nothing")
+        commas = np.flatnonzero(text == ord(","))
+        behind = np.concatenate(([level], levels))
+        level = int(behind[-1])
+        commas = commas[behind[np.searchsorted(places, commas)] == 1]
+        commas = outside(commas, quotes)
+        begins = places[opens & (levels == 2)]
+        if is_item:
+            begins = np.concatenate(([-1], begins))
+        before = np.searchsorted(commas, begins)
+        if not np.diff(before).all():
+            second = begins[1:][np.diff(before) == 0][0]
+            raise _broken(origin, start + int(second), "a comma")
+        is_item = len(begins) > 0 and before[-1] == len(commas)
+        if len(last):
+            if text[last[0]] != ord("]"):
+                raise _broken(origin, start + int(last[0]), "']'")
+            has_ended, text[last] = True, ord(" ")
+        text[commas] = text[places[opens & (levels == 1)]] = ord("\n")
+        yield text.tobytes()
+        start += len(piece)
+    if is_whole and not has_ended:
+        raise _broken(origin, start, "']'")
+
+
+def _broken(origin: str, place: int, needed: str) -> InputError:
+    return InputError(
+        f"A file that begins with '[' must be one array, with commas between its "
+        f"items; {origin}, byte {place}: {needed} must be here. Fetch or write the "
+        f"file again."
+    )
+
+
 def cut(
     stream: Stream, origin: str, block_bytes: int, limit_rows: int | None = None
 ) -> Iterator[tuple[bytes, Block]]:
     """Yields the pieces of a file that hold rows, `block_bytes` or longer.
 
     The byte order mark of UTF-8 is in none of them. Each is a block of the file, or of
-    its content unpacked.
+    its content unpacked. The items of an array are on a line each, numbered from 1.
 
     Args:
       stream: the file, from its beginning.
@@ -124,18 +204,23 @@ def cut(
       limit_rows: stop after this many rows.
 
     Raises:
-      InputError: a line is longer than `MAX_LINE_BYTES`, or the file is UTF-16.
+      InputError: a line is longer than `MAX_LINE_BYTES`, the file is UTF-16, or it is
+        an array that breaks off.
     """
-    waiting = bytearray(stream.read(len(codecs.BOM_UTF32_LE)))
-    mark = _mark_length(bytes(waiting), origin)
-    del waiting[:mark]
-    start, row, line = mark, 0, 1
+    head = stream.read(HEAD_BYTES)
+    start, row, line = _mark_length(head, origin), 0, 1
+    parts = iter(lambda: stream.read(_STEP_BYTES), b"")
+    if is_array(head):
+        # What is before the first item is a line that is no row.
+        parts = _items(itertools.chain([head[start:]], parts), origin, start)
+        head, line = b"", 0
+    waiting = bytearray(head[start:])
     ended = False
     while not (ended and not waiting) and (limit_rows is None or row < limit_rows):
         end = waiting.find(b"\n", max(block_bytes, 1) - 1) + 1
         looked = len(waiting)
         while not end and not ended:
-            part = stream.read(_STEP_BYTES)
+            part = next(parts, b"")
             waiting += part
             ended = not part
             end = waiting.find(b"\n", max(looked, block_bytes - 1)) + 1
@@ -163,8 +248,8 @@ def _check_length(waiting: bytearray, block_bytes: int, origin: str, line: int) 
     line += waiting.count(b"\n")
     raise InputError(
         f"{origin}, line {line}: the line that starts here is longer than "
-        f"{MAX_LINE_BYTES >> 20} MiB; JSON lines hold an object a line. Write one "
-        f"array, or indented objects, again as lines."
+        f"{MAX_LINE_BYTES >> 20} MiB; JSON lines hold an object a line, or one array "
+        f"of smaller objects. Write indented objects again as lines."
     )
 
 

@@ -1,6 +1,6 @@
 """JSON lines as a table format: one object per line, blocks that end at line ends.
 
-cut.py          bytes -> pieces of whole lines, and which lines are rows
+cut.py          bytes, also of an array -> pieces of whole lines, and which are rows
 types.py        values -> the type of each column
 parse.py        lines -> columns, and the lines that are refused
 reader.py       all of this as the reader of a table format
@@ -26,7 +26,14 @@ from transforms.formats.columnar.arrow_batches import (
     SAMPLE_BYTES,
     joined_sample,
 )
-from transforms.formats.json_lines.cut import Lines, cut, lines_of
+from transforms.formats.json_lines.cut import (
+    HEAD_BYTES,
+    Lines,
+    cut,
+    is_array,
+    items_of_block,
+    lines_of,
+)
 from transforms.formats.json_lines.parse import (
     check_names,
     columns_of,
@@ -52,7 +59,7 @@ from transforms.formats.table import (
     rejection_of,
     unreadable,
 )
-from transforms.formats.whole_files import begins_packed, is_packed, open_unpacked
+from transforms.formats.whole_files import Unpacked, begins_packed, open_content
 from transforms.storage.files import storage
 
 # Places at which a larger source is sampled, and the most files of a smaller one that
@@ -99,7 +106,10 @@ class JsonLinesReader(TableReader):
             for file, text in zip(chosen, texts, strict=True)
         ]
         if self.full:
-            kinds += [(f.origin, merged(map(learned, _all_pieces(f)))) for f in files]
+            kinds += [
+                (f.origin, merged(learned(p) for p, _, _ in _pieces(f, None)))
+                for f in files
+            ]
         kind = _agreed(kinds)
         parts: list[dict[str, pa.Array]] = []
         unread, complaint = 0, ""
@@ -120,12 +130,10 @@ class JsonLinesReader(TableReader):
                 f"holds no line. Leave the file out."
             )
         if unread and (not rows or unread * 100 >= lines * _UNREAD_IN_100):
-            hint = ""
-            if any(_is_array(text.pieces) for text in texts):
-                hint = "; this is an array: write each of its objects on a line"
             raise InputError(
-                f"Each line of JSON lines must be an object that can be read; "
-                f"{unread:,} of {lines:,} sampled lines are not. {complaint}{hint}"
+                f"Each line of JSON lines, or item of an array, must be an object that "
+                f"can be read; {unread:,} of {lines:,} sampled lines are not. "
+                f"{complaint}"
             )
         if not rows:
             raise InputError(
@@ -155,27 +163,30 @@ class JsonLinesReader(TableReader):
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields blocks of whole lines; a compressed file is one block."""
-        if not is_packed(file.path):
+        if not begins_packed(_head(file)):
             with file.open() as stream:
                 for _, block in cut(stream, file.origin, block_bytes, limit_rows):
                     yield file.placed(block)
             return
         rows = 0
         if limit_rows is not None:
-            rows = sum(piece.rows for _, piece, _ in _unpacked(file, limit_rows))
+            rows = sum(piece.rows for _, piece, _ in _pieces(file, limit_rows))
         yield file.whole(rows=rows)
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; those of a compressed file in pieces."""
-        if not is_packed(file.path):
+        head = _head(file)
+        if not begins_packed(head):
             stamp = block.stamp
             data = storage(file.path).read_range(block.start, block.stop, stamp=stamp)
+            if is_array(head):
+                data = items_of_block(data, block)
             yield self._raw(data, block, columns)
             return
         used = 0
-        for data, piece, now in _unpacked(file, block.rows or None):
+        for data, piece, now in _pieces(file, block.rows or None):
             now = min(now, block.stop)
             placed = dataclasses.replace(
                 piece,
@@ -274,19 +285,19 @@ def _texts(file: InputFile, sample_bytes: int, count: int, *, is_small: bool) ->
     All lines, where the files are so small that the sample has room for all.
     """
     budget = max(sample_bytes // count, 1 << 16)
-    if is_packed(file.path):
+    head = _head(file)
+    is_packed = begins_packed(head)
+    is_whole = not is_packed and (is_small or file.size <= budget)
+    if is_whole or is_packed or is_array(head):
         pieces: list[bytes] = []
         size = used = 0
-        for data, _, used in _unpacked(file, None, min(budget, PIECE_BYTES)):
-            if size >= budget:
+        for data, _, used in _pieces(file, None, min(budget, PIECE_BYTES)):
+            if size >= budget and not is_whole:
                 return _Texts(pieces, used, False)
             pieces.append(data)
             size += len(data)
         return _Texts(pieces, min(used, file.size), True)
     with file.open() as stream:
-        if is_small or file.size <= budget:
-            whole = cut(stream, file.origin, PIECE_BYTES)
-            return _Texts([data for data, _ in whole], file.size, True)
         places = max(1, _PLACES // count)
         first, _ = next(cut(stream, file.origin, budget // places))
         pieces = [first]
@@ -300,28 +311,23 @@ def _texts(file: InputFile, sample_bytes: int, count: int, *, is_small: bool) ->
     return _Texts(pieces, sum(map(len, pieces)), False)
 
 
-def _is_array(pieces: Sequence[bytes]) -> bool:
-    """Whether a file begins as an array, which may span all of its lines."""
-    return bool(pieces) and pieces[0][:64].lstrip().startswith(b"[")
+def _head(file: SourceFile) -> bytes:
+    with storage(file.path).open_input() as stream:
+        return stream.read(HEAD_BYTES)
 
 
-def _all_pieces(file: SourceFile) -> Iterator[bytes]:
-    if is_packed(file.path):
-        yield from (data for data, _, _ in _unpacked(file, None))
-        return
-    with file.open() as stream:
-        yield from (data for data, _ in cut(stream, file.origin, PIECE_BYTES))
-
-
-def _unpacked(
+def _pieces(
     file: SourceFile, limit: int | None, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[tuple[bytes, Block, int]]:
-    """Yields pieces of a compressed file, and how much of it was read so far."""
-    with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:
+    """Yields pieces of a file's content, and how much of the file was read so far."""
+    with open_content(file) as stream:
         for data, block in cut(stream, file.origin, piece_bytes, limit):
-            # The piece is a copy: the stream may drop its own bytes.
-            stream.forget(stream.tell())
-            yield data, block, stream.consumed
+            used = block.stop
+            if isinstance(stream, Unpacked):
+                # The piece is a copy: the stream may drop its own bytes.
+                stream.forget(stream.tell())
+                used = stream.consumed
+            yield data, block, used
 
 
 def _rejection(

@@ -2,10 +2,12 @@
 
 import gzip
 import hashlib
+import io
 import json
 import math
 import pathlib
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +17,10 @@ from hypothesis import strategies as st
 
 from tests.support.table_reading import listed, read_all, rows_of
 from transforms.core.model import Reason, Rejection
-from transforms.errors import SourceError
+from transforms.errors import InputError, SourceError
 from transforms.formats.json_lines import parse as json_parse
 from transforms.formats.json_lines import reader as json_lines
-from transforms.formats.json_lines.cut import cut, lines_of
+from transforms.formats.json_lines.cut import cut, items_of_block, lines_of
 from transforms.formats.json_lines.reader import JsonLinesReader
 
 SIZES = [1, 7, 100, 4096, 1 << 20]
@@ -316,11 +318,86 @@ def test_two_objects_on_two_lines_are_not_taken_for_lines(
     assert [r.reason for r in rejections] == [Reason.MALFORMED] * 2
 
 
-def test_an_array_of_objects_is_refused(tmp_path: pathlib.Path) -> None:
-    """However its objects are laid out over the lines, with what to do."""
-    for text in ('[{"a": 1},\n{"a": 2}]', '[\n  {"a":\n1}\n]'):
-        with pytest.raises(SourceError, match="this is an array: write each of its"):
-            planned(tmp_path, text.splitlines())
+# JSON whose texts and spaces look like structure.
+_VALUES = st.recursive(
+    st.text(alphabet='ab,[]{}"\\\n\té', max_size=6) | st.integers(-9, 9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("a,]"), inner),
+    max_leaves=8,
+)
+
+
+@example([{"a": '\\"],['}, [{"b": 1}], 5, {"a": "}"}], 1, None, b"")
+@given(
+    st.lists(_VALUES | st.dictionaries(st.text("k{,"), _VALUES), min_size=1),
+    st.integers(1, 40),
+    st.sampled_from([None, 1]),
+    st.sampled_from([b"", b"\xef\xbb\xbf", b" \r\n"]),
+)
+def test_the_items_of_an_array_are_lines(
+    items: list[Any], block_bytes: int, indent: int | None, before: bytes
+) -> None:
+    """Cut anywhere, and read again from the file by the block, they are the same."""
+    text = before + json.dumps(items, indent=indent, ensure_ascii=False).encode()
+
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read(size if self.tell() == 0 else block_bytes)
+
+    with mock.patch("transforms.formats.json_lines.cut.HEAD_BYTES", 8):
+        pieces = list(cut(Slow(text), "a.json", block_bytes))
+    data = b"".join(piece for piece, _ in pieces)
+    assert [json.loads(line) for line in data.splitlines()] == items
+    assert [block.first_line for _, block in pieces] == [
+        block.first_row + 1 for _, block in pieces
+    ]
+    for piece, block in pieces:
+        assert items_of_block(text[block.start : block.stop], block) == piece
+
+
+@pytest.mark.parametrize("layout", ["plain", "indented", "gz", "several"])
+def test_an_array_has_the_rows_of_its_lines(
+    tmp_path: pathlib.Path, layout: str
+) -> None:
+    """Values, numbers of rows and rejects are those of the same objects on lines."""
+    rows = [json.dumps(row) for row in sampled(60)]
+    rows[7], rows[40] = "[1, 2]", '{"i": "a"}'
+    text = f"[{', '.join(rows)}]"
+    if layout == "indented":
+        text = json.dumps(json.loads(text), indent=2).replace("\n", "\r\n")
+    names = ["a.json", "b.json"] if layout == "several" else [f"a.json.{layout}"]
+    for name in names:
+        data = text.encode()
+        data = gzip.compress(data) if layout == "gz" else data
+        (tmp_path / name).write_bytes(data)
+        write(tmp_path / f"{name}.lines", rows)
+    lines = [f"{name}.lines" for name in names]
+    expected = read_all(JsonLinesReader(), tmp_path, lines)
+    for size in SIZES:
+        read = read_all(JsonLinesReader(), tmp_path, names, block_bytes=size)
+        assert rows_of(read) == rows_of(expected)
+        assert [(r.row, r.line, r.reason) for r in read.rejections] == [
+            (r.row, r.line, r.reason) for r in expected.rejections
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "needed"),
+    [
+        ('[{"a": 1} {"a": 2}]', 10, "a comma"),
+        ('[{"a": 1}] 2', 11, "nothing"),
+        ('[{"a": 1}]\n[{"a": 2}]', 11, "nothing"),
+        ('[{"a": 1}, {"a":', 16, "']'"),
+        ('[{"a": 1}, {"a": 2}', 19, "']'"),
+        ('[{"a": 1}}', 9, "']'"),
+    ],
+)
+def test_an_array_that_is_not_whole_is_an_error(
+    tmp_path: pathlib.Path, text: str, place: int, needed: str
+) -> None:
+    """It names the file, the place and what must be there, and no row is read."""
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match=rf"a\.json, byte {place}: {needed} must"):
+        JsonLinesReader().plan(listed(tmp_path, ["a.json"]))
 
 
 def test_doubled_members_elsewhere_do_not_matter(tmp_path: pathlib.Path) -> None:
@@ -383,7 +460,7 @@ def test_compressed_files_are_one_block_in_pieces(
         packed = sink.getvalue().to_pybytes()
     (tmp_path / f"a.jsonl{suffix}").write_bytes(packed)
     # Bound as a default when the module was read.
-    monkeypatch.setattr(json_lines._unpacked, "__defaults__", (10_000,))
+    monkeypatch.setattr(json_lines._pieces, "__defaults__", (10_000,))
     read = read_all(JsonLinesReader(), tmp_path, [f"a.jsonl{suffix}"])
     assert len(read.blocks) == 1
     assert len(read.pieces) > 30
@@ -444,7 +521,9 @@ def test_a_column_that_one_file_lacks_is_an_error(tmp_path: pathlib.Path) -> Non
         (b"{}\n" * 30, "give no column"),
         (b'{"a": {}}\n{"a": {"b": {}}}\n', "give no column"),
         (b"{}\n{\n", "1 of 2 sampled lines are not"),
-        (b"[\n {},\n {}\n]\n", "3 of 4 sampled lines are not"),
+        (b"[\n {},\n {}\n]\n", "give no column"),
+        (b"[1, 2]", "2 of 2 sampled lines are not"),
+        (b"[]", "holds no line"),
         (b'{"a/b": 1, "a": {"b": 2}}\n', "'a/b' occurs twice"),
         (b'{"": 1}\n', "one has none"),
         (b"id,name\n1,x\n", "2 of 2 sampled lines"),
