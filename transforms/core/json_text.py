@@ -17,6 +17,7 @@ libraries. Deeper values fit into no column.
 import base64
 import dataclasses
 import functools
+import itertools
 import json
 import operator
 import types
@@ -33,7 +34,8 @@ MAX_NESTING = 62
 """Levels of lists and objects in one value of a column."""
 TOO_DEEP = f"values are nested more than {MAX_NESTING} levels deep"
 
-_PIECE_BYTES = 1 << 20
+# The arrays of places of a piece fit into a processor's cache.
+_PIECE_BYTES = 1 << 18
 # Intervals of months, and of days and milliseconds.
 _WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 # Setting this bit turns "[" into "{" and "]" into "}", and no other byte into a brace.
@@ -133,23 +135,17 @@ def json_nesting(data: bytes) -> int:
 
     The text is not parsed. The result is exact up to its first error, if any.
     """
-    pieces = json_levels(pieces_of(data))
+    pieces = json_levels([data])
     return max((int(levels.max(initial=0)) for *_, levels in pieces), default=0)
-
-
-def pieces_of(data: bytes) -> Iterator[bytes]:
-    """Yields a text in pieces, so that arrays of their places stay small."""
-    for start in range(0, len(data), _PIECE_BYTES):
-        yield data[start : start + _PIECE_BYTES]
 
 
 def json_levels(
     pieces: Iterable[bytes], level: int = 0
 ) -> Iterator[tuple[bytes, _Places, _Places, _Places]]:
-    """Yields the pieces of JSON in UTF-8 with the levels of its lists and objects.
+    """Yields JSON in UTF-8, piece by piece, with the levels of its lists and objects.
 
     Args:
-      pieces: of the text, none of them empty.
+      pieces: the text, in pieces of any size.
       level: how many lists and objects are open before the first.
 
     Yields:
@@ -157,12 +153,16 @@ def json_levels(
       begin and end; and how many are open behind each of these places.
     """
     in_string = is_escaped = False
-    for piece in pieces:
+    for piece in itertools.chain.from_iterable(map(_cut, pieces)):
         # The backslash is at the end of the last piece.
         plain = b"_" + piece[1:] if is_escaped else piece
         is_escaped = (len(plain) - len(plain.rstrip(b"\\"))) % 2 == 1
-        octets = np.frombuffer(bytearray(plain.replace(rb"\\", b"__")), np.uint8)
-        octets[np.flatnonzero(octets[:-1] == _ESCAPE) + 1] = 0
+        octets = np.frombuffer(bytearray(plain), np.uint8)
+        escapes = np.flatnonzero(octets[:-1] == _ESCAPE)
+        if (np.diff(escapes) == 1).any():
+            octets = np.frombuffer(bytearray(plain.replace(rb"\\", b"__")), np.uint8)
+            escapes = np.flatnonzero(octets[:-1] == _ESCAPE)
+        octets[escapes + 1] = 0
         quotes = np.flatnonzero(octets == _QUOTE)
         if in_string:
             quotes = np.concatenate(([-1], quotes))
@@ -173,6 +173,11 @@ def json_levels(
         levels = np.cumsum(np.where(folded[places] == _OPENS, 1, -1)) + level
         level = int(levels[-1]) if len(levels) else level
         yield piece, quotes, places, levels
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield data[start : start + _PIECE_BYTES]
 
 
 def outside(places: _Places, quotes: _Places) -> _Places:

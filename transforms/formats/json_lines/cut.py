@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.json_text import json_levels, outside, parse_json, pieces_of
+from transforms.core.json_text import json_levels, outside, parse_json
 from transforms.core.model import Block
 from transforms.errors import InputError
 
@@ -127,7 +127,7 @@ def is_array(head: bytes) -> bool:
 
 def items_of_block(data: bytes, block: Block) -> bytes:
     """Returns a block of an array with each item on a line."""
-    items = _items(pieces_of(data), block.origin, block.start, level=1)
+    items = _items([data], block.origin, block.start, level=1)
     return b"".join(items)
 
 
