@@ -143,13 +143,6 @@ def test_folder_that_is_no_dataset(tmp_path: Folder) -> None:
         assert "'0.txt', '1.txt', '2.txt', '3.txt', '4.txt' and 3 more" in message
 
 
-def test_stale_shards_without_a_manifest(tmp_path: Folder) -> None:
-    """Shards of another tool are not ours to replace."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/a-train.tfrecord-00000-of-00001").write_bytes(b"x")
-    assert "a-train.tfrecord-00000-of-00001" in refused(tmp_path / "out")
-
-
 def test_dataset_is_replaced_only_when_asked(tmp_path: Folder) -> None:
     """Without --overwrite the existing dataset is named and kept."""
     write_dataset(tmp_path / "out", OLD)
@@ -223,38 +216,6 @@ def test_read_manifest(tmp_path: Folder) -> None:
     (tmp_path / "out" / MANIFEST_NAME).write_bytes(b"{}")
     with pytest.raises(DamageError, match=MANIFEST_NAME):
         target.read_manifest(str(tmp_path / "out"))
-
-
-@pytest.mark.parametrize("standing", ["nothing", "empty", "dataset"])
-def test_publish(tmp_path: Folder, standing: str) -> None:
-    """The new dataset is whole under the name, and the old one is removed."""
-    directory = tmp_path / "out"
-    if standing == "empty":
-        directory.mkdir()
-    elif standing == "dataset":
-        write_dataset(directory, OLD)
-    seen = seen_at(str(directory))
-    folder = build(tmp_path)
-    wanted = contents(folder)
-    local.publish(str(folder), str(directory), seen=seen)
-    assert contents(directory) == wanted
-    assert not folder.exists() or os.listdir(folder) == []
-
-
-def test_publish_without_exchange(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where folders cannot be exchanged, the end is the same."""
-    directory = tmp_path / "out"
-    write_dataset(directory, OLD)
-    seen = seen_at(str(directory))
-    folder = build(tmp_path)
-    wanted = contents(folder)
-    monkeypatch.setattr(folders, "exchange", lambda *_: False)
-    local.publish(str(folder), str(directory), seen=seen)
-    assert contents(directory) == wanted
-    left = [path for path in folder.parent.rglob("*") if path.is_file()]
-    assert left == []
 
 
 @pytest.mark.parametrize("at", ["exchange", "move_new"])

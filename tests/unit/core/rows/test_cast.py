@@ -160,6 +160,7 @@ def test_no_column_is_too_much(column: pa.Array) -> None:
         ([decimal.Decimal("7.0")], Kind.INT64, [7]),
         ([decimal.Decimal("7.5")], Kind.INT64, [Reason.NOT_AN_INTEGER]),
         ([decimal.Decimal(2**63)], Kind.INT64, [Reason.OUT_OF_RANGE]),
+        ([decimal.Decimal(2**53 + 1), None], Kind.INT64, [2**53 + 1, None]),
         ([decimal.Decimal("0.1")], Kind.FLOAT, [float32(0.1)]),
         ([decimal.Decimal(2**24 + 1)], Kind.FLOAT, [float(2**24)]),
         ([decimal.Decimal(2**70 + 1)], Kind.FLOAT, [float(2**70)]),
@@ -221,17 +222,6 @@ def test_dictionaries_are_looked_at_once_a_value() -> None:
     assert found(column, Feature("x", Kind.TEXT)) == ["a", bad, None, bad, "a"]
 
 
-def test_fault_102_integers_outside_int64_are_refused() -> None:
-    """2^63 is neither wrapped nor rounded, in any column type."""
-    feature = Feature("x", Kind.INT64)
-    for column in (
-        pa.array([2**63, 5], pa.uint64()),
-        pa.array([decimal.Decimal(2**63), decimal.Decimal(5)]),
-        pa.array([str(2**63), "5"], pa.large_string()),
-    ):
-        assert found(column, feature) == [Reason.OUT_OF_RANGE, 5]
-
-
 def test_whole_numbers_into_float_have_one_rule() -> None:
     """In any type and whatever is beside them, the feature's policy decides."""
     numbers = [2**24 + 1, 2**24, 2**60, 7]
@@ -251,17 +241,6 @@ def test_whole_numbers_into_float_have_one_rule() -> None:
     assert found(pa.array([2**60 + 1]), feature) == [Reason.NOT_FLOAT32]
 
 
-def test_fault_103_large_integers_beside_blanks_are_exact() -> None:
-    """2^53 + 1 stays itself in a column with missing cells."""
-    values = [2**53 + 1, None, 9007199254740993, -(2**63)]
-    for column in (
-        pa.array(values),
-        pa.array([None if v is None else str(v) for v in values], pa.large_string()),
-        pa.array([None if v is None else decimal.Decimal(v) for v in values]),
-    ):
-        assert found(column, Feature("x", Kind.INT64)) == values
-
-
 def test_fault_106_missing_nan_and_zero_differ() -> None:
     """Null is missing; NaN, the infinities and -0.0 are values."""
     values = [None, math.nan, 0.0, -0.0, math.inf, -math.inf]
@@ -270,16 +249,6 @@ def test_fault_106_missing_nan_and_zero_differ() -> None:
     assert result.values.is_null().to_pylist() == [True] + [False] * 5
     stored = np.array(values[1:], np.float32).tobytes()
     assert result.values.drop_null().to_numpy().tobytes() == stored
-
-
-def test_fault_107_what_overflows_float32_is_refused() -> None:
-    """1e39 never becomes infinite; 1e-50 is zero within float32's precision."""
-    values = [1e39, -1e39, 3.4028235e38, 1e-50, 1e-45]
-    beyond = Reason.OUT_OF_RANGE
-    wanted = [beyond, beyond, float32(3.4028235e38), 0.0, float32(1e-45)]
-    assert found(pa.array(values), Feature("x", Kind.FLOAT)) == wanted
-    tiny = Feature("x", Kind.TENSOR, shape=ANY, dtype="float16", encoding="raw")
-    assert found([[1.0, 1e5], [0.5]], tiny) == [beyond, np.float16(0.5).tobytes()]
 
 
 def epoch(value: datetime.datetime, unit: str) -> int:
@@ -685,6 +654,7 @@ def test_arrays_stored_in_another_order(order: tuple[int, ...]) -> None:
             [[2049], [2048], [10**9]],
             [Reason.OUT_OF_RANGE, np.float16(2048).tobytes(), Reason.OUT_OF_RANGE],
         ),
+        ("float16", [[1e5], [0.5]], [Reason.OUT_OF_RANGE, np.float16(0.5).tobytes()]),
         ("float32", [[True]], [Reason.NOT_A_NUMBER]),
         ("float64", [[True]], [Reason.NOT_A_NUMBER]),
         ("bool", [[True, False], [True]], [b"\1\0", b"\1"]),

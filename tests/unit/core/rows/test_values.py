@@ -14,10 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.example.messages import Example
-from transforms.core.rows.values import column_of, rows_of
-from transforms.core.schema import Feature, Kind, Schema, row_type
+from transforms.core.rows.values import column_of
+from transforms.core.schema import Feature, Kind, row_type
 from transforms.errors import EncodingError
 
 
@@ -59,33 +57,6 @@ def test_a_numpy_array_is_a_column() -> None:
     """An array of n numbers is n scalars."""
     column = column_of(np.array([1, 2, 3], np.uint8), Feature("x", Kind.INT64))
     assert column.equals(pa.array([1, 2, 3], pa.int64()))
-
-
-def test_the_row_of_the_tutorial() -> None:
-    """(False, 4, b'goat', 0.9876) is the tutorial's message of 84 bytes."""
-    schema = Schema(
-        (
-            Feature("feature0", Kind.BOOL),
-            Feature("feature1", Kind.INT64),
-            Feature("feature2", Kind.BYTES),
-            Feature("feature3", Kind.FLOAT),
-        )
-    )
-    row = {
-        "feature0": False,
-        "feature1": np.int64(4),
-        "feature2": b"goat",
-        "feature3": 0.9876,
-    }
-    batch = rows_of([row], schema)
-    (encoded,) = ExampleEncoder(batch.schema).encode(batch).to_pylist()
-    tutorial = (
-        b"\nR\n\x14\n\x08feature2\x12\x08\n\x06\n\x04goat\n\x11\n\x08feature1\x12\x05"
-        b"\x1a\x03\n\x01\x04\n\x14\n\x08feature3\x12\x08\x12\x06\n\x04[\xd3|?\n\x11"
-        b"\n\x08feature0\x12\x05\x1a\x03\n\x01\x00"
-    )
-    assert len(encoded) == len(tutorial) == 84
-    assert Example.FromString(encoded) == Example.FromString(tutorial)
 
 
 NUMPY = pytest.mark.parametrize(

@@ -425,23 +425,6 @@ def test_key_points_of_which_none_is_labelled(root: Folder) -> None:
     assert f"{POINT}/x" not in read(tree(root, content)).rows[0]
 
 
-def test_what_is_left_out_is_counted(root: Folder) -> None:
-    """A note has the number of outlines."""
-    content = coco(
-        [image(1)],
-        [
-            box(1, 1, keypoints=[9, 9, 2], num_keypoints=1, segmentation=[[1, 2, 3]]),
-            box(2, 1, keypoints=[0, 0, 0], num_keypoints=0, segmentation=[]),
-            box(3, 1, segmentation={"size": [48, 64], "counts": "0X1hg0"}),
-        ],
-        categories=[{"id": 1, "name": "a", "keypoints": ["nose"]}],
-    )
-    planned = CocoReader().plan(inputs(tree(root, content), ".json"))
-    assert [note.partition(" left out")[0] for note in planned.sample.notes] == [
-        "outlines (segmentation) of 2 annotations",
-    ]
-
-
 def test_images_without_boxes_need_no_size(root: Folder) -> None:
     """Nothing is divided, so nothing is missing."""
     content = coco([image(1, width=None), image(2)], [box(6, 2)])
