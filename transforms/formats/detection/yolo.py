@@ -77,7 +77,8 @@ class YoloReader(ListedReader):
         """Finds names, splits and labels of all images; samples them evenly.
 
         Raises:
-          InputError: the dataset contradicts itself, or no image has a label.
+          InputError: the dataset contradicts itself, no image has a label, or images
+            lie beside the folders of the splits.
         """
         if self.images_root:
             raise SpecError(
@@ -99,6 +100,8 @@ class YoloReader(ListedReader):
                 f"{label_path(images[0])!r:.80} for {images[0]!r:.80}. Add them, or "
                 f"convert the images alone with --format images --unlabelled."
             )
+        if "" in labelled and len(labelled) > 1:
+            _refuse_strays(split_of)
         bare = [i for i in labels if split_of[i] not in labelled]
         if bare:
             notes.append(
@@ -243,6 +246,20 @@ class YoloReader(ListedReader):
             pairs = zip(points[::2], points[1::2], strict=True)
             points = [v for x, y in pairs for v in (x, y, 2.0 if x or y else 0.0)]
         return box, points, None
+
+
+def _refuse_strays(split_of: Mapping[str, str]) -> None:
+    """Raises InputError for the images whose paths say no split, as others do."""
+    strays = [image for image, split in split_of.items() if not split]
+    good = [image for image, split in split_of.items() if split][-1]
+    folders = dict.fromkeys(map(posixpath.dirname, strays))
+    patterns = [f"{folder}/*" if folder else strays[0] for folder in folders]
+    shown = " ".join(f"--exclude {pattern!r:.80}" for pattern in patterns[:4])
+    raise InputError(
+        f"Where paths say the splits of a YOLO dataset, as {good!r:.80} does, every "
+        f"image must lie in the folder of a split; {len(strays):,} images do not, such "
+        f"as {strays[0]!r:.80}. Leave them out with {shown}, or move them."
+    )
 
 
 def _row(
