@@ -7,7 +7,7 @@ an earlier run left is taken over only under the same versions.
 
 import functools
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 FOR_ROWS = frozenset(("beam-tfrecord", "pyarrow"))
 """Names of the versions that decide bytes where there are no images."""

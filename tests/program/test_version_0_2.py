@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import open_dataset
-from beam_pipeline import version as own_version
-from beam_pipeline.planning import request
 from tests.support.memory_store import MemoryStore, install
 from tests.support.outputs import dataset, names, rejects
 from tests.support.own_pipelines import write_rows
@@ -129,14 +127,6 @@ def folder(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
     return tmp_path
 
 
-@pytest.fixture
-def as_later_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives the program the number of a later version."""
-    monkeypatch.setattr(request, "__version__", "9.9.9")
-    deciding = {**own_version.deciding_versions(), "beam-tfrecord": "9.9.9"}
-    monkeypatch.setattr("beam_pipeline.planning.plan.deciding_versions", deciding.copy)
-
-
 @pytest.mark.parametrize("name", DATASETS)
 def test_all_records_are_read(name: str, tmp_path: Folder) -> None:
     """The rows of the source, in the order in which 0.2 has written them."""
@@ -233,25 +223,8 @@ def copy_locks(folder: Folder) -> None:
         (folder / name).write_bytes((DATA / name).read_bytes())
 
 
-@pytest.mark.skipif(
-    own_version.__version__ != "0.2.0", reason="a later version does it again"
-)
-@pytest.mark.parametrize("name", ["table", *BY_TIME])
-def test_an_unchanged_job_is_up_to_date(name: str, folder: Folder) -> None:
-    """The program with the number of 0.2 writes nothing, wherever the dataset is."""
-    out = copy_target(name, folder)
-    copy_locks(folder)
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    run = convert_again(name, folder, "--report-json", "result.json")
-    assert (run.code, run.err) == (0, "")
-    result = json.loads((folder / "result.json").read_bytes())
-    assert result["status"] == "up to date"
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
-
-
-@pytest.mark.usefixtures("as_later_version")
 @pytest.mark.parametrize("name", [*BY_CONTENT, *BY_TIME])
-def test_a_later_version_says_why_it_is_not_up_to_date(
+def test_it_is_said_why_a_dataset_is_not_up_to_date(
     name: str, folder: Folder
 ) -> None:
     """One line names the version that made it; with --overwrite the job is done."""

@@ -67,10 +67,10 @@ class DerivedFile(FileFacts):
     It can be made again at any time, by another version in other bytes. So the digest
     of the dataset does not cover it.
 
-        >>> DerivedFile("schema.pbtxt", 755, 0xBEEF, "beam-tfrecord", "0.2.0").to_json()
+        >>> DerivedFile("schema.pbtxt", 755, 0xBEEF, "beam-tfrecord", "0.3.0").to_json()
         ... # doctest: +NORMALIZE_WHITESPACE
         {'file': 'schema.pbtxt', 'bytes': 755, 'crc32c': '0000beef',
-         'maker': 'beam-tfrecord', 'version': '0.2.0'}
+         'maker': 'beam-tfrecord', 'version': '0.3.0'}
 
     Attributes:
       maker, version: what has written it, which decides its bytes.
