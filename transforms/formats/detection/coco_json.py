@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.json_text import TOO_DEEP
-from transforms.errors import InputError
+from transforms.errors import InputError, first_few
 from transforms.formats.detection.boxed_rows import Numbers
 from transforms.formats.detection.coco_text import (
     ItemText,
@@ -50,8 +50,8 @@ from transforms.storage.paths import spellings
 # Look for this many images in each candidate folder: enough to tell folders apart
 # even where some files are missing.
 _PROBED_IMAGES = 16
-# Characters of an annotation in a message.
-_SHOWN = 300
+# Characters of an annotation, and folders, in a message.
+_SHOWN, _SHOWN_FOLDERS = 300, 6
 # Items that become columns at once.
 _ITEMS = 4096
 # A dataset has a file for train and one for validation as a rule, and a worker may
@@ -407,11 +407,11 @@ def image_folder(file: InputFile, coco: CocoFile) -> tuple[str, int]:
         best = max(range(len(candidates)), key=hits.__getitem__)
         if hits[best] or not shown:
             return candidates[best], left_out
-    places = ", ".join(repr(folder or ".") for folder in candidates)
+    places = first_few([f"{each or '.'!r:.80}" for each in candidates], _SHOWN_FOLDERS)
     raise InputError(
         f"The images of {file.path!r}, {shown[0]!r} for one, must lie in one "
         f"of these folders below {root!r}: {places}. Found none there. Say "
-        f"where they are with images_root."
+        f"where they are with --images-root FOLDER."
     )
 
 

@@ -588,10 +588,11 @@ def test_a_source_that_is_the_annotations_folder(root: Folder) -> None:
 
 def test_images_that_are_nowhere(root: Folder) -> None:
     """No image in any usual place is an error before anything is read."""
-    write_json(root / "instances_val.json", EXAMPLE)
-    with pytest.raises(SourceError, match=r"000000000009.jpg.*images_root") as caught:
+    write_json(root / "a/b/instances_val.json", EXAMPLE)
+    with pytest.raises(SourceError, match=r"000000000009.jpg.*--images-root") as caught:
         read(root)
     assert caught.value.exit_code == 4
+    assert str(caught.value).count("'a") == 6
 
 
 def test_captions(root: Folder) -> None:
