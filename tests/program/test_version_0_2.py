@@ -224,9 +224,7 @@ def copy_locks(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("name", [*BY_CONTENT, *BY_TIME])
-def test_it_is_said_why_a_dataset_is_not_up_to_date(
-    name: str, folder: Folder
-) -> None:
+def test_it_is_said_why_a_dataset_is_not_up_to_date(name: str, folder: Folder) -> None:
     """One line names the version that made it; with --overwrite the job is done."""
     out = copy_target(name, folder)
     copy_locks(folder)

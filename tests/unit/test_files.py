@@ -1,7 +1,9 @@
 """The file layer: whole or absent, exact names, and what a folder holds."""
 
+import contextlib
 import errno
 import fcntl
+import functools
 import io
 import multiprocessing
 import os
@@ -10,6 +12,7 @@ import shutil
 import sys
 import time
 import unicodedata
+from collections.abc import Iterator
 from multiprocessing.synchronize import Event
 from typing import Any
 
@@ -278,45 +281,24 @@ def test_loops_end(tmp_path: Folder) -> None:
     assert listed(tmp_path) == [("a/1", 3, "")]
 
 
-def test_dangling_link_is_listed(tmp_path: Folder) -> None:
-    """A link to nothing is a file that cannot be read later, not one left out."""
-    (tmp_path / "gone.jpg").symlink_to("nothing")
-    assert listed(tmp_path) == [("gone.jpg", 0, "")]
-
-
-def test_link_to_itself_is_listed(tmp_path: Folder) -> None:
-    """So is a link that leads to itself."""
-    (tmp_path / "self.jpg").symlink_to("self.jpg")
+@pytest.mark.parametrize("target", ["nothing", "link.jpg"])
+def test_links_to_nothing_and_to_themselves_are_listed(
+    tmp_path: Folder, target: str
+) -> None:
+    """They are files that cannot be read later, and none that is left out."""
+    (tmp_path / "link.jpg").symlink_to(target)
     write(tmp_path, "a.jpg")
-    assert listed(tmp_path) == [("a.jpg", 5, ""), ("self.jpg", 0, "")]
-
-
-class Reversed:
-    """Replaces `os.scandir` with that of a file system with another order."""
-
-    def __init__(self, path: str) -> None:
-        with scandir(path) as found:
-            self.entries = sorted(found, key=lambda entry: entry.name, reverse=True)
-
-    def __enter__(self) -> "Reversed":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def __iter__(self) -> Any:
-        return iter(self.entries)
-
-
-class Sorted(Reversed):
-    """The other way round."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.entries.reverse()
+    assert listed(tmp_path) == [("a.jpg", 5, ""), ("link.jpg", 0, "")]
 
 
 scandir = os.scandir
+
+
+@contextlib.contextmanager
+def scanned(path: str, *, backwards: bool) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """`os.scandir` of a file system with another order."""
+    with scandir(path) as found:
+        yield iter(sorted(found, key=lambda entry: entry.name, reverse=backwards))
 
 
 def test_listing_does_not_hang_on_directory_order(
@@ -327,8 +309,9 @@ def test_listing_does_not_hang_on_directory_order(
     (tmp_path / "a").symlink_to("m")
     (tmp_path / "z").symlink_to("m")
     found = []
-    for order in (Sorted, Reversed):
-        monkeypatch.setattr(os, "scandir", order)
+    for backwards in (False, True):
+        ordered = functools.partial(scanned, backwards=backwards)
+        monkeypatch.setattr(os, "scandir", ordered)
         found.append(listed(tmp_path))
     assert found[0] == found[1]
 
@@ -461,31 +444,10 @@ def test_inside(tmp_path: Folder) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "ab").mkdir()
     (tmp_path / "link").symlink_to("a/b")
-    inside = {
-        name: storage(str(tmp_path / name)).is_inside(str(tmp_path / "a"))
-        for name in (
-            "a",
-            "a/",
-            "a/b",
-            "a/new/x",
-            "ab",
-            "link",
-            "link/x",
-            "a/../ab",
-            ".",
-        )
-    }
-    assert inside == {
-        "a": True,
-        "a/": True,
-        "a/b": True,
-        "a/new/x": True,
-        "ab": False,
-        "link": True,
-        "link/x": True,
-        "a/../ab": False,
-        ".": False,
-    }
+    inside = ("a", "a/", "a/b", "a/new/x", "link", "link/x")
+    for name in (*inside, "ab", "a/../ab", "."):
+        found = storage(str(tmp_path / name)).is_inside(str(tmp_path / "a"))
+        assert found is (name in inside), name
 
 
 def test_move_new(tmp_path: Folder) -> None:

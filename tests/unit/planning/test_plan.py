@@ -19,7 +19,7 @@ from tests.support.datasets import Row, animals, write_dataset
 from tests.support.plans import everything, write_numbers
 from tests.support.segments import IN_FILES, waiting
 from transforms.core.placing.placement import SplitSource
-from transforms.errors import SpecError, TargetError, UsageError
+from transforms.errors import SpecError, TargetError
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
 
@@ -190,14 +190,6 @@ def test_splits_by_shares(tmp_path: Folder) -> None:
     assert planned.planned.records == {"train": 800, "test": 200}
 
 
-@pytest.mark.parametrize("splits", ["all=1", "a b=1,c=1", "a.b=1", "훈련=1"])
-def test_split_names_that_no_reader_takes(tmp_path: Folder, splits: str) -> None:
-    """Refused when planning, not when a reader fails."""
-    source = write_numbers(tmp_path / "rows.csv")
-    with pytest.raises(SpecError, match="split is named"):
-        plan(source, tmp_path / "out", splits=splits)
-
-
 def test_splits_of_folders(tmp_path: Folder) -> None:
     """Folders decide the splits; shares on top of them are refused."""
     root = write_images(
@@ -231,13 +223,6 @@ def test_shard_size(tmp_path: Folder) -> None:
     for given_size, shards in wanted.items():
         planned = plan(source, tmp_path / "out", shard_size=given_size)
         assert planned.sharding.shards == {"train": shards}
-
-
-def test_too_many_shards_by_size(tmp_path: Folder) -> None:
-    """A shard size that would make more files than `shards` may ask for is refused."""
-    source = write_numbers(tmp_path / "rows.csv", 5000)
-    with pytest.raises(UsageError):
-        plan(source, tmp_path / "out", shard_size="1B")
 
 
 def test_settings_of_another_format(tmp_path: Folder) -> None:

@@ -126,22 +126,6 @@ def test_no_library_takes_it_for_a_list(train: View) -> None:
     }
 
 
-@pytest.mark.parametrize("index", [17, -18, np.int64(17), [0, 17], np.array([-18])])
-def test_indices_out_of_range(train: View, index: Any) -> None:
-    """As of a list; so the old way to iterate ends."""
-    with pytest.raises(IndexError, match="out of range"):
-        train[index]
-
-
-@pytest.mark.parametrize(
-    "index", [True, 1.0, "1", None, [True], [0.5], np.array([1.5])]
-)
-def test_indices_that_are_none(train: View, index: Any) -> None:
-    """Neither truth values nor numbers with a point."""
-    with pytest.raises(TypeError):
-        train[index]
-
-
 def test_several_at_once(train: View) -> None:
     """In the order asked for, doubled ones too."""
     assert [row["id"] for row in train.__getitems__([3, 1, 1, 16, 4])] == [
@@ -208,15 +192,6 @@ def test_epochs(train: View) -> None:
     ]
     with pytest.raises(UsageError, match="both"):
         train.shuffled(epoch=1, epochs=range(2))
-
-
-def test_shares_of_ranks(train: View) -> None:
-    """Equal ones, which have each row once."""
-    world = 4
-    equal = train.shuffled(seed=1)[: len(train) // world * world]
-    shares = [ids(equal[rank::world]) for rank in range(world)]
-    assert [len(share) for share in shares] == [4] * 4
-    assert len({number for share in shares for number in share}) == 16
 
 
 def test_batches(train: View) -> None:

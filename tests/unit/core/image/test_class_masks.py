@@ -2,12 +2,15 @@
 
 import io
 import itertools
+import struct
+import zlib
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.drawn_images import chunk
 from transforms.core.image.class_masks import MaskClasses
 from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.resize import Resize
@@ -52,13 +55,6 @@ def stored(data: bytes, **options: Any) -> Array | Fault:
 
 def grey(bits: int) -> bytes:
     """Returns a PNG of 20 x 40 whose numbers take two or four bits."""
-    import struct
-    import zlib
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        crc = zlib.crc32(kind + data)
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc)
-
     fields = np.unpackbits(BINARY[..., np.newaxis], axis=-1)[..., -bits:]
     rows = np.packbits(fields.reshape(20, -1), axis=-1)
     raw = b"".join(b"\0" + row.tobytes() for row in rows)

@@ -55,20 +55,13 @@ def feature_of(name: str, kind: Kind, **fields: Any) -> Feature:
     return Feature(name, kind, **fields)
 
 
+@pytest.mark.parametrize("piece_bytes", [texts_of_columns._PIECE_BYTES, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_a_kind_is_inferred(case: str) -> None:
-    """Each rule, at its edge."""
-    texts, kind = CASES[case]
-    inference = infer_columns({"c": pa.array(texts, pa.string())})
-    assert inference.features == (feature_of("c", kind),)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_kind_does_not_depend_on_the_pieces(
-    case: str, monkeypatch: pytest.MonkeyPatch
+def test_a_kind_is_inferred(
+    case: str, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large cells are looked at a few at a time, here one by one."""
-    monkeypatch.setattr(texts_of_columns, "_PIECE_BYTES", 1)
+    """Each rule, at its edge; large cells are looked at a few at a time."""
+    monkeypatch.setattr(texts_of_columns, "_PIECE_BYTES", piece_bytes)
     texts, kind = CASES[case]
     inference = infer_columns({"c": pa.array(texts, pa.string())})
     assert inference.features == (feature_of("c", kind),)

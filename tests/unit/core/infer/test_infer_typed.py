@@ -14,7 +14,7 @@ from transforms.core.infer.evidence import example_text
 from transforms.core.infer.texts import infer_columns
 from transforms.core.infer.typed import _examples, looks_like_image_paths
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SourceError, SpecError
+from transforms.errors import SourceError
 
 ANY, EACH = (None,), (None, None)
 
@@ -206,12 +206,6 @@ def test_a_text_label_is_a_label() -> None:
     assert (animal.kind, animal.is_label, n.is_label) == (Kind.LABEL, True, False)
     _, n = infer_columns(columns, label_column="n").features
     assert (n.kind, n.is_label) == (Kind.INT64, True)
-
-
-def test_an_unknown_label_column_is_an_error() -> None:
-    """It names the nearest column."""
-    with pytest.raises(SpecError, match="nearest name is 'animal'"):
-        infer_columns({"animal": pa.array(["cat"])}, label_column="anmal")
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"])

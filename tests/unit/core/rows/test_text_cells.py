@@ -157,14 +157,6 @@ def test_a_leading_zero_is_found_wherever_it_is(feature: Feature) -> None:
         assert np.flatnonzero(found.bad).tolist() == [place]
 
 
-def test_a_column_that_fits_has_no_mask() -> None:
-    """No cell to blame, no array of them."""
-    assert coerce(pa.array(["1", None, "-3"]), INT64).bad is None
-    assert coerce(pa.array(["0.5", "-0.25", "nan"]), FLOAT).bad is None
-    assert coerce(pa.array([None, None], pa.string()), BOOL).bad is None
-    assert coerce(pa.array([], pa.string()), FLOAT).values.type == pa.float32()
-
-
 @pytest.mark.parametrize("kind", [Kind.TEXT, Kind.LABEL, Kind.IMAGE, Kind.BYTES])
 def test_text_keeps_every_word(kind: Kind) -> None:
     """NA, nan, spaces and the empty text are values; only null is missing."""

@@ -5,7 +5,6 @@ import hashlib
 import io
 import itertools
 import random
-import time
 import zlib
 
 import pytest
@@ -90,13 +89,6 @@ def test_few_stored_bytes_are_held_at_once() -> None:
     """Of a record of many megabytes, too, about one is deflated at a time."""
     content = random.Random(1).randbytes(5_000_000)
     assert max(map(len, Deflater().add(content))) < 1_100_000
-
-
-def test_deflated_bytes_do_not_depend_on_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two writes at different times give the same bytes."""
-    first = written(b"x" * 1000)
-    monkeypatch.setattr(time, "time", lambda: 4e9)
-    assert written(b"x" * 1000) == first
 
 
 @given(st.lists(st.binary(max_size=200), max_size=8))

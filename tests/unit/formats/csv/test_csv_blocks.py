@@ -9,18 +9,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyarrow import csv as arrow_csv
 
+from tests.support.csv_samples import parse_whole, scan_by_hand
 from transforms.core.model import Block
 from transforms.errors import SourceError
 from transforms.formats.csv import blocks as csv_blocks
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import locate
-from transforms.formats.csv.scan import Scan, pieces_of
 
 BARE = CsvDialect(header=False)
-NAMES = ("a", "b", "c")
 
 # Quotes, delimiters and line ends in every order, most of it not well formed.
 soup = st.text('",\n\rx5', max_size=60)
@@ -43,68 +41,6 @@ def tables(draw: Any) -> Any:
 
 
 files = st.one_of(tables(), soup).map(str.encode)
-
-
-def scan_by_hand(
-    data: bytes, delimiter: str = ",", quote: str = '"'
-) -> tuple[list[int], list[int], bool]:
-    """Arrow's rules, a byte at a time: starts of records, lines before each.
-
-    Returns those two lists, and whether the data ends inside quotes.
-    """
-    text = data.decode("latin-1")
-    starts, lines = [], []
-    line = at = 0
-    inside = False
-    fresh, opens = True, True
-    while at < len(text):
-        char = text[at]
-        ends_line = char == "\n" or (char == "\r" and text[at + 1 : at + 2] != "\n")
-        if inside:
-            if char == quote and text[at + 1 : at + 2] == quote:
-                at += 1
-            elif char == quote:
-                inside = False
-        elif char in "\r\n":
-            fresh = opens = True
-        else:
-            if fresh:
-                starts.append(at)
-                lines.append(line)
-            inside = bool(quote) and opens and char == quote
-            fresh, opens = False, char == delimiter
-        line += ends_line
-        at += 1
-    return starts, lines, inside
-
-
-def parse_whole(data: bytes) -> list[Any]:
-    """Returns what Arrow parses from the data: rows by number; None for a bad one."""
-    if not data:
-        return []
-    bad = []
-
-    def note(row: Any) -> Any:
-        bad.append(row.number - 1)
-        return "skip"
-
-    table = arrow_csv.read_csv(
-        pa.BufferReader(data),
-        arrow_csv.ReadOptions(
-            column_names=NAMES, use_threads=False, block_size=len(data) + 1
-        ),
-        arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
-        arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(NAMES, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    rows = table.to_pylist()
-    for index in bad:
-        rows.insert(index, None)
-    return rows
 
 
 def blocks_of(
@@ -134,16 +70,16 @@ def test_blocks_parsed_alone_equal_the_file_parsed_whole(
     data: Any, block_bytes: Any
 ) -> None:
     """At any block size the blocks join up, and give the rows with their numbers."""
-    starts, lines, unclosed = scan_by_hand(data)
+    starts, lines, unclosed = scan_by_hand(data, BARE)
     if unclosed:
         with pytest.raises(SourceError, match=f"line {lines[-1] + 1}: a quote"):
             blocks_of(data, block_bytes=block_bytes)
         return
     blocks = blocks_of(data, block_bytes=block_bytes)
-    rows = parse_whole(data)
+    rows = parse_whole(data, BARE)
     assert sum(block.rows for block in blocks) == len(rows) == len(starts)
     for block in blocks:
-        alone = parse_whole(data[block.start : block.stop])
+        alone = parse_whole(data[block.start : block.stop], BARE)
         assert alone == rows[block.first_row : block.first_row + block.rows]
         assert block.start == starts[block.first_row]
         assert block.first_line == lines[block.first_row] + 1
@@ -156,33 +92,10 @@ def test_blocks_parsed_alone_equal_the_file_parsed_whole(
         assert blocks[-1].stop == len(data)
 
 
-@given(
-    data=st.lists(files, min_size=1, max_size=12).map(b"\n".join),
-    words=st.integers(1, 3),
-    quote=st.sampled_from(['"', "'", ""]),
-    delimiter=st.sampled_from([",", "\t"]),
-)
-def test_a_scan_in_pieces_equals_a_scan_by_hand(
-    data: Any, words: Any, quote: Any, delimiter: Any
-) -> None:
-    """State carries over from piece to piece: quotes, CRLF, blank lines."""
-    data = data.replace(b'"', quote.encode() or b'"')
-    scan = Scan(CsvDialect(delimiter=delimiter, quote=quote))
-    found, before = [], []
-    base = line = 0
-    for piece in pieces_of(io.BytesIO(data), words * 64):
-        starts, lines = scan.advance(piece)
-        found += (base + starts).tolist()
-        before += (line + np.searchsorted(lines, starts)).tolist()
-        base += len(piece)
-        line += len(lines)
-    assert (found, before, scan.inside) == scan_by_hand(data, delimiter, quote)
-
-
 @given(data=tables().map(str.encode), pick=st.sets(st.integers(0, 9)))
 def test_records_are_located_by_their_numbers(data: Any, pick: Any) -> None:
     """Start, end and line of any records, in one scan."""
-    starts, lines, unclosed = scan_by_hand(data)
+    starts, lines, unclosed = scan_by_hand(data, BARE)
     if unclosed:
         return
     wanted = sorted(index for index in pick if index < len(starts))
@@ -196,13 +109,13 @@ def test_records_are_located_by_their_numbers(data: Any, pick: Any) -> None:
 @given(data=tables().map(str.encode), limit=st.integers(0, 6), size=st.integers(1, 40))
 def test_a_limit_takes_the_first_rows(data: Any, limit: Any, size: Any) -> None:
     """Blocks under a limit hold exactly this many rows, or all if there are fewer."""
-    starts, _, unclosed = scan_by_hand(data)
+    starts, _, unclosed = scan_by_hand(data, BARE)
     if unclosed:
         return
     blocks = blocks_of(data, block_bytes=size, limit_rows=limit)
     assert sum(block.rows for block in blocks) == min(limit, len(starts))
-    rows = [r for b in blocks for r in parse_whole(data[b.start : b.stop])]
-    assert rows == parse_whole(data)[:limit] if limit else rows == []
+    rows = [r for b in blocks for r in parse_whole(data[b.start : b.stop], BARE)]
+    assert rows == parse_whole(data, BARE)[:limit] if limit else rows == []
     ends = [*starts, len(data)]
     if blocks:
         assert blocks[-1].stop == ends[min(limit, len(starts))]

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyarrow import csv as arrow_csv
 
-from tests.support.csv_samples import sample
+from tests.support.csv_samples import NAMES, parse_whole, sample, scan_by_hand
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.reasons import Reason
 from transforms.core.schema import Kind
@@ -24,7 +23,6 @@ from transforms.formats.csv.header import read_header
 from transforms.formats.csv.read import locate, parse, read_raw
 from transforms.formats.csv.scan import Scan, pieces_of
 
-NAMES = ("a", "b", "c")
 SLASHED = CsvDialect(header=False, escape="\\")
 
 # Escapes, quotes, delimiters and line ends in every order.
@@ -46,85 +44,6 @@ def tables(draw: Any) -> Any:
         line + draw(ending) for line in draw(st.lists(record, min_size=1, max_size=8))
     )
     return (text.rstrip("\r\n") if draw(st.booleans()) else text).encode()
-
-
-def scan_by_hand(
-    data: bytes, dialect: CsvDialect, loose: set[int] | None = None
-) -> tuple[list[int], list[int], bool]:
-    """A byte at a time: starts of records, lines before each, whether it ends open.
-
-    Adds to `loose` the records with text behind a closing quote.
-    """
-    text = data.decode("latin-1")
-    delimiter, quote, escape = dialect.delimiter, dialect.quote, dialect.escape
-    starts, lines = [], []
-    line = 0
-    inside = literal = closed = False
-    fresh = opens = True
-    for at, char in enumerate(text):
-        if not inside and fresh and (literal or char not in "\r\n"):
-            starts.append(at)
-            lines.append(line)
-            fresh = False
-        ends = not literal and char in (quote, delimiter, *"\r\n")
-        if closed and not ends and loose is not None:
-            loose.add(len(starts) - 1)
-        if literal:
-            literal = opens = closed = False
-        elif escape and char == escape:
-            literal, opens, closed = True, False, False
-        elif inside:
-            inside = char != quote
-            closed = not inside
-        elif quote and char == quote and (opens or closed):
-            inside, opens, closed = True, False, False
-        elif char in "\r\n":
-            fresh, opens, closed = True, True, False
-        else:
-            opens, closed = char == delimiter, False
-        line += char == "\n" or (char == "\r" and text[at + 1 : at + 2] != "\n")
-    return starts, lines, inside or literal
-
-
-def parse_whole(data: bytes, dialect: CsvDialect) -> list[Any]:
-    """Returns what Arrow parses from a file: rows by number; None for a bad one.
-
-    A row with text behind a closing quote is bad: Arrow drops the quote.
-    """
-    bad = []
-    if not data.endswith((b"\n", b"\r")):
-        # Without a line end Arrow takes a blank last cell for quoted.
-        data += b"\n"
-
-    def note(row: Any) -> Any:
-        bad.append(row.number - 1)
-        return "skip"
-
-    table = arrow_csv.read_csv(
-        pa.BufferReader(data),
-        arrow_csv.ReadOptions(
-            column_names=NAMES, use_threads=False, block_size=len(data) + 1
-        ),
-        arrow_csv.ParseOptions(
-            delimiter=dialect.delimiter,
-            quote_char=dialect.quote or False,
-            escape_char=dialect.escape or False,
-            newlines_in_values=True,
-            invalid_row_handler=note,
-        ),
-        arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(NAMES, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    rows = table.to_pylist()
-    for index in bad:
-        rows.insert(index, None)
-    loose: set[int] = set()
-    scan_by_hand(data, dialect, loose)
-    return [None if index in loose else row for index, row in enumerate(rows)]
 
 
 def rows_of(
@@ -155,16 +74,17 @@ def rows_of(
     words=st.integers(1, 3),
     quote=st.sampled_from(['"', "'", ""]),
     delimiter=st.sampled_from([",", "\t"]),
+    escape=st.sampled_from(["\\", ""]),
 )
-@example(data=b"x" * 63 + b'\\",a\n"b', words=1, quote='"', delimiter=",")
-@example(data=b"x" * 62 + b'\\\\",a\n', words=1, quote='"', delimiter=",")
-@example(data=b"\\" * 131 + b"\nb\n", words=1, quote="", delimiter=",")
-def test_a_scan_with_escapes_in_pieces_equals_a_scan_by_hand(
-    data: Any, words: Any, quote: Any, delimiter: Any
+@example(data=b"x" * 63 + b'\\",a\n"b', words=1, quote='"', delimiter=",", escape="\\")
+@example(data=b"x" * 62 + b'\\\\",a\n', words=1, quote='"', delimiter=",", escape="\\")
+@example(data=b"\\" * 131 + b"\nb\n", words=1, quote="", delimiter=",", escape="\\")
+def test_a_scan_in_pieces_equals_a_scan_by_hand(
+    data: Any, words: Any, quote: Any, delimiter: Any, escape: Any
 ) -> None:
-    """Escapes take the meaning of what follows, over the edges of pieces too."""
+    """Quotes, escapes, CRLF and blank lines carry over from piece to piece."""
     data = data.replace(b'"', quote.encode() or b'"')
-    dialect = CsvDialect(delimiter=delimiter, quote=quote, escape="\\")
+    dialect = CsvDialect(delimiter=delimiter, quote=quote, escape=escape)
     scan = Scan(dialect)
     found, before = [], []
     base = line = 0
@@ -192,7 +112,7 @@ def test_blocks_with_escapes_equal_the_file_parsed_whole(
             rows_of(data, SLASHED, block_bytes)
         return
     rows = rows_of(data, SLASHED, block_bytes)
-    assert rows == (parse_whole(data, SLASHED) if data else [])
+    assert rows == parse_whole(data, SLASHED)
     found, _, before = locate(data, SLASHED, np.arange(len(starts)))
     assert (found.tolist(), before.tolist()) == (starts, lines)
 

@@ -191,63 +191,83 @@ def reread(
     return rejections, rows
 
 
-def test_fault_103_integers_beyond_2_53_stay_exact(tmp_path: pathlib.Path) -> None:
-    """With missing values among them, 2^53 + 1 stays what it is."""
-    lines = ['{"a": 9007199254740993}', '{"a": null}', "{}", '{"a": 1}']
-    write(tmp_path / "a.jsonl", lines)
-    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
-    assert read.columns == {"a": [2**53 + 1, None, None, 1]}
+WORDS = ["NA", "None", "null", "nan", "N/A", ""]
+FLOATS = [1.5, math.nan, math.inf, -math.inf, -0.0, None]
+MIXED = ["1", "1.50", "true", "[1, 2.0]", '{"k": 1e5}']
 
 
-def test_fault_103_exact_beside_decimals(tmp_path: pathlib.Path) -> None:
-    """A column of decimals and of integers no double holds keeps both as written."""
-    write(tmp_path / "a.jsonl", ['{"a": 9007199254740993}', '{"a": 0.10}'])
-    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
-    assert read.columns == {"a": ["9007199254740993", "0.10"]}
-
-
-def test_later_integer_that_a_double_cannot_hold_is_refused(
-    tmp_path: pathlib.Path,
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["9007199254740993", "null", "1"], [2**53 + 1, None, 1]),
+        # Beside decimals both are kept as they are written.
+        (["9007199254740993", "0.10"], ["9007199254740993", "0.10"]),
+        ([*map(json.dumps, WORDS), "null"], [*WORDS, None]),
+        ([*map(json.dumps, FLOATS)], FLOATS),
+        (['"2020-01-02"', '"2020-01-03T04:05"'], ["2020-01-02", "2020-01-03T04:05"]),
+        (['"x"', *MIXED, "null"], ["x", *MIXED, None]),
+    ],
+    ids="exact beside_decimals words nan_and_infinities dates mixed".split(),
+)
+def test_fault_103_105_106_110_values_stay_what_they_are(
+    tmp_path: pathlib.Path, cells: list[str], values: list[Any]
 ) -> None:
-    """In a column of doubles 2^53 + 1 is a reject, 2^53 + 2 a value."""
-    reader = planned(tmp_path, ['{"a": 0.5}', '{"a": 1}'])
-    later = ['{"a": 9007199254740993}', '{"a": 9007199254740994}', '{"a": 1e300}']
-    rejections, rows = reread(tmp_path, reader, later)
-    assert rows == [(9007199254740994.0,), (1e300,)]
-    assert [(r.row, r.reason) for r in rejections] == [(1, Reason.OUT_OF_RANGE)]
-
-
-def test_fault_104_texts_of_digits_stay_texts(tmp_path: pathlib.Path) -> None:
-    """ZIP codes in quotes keep their zeros; a number among them is a reject."""
-    reader = planned(tmp_path, ['{"zip": "00501"}'])
-    rejections, rows = reread(tmp_path, reader, ['{"zip": "007"}', '{"zip": 7}'])
-    assert rows == [("007",)]
-    assert rejections[0].reason == Reason.WRONG_TYPE
-    assert "column 'zip' holds 7" in rejections[0].message
-
-
-def test_fault_105_words_stay_texts(tmp_path: pathlib.Path) -> None:
-    """NA, None, null and nan in quotes are texts; null without quotes is missing."""
-    words = ["NA", "None", "null", "nan", "N/A", ""]
-    write(tmp_path / "a.jsonl", [json.dumps({"a": w}) for w in words] + ['{"a":null}'])
-    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
-    assert read.columns["a"] == [*words, None]
-
-
-def test_fault_106_nan_and_infinities_are_floats(tmp_path: pathlib.Path) -> None:
-    """Python's NaN, Infinity and -Infinity are numbers; -0.0 keeps its sign."""
-    values = [1.5, math.nan, math.inf, -math.inf, -0.0, None]
-    write(tmp_path / "a.jsonl", [json.dumps({"a": value}) for value in values])
+    """Digits, words, signs and dates; of several types, texts stay, others are JSON."""
+    write(tmp_path / "a.jsonl", [f'{{"a": {cell}}}' for cell in cells] + ["{}"])
     found = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"]).columns["a"]
-    assert repr(found) == repr(values)
+    assert repr(found) == repr([*values, None])
 
 
-def test_fault_107_numbers_beyond_double_are_refused(tmp_path: pathlib.Path) -> None:
-    """1e400 is a reject and not infinite."""
-    reader = planned(tmp_path, ['{"a": 0.5}'])
-    rejections, rows = reread(tmp_path, reader, ['{"a": 1e400}', '{"a": Infinity}'])
-    assert rows == [(math.inf,)]
-    assert rejections[0].reason == Reason.OUT_OF_RANGE
+@pytest.mark.parametrize(
+    ("seen", "later", "rows", "refused"),
+    [
+        # No double holds 2^53 + 1.
+        (
+            ['{"a": 0.5}', '{"a": 1}'],
+            ['{"a": 9007199254740993}', '{"a": 9007199254740994}', '{"a": 1e300}'],
+            [(9007199254740994.0,), (1e300,)],
+            [(1, Reason.OUT_OF_RANGE)],
+        ),
+        (
+            ['{"a": 0.5}'],
+            ['{"a": 1e400}', '{"a": Infinity}'],
+            [(math.inf,)],
+            [(1, Reason.OUT_OF_RANGE)],
+        ),
+        # ZIP codes in quotes keep their zeros.
+        (
+            ['{"a": "00501"}'],
+            ['{"a": "007"}', '{"a": 7}'],
+            [("007",)],
+            [(2, Reason.WRONG_TYPE)],
+        ),
+        (
+            ['{"a": 1}'],
+            ['{"a": 1}', "\x00", '{"a": 2}\x00'],
+            [(1,)],
+            [(2, Reason.MALFORMED), (3, Reason.MALFORMED)],
+        ),
+        # Arrow's parser would take as many objects as lines, cut elsewhere.
+        (
+            ['{"a": 1, "b": 1}'],
+            ['{"a":1}{"b":', "2}"],
+            [],
+            [(1, Reason.MALFORMED), (2, Reason.MALFORMED)],
+        ),
+    ],
+    ids="large_integer beyond_double digits nul two_objects".split(),
+)
+def test_fault_98_104_107_what_does_not_fit_is_refused_by_row(
+    tmp_path: pathlib.Path,
+    seen: list[str],
+    later: list[str],
+    rows: list[tuple[Any, ...]],
+    refused: list[tuple[int, Reason]],
+) -> None:
+    """By the types of the sample; the other rows are kept."""
+    rejections, found = reread(tmp_path, planned(tmp_path, seen), later)
+    assert found == rows
+    assert [(r.row, r.reason) for r in rejections] == refused
 
 
 @pytest.mark.parametrize(
@@ -276,13 +296,6 @@ def test_fault_109_a_type_seen_late_is_a_reject(
     assert "column 'a' holds " in rejection.message
 
 
-def test_fault_110_dates_stay_texts(tmp_path: pathlib.Path) -> None:
-    """What looks like a date is a text."""
-    write(tmp_path / "a.jsonl", ['{"a": "2020-01-02"}', '{"a": "2020-01-03T04:05:06"}'])
-    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
-    assert read.columns["a"] == ["2020-01-02", "2020-01-03T04:05:06"]
-
-
 def test_malformed_lines_are_refused_alone(tmp_path: pathlib.Path) -> None:
     """Each names its row, its physical line and the sha256 of its bytes."""
     bad = {
@@ -306,16 +319,6 @@ def test_malformed_lines_are_refused_alone(tmp_path: pathlib.Path) -> None:
             (number + 1, 2 * number + 2, reason, hashlib.sha256(line).hexdigest())
             for number, (line, reason) in bad.items()
         ]
-
-
-def test_two_objects_on_two_lines_are_not_taken_for_lines(
-    tmp_path: pathlib.Path,
-) -> None:
-    """Arrow's parser would take as many objects as lines, cut elsewhere."""
-    reader = planned(tmp_path, ['{"a": 1, "b": 1}'])
-    rejections, rows = reread(tmp_path, reader, ['{"a":1}{"b":', "2}"])
-    assert not rows
-    assert [r.reason for r in rejections] == [Reason.MALFORMED] * 2
 
 
 # JSON whose texts and spaces look like structure.
@@ -410,15 +413,6 @@ def test_doubled_members_elsewhere_do_not_matter(tmp_path: pathlib.Path) -> None
     assert only.columns == {"a": [1, 2]}
 
 
-def test_mixed_types_in_the_sample_are_kept_as_text(tmp_path: pathlib.Path) -> None:
-    """A column of several types loses nothing: texts stay, other values become JSON."""
-    values = ["x", "1", "1.50", "true", "[1, 2.0]", '{"k": 1e5}', "null"]
-    lines = ['{"a": "x"}', *(f'{{"a": {v}}}' for v in values[1:])]
-    write(tmp_path / "a.jsonl", lines)
-    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
-    assert read.columns["a"] == [*values[:-1], None]
-
-
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_fault_91_a_byte_order_mark_is_no_part_of_the_first_row(
     tmp_path: pathlib.Path, mark: bytes
@@ -435,14 +429,6 @@ def test_fault_92_utf_16_is_an_error_with_a_hint(tmp_path: pathlib.Path) -> None
     (tmp_path / "a.jsonl").write_bytes('{"a": 1}\n'.encode("utf-16"))
     with pytest.raises(SourceError, match=r"a\.jsonl is UTF-16"):
         JsonLinesReader().plan(listed(tmp_path, ["a.jsonl"]))
-
-
-def test_fault_98_nul_bytes_are_refused_by_row(tmp_path: pathlib.Path) -> None:
-    """A NUL between or in lines ends nothing early."""
-    reader = planned(tmp_path, ['{"a": 1}'])
-    rejections, rows = reread(tmp_path, reader, ['{"a": 1}', "\x00", '{"a": 2}\x00'])
-    assert rows == [(1,)]
-    assert [r.row for r in rejections] == [2, 3]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])

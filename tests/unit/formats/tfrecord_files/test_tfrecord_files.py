@@ -256,8 +256,7 @@ def test_lists_of_steps_are_columns(tmp_path: pathlib.Path) -> None:
 def test_records_with_other_steps_are_rejects(tmp_path: pathlib.Path) -> None:
     """What the sample has not shown, two types in a list, and other messages."""
     fine = sequence({"id": [1]}, {"x": [[1, 2], [3, 4]]})
-    write(tmp_path / "a.tfrecord", [fine] * 20)
-    reader = TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord"])).reader
+    reader = planned(tmp_path, [fine] * 20)
     odd = [
         (sequence({}, {"x": [[1, 2], [3]]}), Reason.WRONG_SHAPE),
         (sequence({}, {"x": [[1, 2], [1.0]]}), Reason.WRONG_TYPE),
@@ -266,27 +265,21 @@ def test_records_with_other_steps_are_rejects(tmp_path: pathlib.Path) -> None:
         (sequence({"lists/x": [1]}, {"x": []}), Reason.MALFORMED),
         (b"text", Reason.MALFORMED),
     ]
-    write(tmp_path / "b.tfrecord", [fine, *(record for record, _ in odd), fine])
-    (file,) = listed(tmp_path, ["b.tfrecord"])
-    (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
-    (raw,) = reader.read(file, block, ["id", "lists/x"])
-    assert [(n, reason) for n, reason, _ in raw.refused] == [
-        (number, reason) for number, (_, reason) in enumerate(odd, 1)
+    payloads = [fine, *(record for record, _ in odd), fine]
+    rejections, rows = reread(tmp_path, reader, payloads)
+    assert [(r.row, r.reason) for r in rejections] == [
+        (number, reason) for number, (_, reason) in enumerate(odd, 2)
     ]
-    assert raw.columns["lists/x"].to_pylist() == [[[1, 2], [3, 4]]] * 2
+    assert [row["lists/x"] for row in rows] == [[[1, 2], [3, 4]]] * 2
 
 
 def test_other_messages_behind_a_sample_of_examples(tmp_path: pathlib.Path) -> None:
     """Their lists have no column: rejects, and never the context alone."""
-    write(tmp_path / "a.tfrecord", [example(id=i) for i in range(20)])
-    reader = TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord"])).reader
-    write(tmp_path / "b.tfrecord", [example(id=1), SEQUENCE, RANKING])
-    (file,) = listed(tmp_path, ["b.tfrecord"])
-    (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
-    (raw,) = reader.read(file, block, ["id"])
-    assert [(n, why) for n, why, _ in raw.refused] == [
-        (1, Reason.MALFORMED),
+    reader = planned(tmp_path, [example(id=i) for i in range(20)])
+    rejections, _ = reread(tmp_path, reader, [example(id=1), SEQUENCE, RANKING])
+    assert [(r.row, r.reason) for r in rejections] == [
         (2, Reason.MALFORMED),
+        (3, Reason.MALFORMED),
     ]
 
 
