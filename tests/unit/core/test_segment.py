@@ -108,11 +108,6 @@ def test_a_packed_segment_is_whole(piece: Segment) -> None:
     assert segment.unpack(segment.pack(piece)) == piece
 
 
-def test_no_rows_no_segments() -> None:
-    """An empty batch touches no shard."""
-    assert not [*segment.cut(rows_of([]), np.array([], np.int64))]
-
-
 def test_a_cut_message_is_refused() -> None:
     """Bytes that end early are an error, not fewer rows."""
     message = segment.serialize(rows_of([1, 2, 3])).to_pybytes()

@@ -104,10 +104,10 @@ def test_cut_segment_file_is_an_error(file_store: Store) -> None:
         file_store.get(last)
 
 
-def test_failed_write_leaves_nothing(
+def test_failed_writes_leave_nothing(
     file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the disk is full no segment file appears and no temporary one stays."""
+    """When the disk is full no segments and no log appear, and no temporary file."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -115,8 +115,10 @@ def test_failed_write_leaves_nothing(
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(StorageError, match="No space"):
         file_store.put("a.csv", 5, PARTS)
-    assert os.listdir(file_store.segments) == []
-    assert os.listdir(file_store.attempts) == []
+    with pytest.raises((OSError, StorageError), match="No space"):
+        file_store.put_rejects("a", (rejection("a", row) for row in range(2_000)))
+    for folder in (file_store.segments, file_store.rejects, file_store.attempts):
+        assert os.listdir(folder) == []
 
 
 def test_empty_payload_is_inline() -> None:
@@ -166,18 +168,3 @@ def test_tasks_have_logs_of_their_own(file_store: Store) -> None:
     many = [rejection("a", row, "x" * 100) for row in range(2_000)]
     logs = [file_store.put_rejects(f"task {i}", many) for i in range(3)]
     assert len({log.path for log in logs if log is not None}) == len(logs)
-
-
-def test_failed_spill_leaves_nothing(
-    file_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When the disk is full no log appears and no temporary file stays."""
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises((OSError, StorageError), match="No space"):
-        file_store.put_rejects("a", (rejection("a", row) for row in range(2_000)))
-    assert os.listdir(file_store.rejects) == []
-    assert os.listdir(file_store.attempts) == []

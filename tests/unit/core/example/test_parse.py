@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.support import datasets
+from tests.support.datasets import write_records
 from tests.support.examples import ints
 from tests.support.kinds import write_kinds
 from transforms.core.example.messages import read_examples
-from transforms.core.manifest import Account, Manifest, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord import TFRecordWriter
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import (
     BeamTFRecordError,
@@ -20,50 +20,23 @@ from transforms.errors import (
 )
 
 
-def write_shard(path: pathlib.Path, values: list[int], **options: Any) -> ShardFacts:
-    with path.open("wb") as file, TFRecordWriter(file, **options) as writer:
-        for value in values:
-            writer.write(ints(a=value))
-    facts = writer.facts()
-    return ShardFacts(
-        file=path.name,
-        bytes=facts.stored_bytes,
-        crc32c=facts.crc32c,
-        records=facts.records,
-        payload_bytes=facts.payload_bytes,
-    )
+def records(*values: int) -> list[bytes]:
+    return [ints(a=value) for value in values]
 
 
-def write_dataset(directory: pathlib.Path) -> list[pathlib.Path]:
-    """Two splits, three shards, one of them empty; gzip."""
-    names = ["d-test", "d-train-0", "d-train-1"]
-    values: list[list[int]] = [[1, 2], [3], []]
-    shards = [
-        write_shard(directory / name, content, compression="gzip")
-        for name, content in zip(names, values, strict=True)
-    ]
-    manifest = Manifest(
-        name="d",
-        compression="gzip",
-        features=(),
-        splits=(
-            SplitFacts("train", tuple(shards[1:])),
-            SplitFacts("test", (shards[0],)),
-        ),
-        files=(),
-        account=Account(3, 3),
-        inputs={},
-        settings={},
-    )
-    (directory / "manifest.json").write_bytes(manifest.to_bytes())
-    (directory / "stray.tfrecord").write_bytes(frame(ints(a=99)))
-    return [directory / name for name in names]
+def write_dataset(directory: pathlib.Path) -> pathlib.Path:
+    """Two splits, three shards, one of them empty; returns the shard of `test`."""
+    splits = {"train": [[{"a": 3}], []], "test": [[{"a": 1}, {"a": 2}]]}
+    features = [Feature("a", Kind.INT64)]
+    datasets.write_dataset(directory, splits, features, compression="gzip")
+    write_records(directory / "stray.tfrecord", records(99))
+    return directory / "animals-test.tfrecord-00000-of-00001.gz"
 
 
 def test_files_are_read_in_the_order_given(tmp_path: pathlib.Path) -> None:
     """One path, a string, or several; whatever their compression."""
-    write_shard(tmp_path / "x", [1, 2])
-    write_shard(tmp_path / "y", [3], compression="gzip")
+    write_records(tmp_path / "x", records(1, 2))
+    write_records(tmp_path / "y", records(3), "gzip")
     assert list(read_examples(tmp_path / "x")) == [{"a": [1]}, {"a": [2]}]
     assert list(read_examples(str(tmp_path / "y"))) == [{"a": [3]}]
     both = read_examples([tmp_path / "y", tmp_path / "x"])
@@ -75,8 +48,8 @@ def test_an_empty_file_has_no_examples(
     tmp_path: pathlib.Path, compression: str
 ) -> None:
     """Writers make such files for shards without records."""
-    write_shard(tmp_path / "x", [], compression=compression)
-    write_shard(tmp_path / "y", [3])
+    write_records(tmp_path / "x", records(), compression)
+    write_records(tmp_path / "y", records(3))
     assert list(read_examples([tmp_path / "x", tmp_path / "y"])) == [{"a": [3]}]
 
 
@@ -92,50 +65,51 @@ def test_error_names_file_and_record(tmp_path: pathlib.Path) -> None:
 
 def test_dataset_is_read_by_its_manifest(tmp_path: pathlib.Path) -> None:
     """Splits and shards in its order; files it does not name are not read."""
-    write_dataset(tmp_path)
+    write_dataset(tmp_path / "d")
     with pytest.warns(UserWarning, match=r"split='train'"):
-        assert [example["a"] for example in read_examples(tmp_path)] == [[3], [1], [2]]
+        found = [example["a"] for example in read_examples(tmp_path / "d")]
+    assert found == [[3], [1], [2]]
 
 
 def test_one_split_of_a_dataset(tmp_path: pathlib.Path) -> None:
     """Without a word; a split that is not there is an error that names those there."""
-    write_dataset(tmp_path)
-    assert list(read_examples(tmp_path, split="test")) == [{"a": [1]}, {"a": [2]}]
+    path = write_dataset(tmp_path / "d")
+    assert list(read_examples(tmp_path / "d", split="test")) == [{"a": [1]}, {"a": [2]}]
     with pytest.raises(SourceError, match="no 'validation', but 'train', 'test'"):
-        next(read_examples(tmp_path, split="validation"))
+        next(read_examples(tmp_path / "d", split="validation"))
     with pytest.raises(SourceError, match="split='test'"):
-        next(read_examples(tmp_path / "d-test", split="test"))
+        next(read_examples(path, split="test"))
 
 
 def test_dataset_with_a_shard_cut_between_records(tmp_path: pathlib.Path) -> None:
     """The manifest shows what a reader of the file alone cannot see."""
-    path = write_dataset(tmp_path)[0]
-    write_shard(path, [1], compression="gzip")
+    path = write_dataset(tmp_path / "d")
+    write_records(path, records(1), "gzip")
     with pytest.raises(TFRecordError, match="states 2 records") as caught:
-        list(read_examples(tmp_path, split="test"))
+        list(read_examples(tmp_path / "d", split="test"))
     assert (caught.value.kind, caught.value.path) == ("truncated", str(path))
 
 
 def test_dataset_with_a_shard_of_another_run(tmp_path: pathlib.Path) -> None:
     """The same count, other records."""
-    write_shard(write_dataset(tmp_path)[0], [1, 3], compression="gzip")
+    write_records(write_dataset(tmp_path / "d"), records(1, 3), "gzip")
     with pytest.raises(TFRecordError, match="CRC32C"):
-        list(read_examples(tmp_path, split="test"))
+        list(read_examples(tmp_path / "d", split="test"))
 
 
 def test_directory_without_a_manifest_is_no_dataset(tmp_path: pathlib.Path) -> None:
     """Its files are not guessed at."""
-    write_dataset(tmp_path)
-    (tmp_path / "manifest.json").unlink()
+    write_dataset(tmp_path / "d")
+    (tmp_path / "d/manifest.json").unlink()
     with pytest.raises(SourceError, match="not a dataset"):
-        list(read_examples(tmp_path))
+        list(read_examples(tmp_path / "d"))
 
 
 def test_missing_shard_is_an_error(tmp_path: pathlib.Path) -> None:
     """Named by its path."""
-    write_dataset(tmp_path)[0].unlink()
-    with pytest.raises(BeamTFRecordError, match="d-test: cannot be opened"):
-        list(read_examples(tmp_path, split="test"))
+    write_dataset(tmp_path / "d").unlink()
+    with pytest.raises(BeamTFRecordError, match=r"of-00001\.gz: cannot be opened"):
+        list(read_examples(tmp_path / "d", split="test"))
 
 
 def test_dataset_of_every_shape_is_read_back(tmp_path: pathlib.Path) -> None:

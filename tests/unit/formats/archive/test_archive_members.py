@@ -35,7 +35,7 @@ from tests.support.archives import (
     zip_of,
     zstd,
 )
-from tests.support.fuzzing import at_most
+from tests.support.fuzzing import at_most, mutated
 from tests.support.stress import CASES
 from transforms.core.model import Reason, Skipped
 from transforms.errors import BeamTFRecordError, DamageError, SourceError, SpecError
@@ -623,30 +623,6 @@ def test_memory_is_bounded_by_a_member(writer: str) -> None:
 SMALL = Limits(
     max_member_bytes=1 << 20, max_total_bytes=8 << 20, ratio_free_bytes=1 << 20
 )
-
-
-def mutated(data: bytes, rng: random.Random) -> bytes:
-    """Some bytes changed, a run cut out, doubled, or put elsewhere."""
-    out = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        place = rng.randrange(len(out))
-        size = rng.choice((1, 2, 4, 30, 512))
-        match rng.randrange(6):
-            case 0:
-                out[place] ^= 1 << rng.randrange(8)
-            case 1:
-                out[place : place + size] = rng.randbytes(min(size, 8))
-            case 2:
-                del out[place : place + size]
-            case 3:
-                out[place:place] = out[place : place + size]
-            case 4:
-                out[place : place + 4] = rng.choice((b"\xff" * 4, bytes(4), b"PK\1\2"))
-            case 5:
-                del out[rng.randrange(len(out) // 2, len(out)) :]
-        if not out:
-            return b""
-    return bytes(out)
 
 
 @pytest.mark.parametrize("cases", CASES, ids=str)
