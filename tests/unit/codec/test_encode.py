@@ -112,13 +112,6 @@ def test_what_is_missing_leaves_its_key_out(value: Any) -> None:
     assert encode_example({"x": value}) == encode_example({}) == b"\n\x00"
 
 
-def test_the_order_of_keys_means_nothing() -> None:
-    """Features are in the byte order of their names."""
-    row = {"b": 1, "é": 2, "a": "x", "Z": [0.5]}
-    turned = dict(reversed(row.items()))
-    assert encode_example(turned) == encode_example(row)
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -379,26 +372,6 @@ def test_single_plain_rows_do_without_arrow(monkeypatch: pytest.MonkeyPatch) -> 
         "b": [b"\xff", b""],
         "ok": [1, 0],
     }
-
-
-_ONE = (
-    st.integers(-(2**63), 2**63 - 1) | st.floats(width=32) | st.booleans() | st.binary()
-)
-_SOME = st.sampled_from(
-    [
-        st.integers(-(2**63), 2**63 - 1),
-        st.floats(width=32),
-        st.booleans(),
-        st.binary(),
-        st.text(),
-    ]
-).flatmap(lambda items: st.lists(items, min_size=1))
-
-
-@given(st.dictionaries(st.text(max_size=3), _ONE | _SOME | _SOME.map(tuple)))
-def test_a_single_row_has_the_bytes_of_many(row: dict[str, Any]) -> None:
-    """A row that is encoded without Arrow has the bytes that Arrow's columns give."""
-    assert encode_example(row) == encode_rows([row, {}], None)[0]
 
 
 def test_a_key_that_the_schema_lacks_is_refused() -> None:

@@ -58,12 +58,6 @@ def evidence(low: float | None, high: float | None, missing: int = 0) -> Evidenc
         (Kind.FLOAT, "", (None, None), ""),
         (
             Kind.TIMESTAMP,
-            "s",
-            (0, 86_400),
-            "1970-01-01T00:00:00Z to 1970-01-02T00:00:00Z",
-        ),
-        (
-            Kind.TIMESTAMP,
             "us",
             (0, 1_500_000),
             "1970-01-01T00:00:00Z to 1970-01-01T00:00:01.500000Z",

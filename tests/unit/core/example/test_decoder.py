@@ -22,7 +22,6 @@ from transforms.core.example import example_columns
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.entry import varint
 from transforms.core.example.example_columns import ExampleColumns, read_columns
-from transforms.core.example.example_walk import gathered
 from transforms.core.example.messages import Example, other_message, parse_example
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame
@@ -72,6 +71,8 @@ TWO = field(3, field(1, b"\x02"))
         (field(1, entry(b"a", field(3, b""))), {"a": []}),
         (field(1, field(1, field(1, b"a"))), {"a": []}),
         (field(1, entry(b"a", ONE)) + field(9, b"unknown"), {"a": [1]}),
+        (field(9, b"unknown") + field(1, entry(b"a", ONE)), {"a": [1]}),
+        (field(1, entry(b"a", ONE)) * 2, {"a": [1]}),
         (field(1, entry(b"a", ONE)) + b"\x1b\x20\x01\x1c", {"a": [1]}),
         (field(1, entry(b"a", field(3, field(1, b"\x81\x80\x00")))), {"a": [1]}),
     ],
@@ -79,7 +80,8 @@ TWO = field(3, field(1, b"\x02"))
 def test_odd_but_valid_messages(data: bytes, expected: dict[str, list[int]]) -> None:
     """Unpacked, mixed, repeated, untyped, unknown, not minimally encoded."""
     assert parse_example(data) == expected
-    assert same(decode_examples([data]).to_pylist(), expected_rows([data]))
+    for payloads in ([data], [data, data]):
+        assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
 
 
 @pytest.mark.parametrize(
@@ -423,40 +425,12 @@ def test_unwanted_features_are_checked_and_not_decoded() -> None:
     assert not len(found.odd)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        ints(a=[1, 2]),
-        field(1, entry(b"a", ONE) + entry(b"a", TWO)),
-        field(1, entry(b"a", b"")),
-        field(1, entry(b"a", ONE)) * 2,
-        field(9, b"unknown") + field(1, entry(b"a", ONE)),
-    ],
-)
-def test_first_rows_without_a_layout_are_decoded_all_the_same(data: bytes) -> None:
-    """By protobuf, one by one."""
-    payloads = [data, data]
-    assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
-
-
 def test_batch_of_a_reader_is_decoded_in_place() -> None:
     """With the framing in between."""
     payloads = [ints(a=k, b=-k) for k in range(50)]
     stored = io.BytesIO(b"".join(map(frame, payloads)))
     (batch,) = TFRecordReader(stored).batches()
     assert decode_examples(batch).equals(decode_examples(payloads))
-
-
-def test_payloads_of_a_batch_are_one_array() -> None:
-    """Empty payloads included, in order."""
-    payloads = [b"", b"a", b"", b"bcd" * 10, b""]
-    stored = io.BytesIO(b"".join(map(frame, payloads)))
-    (batch,) = TFRecordReader(stored).batches()
-    array = gathered(batch.data, batch.starts, batch.starts + batch.lengths)
-    array.validate(full=True)
-    assert array.type == pa.large_binary()
-    assert array.to_pylist() == payloads
 
 
 def test_lists_of_one_size() -> None:

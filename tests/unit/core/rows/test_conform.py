@@ -37,13 +37,6 @@ def told(misfit: Misfit) -> list[tuple[int, Reason, str]]:
     return [(row, *misfit.complaint(row)) for row in rows]
 
 
-def test_texts_are_coerced_and_typed_columns_cast() -> None:
-    """The same numbers, from CSV's texts and from Parquet's integers."""
-    feature = Feature("n", Kind.INT64)
-    for column in (["1", "2", None], pa.array([1, 2, None], pa.int8())):
-        assert conformed(feature, {"n": column}) == ([1, 2, None], [])
-
-
 def test_a_feature_may_have_another_name_than_its_column() -> None:
     """The message has the column's name, as the source has it."""
     feature = Feature("n", Kind.INT64, column="Number of legs")

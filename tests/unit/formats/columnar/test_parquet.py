@@ -204,20 +204,6 @@ def test_fault_101_a_file_without_rows_is_read(tmp_path: pathlib.Path) -> None:
     assert [block.origin for block in read.blocks] == ["b.parquet"]
 
 
-def test_fault_102_and_103_integers_stay_exact(tmp_path: pathlib.Path) -> None:
-    """uint64 beyond int64 and integers beyond 2^53 with nulls keep every digit."""
-    table = pa.table(
-        {
-            "u": pa.array([2**64 - 1, None, 0], pa.uint64()),
-            "i": pa.array([2**53 + 1, None, -(2**63)], pa.int64()),
-        }
-    )
-    pq.write_table(table, tmp_path / "a.parquet")
-    assert rows_of(read_all(ParquetReader(), tmp_path, ["a.parquet"])) == (
-        table.to_pylist()
-    )
-
-
 def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path: pathlib.Path) -> None:
     """Parquet checks no text; a row that holds none is a reject, not a crash."""
     good = pa.array([b"a", b"\xff", b"c", None], pa.binary())

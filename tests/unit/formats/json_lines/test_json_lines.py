@@ -78,18 +78,6 @@ def test_rows_are_those_of_the_json_module(
     assert not read.rejections
 
 
-def test_fast_and_exact_readings_agree(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What Arrow's parser gives is what the lines give one by one."""
-    write(tmp_path / "a.jsonl", [json.dumps(row) for row in sampled(50)])
-    fast = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
-    monkeypatch.setattr(json_parse, "_parsed", lambda data, schema: None)
-    exact = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
-    assert fast.columns == exact.columns
-    assert fast.reader == exact.reader
-
-
 json_values = st.recursive(
     st.one_of(
         st.none(),
