@@ -57,6 +57,11 @@ def holds(text: str, **columns: list[Any]) -> list[bool | None]:
 @pytest.mark.parametrize(
     ("text", "columns", "expected"),
     [
+        ("400 < height", {"height": [400, 401, None]}, [False, True, None]),
+        ("1 < height <= 3", {"height": [1, 2, 3, 4]}, [False, True, True, False]),
+        ("flag == False", {"flag": [True, False, None]}, [False, True, None]),
+        ("label >= 1", {"label": [0, 1, None]}, [False, True, None]),
+        ("height in ()", {"height": [0, None]}, [False, None]),
         ("height > 400.5", {"height": [400, 401]}, [False, True]),
         ("height == 16777217.0", {"height": [16777216, 16777217]}, [False, True]),
         ("height < 1e30", {"height": [2**63 - 1, None]}, [True, None]),

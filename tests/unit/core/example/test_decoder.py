@@ -1,7 +1,9 @@
 """Examples to Python values and Arrow columns: protobuf is the oracle."""
 
 import io
+import math
 import random
+import struct
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +51,15 @@ def test_values_come_back(values: Values) -> None:
 
 ONE = field(3, field(1, b"\x01"))
 TWO = field(3, field(1, b"\x02"))
+
+
+def test_extreme_values_come_back() -> None:
+    """The ends of int64, -0.0, a denormal, infinities and NaN."""
+    numbers = [-(2**63), 2**63 - 1, 0, -1]
+    fractions = [-0.0, 1e-45, math.inf, -math.inf, math.nan]
+    fractions = [struct.unpack("<f", struct.pack("<f", x))[0] for x in fractions]
+    data = serialise({"i": ("int64_list", numbers), "f": ("float_list", fractions)})
+    assert same(parse_example(data), {"f": fractions, "i": numbers})
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,19 @@ def test_encode_examples_gives_what_decode_examples_reads() -> None:
     assert decode_examples(encoded, schema=rows.schema) == rows
 
 
+def test_names_are_in_byte_order() -> None:
+    """UTF-8 bytes decide: a prefix before what it begins, U+FF5E before an emoji."""
+    names = ["🐈", "～", "b", "image/height", "image", "", "Z"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    batch = pa.RecordBatch.from_pylist([dict.fromkeys(names, 1)], schema)
+    assert_encodes(batch)
+    (data,) = ExampleEncoder(schema).encode(batch).to_pylist()
+    order = ["", "Z", "b", "image", "image/height", "～", "🐈"]
+    keys = [b"\x0a" + varint(len(n.encode())) + n.encode() + b"\x12" for n in order]
+    places = [data.index(key) for key in keys]
+    assert places == sorted(places)
+
+
 def test_a_null_leaves_its_key_out_and_an_empty_list_does_not() -> None:
     """Absent is no entry at all; empty is an entry with its kind set."""
     batch = pa.record_batch({"a": pa.array([None, [], [5]], pa.list_(pa.int64()))})

@@ -102,6 +102,13 @@ def test_a_register_moves_over_fewer_bytes_than_it_has(size: int) -> None:
     ]
 
 
+def test_records_without_a_varying_byte_share_one_crc() -> None:
+    """A run without stores is a constant."""
+    crcs = record_crcs([run_of(b"\x0a\x00", [])], 3)
+    assert crcs is not None
+    assert crcs.tolist() == [google_crc32c.value(b"\x0a\x00")] * 3
+
+
 def test_values_outside_their_views_and_long_runs_are_left_to_calls() -> None:
     """12 bytes fit into a view, 13 do not; the table of distances has an end."""
     assert record_crcs([views_of([b"x" * 12])], 1) is not None

@@ -161,6 +161,10 @@ def test_no_column_is_too_much(column: pa.Array) -> None:
         ([decimal.Decimal("7.5")], Kind.INT64, [Reason.NOT_AN_INTEGER]),
         ([decimal.Decimal(2**63)], Kind.INT64, [Reason.OUT_OF_RANGE]),
         ([decimal.Decimal(2**53 + 1), None], Kind.INT64, [2**53 + 1, None]),
+        ([2**53 + 1, None, -(2**63)], Kind.INT64, [2**53 + 1, None, -(2**63)]),
+        (pa.array([2**63, 5], pa.uint64()), Kind.INT64, [Reason.OUT_OF_RANGE, 5]),
+        ([-1e39, 3.4e38], Kind.FLOAT, [Reason.OUT_OF_RANGE, float32(3.4e38)]),
+        ([1e-50, 1e-45], Kind.FLOAT, [0.0, float32(1e-45)]),
         ([decimal.Decimal("0.1")], Kind.FLOAT, [float32(0.1)]),
         ([decimal.Decimal(2**24 + 1)], Kind.FLOAT, [float(2**24)]),
         ([decimal.Decimal(2**70 + 1)], Kind.FLOAT, [float(2**70)]),
@@ -184,7 +188,7 @@ def test_no_column_is_too_much(column: pa.Array) -> None:
         ([{"a": 1}], Kind.TEXT, [Reason.WRONG_TYPE]),
     ],
 )
-def test_single_values(column: list[Any], feature: Kind, wanted: list[Any]) -> None:
+def test_single_values(column: Any, feature: Kind, wanted: list[Any]) -> None:
     """What each kind takes of columns that are not plain numbers."""
     assert found(column, Feature("x", feature)) == wanted
 

@@ -121,6 +121,18 @@ lines_soup = st.one_of(
 )
 
 
+def test_fast_and_exact_readings_agree(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Arrow's parser gives is what the lines give one by one."""
+    write(tmp_path / "a.jsonl", [json.dumps(row) for row in sampled(50)])
+    fast = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    monkeypatch.setattr(json_parse, "_parsed", lambda data, schema: None)
+    exact = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    assert fast.columns == exact.columns
+    assert fast.reader == exact.reader
+
+
 @example(lines=["[1]", '{"a":Inf}', '{"b": null}'])
 @given(st.lists(lines_soup, min_size=1, max_size=8))
 def test_a_line_is_read_the_same_beside_any_others(
