@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from transforms.core.rows.values import column_of
-from transforms.core.schema import Feature, Kind, row_type
+from transforms.core.rows.values import column_of, rows_of
+from transforms.core.schema import Feature, Kind, Schema, row_type
 from transforms.errors import EncodingError
 
 
@@ -57,6 +57,13 @@ def test_a_numpy_array_is_a_column() -> None:
     """An array of n numbers is n scalars."""
     column = column_of(np.array([1, 2, 3], np.uint8), Feature("x", Kind.INT64))
     assert column.equals(pa.array([1, 2, 3], pa.int64()))
+
+
+def test_each_feature_is_a_column_of_its_own() -> None:
+    """In the order of the schema; a key that a row lacks is missing there."""
+    schema = Schema((Feature("a", Kind.BOOL), Feature("b", Kind.BYTES)))
+    batch = rows_of([{"b": b"goat", "a": False}, {"a": True}], schema)
+    assert batch.to_pylist() == [{"a": False, "b": b"goat"}, {"a": True, "b": None}]
 
 
 NUMPY = pytest.mark.parametrize(
