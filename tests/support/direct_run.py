@@ -3,8 +3,7 @@
 For tests that run one hundreds of times, each in a forked process of its own, and for
 tests of what is read and written: a run of a few rows takes milliseconds, where Beam
 takes a quarter of a second, and does every file operation that a runner's would. Stages
-and what crosses them are pickled, as a runner does. `tests/program/test_direct_run.py`
-compares the two.
+and what crosses them are pickled, as a runner does.
 """
 
 import os

@@ -8,7 +8,6 @@ Here one server per test process imports once and forks for each run:
 
 A run gets its own arguments, environment, folder, umask, standard streams and session.
 It ends as `python -m beam_pipeline` does, so that exit codes are those of the program.
-`tests/program/test_fork_server.py` compares the two.
 
 A fork differs from a real process in what happens before the first line of the program.
 These tests start real processes:
