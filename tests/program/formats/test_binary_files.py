@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import os
 import pathlib
 import struct
 from typing import Any
@@ -18,12 +17,11 @@ from tests.support.format_sources import (
     job_digest,
     values,
 )
-from tests.support.outputs import dataset, rejects, split_sizes
-from tests.support.runs import convert, refused
+from tests.support.outputs import dataset
+from tests.support.runs import convert
 
 Array = np.ndarray[Any, Any]
 Folder = pathlib.Path
-TOLERANT = ("--max-reject-rate", "1")
 
 
 def test_cifar100(tmp_path: Folder) -> None:
@@ -84,19 +82,6 @@ def write_digits(root: Folder, *, packed: bool) -> dict[str, tuple[Array, Array]
     return made
 
 
-def test_idx(tmp_path: Folder) -> None:
-    """The digits of scikit-learn come back, t10k as test."""
-    made = write_digits(tmp_path / "in", packed=False)
-    convert(tmp_path / "in", tmp_path / "out", "--no-shuffle")
-    for split, (images, labels) in made.items():
-        assert values(tmp_path / "out", split) == [
-            {"image": [image.tobytes()], "label": [label]}
-            for image, label in zip(images, labels.tolist(), strict=True)
-        ]
-    feature = dataset(tmp_path / "out")["features"][0]
-    assert (feature["dtype"], feature["shape"]) == ("uint8", [8, 8, 1])
-
-
 def test_idx_as_png_with_class_names(tmp_path: Folder) -> None:
     """Of gzip, images become PNG, and a vocabulary names the classes by their ids."""
     made = write_digits(tmp_path / "in", packed=True)
@@ -125,43 +110,3 @@ def test_idx_labels_are_part_of_the_job(tmp_path: Folder) -> None:
     labels = [row["label"][0] for row in values(tmp_path / "out", "test")]
     assert labels == [*made["test"][1][:-1], 7]
     assert labels[-1] != made["test"][1][-1]
-
-
-def test_fault_132_label_out_of_range_from_end_to_end(tmp_path: Folder) -> None:
-    """A class id without a name is a reject by its record; the others are there."""
-    root = tmp_path / "in"
-    made = cifar10(root)
-    records = made["test_batch"]
-    records[4, 0] = 77
-    (root / "test_batch.bin").write_bytes(records.tobytes())
-    convert(root, tmp_path / "out", *TOLERANT)
-    (found,) = rejects(tmp_path / "out")
-    assert (found["source"], found["row"]) == ("test_batch.bin", 5)
-    assert found["reason"] == "out_of_range"
-    assert "77" in found["message"]
-    assert split_sizes(tmp_path / "out") == {"train": 24, "test": 11}
-
-
-def test_fault_133_binary_sets_that_are_not_whole(tmp_path: Folder) -> None:
-    """Wrong magic, counts and sizes, and pickles, are one error before any work."""
-    root = tmp_path / "in"
-    write_digits(root, packed=False)
-    out = tmp_path / "out"
-    images, labels = root / "train-images-idx3-ubyte", root / "train-labels-idx1-ubyte"
-    good = images.read_bytes()
-    images.write_bytes(good[:-1])
-    assert "train-images-idx3-ubyte" in refused(4, root, out)
-    images.write_bytes(b"\1\2" + good[2:])
-    assert "train-images-idx3-ubyte" in refused(4, root, out)
-    images.write_bytes(good)
-    labels.write_bytes(idx(np.zeros(3, np.uint8)))
-    assert "1500 images" in refused(4, root, out)
-    batches = tmp_path / "batches"
-    cifar10(batches)
-    os.truncate(batches / "data_batch_1.bin", 5000)
-    assert "data_batch_1.bin has 5000" in refused(4, batches, out)
-    np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
-    message = refused(4, tmp_path / "a.npy", out)
-    assert "a.npy" in message
-    assert "object" in message
-    assert not out.exists()

@@ -11,7 +11,7 @@ from PIL import Image
 from tests.support.coco import box, coco, image, tree
 from tests.support.format_sources import values
 from tests.support.masks import numbers, write_mask, write_pairs, write_photo
-from tests.support.outputs import account, dataset, rejects, split_sizes
+from tests.support.outputs import account, rejects, split_sizes
 from tests.support.runs import convert, refused
 from tests.support.voc import annotate, thing
 
@@ -177,14 +177,6 @@ def test_masks_beside_class_folders(tmp_path: Folder) -> None:
         np.testing.assert_array_equal(mask, numbers(0, number))
     (reject,) = rejects(tmp_path / "out")
     assert (reject["source"], reject["reason"]) == ("dog/2.jpg", "image_without_label")
-
-
-def test_class_folders_stay_classes(tmp_path: Folder) -> None:
-    """Faces with and without a mask are two classes."""
-    for name in ("mask/1", "mask/2", "no_mask/1", "no_mask/2"):
-        write_photo(tmp_path / f"in/{name}.jpg", 1)
-    convert(tmp_path / "in", tmp_path / "out")
-    assert dataset(tmp_path / "out")["settings"]["format"] == "images"
 
 
 def test_masks_of_voc(tmp_path: Folder) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.format_sources import PHOTOS, job_digest, photos, picture, values
 from tests.support.outputs import contents, payloads, rejects
-from tests.support.runs import convert, refused
+from tests.support.runs import convert
 from tests.support.sources import write_files
 
 Folder = pathlib.Path
@@ -112,21 +112,6 @@ def test_nothing_is_extracted(tmp_path: Folder) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_tables_in_an_archive(tmp_path: Folder) -> None:
-    """CSV members are one table; so are those of a tar.gz, compressed once more."""
-    rows = [f"{number},이름 {number}" for number in range(20)]
-    parts = {
-        f"{name}.csv": "\n".join(["id,name", *rows[start : start + 10], ""]).encode()
-        for name, start in (("a", 0), ("b", 10))
-    }
-    write_archive(tmp_path / "rows.zip", parts)
-    convert(tmp_path / "rows.zip", tmp_path / "out")
-    found = sorted(
-        (r["id"][0], r["name"][0].decode()) for r in values(tmp_path / "out")
-    )
-    assert found == [(number, f"이름 {number}") for number in range(20)]
-
-
 def test_webdataset(tmp_path: Folder) -> None:
     """Samples that webdataset writes have the fields that webdataset reads."""
     wds = pytest.importorskip("webdataset")
@@ -152,24 +137,6 @@ def test_webdataset(tmp_path: Folder) -> None:
         told = json.loads(sample["json"])
         assert row["json/caption"] == [told["caption"].encode()]
         assert row["json/size"] == told["size"]
-
-
-def renamed(data: bytes, old: str, new: bytes) -> bytes:
-    assert len(old.encode()) == len(new)
-    return data.replace(old.encode(), new)
-
-
-def test_fault_122_names_of_another_encoding_from_end_to_end(tmp_path: Folder) -> None:
-    """CP949 names are rejects that name the option, and labels with it."""
-    path = tmp_path / "old.zip"
-    write_archive(path, {"xxxxxx/1.png": picture(1), "dog/2.png": picture(2)})
-    path.write_bytes(renamed(path.read_bytes(), "xxxxxx", "고양이".encode("cp949")))
-    convert(path, tmp_path / "a", *TOLERANT)
-    (found,) = rejects(tmp_path / "a")
-    assert found["reason"] == "invalid_encoding"
-    assert "--zip-encoding" in found["message"]
-    convert(path, tmp_path / "b", "--zip-encoding", "cp949")
-    assert (tmp_path / "b/label.labels.txt").read_text().split() == ["dog", "고양이"]
 
 
 def special(tar: tarfile.TarFile, name: str, kind: bytes, target: str = "") -> None:
@@ -203,29 +170,6 @@ def test_fault_115_116_117_121_in_a_tar_from_end_to_end(tmp_path: Folder) -> Non
     assert found == bad | links
     assert len(payloads(tmp_path / "out")) == 2
     assert not (tmp_path / "cat").exists()
-
-
-def test_fault_118_119_120_damaged_archives_from_end_to_end(tmp_path: Folder) -> None:
-    """What is cut or damaged is one error; a flipped pixel of a tar cannot be seen."""
-    out = tmp_path / "out"
-    for name in ("a.zip", "a.tar", "a.tar.gz"):
-        path = write_archive(tmp_path / name, photos())
-        whole = path.read_bytes()
-        path.write_bytes(whole[: len(whole) * 2 // 3])
-        assert name in refused(4, path, out)
-    tar = bytearray(write_archive(tmp_path / "b.tar", photos()).read_bytes())
-    second = tar.index(PHOTOS[1].encode())
-    tar[second + 5] ^= 1
-    (tmp_path / "b.tar").write_bytes(tar)
-    assert PHOTOS[0] in refused(4, tmp_path / "b.tar", out)
-    assert not out.exists()
-    # A byte inside an image, which PNG's own checksum detects.
-    data = write_archive(tmp_path / "c.tar", photos()).read_bytes()
-    image = photos()[PHOTOS[0]]
-    at = data.index(image) + image.index(b"IDAT") + 30
-    (tmp_path / "c.tar").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    convert(tmp_path / "c.tar", out, *TOLERANT)
-    assert [r["reason"] for r in rejects(out)] == ["damaged_image"]
 
 
 def test_fault_125_archive_that_changes_under_a_plan(tmp_path: Folder) -> None:

@@ -2,13 +2,12 @@
 
 import json
 import pathlib
-from collections.abc import Mapping
 
 import pytest
 
 from tests.support.box_layouts import IMAGES, LAYOUTS, expected_boxes, write_layout
 from tests.support.format_sources import OBJECT, values
-from tests.support.outputs import account, rejects
+from tests.support.outputs import account
 from tests.support.runs import command, convert, refused
 
 Folder = pathlib.Path
@@ -34,36 +33,6 @@ def test_layouts(layout: str, tmp_path: Folder) -> None:
     assert "id: 1\n  name: 'cat'" in map_text
     assert run.err == ""
     assert account(tmp_path / "out")["parts"]["boxes"]["written"] == 3
-
-
-def test_what_a_plan_says(tmp_path: Folder) -> None:
-    """The layout, where its classes are, and the unit of boxes."""
-    said = {
-        layout: command("plan", write_layout(tmp_path / layout, layout), "x").out
-        for layout in LAYOUTS
-    }
-    assert "YOLO labels" in said["yolo"]
-    assert "data.yaml" in said["yolo"]
-    assert "boxes in pixels" in said["boxes_csv"]
-    assert "LabelMe" in said["labelme"]
-
-
-DAMAGE: Mapping[str, tuple[str, str, str]] = {
-    "yolo": ("train/labels/a.txt", "0 7 7 7 7\n", "bad_box"),
-    "boxes_csv": ("train_labels.csv", "a.jpg,40,20,cat,9,9,1,1\n", "bad_box"),
-}
-
-
-@pytest.mark.parametrize("layout", DAMAGE)
-def test_bad_boxes(layout: str, tmp_path: Folder) -> None:
-    """They end with 3 and commit nothing; with a rate, they are listed."""
-    root = write_layout(tmp_path / "in", layout)
-    path, line, reason = DAMAGE[layout]
-    (root / path).write_text((root / path).read_text() + line)
-    assert reason in refused(3, root, tmp_path / "out")
-    convert(root, tmp_path / "out", "--max-reject-rate", "0.5")
-    (found,) = rejects(tmp_path / "out")
-    assert (found["source"], found["reason"], found["part"]) == (path, reason, "boxes")
 
 
 def test_a_yaml_as_source(tmp_path: Folder) -> None:

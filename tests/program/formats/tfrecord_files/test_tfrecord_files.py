@@ -1,6 +1,5 @@
 """Datasets that are converted again: other shards, splits, images, and merged."""
 
-import io
 import pathlib
 import shutil
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
-from PIL import Image
 
 from beam_tfrecord import ReadDataset, open_dataset
 from tests.support.datasets import example, write_records
@@ -64,17 +62,6 @@ def test_split_again_and_without_a_column(pets: Folder, tmp_path: Folder) -> Non
     assert sorted(values(tmp_path / "out"), key=order) == sorted(wanted, key=order)
     # What was read off the images stays, as numbers.
     assert "derived" not in kinds_of(tmp_path / "out")["height"]
-
-
-def test_images_are_resized_with_what_is_read_off_them(
-    pets: Folder, tmp_path: Folder
-) -> None:
-    """Image features stay images: made smaller, their height and width follow."""
-    convert(pets, tmp_path / "out", "--resize", "exact:3x4")
-    for row in values(tmp_path / "out"):
-        with Image.open(io.BytesIO(row["image"][0])) as image:
-            assert image.size == (4, 3)
-        assert (row["height"], row["width"]) == ([3], [4])
 
 
 def test_datasets_merge_by_the_names_of_their_classes(
