@@ -26,7 +26,6 @@ from tests.support.outputs import contents, manifest
 from tests.support.runs import command, convert
 from tests.support.sources import write_csv
 from transforms.errors import BeamTFRecordError
-from transforms.stages import commit
 from transforms.storage import local
 from transforms.storage.files import storage
 
@@ -91,23 +90,6 @@ def test_row_10_an_attempt_that_ends_late_is_never_seen(
             late.__exit__(None, None, None)
     assert contents(out) == before
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
-
-
-def test_row_11_a_commit_done_twice_is_one(
-    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second finds the first one's dataset and gives its digest."""
-    out = tmp_path / "out"
-    plain = commit.commit_dataset
-    digests: list[str] = []
-
-    def twice(*arguments: Any, **options: Any) -> str:
-        digests.extend(plain(*arguments, **options) for _ in range(2))
-        return digests[-1]
-
-    monkeypatch.setattr(commit, "commit_dataset", twice)
-    run_directly(settings(table, out))
-    assert digests[0] == digests[1] == manifest(out)["dataset"]["digest"]
 
 
 def test_row_18_unfinished_work_is_on_the_targets_file_system(

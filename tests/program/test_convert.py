@@ -16,7 +16,6 @@ from tests.support.outputs import (
     split_sizes,
 )
 from tests.support.runs import command, convert, refused
-from tests.support.sources import write_files
 
 Folder = pathlib.Path
 
@@ -87,29 +86,6 @@ class TestOutputDirectory:
         for output in ("out", tmp_path / "out"):
             assert "current folder" in refused(2, small, output)
         assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-    @pytest.mark.parametrize(
-        "name",
-        ["a[1]", "b*", "c?", "{d}", "with space", "새 자료", "-dash", "%#$x", "e\nf"],
-    )
-    def test_unusual_names_of_the_output_are_used_unchanged(
-        self,
-        name: str,
-        small: Folder,
-        tmp_path: Folder,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """No character of the output's name is a pattern (faults row 24)."""
-        near = [tmp_path / "outs" / other for other in ("a1", "b7", "c7")]
-        for folder in near:
-            write_files(folder, {"small-train.tfrecord-00000-of-00001": b"keep"})
-        monkeypatch.chdir(tmp_path / "outs")
-        for options in ([], ["--overwrite"]):
-            convert(small, f"./{name}", *options)
-        assert len(rows(tmp_path / "outs" / name)) == 20
-        assert names(tmp_path / "outs") == sorted([name, "a1", "b7", "c7"])
-        for folder in near:
-            assert [path.read_bytes() for path in folder.iterdir()] == [b"keep"]
 
     def test_an_output_that_is_not_utf8_shows_no_traceback(
         self, small: Folder, tmp_path: Folder

@@ -161,18 +161,6 @@ class TestRejects:
         found = json.loads(report.read_text())
         assert found["read"] is found["rejected"] is found["rejects"] is None
 
-    def test_old_dataset_survives_too_many_rejects(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """Exit code 3 with --overwrite leaves the old dataset as it was."""
-        convert(small, tmp_path / "out")
-        before = contents(tmp_path / "out")
-        bad = write_csv(
-            tmp_path / "source" / "bad.csv", "n", [*range(99), "1,1", "2,2"]
-        )
-        refused(3, bad, tmp_path / "out", "--overwrite")
-        assert contents(tmp_path / "out") == before
-
     @pytest.mark.parametrize("by", ["command", "python"])
     def test_rejects_of_a_failed_run_end_with_the_next_one(
         self, tmp_path: Folder, by: str

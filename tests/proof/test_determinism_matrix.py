@@ -72,14 +72,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return folder
 
 
-def test_the_few_differ_in_every_value() -> None:
-    """So that a seed, a process, a store or a locale that decides bytes is seen."""
-    assert len(ALL) >= 24
-    assert all(
-        one != other for one, other in zip(*(ALL[few] for few in FEW), strict=True)
-    )
-
-
 @pytest.mark.parametrize(
     "combination", COMBINATIONS, ids=lambda c: f"{c[0]} {c[1]} {c[2]} {c[3]['LC_ALL']}"
 )

@@ -569,18 +569,3 @@ def late_exchange(late: Folder) -> None:
         return plain(source, target)
 
     folders.exchange = exchange
-
-
-@pytest.mark.stress
-def test_how_many_operations_the_page_names(tmp_path: Folder) -> None:
-    """What is documented is about what there is; platforms differ a little."""
-    totals = [
-        len(operations(Place(tmp_path / str(number), case)))
-        for number, case in enumerate(CASES.values())
-    ]
-    page = pathlib.Path(__file__).parents[2] / "docs" / "internals" / "proof.md"
-    found = re.search(r"([\d,]+) file operations of (\w+) kinds", page.read_text())
-    assert found is not None
-    stated = int(found[1].replace(",", ""))
-    assert sum(totals) == pytest.approx(stated, rel=0.05)
-    assert found[2] == {5: "five", 6: "six", 7: "seven"}[len(totals)]

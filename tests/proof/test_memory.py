@@ -166,27 +166,6 @@ write_part(sys.argv[1], batches(int(sys.argv[2])), schema, {})
     assert many.process - few.process < 5_000_000
 
 
-def test_what_is_measured(tmp_path: Folder) -> None:
-    """The measure sees a short peak, in a child, and what is freed again."""
-    code = (
-        "import subprocess, sys;"
-        "subprocess.run([sys.executable, '-c', 'x = b\"x\" * 10**8; del x;"
-        " import time; time.sleep(0.3)'])"
-    )
-    peak = run_measured([sys.executable, "-c", code], cwd=tmp_path)
-    assert peak.code == 0
-    assert peak.processes == 2
-    assert 10**8 < peak.process < 1.5 * 10**8
-
-
-def test_a_peak_at_the_end_is_measured(tmp_path: Folder) -> None:
-    """A program that is gone before the next look shows its last peak, too."""
-    code = "import os, time; time.sleep(0.2); x = bytes(1) * 10**8; os._exit(0)"
-    for _ in range(5):
-        peak = run_measured([sys.executable, "-c", code], cwd=tmp_path)
-        assert 10**8 < peak.process < 1.5 * 10**8
-
-
 @pytest.mark.parametrize("rows", sizes(300_000, 1_000_000))
 @pytest.mark.parametrize("option", sizes("--label-column", "--stratify-column"))
 def test_as_many_classes_as_rows(option: str, rows: int, tmp_path: Folder) -> None:

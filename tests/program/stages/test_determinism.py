@@ -4,8 +4,6 @@ import os
 import pathlib
 import random
 import shutil
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -105,36 +103,6 @@ class TestSameBytes:
             os.utime(to, (number, 10**9 + number))
         convert(copy / name, tmp_path / "out", *settings)
         assert same(tmp_path / "out", reference / made)
-
-    def test_the_order_in_which_folders_are_listed(
-        self,
-        job: Job,
-        source: Folder,
-        reference: Folder,
-        tmp_path: Folder,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """A file system may list names in any order (row 134)."""
-        name, made, settings = job
-        monkeypatch.setattr(os, "scandir", Backwards)
-        convert(source / name, tmp_path / "out", *settings)
-        assert same(tmp_path / "out", reference / made)
-
-
-class Backwards:
-    """`os.scandir` on a file system that lists names in descending order."""
-
-    scandir: Any = staticmethod(os.scandir)
-
-    def __init__(self, path: str) -> None:
-        with self.scandir(path) as found:
-            self.entries = sorted(found, key=lambda entry: entry.name, reverse=True)
-
-    def __enter__(self) -> Iterator[Any]:
-        return iter(self.entries)
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 class TestSeed:

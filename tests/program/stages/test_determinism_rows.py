@@ -1,6 +1,5 @@
 """Rows give the same bytes from run to run, whatever tool wrote them."""
 
-import gzip
 import os
 import pathlib
 import subprocess
@@ -10,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.golden_datasets import measures, pets
+from tests.support.golden_datasets import pets
 from tests.support.outputs import (
     contents,
     dataset,
     manifest,
     names,
     payloads,
-    row_of,
     rows,
 )
 from tests.support.runs import convert, process
@@ -70,24 +68,6 @@ def test_fault_136_a_locale_of_another_encoding(tmp_path: Folder) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_fault_137_compressed_shards(tmp_path: Folder) -> None:
-    """No time, name or system is in them, and what is compressed is always the same."""
-    path = measures(tmp_path / "measures.csv")
-    convert(path, tmp_path / "plain")
-    for out in ("one", "two"):
-        convert(path, tmp_path / out, "--compression", "gzip")
-        # Under another name the second run would still give the same.
-        os.utime(path, (1, 1))
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    (packed,) = (tmp_path / "one").glob("*.tfrecord-*")
-    (plain,) = (tmp_path / "plain").glob("*.tfrecord-*")
-    data = packed.read_bytes()
-    # Flags 0: no name; time 0; system 255, "unknown".
-    assert data[3:8] == bytes(5)
-    assert data[9] == 255
-    assert gzip.decompress(data) == plain.read_bytes()
-
-
 def test_fault_139_equal_hashes_lose_no_row(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,18 +85,6 @@ def test_fault_139_equal_hashes_lose_no_row(
         convert(tmp_path / "s", out, where, "--shards", 2)
         assert [row["n"] for row in rows(out)] == list(range(500))
     assert contents(tmp_path / IN_MEMORY) == contents(tmp_path / IN_FILES)
-
-
-def test_fault_139_the_order_hangs_on_no_number_of_the_run(tmp_path: Folder) -> None:
-    """A file that comes before all others changes the order of no other's rows."""
-    write_csv(tmp_path / "s" / "m.csv", "n", range(400))
-    convert(tmp_path / "s", tmp_path / "alone")
-    write_csv(tmp_path / "s" / "a.csv", "n", range(1000, 1400))
-    convert(tmp_path / "s", tmp_path / "both")
-    alone = [row_of(payload)["n"] for payload in payloads(tmp_path / "alone")]
-    both = [row_of(payload)["n"] for payload in payloads(tmp_path / "both")]
-    assert alone != sorted(alone)
-    assert [number for number in both if number < 1000] == alone
 
 
 def test_fault_140_versions_of_codecs_are_recorded(tmp_path: Folder) -> None:

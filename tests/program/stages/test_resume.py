@@ -1,6 +1,5 @@
 """A run reuses what earlier runs finished; an unchanged job does nothing."""
 
-import dataclasses
 import gzip
 import json
 import os
@@ -31,7 +30,6 @@ from transforms.publishing import target
 from transforms.shards import together
 from transforms.shards.shard_job import ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard
-from transforms.storage import folders, retry
 
 Folder = pathlib.Path
 
@@ -547,48 +545,6 @@ class TestClean:
         run = command("clean", tmp_path / "no")
         assert run.code == 2
         assert "Correct the path" in run.err
-
-
-class TestWithoutExchange:
-    """File systems without `renameat2`: never a mix under a manifest."""
-
-    def test_an_overwrite_works(
-        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The old files are removed, the new ones stay, and nothing else is left."""
-        monkeypatch.setattr(folders, "exchange", lambda source, target: False)
-        source, out = tables(tmp_path / "in"), tmp_path / "out"
-        convert(source, out, *OPTIONS)
-        convert(source, out, *OPTIONS, "--seed", 1, "--overwrite")
-        convert(source, tmp_path / "whole", *OPTIONS, "--seed", 1)
-        assert same(out, tmp_path / "whole")
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out", "whole"]
-
-    def test_a_failed_rename_puts_the_old_dataset_back(
-        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """An error half-way leaves the old generation whole."""
-        monkeypatch.setattr(folders, "exchange", lambda source, target: False)
-        at_once = dataclasses.replace(retry.POLICY, first_pause=0.0)
-        monkeypatch.setattr(retry, "POLICY", at_once)
-        source, out = tables(tmp_path / "in"), tmp_path / "out"
-        convert(source, out, *OPTIONS)
-        before = contents(out), manifest(out)
-        rename = os.replace
-
-        def failing(one: Any, other: Any) -> None:
-            if os.path.basename(one) == "dataset" and str(other) == str(out):
-                raise OSError(5, "Input/output error", str(one))
-            rename(one, other)
-
-        monkeypatch.setattr(os, "replace", failing)
-        assert command(
-            "convert", source, out, *OPTIONS, "--seed", 1, "--overwrite"
-        ).code
-        assert (contents(out), manifest(out)) == before
-        monkeypatch.setattr(os, "replace", rename)
-        run = convert(source, out, *OPTIONS, "--seed", 1, "--overwrite")
-        assert "going on" in run.err
 
 
 @pytest.mark.parametrize(

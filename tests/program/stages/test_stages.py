@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipeline.api import convert
 from beam_pipeline.graph import build
@@ -46,7 +45,7 @@ from transforms.errors import (
 from transforms.publishing import target
 from transforms.stages import place
 from transforms.stages.place import PlaceRows
-from transforms.stages.read import ListBlocks, ReadBlocks
+from transforms.stages.read import ReadBlocks
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -475,17 +474,6 @@ def test_stages_check_their_input(source: Folder, stage: str) -> None:
     texts = beam.Pipeline(runner="FnApiRunner") | beam.Create(["no block"])
     with pytest.raises(beam.typehints.TypeCheckError):
         texts | transform
-
-
-def test_blocks_are_listed_once(source: Folder) -> None:
-    """The stage `list` gives what the source says, each block once."""
-    plan = plan_of(source)
-    with open_work_folder(plan) as (store, _):
-        job = make_job(plan, store)
-        wanted = [b for i in job.source.inputs() for b in job.source.blocks(i)]
-        with beam.Pipeline(runner="FnApiRunner") as pipeline:
-            found = pipeline | ListBlocks(job.source)
-            assert_that(found, equal_to(wanted))
 
 
 SCHEMA = Schema((Feature("x", Kind.INT64),))

@@ -1,13 +1,10 @@
 """Serialised TensorProtos equal those of TensorFlow, byte for byte."""
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from transforms.core.rows.tensors import DATA_TYPES, string_values, tensor_protos
 
@@ -58,20 +55,6 @@ def test_messages_are_those_of_tensorflow(dtype: str, ndim: int) -> None:
     arrays = [rng.integers(0, 2, shape).astype(dtype) for shape in shapes]
     wanted = [tf.io.serialize_tensor(tf.constant(a, dtype)).numpy() for a in arrays]
     assert protos(arrays, dtype) == wanted
-
-
-@given(data=st.data(), dtype=st.sampled_from(NUMERIC))
-def test_tensorflow_parses_what_it_is_given(data: Any, dtype: str) -> None:
-    """tf.io.parse_tensor gives back dtype, shape and every bit."""
-    tf = pytest.importorskip("tensorflow")
-    shapes = hnp.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=9)
-    arrays = [
-        data.draw(hnp.arrays(np.dtype(dtype), data.draw(shapes))) for _ in range(3)
-    ]
-    for array, message in zip(arrays, protos(arrays, dtype), strict=True):
-        parsed = tf.io.parse_tensor(message, dtype).numpy()
-        assert parsed.shape == array.shape
-        assert parsed.tobytes() == array.tobytes()
 
 
 @given(st.lists(st.lists(st.binary(max_size=200), max_size=4), min_size=1, max_size=4))
