@@ -130,9 +130,11 @@ def open_target(path: str) -> Dataset | SingleFile:
       UsageError: nothing is there, or a directory that is no dataset.
       DamageError: the manifest is damaged.
     """
-    if storage(path).is_folder():
+    # One look: a run may publish a dataset here meanwhile.
+    standing = storage(path).standing()
+    if standing == "folder":
         return _open_directory(path)
-    if not storage(path).exists():
+    if not standing:
         raise UsageError(
             f"There must be a dataset or a TFRecord file at {path!r}; nothing is there."
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from beam_pipeline.datasets.dataset import (
     Dataset,
+    SingleFile,
     find_bare_files,
     has_manifest,
     missing_shards,
@@ -221,9 +222,10 @@ def _located(path: str) -> tuple[str, list[str] | None]:
         return os.path.dirname(path), None
     bare = find_bare_files(path)
     if bare is None:
-        # The error for nothing, and for files of another format.
-        open_target(path)
-        return os.path.dirname(path), [path]
+        # The error for nothing, and for files of another format. A dataset may have
+        # been published since the first look.
+        is_file = isinstance(open_target(path), SingleFile)
+        return (os.path.dirname(path), [path]) if is_file else (path, None)
     return os.path.dirname(bare.paths[0]), list(bare.paths)
 
 

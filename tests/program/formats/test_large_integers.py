@@ -25,7 +25,7 @@ from tests.support.runs import command, convert, refused
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.schema import InexactIntegers, Kind
 from transforms.errors import RejectLimitError
-from transforms.formats.csv import reader as csv_reader
+from transforms.formats.csv import sample as csv_sample
 from transforms.formats.json_lines import reader as json_reader
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -235,8 +235,8 @@ def test_what_large_values_decide(
 @pytest.fixture
 def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples are a kilobyte of packed CSV, at its start, and 64 of JSON lines."""
-    monkeypatch.setattr(csv_reader, "_SAMPLE_BYTES", 1)
-    monkeypatch.setattr(csv_reader, "_LEAST_SAMPLE_BYTES", 1_000)
+    monkeypatch.setattr(csv_sample, "_SAMPLE_BYTES", 1)
+    monkeypatch.setattr(csv_sample, "_LEAST_SAMPLE_BYTES", 1_000)
     monkeypatch.setattr(json_reader, "SAMPLE_BYTES", 1 << 10)
 
 

@@ -109,7 +109,7 @@ class AutomlReader(RowsReader):
         rows = [row for file in files for row in self._listed(file)]
         usable = [row for row in rows if not row.get("reason")]
         labels = [_labels(row) for row in usable]
-        counts = [len(each) for each in labels]
+        counts = [len(names) for names in labels]
         reader = dataclasses.replace(
             self,
             fractions=True,
@@ -160,8 +160,8 @@ class AutomlReader(RowsReader):
                 f"{file.path!r} must be CSV; in line {reader.line_num}: {error}. "
                 f"Correct it."
             ) from error
-        for place, row in enumerate(rows):
-            first = rows[place - place % _AT_ONCE]["row"]
+        for index, row in enumerate(rows):
+            first = rows[index - index % _AT_ONCE]["row"]
             before = file.size * first // number
             row["position"] = file.position + before + row["row"] - first
             row["annotation"] = file.origin
@@ -216,9 +216,9 @@ class AutomlReader(RowsReader):
         columns = {_SPLIT: raw.columns[_SPLIT], _IMAGE: raw.columns["image/encoded"]}
         if self.most:
             assert raw.places is not None
-            labels = [_labels(rows[place]) for place in raw.places.tolist()]
-            flat = pa.array([name for each in labels for name in each], pa.string())
-            counts = [len(each) for each in labels]
+            labels = [_labels(rows[index]) for index in raw.places.tolist()]
+            flat = pa.array([name for names in labels for name in names], pa.string())
+            counts = [len(names) for names in labels]
             columns[_LABEL] = flat if self._is_single else list_of(flat, counts)
         return dataclasses.replace(
             raw, columns=columns, parts={}, parts_gone={}, parts_each={}
@@ -234,8 +234,8 @@ def _content(file: InputFile) -> bytes:
         # Reading stops just beyond the limit, so that a compression bomb does not fill
         # memory.
         content = bytearray()
-        while len(content) <= _MAX_BYTES and (part := stream.read(1 << 20)):
-            content += part
+        while len(content) <= _MAX_BYTES and (chunk := stream.read(1 << 20)):
+            content += chunk
     if len(content) > _MAX_BYTES:
         raise InputError(
             f"An AutoML manifest is parsed as a whole, up to {_MAX_BYTES:,} bytes; "
@@ -313,15 +313,15 @@ def _labels(row: Mapping[str, Any]) -> list[str]:
 
 def _object(first: int, row: int, line: int, cells: Sequence[str]) -> BoxedObject:
     name = cells[0].strip()
-    place = f"row {row + 1}: box of {name!r}"
+    where = f"row {row + 1}: box of {name!r}"
     fault = None
     box: Sequence[float] = NO_BOX
     try:
         box = _corners(cells[1:])
     except ValueError as error:
         shown = ",".join(cells[1:])[:120]
-        fault = Fault(Reason.BAD_BOX, f"{place}: [{shown}]: {error}")
-    return BoxedObject(name, box, place, "\0".join(cells).encode(), first, line, fault)
+        fault = Fault(Reason.BAD_BOX, f"{where}: [{shown}]: {error}")
+    return BoxedObject(name, box, where, "\0".join(cells).encode(), first, line, fault)
 
 
 def _corners(texts: Sequence[str]) -> Sequence[float]:

@@ -178,14 +178,14 @@ class BoxedReader(TableReader):
           is_sample: whether no image is looked into.
         """
         reasons = [row["reason"] or "" for row in rows]
-        found = {
+        parsed = {
             i: refusal_of(row) or self.objects_of(row, root)
             for i, row in enumerate(rows)
             if not reasons[i].startswith("/")
         }
-        read = [i for i, (image, _) in found.items() if not isinstance(image, Fault)]
-        images = [im for im, _ in found.values() if not isinstance(im, Fault)]
-        refused = [(i, *im) for i, (im, _) in found.items() if isinstance(im, Fault)]
+        read = [i for i, (image, _) in parsed.items() if not isinstance(image, Fault)]
+        images = [im for im, _ in parsed.values() if not isinstance(im, Fault)]
+        refused = [(i, *im) for i, (im, _) in parsed.items() if isinstance(im, Fault)]
         away = {*range(len(rows))} - {*read}
         gone = sum(self.gone_parts(rows[i]) for i in away)
         objects = [item for image in images for item in image.objects]
@@ -240,7 +240,7 @@ class BoxedReader(TableReader):
             columns,
             np.array([rows[i].get("row") or 0 for i in places.tolist()], np.int64),
             refused=[*refused, *((read[i], *fault) for i, fault in lost.items())],
-            reject=rejecter(image_rejection, rows, found),
+            reject=rejecter(image_rejection, rows, parsed),
             places=places,
             parts={BOXES: len(objects) + gone},
             parts_gone={BOXES: int((~has_row).sum()) + gone},
@@ -375,8 +375,8 @@ class BoxedReader(TableReader):
         if self.points:
             seen = points[:, :, 2].astype(np.int64)
             for axis, name in enumerate("xy"):
-                each = points[:, :, axis].astype(np.float32)
-                lists[f"{POINT}{name}"] = pa.array(each.ravel())
+                series = points[:, :, axis].astype(np.float32)
+                lists[f"{POINT}{name}"] = pa.array(series.ravel())
             lists[f"{POINT}visibility"] = pa.array(seen.ravel())
             lists[f"{POINT}num"] = pa.array((seen > 0).sum(axis=1))
         if self.named_points:
@@ -384,7 +384,7 @@ class BoxedReader(TableReader):
                 [*item.point_names, *[""] * (self.points - len(item.point_names))]
                 for item in objects
             ]
-            flat = [text for each in texts for text in each]
+            flat = [text for series in texts for text in series]
             lists[f"{POINT}text"] = pa.array(flat, pa.string())
         return lists
 
@@ -415,12 +415,12 @@ def _sizes(
         )
         if images[i].objects:
             lost.setdefault(i, Fault(Reason.OUT_OF_RANGE, message))
-    known = np.where(whole, sides, 1)
+    sizes = np.where(whole, sides, 1)
     columns = {
-        f"image/stated_{side}": pa.array(known[i].astype(np.int64), mask=~whole[i])
+        f"image/stated_{side}": pa.array(sizes[i].astype(np.int64), mask=~whole[i])
         for i, side in enumerate(SIDES)
     }
-    return columns, known.T, lost
+    return columns, sizes.T, lost
 
 
 def list_of(values: pa.Array, counts: npt.ArrayLike) -> pa.ListArray:

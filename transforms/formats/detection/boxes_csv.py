@@ -150,7 +150,7 @@ class BoxesCsvReader(RowsReader):
             class_ids=class_ids({name for some in classes for name in some}),
         )
         places = [reader._paths(table, paths) for table in tables]
-        named = [path for each in places for path in each.values()]
+        named = [path for by_name in places for path in by_name.values()]
         is_here = any(path in paths or IS_PLACE.match(path) for path in named)
         if named and not (is_here or self.images_root):
             raise InputError(
@@ -171,16 +171,16 @@ class BoxesCsvReader(RowsReader):
 
     def _paths(self, table: "_Table", paths: SourcePaths) -> dict[str, str]:
         """Returns the path of each image that a table names; of absent ones, too."""
-        found = {}
+        by_name = {}
         folder = posixpath.dirname(table.file.origin)
         for name in pc.unique(table.texts["image"]).to_pylist():
             if IS_PLACE.match(name) and not self.images_root:
-                found[name] = paths.file(name, folder) or name
+                by_name[name] = paths.file(name, folder) or name
             elif self.images_root:
-                found[name] = posixpath.join(self.images_root, name)
+                by_name[name] = posixpath.join(self.images_root, name)
             else:
-                found[name] = _image_path(name, table.file.origin, paths)
-        return found
+                by_name[name] = _image_path(name, table.file.origin, paths)
+        return by_name
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
         """Returns the objects of the rows of an image."""
@@ -200,28 +200,28 @@ class BoxesCsvReader(RowsReader):
 
     def _object(self, number: int, cells: Sequence[str]) -> BoxedObject:
         name, raw = cells[0], "\0".join(cells).encode()
-        place = f"row {number + 1}: box of {name[:60]!r}"
+        where = f"row {number + 1}: box of {name[:60]!r}"
         box = [_number(text) for text in cells[_NUMBERS]]
         values: dict[str, int] = {}
         fault = None
         if None in box:
             shown = ",".join(cells[_NUMBERS])[:120]
-            message = f"{place}: [{shown}]: four numbers are needed"
+            message = f"{where}: [{shown}]: four numbers are needed"
             fault = Fault(Reason.BAD_BOX, message)
         for flag, text in zip(self.values, cells[_SIDES.stop :], strict=True):
             value = _number(text or "0")
             if value not in (-1, 0, 1):
-                message = f"{place}: {flag} must be 0, 1 or -1; found {text[:60]!r}"
+                message = f"{where}: {flag} must be 0, 1 or -1; found {text[:60]!r}"
                 fault = fault or Fault(Reason.NOT_A_BOOL, message)
             values[flag] = int(value) if value in (-1, 0, 1) else 0
         numbers = NO_BOX if fault else [n for n in box if n is not None]
-        return BoxedObject(name, numbers, place, raw, number, None, fault, values)
+        return BoxedObject(name, numbers, where, raw, number, None, fault, values)
 
 
 def _image_path(name: str, origin: str, paths: SourcePaths) -> str:
     """Returns the path of the image that a table at a path calls by a name."""
-    if found := paths.file(name, posixpath.dirname(origin)):
-        return found
+    if exact := paths.file(name, posixpath.dirname(origin)):
+        return exact
     called = paths.called(name)
     if len(called) > 1 and (split := split_in_path(origin)):
         called = [path for path in called if split_in_path(path) == split] or called
@@ -381,11 +381,11 @@ class _Table:
     def _unread(self, named: npt.NDArray[np.bool_]) -> Iterator[dict[str, Any]]:
         """Yields a row of the listing for each row that names no image or is bad."""
         origin, position = self.file.origin, self.file.position
-        place = {"path": origin, "annotation": origin, "position": position}
+        common = {"path": origin, "annotation": origin, "position": position}
         for number in np.flatnonzero(~named).tolist():
             cells = [column[number].as_py() for column in self.texts.values()]
             yield {
-                **place,
+                **common,
                 "row": int(self.numbers[number]),
                 "raw": "\0".join(cells).encode(),
                 "reason": str(Reason.MISSING_VALUE),
@@ -394,7 +394,7 @@ class _Table:
             }
         for rejection in self.refused:
             yield {
-                **place,
+                **common,
                 "row": (rejection.row or 1) - 1,
                 "line": rejection.line,
                 "raw": rejection.raw,
@@ -446,5 +446,5 @@ def recognise(
     """Returns the CSV files with a row a box, None if there is none; raises OSError."""
     tables = [path for path, _ in files if plain_name(path).lower().endswith(".csv")]
     looked_at = tables[:_LOOKED_AT]
-    found = [p for p in looked_at if _columns_of(first_row(head(p))) is not None]
-    return tuple(found) or None
+    matches = [p for p in looked_at if _columns_of(first_row(head(p))) is not None]
+    return tuple(matches) or None

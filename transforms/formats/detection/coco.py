@@ -116,10 +116,10 @@ class CocoReader(BoxedReader):
         sampled = _SAMPLE_ROWS if reader.masks != "all" else _DRAWN_ROWS
         for file, coco in loaded:
             count = len(coco.images)
-            wanted = max(-(-sampled * count // total), 1)
+            quota = max(-(-sampled * count // total), 1)
             pieces += [
                 reader._piece(file, coco, rows)
-                for rows in reader._runs(coco, even_rows(count, wanted))
+                for rows in reader._runs(coco, even_rows(count, quota))
             ]
         boxed = any(_has_boxes(coco) for _, coco in loaded)
         captioned = any(_has_captions(coco) for _, coco in loaded)
@@ -152,9 +152,9 @@ class CocoReader(BoxedReader):
         captioned: list[_Loaded] = []
         for some in ([f for f in files if f not in beside], beside):
             loaded = [(file, self._load(file.path, file.stamp)) for file in some]
-            boxed = [each for each in loaded if _has_boxes(each[1])]
+            boxed = [pair for pair in loaded if _has_boxes(pair[1])]
             if boxed:
-                listed = [each for each in boxed if len(each[1].annotations)]
+                listed = [pair for pair in boxed if len(pair[1].annotations)]
                 return (listed or boxed) if some is beside else boxed
             captioned += loaded
         if self.recognised:
@@ -237,9 +237,9 @@ class CocoReader(BoxedReader):
                 **_reason(image),
                 "raw": image,
                 "coco": coco,
-                "annotations": found,
+                "annotations": of_image,
             }
-            for number, image, found in zip(
+            for number, image, of_image in zip(
                 numbers.tolist(), images, annotations, strict=True
             )
         ]
@@ -260,7 +260,7 @@ class CocoReader(BoxedReader):
         captions = [
             a["caption"] for a in row["annotations"] if a.get("caption") is not None
         ]
-        found = ImageObjects(
+        objects = ImageObjects(
             [
                 self._object(coco, row["row"], annotation)
                 for annotation in row["annotations"]
@@ -272,12 +272,12 @@ class CocoReader(BoxedReader):
             source_id=image["id"],
             captions=captions,
         )
-        return found, image
+        return objects, image
 
     def _object(
         self, coco: CocoFile, row: int, annotation: Mapping[str, Any]
     ) -> BoxedObject:
-        place, drawn = f"annotation {annotation['id']}", self.masks == "all"
+        where, drawn = f"annotation {annotation['id']}", self.masks == "all"
         category, area = annotation["category_id"], annotation["area"]
         name, points = coco.categories.get(category), annotation.get("keypoints")
         box = annotation["bbox"] or ()
@@ -301,10 +301,10 @@ class CocoReader(BoxedReader):
         return BoxedObject(
             name or "",
             box if len(box) == 4 else NO_BOX,
-            place,
+            where,
             annotation,
             row,
-            fault=Fault(reason, f"{place}: {words}") if words else None,
+            fault=Fault(reason, f"{where}: {words}") if words else None,
             values=annotation,
             points=None if words else points,
             point_names=coco.point_names.get(category, ()),
@@ -328,22 +328,24 @@ class CocoReader(BoxedReader):
 
     def _strays(self, file: SourceFile, coco: CocoFile) -> list[Rejection]:
         """Returns a rejection for each annotation of no image."""
-        place = {"annotation": file.origin, "stated": None}
-        found = []
-        for each in coco.strays:
-            if not _is_box(each):
+        image = {"annotation": file.origin, "stated": None}
+        rejects = []
+        for row in coco.strays:
+            if not _is_box(row):
                 raise InputError(
                     f"Every caption must be of an image of its file; in {file.path!r} "
-                    f"caption {each['id']} is of image {each['image_id']}, which is "
+                    f"caption {row['id']} is of image {row['image_id']}, which is "
                     f"not there."
                 )
             message = (
-                f"annotation {each['id']}: it is of image {each['image_id']}, which is "
-                f"not in the file; its box is {each['bbox']}"
+                f"annotation {row['id']}: it is of image {row['image_id']}, which is "
+                f"not in the file; its box is {row['bbox']}"
             )
-            item = BoxedObject("", NO_BOX, "", each)
-            found.append(object_rejection(item, place, Fault(Reason.BAD_BOX, message)))
-        return found
+            item = BoxedObject("", NO_BOX, "", row)
+            rejects.append(
+                object_rejection(item, image, Fault(Reason.BAD_BOX, message))
+            )
+        return rejects
 
 
 def _is_box(annotation: Mapping[str, Any]) -> bool:

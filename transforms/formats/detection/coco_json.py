@@ -106,8 +106,8 @@ class CocoFile:
         counts = self.starts[rows + 1] - self.starts[rows]
         first = np.repeat(self.starts[rows] - (np.cumsum(counts) - counts), counts)
         chosen = self.order[first + np.arange(len(first))]
-        each = iter(table.take(chosen).to_pylist())
-        return [list(itertools.islice(each, count)) for count in counts.tolist()]
+        stream = iter(table.take(chosen).to_pylist())
+        return [list(itertools.islice(stream, count)) for count in counts.tolist()]
 
     @property
     def strays(self) -> list[dict[str, Any]]:
@@ -148,10 +148,10 @@ def _load(path: str, stamp: int, outlines: IO[bytes] | None) -> CocoFile:
         with storage(path).open_input(stamp=stamp) as file:
             tables, outlined, labelled = _parse(file, outlines)
     except (ValueError, RecursionError) as error:
-        found = TOO_DEEP if isinstance(error, RecursionError) else error
+        reason = TOO_DEEP if isinstance(error, RecursionError) else error
         raise InputError(
             f"{path!r} must be COCO JSON: one object with lists named images, "
-            f"annotations and categories. Found: {found}. Correct it, or leave the "
+            f"annotations and categories. Found: {reason}. Correct it, or leave the "
             f"file out."
         ) from error
     images, annotations = tables["images"], tables["annotations"]
@@ -340,7 +340,7 @@ def _parse(
         outlines.flush()
     if not has_images:
         raise ValueError("no object with a list of images")
-    return {name: each.table() for name, each in lists.items()}, outlined, labelled
+    return {name: rows.table() for name, rows in lists.items()}, outlined, labelled
 
 
 def _image(item: Mapping[str, Any]) -> Sequence[Any]:
@@ -421,7 +421,9 @@ def leading_folders(count: int) -> str:
 
 
 def _exists(folder: str, name: str) -> bool:
-    return any(storage(os.path.join(folder, each)).exists() for each in spellings(name))
+    return any(
+        storage(os.path.join(folder, spelling)).exists() for spelling in spellings(name)
+    )
 
 
 def _image_folders(origin: str) -> list[str]:
@@ -433,11 +435,11 @@ def _image_folders(origin: str) -> list[str]:
     stem = name.rpartition(".")[0]
     tails = [stem.partition("_")[2], stem.rpartition("_")[2], stem]
     above = posixpath.join(folder, "..") if folder else ".."
-    found = []
+    folders = []
     for base in (folder, above):
-        found.append(base)
+        folders.append(base)
         for inner in ("", "images"):
-            found += [posixpath.join(base, inner, tail) for tail in tails if tail]
-        found.append(posixpath.join(base, "images"))
-    plain = [posixpath.normpath(path) for path in found]
+            folders += [posixpath.join(base, inner, tail) for tail in tails if tail]
+        folders.append(posixpath.join(base, "images"))
+    plain = [posixpath.normpath(path) for path in folders]
     return list(dict.fromkeys("" if path == "." else path for path in plain))

@@ -266,7 +266,7 @@ def box_around(outline: Any) -> list[float] | None:
         return None
     polygons = [outline] if outline and not isinstance(outline[0], list) else outline
     read = [numbers_of(polygon) or [math.nan] for polygon in polygons]
-    points = [number for each in read for number in each]
+    points = [number for ring in read for number in ring]
     is_whole = all(map(math.isfinite, points)) and not any(len(p) % 2 for p in read)
     if not points or not is_whole:
         return None
@@ -280,8 +280,8 @@ def recognise(
     """Returns files that begin like COCO's, None if none do; raises OSError."""
     named = [each for each in files if each[0].lower().endswith(".json")]
     looked_at = heapq.nlargest(_LOOKED_AT, named, key=lambda each: each[1])
-    found = [path for path, _ in looked_at if _is_coco(head(path))]
-    return tuple(found) or None
+    matches = [path for path, _ in looked_at if _is_coco(head(path))]
+    return tuple(matches) or None
 
 
 def _is_coco(start: bytes) -> bool:

@@ -114,16 +114,16 @@ class LabelmeReader(ListedReader):
         others: list[str] = []
         outlines = 0
         for file in files:
-            found, _ = load_annotation(
+            content, _ = load_annotation(
                 file, _parsed, what="LabelMe's", most_bytes=_MOST_BYTES
             )
-            if found is None:
+            if content is None:
                 others.append(file.origin)
                 continue
             stated = ""
-            if isinstance(found, _File):
-                stated, outlines = found.image, outlines + found.outlines
-                names.update(item.name for item in found.objects.objects)
+            if isinstance(content, _File):
+                stated, outlines = content.image, outlines + content.outlines
+                names.update(item.name for item in content.objects.objects)
             image = self._image_path(stated, file.origin, paths)
             split = split_in_path(posixpath.dirname(file.origin))
             rows.append(
@@ -175,23 +175,23 @@ class LabelmeReader(ListedReader):
         if self.images_root:
             base = posixpath.basename(stated.replace("\\", "/"))
             return posixpath.join(self.images_root, base)
-        found = paths.file(stated, folder) if stated else None
+        path = paths.file(stated, folder) if stated else None
         stem = posixpath.splitext(name)[0]
         beside = [p for p in paths.called(stem) if posixpath.dirname(p) == folder]
         likely = posixpath.join(folder, stated or f"{stem}.jpg")
-        return found or next(iter(beside), likely)
+        return path or next(iter(beside), likely)
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
         """Returns the objects of a file."""
         file = annotation_file(root, row["annotation"], row["label_stamp"])
-        found, data = load_annotation(
+        content, data = load_annotation(
             file, _parsed, what="LabelMe's", most_bytes=_MOST_BYTES
         )
-        if isinstance(found, _File):
-            return found.objects, None
-        if found is None:
-            found = Fault(Reason.CHANGED_DURING_RUN, "it has no shapes any more")
-        return found, data
+        if isinstance(content, _File):
+            return content.objects, None
+        if content is None:
+            content = Fault(Reason.CHANGED_DURING_RUN, "it has no shapes any more")
+        return content, data
 
 
 def _parsed(data: bytes) -> _File | None:
@@ -208,9 +208,9 @@ def _parsed(data: bytes) -> _File | None:
     for number, shape in enumerate(shapes, start=1):
         item, group, is_outline = _object(number, shape)
         outlines += is_outline
-        place = groups.setdefault((item.name, group), len(objects))
-        if group and item.fault is None and place < len(objects):
-            objects[place] = _joined(objects[place], item)
+        index = groups.setdefault((item.name, group), len(objects))
+        if group and item.fault is None and index < len(objects):
+            objects[index] = _joined(objects[index], item)
             continue
         if item.fault is not None:
             groups.pop((item.name, group), None)
@@ -227,7 +227,7 @@ def _parsed(data: bytes) -> _File | None:
 
 def _object(number: int, shape: Any) -> tuple[BoxedObject, str, bool]:
     """Returns a shape as an object, its group, and whether it is an outline."""
-    place = f"shape {number}"
+    where = f"shape {number}"
     shape = shape if isinstance(shape, dict) else {}
     raw = {key: value for key, value in shape.items() if key != "mask"}
     label, kind = shape.get("label"), shape.get("shape_type") or "polygon"
@@ -237,7 +237,7 @@ def _object(number: int, shape: Any) -> tuple[BoxedObject, str, bool]:
     box: Sequence[float] = NO_BOX
     outline = None
     if kind not in _KINDS:
-        message = f"{place}: {str(kind)[:60]!r} is no {', '.join(_KINDS)}"
+        message = f"{where}: {str(kind)[:60]!r} is no {', '.join(_KINDS)}"
         fault = Fault(Reason.UNSUPPORTED_FORMAT, message)
     else:
         try:
@@ -245,10 +245,10 @@ def _object(number: int, shape: Any) -> tuple[BoxedObject, str, bool]:
             outline = _outline(kind, shape.get("points"), shape.get("mask"), box)
         except (TypeError, ValueError, OverflowError):
             rule = f"a {kind} needs {_KINDS[kind]} points of two finite numbers"
-            fault = Fault(Reason.BAD_BOX, f"{place}, {name[:60]!r}: {rule}")
+            fault = Fault(Reason.BAD_BOX, f"{where}, {name[:60]!r}: {rule}")
     if name:
-        place += f", {name[:60]!r}"
-    item = BoxedObject(name, box, place, [raw], fault=fault, outline=[outline])
+        where += f", {name[:60]!r}"
+    item = BoxedObject(name, box, where, [raw], fault=fault, outline=[outline])
     is_outline = fault is None and kind != "rectangle"
     return item, "" if group is None else json.dumps(group), is_outline
 
@@ -305,5 +305,5 @@ def recognise(
     """Returns JSON files that begin like LabelMe's, None if none do; raises OSError."""
     named = [path for path, _ in files if path.lower().endswith(".json")]
     starts = ((path, head(path)) for path in named[:_LOOKED_AT])
-    found = [p for p, s in starts if _SHAPES.search(s) and _OTHER_KEYS.search(s)]
-    return tuple(found) or None
+    matches = [p for p, s in starts if _SHAPES.search(s) and _OTHER_KEYS.search(s)]
+    return tuple(matches) or None

@@ -353,8 +353,8 @@ class SourcePaths:
             named = collections.defaultdict(list)
             for key, path in self._files.items():
                 base = posixpath.basename(key)
-                for each in {base, f"{posixpath.splitext(base)[0]}/"}:
-                    named[each].append(path)
+                for alias in {base, f"{posixpath.splitext(base)[0]}/"}:
+                    named[alias].append(path)
             self._named = dict(named)
         base = _composed(name.replace("\\", "/").rpartition("/")[2])
         return self._named.get(base) or self._named.get(f"{base}/", [])
@@ -362,7 +362,7 @@ class SourcePaths:
 
 def _parts(path: str) -> list[str]:
     parts = posixpath.normpath(path.replace("\\", "/")).split("/")
-    return [part for part in parts if part not in ("", ".", "..")]
+    return [segment for segment in parts if segment not in ("", ".", "..")]
 
 
 def _longest_tail(path: str, base: str, known: dict[str, str]) -> str | None:
@@ -370,7 +370,7 @@ def _longest_tail(path: str, base: str, known: dict[str, str]) -> str | None:
     folders = dict.fromkeys([_composed(base), ""])
     for first in range(len(parts)):
         for folder in folders:
-            found = known.get(posixpath.join(folder, *parts[first:]))
-            if found is not None:
-                return found
+            match = known.get(posixpath.join(folder, *parts[first:]))
+            if match is not None:
+                return match
     return None

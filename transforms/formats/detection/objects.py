@@ -172,15 +172,15 @@ def image_rejection(
     complaint: Complaint,
 ) -> Rejection:
     """Returns the rejection of an image."""
-    place, reason, message = complaint
-    row = rows[place]
+    index, reason, message = complaint
+    row = rows[index]
     number = row.get("row")
     if name := row["stated"] or row.get("name"):
         message = f"{name!r}: {message}"
     return rejection_of(
         row["annotation"] or row["path"],
         (number or 0, reason, message),
-        _bytes_of(found[place][1]),
+        _bytes_of(found[index][1]),
         line=row.get("line"),
         numbered=number is not None,
     )
@@ -228,10 +228,10 @@ def size_of_image(
             return too_many_bytes(large.size, policy.max_bytes)
         except OSError as error:
             return Fault(Reason.UNREADABLE, f"image {path!r}: {error.strerror}")
-        found = header_size(data, policy)
-        if isinstance(found, Fault):
-            return Fault(found.reason, f"image {path!r}: {found.message}")
-        return found
+        size = header_size(data, policy)
+        if isinstance(size, Fault):
+            return Fault(size.reason, f"image {path!r}: {size.message}")
+        return size
     if never_seen := unseen(os.path.join(root, path)):
         raise never_seen
     return Fault(Reason.UNREADABLE, f"image {path!r}: there is no such file")

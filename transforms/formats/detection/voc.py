@@ -185,18 +185,18 @@ class VocReader(ListedReader):
         notes: list[str] = []
         for name, (what, lack) in _MASKS.items():
             folders = {p: posixpath.join(root, p, name) for p in dict.fromkeys(above)}
-            masks = {place: masks_in(folder) for place, folder in folders.items()}
+            masks = {parent: masks_in(folder) for parent, folder in folders.items()}
             counts[name] = count = sum(map(len, masks.values()))
             if count and self.masks != "all":
-                where = next(folders[place] for place in masks if len(masks[place]))
+                where = next(folders[parent] for parent in masks if len(masks[parent]))
                 notes.append(
                     f"{count:,} {what} mask{'s' if count > 1 else ''} in {where!r:.80} "
                     f"left out; --masks all stores them"
                 )
             elif count:
-                for row, place in zip(rows, above, strict=True):
-                    mask = masks[place].of("", posixpath.basename(row["path"]), "")
-                    row[name] = mask and posixpath.join(folders[place], mask)
+                for row, parent in zip(rows, above, strict=True):
+                    mask = masks[parent].of("", posixpath.basename(row["path"]), "")
+                    row[name] = mask and posixpath.join(folders[parent], mask)
                 if lacking := sum(row[name] is None for row in rows):
                     of_all = f"{lacking:,} of {len(rows):,} images"
                     notes.append(f"{of_all} have no {what} mask: {lack}")
@@ -271,8 +271,8 @@ class VocReader(ListedReader):
         names = ["/".join(parts[first:]) for first in range(len(parts))]
         likely = parts[-1] if parts else stem + _SUFFIXES[0]
         for name in (*names, *(stem + suffix for suffix in _SUFFIXES)):
-            for place in places:
-                path = posixpath.join(place, name)
+            for base in places:
+                path = posixpath.join(base, name)
                 if storage(os.path.join(root, path)).exists():
                     return path
         return posixpath.join(places[0], likely)
@@ -293,7 +293,7 @@ def parse_voc(data: bytes) -> ImageObjects:
     size = root.find("size")
     sides = [None if size is None else _number(size.findtext(side)) for side in SIDES]
     width, height = (None if s is None or math.isnan(s) else s for s in sides)
-    objects = [_object(*each) for each in enumerate(root.findall("object"), start=1)]
+    objects = [_object(*pair) for pair in enumerate(root.findall("object"), start=1)]
     name = (root.findtext("filename") or "").strip()
     return ImageObjects(objects, width, height, name=name)
 
@@ -326,21 +326,21 @@ def _object(number: int, item: Element) -> BoxedObject:
     stated = tuple(map(edges.get, _EDGES))
     box = tuple(map(_number, stated))
     name, pose, *flags = ((texts.get(tag) or "").strip() for tag in _TEXTS)
-    place = f"object {number}, {name[:60]!r}"
+    where = f"object {number}, {name[:60]!r}"
     truncated, difficult = (_BOOLS.get(flag.lower()) for flag in flags)
     fault = None
     if not name:
-        place = f"object {number}"
-        fault = Fault(Reason.MISSING_VALUE, f"{place} has no <name>")
+        where = f"object {number}"
+        fault = Fault(Reason.MISSING_VALUE, f"{where} has no <name>")
     elif truncated is None or difficult is None:
         wrong = "truncated" if truncated is None else "difficult"
-        fault = Fault(Reason.NOT_A_BOOL, f"{place}: <{wrong}> must be 0 or 1")
+        fault = Fault(Reason.NOT_A_BOOL, f"{where}: <{wrong}> must be 0 or 1")
     elif not all(map(math.isfinite, box)):
         words = "bndbox must hold xmin, ymin, xmax and ymax as finite numbers"
-        fault = Fault(Reason.BAD_BOX, f"{place}: {words}; found {[*stated]}")
+        fault = Fault(Reason.BAD_BOX, f"{where}: {words}; found {[*stated]}")
     values = {"truncated": truncated, "difficult": difficult, "view": pose}
     raw = (name, pose, *flags, *stated)
-    return BoxedObject(name, box, place, raw, fault=fault, values=values)
+    return BoxedObject(name, box, where, raw, fault=fault, values=values)
 
 
 def _number(text: str | None) -> float:
@@ -389,10 +389,10 @@ def _numbers_in(path: str, policy: ImagePolicy) -> Pixels:
     except OSError as error:
         raise FaultError(Reason.UNREADABLE, f"{path!r}: {error.strerror}") from error
     plain = dataclasses.replace(policy.for_masks(of_image=True), resize=None)
-    found = prepare_image(data, plain)
-    if isinstance(found, Fault):
-        raise FaultError(found.reason, f"{path[-200:]!r}: {found.message}")
-    return np.asarray(decode_png(found.data))
+    result = prepare_image(data, plain)
+    if isinstance(result, Fault):
+        raise FaultError(result.reason, f"{path[-200:]!r}: {result.message}")
+    return np.asarray(decode_png(result.data))
 
 
 def recognise(
@@ -405,9 +405,9 @@ def recognise(
       OSError: it cannot be read.
     """
     first = next((path for path, _ in files if path.lower().endswith(".xml")), None)
-    found = _ROOT.search(head(first)) if first else None
-    if first is None or found is None:
+    match = _ROOT.search(head(first)) if first else None
+    if first is None or match is None:
         return None
-    if found[1] == b"annotations":
+    if match[1] == b"annotations":
         raise InputError(f"XML must be Pascal VOC's; {first!r} is {_CVAT}.")
     return (first,)

@@ -163,15 +163,15 @@ class YoloReader(ListedReader):
             places = even_rows(len(rows), _LOOKED_AT).tolist()
         numbers: set[int] = set()
         outlines = 0
-        for place in places:
-            if rows[place]["annotation"] is None or rows[place].get("reason"):
+        for index in places:
+            if rows[index]["annotation"] is None or rows[index].get("reason"):
                 continue
-            image, _ = self.objects_of(rows[place], root)
+            image, _ = self.objects_of(rows[index], root)
             if isinstance(image, ImageObjects):
-                good = [each for each in image.objects if each.fault is None]
-                outlines += sum(len(each.raw.split()) > 1 + _BOX for each in good)
+                good = [box for box in image.objects if box.fault is None]
+                outlines += sum(len(box.raw.split()) > 1 + _BOX for box in good)
                 if self.names is None:
-                    numbers.update(int(each.name) for each in good)
+                    numbers.update(int(box.name) for box in good)
         return numbers, 0 if self.points else outlines
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
@@ -193,23 +193,23 @@ class YoloReader(ListedReader):
         )
 
     def _object(self, number: int, line: str) -> BoxedObject:
-        place, raw = f"line {number}", line.encode()
+        where, raw = f"line {number}", line.encode()
         try:
             values = [float(cell) for cell in line.split()]
             if "_" in line:
                 raise ValueError("numbers have no _ in them")
-            name = self._name(values[0], place)
+            name = self._name(values[0], where)
             box, points, outline = self._numbers(values[1:])
         except ValueError as error:
-            shown = f"{place}: {error}; it is {line.strip()[:80]!r}"
+            shown = f"{where}: {error}; it is {line.strip()[:80]!r}"
             fault = Fault(Reason.MALFORMED, shown)
-            return BoxedObject("", NO_BOX, place, raw, None, number, fault)
+            return BoxedObject("", NO_BOX, where, raw, None, number, fault)
         if isinstance(name, Fault):
-            return BoxedObject("", box, place, raw, None, number, name)
+            return BoxedObject("", box, where, raw, None, number, name)
         if max(map(abs, values[1:])) > 2:
-            place += " (pixels, perhaps, where fractions are needed)"
+            where += " (pixels, perhaps, where fractions are needed)"
         return BoxedObject(
-            name, box, place, raw, None, number, points=points, outline=outline
+            name, box, where, raw, None, number, points=points, outline=outline
         )
 
     def _name(self, number: float, place: str) -> str | Fault:
@@ -226,23 +226,23 @@ class YoloReader(ListedReader):
         self, values: Sequence[float]
     ) -> tuple[Sequence[float], Sequence[float] | None, list[list[float]] | None]:
         """Returns box, key points and outline of a line, after its class."""
-        count, (k, each) = len(values), self.point_shape
+        count, (k, dims) = len(values), self.point_shape
         if count >= _OUTLINE and count % 2 == 0 and not k:
             x, y = values[::2], values[1::2]
             return (min(x), min(y), max(x), max(y)), None, [list(values)]
-        if count not in (_BOX, _BOX + k * each):
-            wanted = "4 numbers of a box, or 6 and more, an even number, of an outline,"
+        if count not in (_BOX, _BOX + k * dims):
+            rule = "4 numbers of a box, or 6 and more, an even number, of an outline,"
             if k:
-                wanted = f"4 numbers, or {_BOX + k * each} with key points,"
+                rule = f"4 numbers, or {_BOX + k * dims} with key points,"
             hint = ". Is the sixth a confidence?" if count == _BOX + 1 else ""
-            raise ValueError(f"{wanted} must follow the class; {count} do{hint}")
+            raise ValueError(f"{rule} must follow the class; {count} do{hint}")
         left, top = (values[i] - values[i + 2] / 2 for i in (0, 1))
         right, bottom = (values[i] + values[i + 2] / 2 for i in (0, 1))
         box = (left, top, right, bottom)
         if count == _BOX:
             return box, None, None
         points = values[_BOX:]
-        if each == 2:
+        if dims == 2:
             pairs = zip(points[::2], points[1::2], strict=True)
             points = [v for x, y in pairs for v in (x, y, 2.0 if x or y else 0.0)]
         return box, points, None

@@ -75,9 +75,9 @@ def label_path(image: str) -> str:
     """Returns where the label of an image is."""
     folder, name = posixpath.split(image)
     parts = folder.split("/") if folder else []
-    for place in range(len(parts) - 1, -1, -1):
-        if parts[place] == "images":
-            parts[place] = "labels"
+    for index in range(len(parts) - 1, -1, -1):
+        if parts[index] == "images":
+            parts[index] = "labels"
             break
     return "/".join([*parts, posixpath.splitext(name)[0] + ".txt"])
 
@@ -190,22 +190,22 @@ def _of_yaml(root: str, path: str) -> YoloConfig:
         file = storage(annotation_file(root, path).path)
         data, _ = file.read_stamped(_MOST_CONFIG_BYTES)
         # Names are taken as they are written: `no` and `1.0` are no bool and no number.
-        found = yaml.load(data.decode("utf-8-sig"), Loader=yaml.BaseLoader)
-        if not isinstance(found, dict):
+        config = yaml.load(data.decode("utf-8-sig"), Loader=yaml.BaseLoader)
+        if not isinstance(config, dict):
             raise ValueError("it is no mapping")
-        names = _yaml_names(found, path)
-        shape = [int(n) for n in found.get("kpt_shape") or (0, 0)]
+        names = _yaml_names(config, path)
+        shape = [int(n) for n in config.get("kpt_shape") or (0, 0)]
         if len(shape) != 2 or shape[1] not in (0, 2, 3) or not 0 <= shape[0] <= 1000:
             raise ValueError(f"kpt_shape must be K, 2 or K, 3; it is {shape[:4]}")
         splits: dict[str, list[str]] = {}
         for key, split in _SPLITS.items():
-            entries = found.get(key) or []
+            entries = config.get(key) or []
             entries = entries if isinstance(entries, list) else [entries]
             if not all(isinstance(entry, str) for entry in entries):
                 raise ValueError(f"{key} must be a path or a list of paths")
             if entries:
                 splits.setdefault(split, []).extend(entries)
-        base = found.get("path") or ""
+        base = config.get("path") or ""
         base = base if isinstance(base, str) else ""
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, OSError) as error:
         words = str(error) or type(error).__name__
@@ -283,20 +283,20 @@ def recognise(
     numeric: list[str] = []
     prose: list[str] = []
     odd: list[str] = []
-    for place in even_rows(len(texts), _LOOKED_AT).tolist() if image else ():
-        start = head(texts[place])
+    for index in even_rows(len(texts), _LOOKED_AT).tolist() if image else ():
+        start = head(texts[index])
         # The last line may be cut.
         lines = start.strip().split(b"\n")[:20]
         is_label = all(map(_LINE.fullmatch, lines[:-1] or lines[:1]))
         if start.strip():
-            (numeric if is_label else prose).append(texts[place])
+            (numeric if is_label else prose).append(texts[index])
             if not is_label and all(map(_OF_NUMBERS.fullmatch, lines)):
-                odd.append(texts[place])
-    found = [text for text in numeric[:_LABELS] if _has_image(text, image, head)]
-    if any(_has_image(text, image, head) for text in prose[:_LABELS] if found):
+                odd.append(texts[index])
+    labels = [text for text in numeric[:_LABELS] if _has_image(text, image, head)]
+    if any(_has_image(text, image, head) for text in prose[:_LABELS] if labels):
         return None
     odd = [text for text in odd[:_LABELS] if _has_image(text, image, head)]
-    for path in near if odd and not found else ():
+    for path in near if odd and not labels else ():
         try:
             yaml.load(head(path), Loader=yaml.BaseLoader)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -308,7 +308,7 @@ def recognise(
                     f"Correct it, or give --format yolo."
                 )
             ) from error
-    return tuple(found) or None
+    return tuple(labels) or None
 
 
 def _has_image(text: str, image: str, head: Callable[[str], bytes]) -> bool:
@@ -320,7 +320,7 @@ def _has_image(text: str, image: str, head: Callable[[str], bytes]) -> bool:
       head: see `recognise`.
     """
     parts = posixpath.splitext(text)[0].split("/")
-    folders = [place for place, part in enumerate(parts[:-1]) if part == "labels"]
+    folders = [index for index, name in enumerate(parts[:-1]) if name == "labels"]
     stems = [[*parts[:at], "images", *parts[at + 1 :]] for at in folders] + [parts]
     for suffix in (posixpath.splitext(image)[1], *IMAGE_SUFFIXES[:6]):
         for stem in stems:

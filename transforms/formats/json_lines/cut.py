@@ -220,9 +220,9 @@ def cut(
         end = waiting.find(b"\n", max(block_bytes, 1) - 1) + 1
         looked = len(waiting)
         while not end and not ended:
-            part = next(parts, b"")
-            waiting += part
-            ended = not part
+            chunk = next(parts, b"")
+            waiting += chunk
+            ended = not chunk
             end = waiting.find(b"\n", max(looked, block_bytes - 1)) + 1
             looked = len(waiting)
             _check_length(waiting, block_bytes, origin, line)

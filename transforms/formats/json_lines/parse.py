@@ -126,9 +126,9 @@ def columns_of(
     data: bytes, lines: Lines, kind: JsonType
 ) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64], Sequence[Complaint]]:
     """Returns flat columns, which lines they are from, and the lines refused."""
-    found = _fast(data, lines, kind)
-    if found is not None:
-        return found, np.arange(len(lines)), ()
+    columns = _fast(data, lines, kind)
+    if columns is not None:
+        return columns, np.arange(len(lines)), ()
     rows, places, refused = typed_rows(_each(data, lines), kind)
     return columns_in(rows, kind), np.array(places, np.int64), refused
 
@@ -195,9 +195,9 @@ def check_names(kind: JsonType) -> None:
     names = [name for name, _ in leaves_of(kind)]
     for name in names:
         if not name or names.count(name) > 1:
-            found = f"{name!r} occurs twice" if name else "one has none"
+            fault = f"{name!r} occurs twice" if name else "one has none"
             raise InputError(
-                f"every column must have a name of its own; {found}, once objects are "
+                f"every column must have a name of its own; {fault}, once objects are "
                 f"flattened to outer/inner. Rename it where the file is written."
             )
 
@@ -214,17 +214,17 @@ class _Doubled(dict[str, Any]):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    for name in found:
+    members = dict(pairs)
+    for name in members:
         try:
             check_key(name)
         except ValueError as error:
             raise FaultError(Reason.INVALID_ENCODING, str(error)) from error
-    if len(found) == len(pairs):
-        return found
-    doubled = _Doubled(found)
+    if len(members) == len(pairs):
+        return members
+    doubled = _Doubled(members)
     names = [name for name, _ in pairs]
-    doubled.names = frozenset(name for name in found if names.count(name) > 1)
+    doubled.names = frozenset(name for name in members if names.count(name) > 1)
     return doubled
 
 
@@ -327,7 +327,10 @@ def _typed(value: Any, kind: JsonType, path: str) -> Any:
         return typed_members(value, kind, path)
     if kind.item is not None and isinstance(value, list):
         item = kind.item
-        return [None if each is None else _typed(each, item, path) for each in value]
+        return [
+            None if element is None else _typed(element, item, path)
+            for element in value
+        ]
     if name == "any" or (name in ("text", "null") and is_text):
         return _text(value if is_text else _dumped(value), path)
     if name == "bool" and isinstance(value, bool):

@@ -228,11 +228,11 @@ class JsonLinesReader(TableReader):
         if refused and self.beside:
             columns, places, refused = columns_of(data, lines, self._only(wanted))
             columns |= self._beside(data, lines, places)
-        found = {name: columns[name] for name in asked}
+        selected = {name: columns[name] for name in asked}
         first = block.first_row
         return RawRows(
             block,
-            found,
+            selected,
             places + first,
             [(index + first, reason, message) for index, reason, message in refused],
             rejecter(_rejection, data, lines, block),
@@ -355,10 +355,10 @@ def _agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
     whole = JsonType("null")
     seen: list[tuple[str, JsonType]] = []
     for origin, kind in kinds:
-        for before, known in seen:
+        for before, earlier in seen:
             facts = [
                 f"{path[:60]!r} is {a.name} in {before} and {b.name} in {origin}"
-                for path, a, b in clashes(known, kind)
+                for path, a, b in clashes(earlier, kind)
             ]
             if facts:
                 raise InputError(
@@ -381,7 +381,7 @@ def _check_presence(by_file: Mapping[str, Sequence[dict[str, pa.Array]]]) -> Non
     for origin, parts in by_file.items():
         rows = sum(map(_rows_in, parts))
         for name in parts[0] if rows >= _TELLING_ROWS else ():
-            nulls = sum(part[name].null_count for part in parts)
+            nulls = sum(batch[name].null_count for batch in parts)
             if nulls in (0, rows):
                 (empty if nulls else full).setdefault(name, origin)
     for name in full:

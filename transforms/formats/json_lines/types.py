@@ -116,9 +116,9 @@ class JsonType:
         if self.name == "object":
             kept = []
             for name, inner in self.members:
-                found = inner.only(wanted, f"{prefix}/{name}")
-                if found is not None:
-                    kept.append((name, found))
+                trimmed = inner.only(wanted, f"{prefix}/{name}")
+                if trimmed is not None:
+                    kept.append((name, trimmed))
             return dataclasses.replace(self, members=tuple(kept)) if kept else None
         if self.item is not None and self.item.name == "object":
             item = self.item.only(wanted, prefix)
@@ -273,9 +273,9 @@ def unknown_member(value: Any, kind: JsonType, path: str = "") -> str:
             return f"{path}{name}"
         # Most are numbers and texts, and are not worth a call.
         if isinstance(item, dict | list) and (
-            found := unknown_member(item, own, f"{path}{name}/")
+            unknown := unknown_member(item, own, f"{path}{name}/")
         ):
-            return found
+            return unknown
     return ""
 
 
