@@ -191,14 +191,6 @@ class TestOptions:
         convert(photos, tmp_path / "plain")
         assert payloads(tmp_path / "out") == payloads(tmp_path / "plain")
 
-    def test_feature_names_are_settable(self, photos: Folder, tmp_path: Folder) -> None:
-        """A feature gets another name, or is left out by an empty one."""
-        options = ("--feature-name", "image=pixels", "--feature-name", "filename=")
-        convert(photos, tmp_path / "out", *options)
-        assert set(rows(tmp_path / "out")[0]) == {
-            *("pixels", "label", "height", "width", "depth")
-        }
-
     def test_a_feature_name_may_hold_an_equals_sign(
         self, photos: Folder, tmp_path: Folder
     ) -> None:

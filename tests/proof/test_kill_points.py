@@ -423,24 +423,7 @@ def planned_by(writer: Writer) -> None:
 
 # --- foreign files -----------------------------------------------------------------
 
-_LETTERS = [
-    "a",
-    "*",
-    "?",
-    "[",
-    "]",
-    "{",
-    "}",
-    " ",
-    "#",
-    "%",
-    "\n",
-    "-",
-    "한",
-    "é",
-    "😀",
-    "\\",
-]
+_LETTERS = "a*?[]{} #%\n-한é😀\\"
 
 
 def _foreign_name(rng: random.Random) -> str:

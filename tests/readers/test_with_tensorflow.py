@@ -186,18 +186,6 @@ class TestScalars:
 
 
 class TestImages:
-    def test_every_image_and_its_shape(
-        self, tf: Any, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """TensorFlow finds the file's bytes, and decodes them to the stored shape."""
-        convert(photos, tmp_path / "out")
-        found = examples(tf, tmp_path / "out")
-        assert len(found) == 84
-        for row in found:
-            assert row["image"] == (photos / row["filename"].decode()).read_bytes()
-            shape = tf.io.decode_image(row["image"]).shape
-            assert shape == (row["height"], row["width"], row["depth"])
-
     def test_the_tutorials_description(
         self, tf: Any, photos: Folder, tmp_path: Folder
     ) -> None:
