@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from beam_pipeline.copies.chosen_rows import Request, read_keys, read_relabelling
+from beam_pipeline.copies.chosen_rows import SubsetRequest, read_keys, read_relabelling
 from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.copies.subset import make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
@@ -50,7 +50,7 @@ def subset(
     if relabel_feature and not relabel:
         raise UsageError("--relabel-feature needs --relabel, the file with the names.")
     keys, keys_sha256 = read_keys(drop_keys) if drop_keys else (frozenset(), "")
-    request = Request(
+    request = SubsetRequest(
         *(split, label, where, keys, keys_sha256, key_feature),
         relabel=read_relabelling(relabel) if relabel else {},
         relabel_feature=relabel_feature,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from beam_pipeline.datasets.dataset import has_manifest, open_dataset_folder
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import label_of
-from beam_pipeline.reading.reading_plan import Found, find_records
+from beam_pipeline.reading.reading_plan import Readable, find_records
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
 from transforms.core.schema import Feature, Kind
@@ -130,7 +130,7 @@ def compare(
     return _differences(one, other, identity, "records", features, limit)
 
 
-def _features(first: Found, second: Found) -> dict[str, str]:
+def _features(first: Readable, second: Readable) -> dict[str, str]:
     """Returns how features differ, by their names."""
     one, other = ({f.name: f for f in side.features} for side in (first, second))
     out = {}
@@ -170,7 +170,7 @@ def _of_catalogues(
             yield split, dict(zip(names, batch.columns, strict=True))
 
 
-def _of_shards(records: Found, identity: Sequence[str], label: str) -> _Batches:
+def _of_shards(records: Readable, identity: Sequence[str], label: str) -> _Batches:
     """Yields the same of TFRecord files by reading them.
 
     Raises:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 import google_crc32c
 
 from beam_pipeline.datasets.derived_files import NotIndexedError, indexes_of
-from beam_pipeline.reading.reading_plan import Found, find_records
+from beam_pipeline.reading.reading_plan import Readable, find_records
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
@@ -254,7 +254,7 @@ def run(
     return 0
 
 
-def _check_output(path: str, output: str, dataset: str, source: Found) -> None:
+def _check_output(path: str, output: str, dataset: str, source: Readable) -> None:
     """Raises where indexes must not be in a folder, or would have one name."""
     if dataset and storage(absolute(plain(output))).is_inside(dataset):
         raise TargetError(
@@ -270,7 +270,7 @@ def _check_output(path: str, output: str, dataset: str, source: Found) -> None:
 
 
 def _index_all(
-    source: Found, write: Callable[[str, bytes], None], *, text: bool
+    source: Readable, write: Callable[[str, bytes], None], *, text: bool
 ) -> tuple[int, int, list[str]]:
     """Writes the indexes of files.
 
@@ -301,7 +301,7 @@ def _index_all(
     return len(shards) - len(notes), records, notes
 
 
-def _folder_of(path: str, source: Found) -> str:
+def _folder_of(path: str, source: Readable) -> str:
     """Returns the folder of the files, if it is the same for all."""
     places = {os.path.dirname(shard.path) for _, shard in source.shards}
     if len(places) != 1:

@@ -27,10 +27,15 @@ from beam_pipeline.datasets.dataset import (
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.tfrecord import FileFacts, Sink, TFRecordReader, TFRecordWriter
+from transforms.core.tfrecord import (
+    FrameFacts,
+    FrameSink,
+    TFRecordReader,
+    TFRecordWriter,
+)
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import DAMAGE_KINDS, HEADER_BYTES
-from transforms.core.tfrecord.salvage import Fetch, Salvage, Skipped, unpack
+from transforms.core.tfrecord.salvage import Fetch, LostRange, Salvage, unpack
 from transforms.errors import (
     DamageError,
     InputError,
@@ -47,7 +52,7 @@ from transforms.storage.paths import is_remote
 # A sound range may be the whole file, so it is copied in pieces.
 _STEP_BYTES = 1 << 20
 
-_Add = Callable[[Skipped], object]
+_Add = Callable[[LostRange], object]
 
 
 def run(source: str, target: str, *, overwrite: bool) -> int:
@@ -63,14 +68,14 @@ def run(source: str, target: str, *, overwrite: bool) -> int:
         )
     targets = _targets(source, target)
     _check_targets(source, target, targets, overwrite=overwrite)
-    written: list[FileFacts] = []
-    gaps: list[Skipped] = []
+    written: list[FrameFacts] = []
+    gaps: list[LostRange] = []
     notes: list[str] = []
     repaired = 0
     for file, path in targets:
         before = len(gaps)
 
-        def skipped(gap: Skipped, path: str = file.path) -> None:
+        def skipped(gap: LostRange, path: str = file.path) -> None:
             gaps.append(gap)
             where = " of its content" if gap.of == "content" else ""
             print_text(
@@ -198,7 +203,7 @@ def repair_file(
     overwrite: bool,
     skipped: _Add,
     allow_empty: bool = False,
-) -> FileFacts:
+) -> FrameFacts:
     """Writes what is sound of a file to another; returns the facts of that.
 
     Args:
@@ -216,9 +221,9 @@ def repair_file(
     """
     folder = os.path.dirname(target) or "."
     path = os.path.join(folder, f".repair-{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    gaps: list[Skipped] = []
+    gaps: list[LostRange] = []
 
-    def add(gap: Skipped) -> None:
+    def add(gap: LostRange) -> None:
         gaps.append(gap)
         skipped(gap)
 
@@ -266,8 +271,8 @@ def _reader_of(path: str) -> tuple[Fetch, int]:
 
 
 def _write_sound(
-    source: str, fetch: Fetch, size: int, sink: Sink, folder: str, add: _Add
-) -> FileFacts:
+    source: str, fetch: Fetch, size: int, sink: FrameSink, folder: str, add: _Add
+) -> FrameFacts:
     """Writes what is sound of a file; returns the facts of what is written.
 
     Raises:
@@ -305,13 +310,13 @@ def _write_sound(
 
 
 def _salvage(
-    fetch: Fetch, size: int, sink: Sink, compression: Compression, add: _Add
-) -> FileFacts:
+    fetch: Fetch, size: int, sink: FrameSink, compression: Compression, add: _Add
+) -> FrameFacts:
     """Writes the sound records; returns the facts of the file."""
     of = "file" if compression is Compression.NONE else "content"
     with TFRecordWriter(sink, compression=compression) as writer:
         for piece in Salvage(fetch, size):
-            if isinstance(piece, Skipped):
+            if isinstance(piece, LostRange):
                 add(dataclasses.replace(piece, of=of))
                 continue
             for start in range(piece.start, piece.stop, _STEP_BYTES):

@@ -73,7 +73,7 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class Findings:
     """What was checked, and what was found.
 
     Attributes:
@@ -93,7 +93,7 @@ class Report:
         return not any(finding.is_damage for finding in self.findings)
 
 
-def print_findings(report: Report) -> None:
+def print_findings(report: Findings) -> None:
     """Prints a line for each finding; on a terminal in colour and wrapped."""
     for finding in report.findings:
         word, style = ("damage ", "red") if finding.is_damage else ("warning", "yellow")
@@ -103,7 +103,7 @@ def print_findings(report: Report) -> None:
 def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
     """Verifies and prints what is at a path; returns 0 when it is sound, else 1.
 
-    With `as_json` it prints what `Report` holds, and whether it is sound.
+    With `as_json` it prints what `Findings` holds, and whether it is sound.
 
     Raises:
       UsageError: there is neither a dataset nor a TFRecord file.
@@ -119,7 +119,7 @@ def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
     return 0 if report.is_sound else 1
 
 
-def _verify(path: str) -> tuple[Report, str]:
+def _verify(path: str) -> tuple[Findings, str]:
     """Returns the findings at a path, and the verdict in a sentence."""
     try:
         target = open_files(path)
@@ -138,7 +138,7 @@ def _verify(path: str) -> tuple[Report, str]:
     return report, _verdict(path, report, "as the manifest beside it states")
 
 
-def verify_dataset(dataset: Dataset) -> Report:
+def verify_dataset(dataset: Dataset) -> Findings:
     """Checks every file that the manifest names, and looks for files it does not."""
     if dataset.parts:
         return _verify_parts(dataset)
@@ -177,10 +177,10 @@ def verify_dataset(dataset: Dataset) -> Report:
     findings += [Finding(name, "content", f"{what} {again}") for name, what in faults]
     findings += _unnamed(dataset.directory, manifest)
     findings += _misleading(dataset.directory, manifest)
-    return Report(tuple(findings), len(shards) + len(manifest.beside), records, size)
+    return Findings(tuple(findings), len(shards) + len(manifest.beside), records, size)
 
 
-def _verify_parts(dataset: Dataset) -> Report:
+def _verify_parts(dataset: Dataset) -> Findings:
     """Checks each part by itself, what is beside them, and for keys in several."""
     reports = [verify_dataset(part) for part in dataset.parts]
     folders = [os.path.basename(part.directory) for part in dataset.parts]
@@ -200,7 +200,7 @@ def _verify_parts(dataset: Dataset) -> Report:
 
         if what := shared_keys(dataset):
             findings.append(Finding(PARTS_NAME, "keys", what, is_damage=False))
-    return Report(
+    return Findings(
         tuple(findings),
         sum(report.files for report in reports),
         sum(report.records for report in reports),
@@ -208,7 +208,7 @@ def _verify_parts(dataset: Dataset) -> Report:
     )
 
 
-def verify_single_file(file: SingleFile) -> Report:
+def verify_single_file(file: SingleFile) -> Findings:
     """Checks one TFRecord file, against the manifest beside it if that names it.
 
     Raises:
@@ -220,23 +220,23 @@ def verify_single_file(file: SingleFile) -> Report:
                 compression = file.dataset.manifest.compression
                 finding = _check_shard(file.path, file.facts, compression, {}, bar)
                 if finding is not None:
-                    return Report((finding,), 1, 0, 0)
-                return Report((), 1, file.facts.records, file.facts.bytes)
+                    return Findings((finding,), 1, 0, 0)
+                return Findings((), 1, file.facts.records, file.facts.bytes)
             with bar.watched(file.path) as source:
                 reader = TFRecordReader(source, allow_empty=file.may_be_empty)
                 facts = reader.verify()
     except (TFRecordError, SourceError) as error:
-        return Report((_framing_finding(file.path, error),), 1, 0, 0)
+        return Findings((_framing_finding(file.path, error),), 1, 0, 0)
     except OSError as error:
         raise UsageError(
             f"The file must be readable; {file.path!r} is not: "
             f"{error.strerror or error}."
         ) from error
     remarks = tuple(_remarks(file.path, reader))
-    return Report(remarks, 1, facts.records, facts.stored_bytes)
+    return Findings(remarks, 1, facts.records, facts.stored_bytes)
 
 
-def verify_bare_files(bare: BareFiles) -> Report:
+def verify_bare_files(bare: BareFiles) -> Findings:
     """Checks TFRecord files that no manifest names, and their numbers as shards."""
     findings: list[Finding] = []
     records = size = 0
@@ -252,7 +252,7 @@ def verify_bare_files(bare: BareFiles) -> Report:
     # A glob may be meant to name some shards only.
     for name, what in missing_shards(bare.paths):
         findings.append(Finding(name, "shards", what, is_damage=bare.is_folder))
-    return Report(tuple(findings), len(bare.paths), records, size)
+    return Findings(tuple(findings), len(bare.paths), records, size)
 
 
 def _remarks(path: str, reader: TFRecordReader) -> list[Finding]:
@@ -406,10 +406,10 @@ def _misleading(directory: str, manifest: Manifest) -> Iterator[Finding]:
         yield Finding(names[0], "misleading", message, is_damage=False)
 
 
-def _without_manifest(path: str, error: DamageError) -> Report:
+def _without_manifest(path: str, error: DamageError) -> Findings:
     """Checks the files of a dataset whose manifest is damaged."""
     directory = path if storage(path).is_folder() else os.path.dirname(path) or "."
-    report = Report((), 0, 0, 0)
+    report = Findings((), 0, 0, 0)
     with contextlib.suppress(UsageError):
         if (bare := find_bare_files(directory)) is not None:
             report = verify_bare_files(bare)
@@ -425,7 +425,7 @@ def _without_manifest(path: str, error: DamageError) -> Report:
 
 def _verdict(
     path: str,
-    report: Report,
+    report: Findings,
     checked: str = "all checksums match",
     *,
     has_manifest: bool = True,

@@ -31,7 +31,7 @@ _KEY = "_key"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class SubsetRequest:
     """What is asked of a subset.
 
     Attributes:
@@ -136,7 +136,7 @@ class Relabelling:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenRows:
     """The records of a subset.
 
     Attributes:
@@ -151,7 +151,7 @@ class Chosen:
 
 
 def relabelling_of(
-    dataset: OpenDataset, manifest: Manifest, request: Request
+    dataset: OpenDataset, manifest: Manifest, request: SubsetRequest
 ) -> Relabelling | None:
     """Returns what becomes of the classes; None where nothing was asked.
 
@@ -186,7 +186,9 @@ def relabelling_of(
     return Relabelling(facts, changes)
 
 
-def with_key(request: Request, manifest: Manifest, catalogues: _Catalogues) -> Request:
+def with_key(
+    request: SubsetRequest, manifest: Manifest, catalogues: _Catalogues
+) -> SubsetRequest:
     """Returns the request with the feature that holds the keys, if it is known."""
     if not request.keys or request.key_feature:
         return request
@@ -203,7 +205,9 @@ def _own_columns(catalogues: _Catalogues) -> set[str]:
     return set.intersection(*schemas) if schemas else set()
 
 
-def choose(dataset: OpenDataset, catalogues: _Catalogues, request: Request) -> Chosen:
+def choose(
+    dataset: OpenDataset, catalogues: _Catalogues, request: SubsetRequest
+) -> ChosenRows:
     """Returns which records a subset holds.
 
     Reads the columns that were asked about, of every record that may be left out.
@@ -243,14 +247,14 @@ def choose(dataset: OpenDataset, catalogues: _Catalogues, request: Request) -> C
         # Of one split, the keys may be those of another.
         search.check()
     counts = {reason: count for reason, count in sorted(skipped.items()) if count}
-    return Chosen(kept, counts, search.unknown if search else 0)
+    return ChosenRows(kept, counts, search.unknown if search else 0)
 
 
 class _Search:
     """Looks for the records of some keys."""
 
     def __init__(
-        self, dataset: OpenDataset, catalogues: _Catalogues, request: Request
+        self, dataset: OpenDataset, catalogues: _Catalogues, request: SubsetRequest
     ) -> None:
         self._feature = request.key_feature
         self._dataset, self._catalogues = dataset, catalogues

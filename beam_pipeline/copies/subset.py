@@ -5,9 +5,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from beam_pipeline.copies.chosen_rows import (
-    Chosen,
+    ChosenRows,
     Relabelling,
-    Request,
+    SubsetRequest,
     choose,
     relabelling_of,
     with_key,
@@ -53,7 +53,7 @@ _Facts = dict[str, Statistics]
 def make_subset(
     dataset: Dataset,
     directory: str,
-    request: Request,
+    request: SubsetRequest,
     *,
     overwrite: bool = False,
     opened: Opener,
@@ -117,7 +117,7 @@ def make_subset(
 
 
 def _sources(
-    dataset: Dataset, chosen: Chosen, relabelling: Relabelling | None
+    dataset: Dataset, chosen: ChosenRows, relabelling: Relabelling | None
 ) -> dict[str, CopiedShard]:
     """Returns new shard -> the chosen records of the old one, and their new ids.
 
@@ -240,7 +240,7 @@ def _with_classes(
     return dataclasses.replace(split, classes=classes)
 
 
-def _notes(chosen: Chosen, before: Manifest, after: Manifest) -> list[str]:
+def _notes(chosen: ChosenRows, before: Manifest, after: Manifest) -> list[str]:
     """Returns notes on keys of no record, and on classes that lost all records."""
     notes = []
     if chosen.unknown_keys:
@@ -267,8 +267,8 @@ def _notes(chosen: Chosen, before: Manifest, after: Manifest) -> list[str]:
 
 def _manifest(
     before: Manifest,
-    request: Request,
-    chosen: Chosen,
+    request: SubsetRequest,
+    chosen: ChosenRows,
     splits: tuple[SplitFacts, ...],
     features: tuple[FeatureFacts, ...],
 ) -> Manifest:

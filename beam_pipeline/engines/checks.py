@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from beam_pipeline.engines.engine import (
     JobSettings,
-    Place,
+    WorkerPlace,
     flag_given,
     has_flag,
     starts_elsewhere,
@@ -209,7 +209,7 @@ def check_paths(
             )
 
 
-def not_started(name: str, place: Place, said: str) -> UsageError | None:
+def not_started(name: str, place: WorkerPlace, said: str) -> UsageError | None:
     """Returns the error of an engine that cannot start workers; None for another.
 
     An address says nothing of where an engine runs: a port may be forwarded, and a

@@ -82,7 +82,7 @@ class JobSettings(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """Where a job is to run, and what is there for it.
 
     Attributes:
@@ -147,7 +147,7 @@ class Engine(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
+    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> WorkerPlace:
         """Returns where the job is to run; paths of the worker are not set yet.
 
         Raises:
@@ -155,7 +155,7 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def presets(self, place: Place) -> list[str]:
+    def presets(self, place: WorkerPlace) -> list[str]:
         """Returns Beam's flags for a place; later flags of the user win."""
 
     def server(self, flags: Mapping[str, Any], port: int) -> list[str]:

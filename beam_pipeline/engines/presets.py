@@ -15,7 +15,7 @@ from beam_pipeline.engines.engine import (
     SERVICE_TIMEOUT,
     Engine,
     JobSettings,
-    Place,
+    WorkerPlace,
     environment_given,
     flag_given,
     process_flags,
@@ -86,7 +86,7 @@ class JobServerEngine(Engine):
         """Whether somebody else starts the workers; see `Engine`."""
         return starts_elsewhere(beam_flags)
 
-    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
+    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> WorkerPlace:
         """Returns the master, the job server and the machines; see `Engine`."""
         master = self._master(settings, beam_flags)
         endpoint = flag_given(beam_flags, "job_endpoint") or settings.job_endpoint or ""
@@ -107,7 +107,7 @@ class JobServerEngine(Engine):
                 java = checks.find_java()
         parallelism = settings.workers if isinstance(settings.workers, int) else None
         machines, slots = size or (0, 1)
-        return Place(
+        return WorkerPlace(
             worker="",
             artifacts="",
             master=master,
@@ -120,7 +120,7 @@ class JobServerEngine(Engine):
             job_name=_job_name(settings.output),
         )
 
-    def presets(self, place: Place) -> list[str]:
+    def presets(self, place: WorkerPlace) -> list[str]:
         """Returns Beam's flags of every job server; see `Engine`."""
         flags = [
             SERVICE_TIMEOUT,
@@ -145,7 +145,7 @@ class JobServerEngine(Engine):
 class _JavaEngine(JobServerEngine):
     """An engine whose job server is a program in Java."""
 
-    def presets(self, place: Place) -> list[str]:
+    def presets(self, place: WorkerPlace) -> list[str]:
         server = [
             f"--{self.program_flag}={place.program}",
             f"--job_server_java_launcher={place.java}",
@@ -204,7 +204,7 @@ class _Flink(_JavaEngine):
     def size(self, master: str) -> tuple[int, int]:
         return masters.size_of_cluster(master)
 
-    def presets(self, place: Place) -> list[str]:
+    def presets(self, place: WorkerPlace) -> list[str]:
         flags = [
             *super().presets(place),
             f"--flink_version={masters.FLINK_VERSION}",
@@ -242,7 +242,7 @@ class _Spark(_JavaEngine):
     def reach(self, master: str) -> None:
         masters.reach_master(master)
 
-    def presets(self, place: Place) -> list[str]:
+    def presets(self, place: WorkerPlace) -> list[str]:
         properties = {
             "spark.executor.memory": "1g",
             "spark.executor.cores": str(place.slots),
@@ -276,7 +276,7 @@ class _Prism(JobServerEngine):
     runner = "apache_beam.runners.portability.prism_runner:PrismRunner"
     program_flag = "prism_location"
 
-    def presets(self, place: Place) -> list[str]:
+    def presets(self, place: WorkerPlace) -> list[str]:
         own = [f"--prism_location={place.program}", "--prism_log_level=warn"]
         return [*super().presets(place), *own]
 
@@ -297,11 +297,13 @@ class _Dataflow(Engine):
     def detaches(self, beam_flags: Sequence[str]) -> bool:
         return checks.is_detached(beam_flags)
 
-    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
+    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> WorkerPlace:
         workers = settings.workers
-        return Place("", "", parallelism=workers if isinstance(workers, int) else None)
+        return WorkerPlace(
+            "", "", parallelism=workers if isinstance(workers, int) else None
+        )
 
-    def presets(self, place: Place) -> list[str]:
+    def presets(self, place: WorkerPlace) -> list[str]:
         flags = [
             # Nothing is defined in `__main__`: the workers install all modules.
             "--no_save_main_session",

@@ -34,8 +34,8 @@ from beam_pipeline.engines.checks import not_started
 from beam_pipeline.engines.engine import (
     AddStages,
     Engine,
-    Place,
     RunHooks,
+    WorkerPlace,
     silence_check,
 )
 from beam_pipeline.engines.watch import JobWatch, watched
@@ -60,7 +60,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 def run_on_engine(
     engine: Engine,
-    place: Place,
+    place: WorkerPlace,
     add_stages: AddStages,
     hooks: RunHooks,
     *,
@@ -144,7 +144,7 @@ def _room(work_folder: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _job_server(
-    engine: Engine, place: Place, options: PipelineOptions, room: str
+    engine: Engine, place: WorkerPlace, options: PipelineOptions, room: str
 ) -> Iterator[Callable[[], list[str]]]:
     """Starts a job server, unless one runs already, and ends it.
 
@@ -312,7 +312,7 @@ def _try(cancel: Callable[[], object]) -> None:
 
 def run_on_dataflow(
     engine: Engine,
-    place: Place,
+    place: WorkerPlace,
     add_stages: AddStages,
     hooks: RunHooks,
     *,
@@ -334,7 +334,7 @@ def run_on_dataflow(
 
 
 def submit_to_dataflow(
-    engine: Engine, place: Place, add_stages: AddStages, hooks: RunHooks
+    engine: Engine, place: WorkerPlace, add_stages: AddStages, hooks: RunHooks
 ) -> str:
     """Hands a pipeline over, and returns the id of its job.
 
@@ -350,7 +350,7 @@ def submit_to_dataflow(
 
 @contextlib.contextmanager
 def _pipeline(
-    engine: Engine, place: Place, add_stages: AddStages, beam_flags: Sequence[str]
+    engine: Engine, place: WorkerPlace, add_stages: AddStages, beam_flags: Sequence[str]
 ) -> Iterator[beam.Pipeline]:
     """Yields the pipeline; translates errors into ours."""
     options = PipelineOptions([*engine.presets(place), *beam_flags])

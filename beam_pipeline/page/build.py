@@ -25,8 +25,8 @@ from beam_pipeline.page.pictures import (
 )
 from beam_pipeline.page.sample import (
     ROWS_A_SHARD,
-    ClassCounts,
     Sample,
+    SampledClasses,
     class_counts,
     ends_of,
     image_of,
@@ -135,7 +135,7 @@ def _check_sizes(dataset: Dataset) -> None:
 class _ClassTable:
     """The classes of a label as the page lists them."""
 
-    def __init__(self, counts: ClassCounts) -> None:
+    def __init__(self, counts: SampledClasses) -> None:
         self.counts = counts
         self.feature = counts.facts.feature
         totals = counts.totals
@@ -158,7 +158,7 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def _charts(
-    manifest: Manifest, samples: Sequence[Sample], counts: Sequence[ClassCounts]
+    manifest: Manifest, samples: Sequence[Sample], counts: Sequence[SampledClasses]
 ) -> list[Chart]:
     counted = {
         entry.facts.feature.name: entry

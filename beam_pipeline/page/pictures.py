@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from PIL import Image, ImageDraw
 
-from beam_pipeline.page.sample import ClassCounts, Sample, ends_of
+from beam_pipeline.page.sample import Sample, SampledClasses, ends_of
 from beam_pipeline.reading.open_dataset import OpenDataset, names_files
 from transforms.core.arrays import values_and_rows
 from transforms.core.image.resize import MAX_PIXELS
@@ -234,11 +234,11 @@ class Equal:
     labels_differ: bool
 
 
-class _Reader:
+class _PictureReader:
     """Reads the pictures of records."""
 
     def __init__(
-        self, dataset: OpenDataset, image: Feature, counts: ClassCounts | None
+        self, dataset: OpenDataset, image: Feature, counts: SampledClasses | None
     ) -> None:
         features = dataset.features
         label = counts.facts.feature.name if counts else ""
@@ -287,13 +287,13 @@ def pictures(
     dataset: OpenDataset,
     samples: Sequence[Sample],
     image: Feature,
-    counts: ClassCounts | None,
+    counts: SampledClasses | None,
 ) -> list[PictureClass]:
     """Returns the pictures of the classes that are shown, in the order of their ids.
 
     Errors are those of reading a row of the dataset.
     """
-    reader = _Reader(dataset, image, counts)
+    reader = _PictureReader(dataset, image, counts)
     if counts is None:
         names: list[str | None]
         shown, names, totals = [0], [None], [sum(map(len, samples))]
@@ -327,7 +327,9 @@ def pictures(
     ]
 
 
-def _rows_of_classes(sample: Sample, counts: ClassCounts | None) -> tuple[Longs, Longs]:
+def _rows_of_classes(
+    sample: Sample, counts: SampledClasses | None
+) -> tuple[Longs, Longs]:
     """Returns pairs of a row and the number of a class that it has."""
     every = np.arange(len(sample))
     if counts is None:
@@ -348,7 +350,7 @@ def equal_images(
     dataset: OpenDataset,
     samples: Sequence[Sample],
     image: Feature,
-    counts: ClassCounts | None,
+    counts: SampledClasses | None,
 ) -> tuple[list[Equal], int]:
     """Returns equal images of several splits, and how many there are among the samples.
 
@@ -358,7 +360,7 @@ def equal_images(
     splits = np.repeat(np.arange(-1, len(samples)), [*map(len, prints)])
     every, counted = np.concatenate(prints), splits.astype(np.int16)
     shared = find_shared(every, counted, count=max(len(samples), 1)).without([0])
-    reader = _Reader(dataset, image, counts)
+    reader = _PictureReader(dataset, image, counts)
     groups = []
     for fingerprint in shared.values[:_MOST_EQUAL]:
         places = [

@@ -114,7 +114,7 @@ def _fingerprints(images: pa.Array) -> Iterator[int]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ClassCounts:
+class SampledClasses:
     """The classes of a label.
 
     Attributes:
@@ -156,7 +156,7 @@ class ClassCounts:
         return [name for name, count, total in both if total and not count]
 
 
-def class_counts(manifest: Manifest) -> list[ClassCounts]:
+def class_counts(manifest: Manifest) -> list[SampledClasses]:
     """Returns the counts of each label in the manifest, the one to predict first."""
     tables = []
     for facts in manifest.features:
@@ -176,14 +176,14 @@ def _table(
     names: Sequence[str],
     counted: Mapping[str, Mapping[str, int]],
     sampled: bool = False,
-) -> ClassCounts:
+) -> SampledClasses:
     counts = {s: [some.get(n, 0) for n in names] for s, some in counted.items()}
-    return ClassCounts(facts, names, counts, sampled)
+    return SampledClasses(facts, names, counts, sampled)
 
 
 def object_counts(
     manifest: Manifest, columns: Mapping[str, Mapping[str, pa.Array]]
-) -> list[ClassCounts]:
+) -> list[SampledClasses]:
     """Returns the counts of the classes of boxes; none where there are no boxes.
 
     The manifest does not count them. They are beside the boxes, under the names of

@@ -38,7 +38,7 @@ from transforms.formats.input_files import (
     only_texts,
     unmatched,
 )
-from transforms.formats.pairs import Layout
+from transforms.formats.pairs import PairFolders
 from transforms.formats.registry import (
     FORMAT_OPTIONS,
     FORMATS,
@@ -91,7 +91,7 @@ class Inputs:
     notes: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     texts: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
-    masks: Layout | None = None
+    masks: PairFolders | None = None
     mask_files: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
 
     @property

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from beam_pipeline.reading.reading_plan import Found, Said, find_records
+from beam_pipeline.reading.reading_plan import Readable, Said, find_records
 from transforms.core.naming import PART_PREFIX
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
@@ -89,7 +89,7 @@ class OpenDataset:
     def __init__(
         self,
         path: str,
-        found: Found,
+        found: Readable,
         looks: Looks,
         check: bool,
         said: Mapping[str, Said] | None,

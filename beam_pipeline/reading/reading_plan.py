@@ -75,7 +75,7 @@ def _digest(facts: object) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
+class Readable:
     """What is at the path.
 
     Attributes:
@@ -105,7 +105,7 @@ class Found:
         return _digest(self)
 
 
-def find_records(path: str, features: Mapping[str, Said]) -> Found:
+def find_records(path: str, features: Mapping[str, Said]) -> Readable:
     """Returns what is at a path; features that are not known are those of records.
 
     Args:
@@ -168,7 +168,9 @@ def _no_split(path: str, split: str, splits: Sequence[str]) -> str:
     )
 
 
-def _found_at(path: str, said: Mapping[str, Feature], *, sees: bool = False) -> Found:
+def _found_at(
+    path: str, said: Mapping[str, Feature], *, sees: bool = False
+) -> Readable:
     """Returns what is at a path.
 
     Args:
@@ -194,7 +196,7 @@ def _found_at(path: str, said: Mapping[str, Feature], *, sees: bool = False) -> 
 
 def _described_beside(
     directory: str, names: Sequence[str] | None, said: Mapping[str, Feature]
-) -> Found | None:
+) -> Readable | None:
     """Returns what metadata in a folder states of files there; None for nothing."""
     if has_manifest(directory):
         target = open_target(directory)
@@ -240,7 +242,7 @@ def _check_bare(path: str, folders: Mapping[str, Sequence[str]]) -> None:
             )
 
 
-def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Found | None:
+def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Readable | None:
     """Returns what a manifest states; None where files are meant that it lacks."""
     manifest = dataset.manifest
     shards = {
@@ -270,7 +272,7 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Found | None:
     if not dataset.parts:
         path = os.path.join(dataset.directory, MANIFEST_NAME)
         edition = Edition(path, manifest.digest)
-    return Found(
+    return Readable(
         tuple(shards[name] for name in (shards if names is None else names)),
         tuple(split.name for split in manifest.splits),
         tuple(features),
@@ -310,7 +312,7 @@ def _seconds(facts: FeatureFacts) -> list[int]:
 
 def _of_tfds(
     directory: str, names: Sequence[str] | None, said: Mapping[str, Feature]
-) -> Found | None:
+) -> Readable | None:
     dataset = dataset_beside(os.path.join(directory, "-"), "-")
     if dataset is None or not dataset.shards:
         return None
@@ -333,7 +335,7 @@ def _of_tfds(
     }
     features |= _features_seen([shard for _, shard in shards], features)
     splits = dict.fromkeys(split for _, split in dataset.splits)
-    return Found(shards, tuple(splits), tuple(features.values()), Edition())
+    return Readable(shards, tuple(splits), tuple(features.values()), Edition())
 
 
 def _features_seen(
@@ -366,7 +368,7 @@ def _of_bare_files(
     said: Mapping[str, Feature],
     *,
     sees: bool,
-) -> Found:
+) -> Readable:
     if chosen is None:
         bare = find_bare_files(path)
         assert bare is not None, "the path is a folder"
@@ -377,7 +379,7 @@ def _of_bare_files(
     if not said:
         seen = _features_seen([shard for _, shard in shards], {})
         if sees:
-            return Found(shards, (), tuple(seen.values()), Edition())
+            return Readable(shards, (), tuple(seen.values()), Edition())
         shown = {
             entry.name: f"[{entry.kind}]" if entry.shape else str(entry.kind)
             for entry in seen.values()
@@ -391,7 +393,7 @@ def _of_bare_files(
         )
     in_sequence = learn(_first_payloads([shard for _, shard in shards])).steps
     features = map(_of_sequence, said.values()) if in_sequence else said.values()
-    return Found(shards, (), tuple(features), Edition())
+    return Readable(shards, (), tuple(features), Edition())
 
 
 def _of_sequence(feature: Feature) -> Feature:

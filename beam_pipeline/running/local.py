@@ -22,8 +22,8 @@ from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import (
     SERVICE_TIMEOUT,
     Engine,
-    Place,
     RunHooks,
+    WorkerPlace,
     check_words,
 )
 from beam_pipeline.engines.presets import DATAFLOW
@@ -99,7 +99,7 @@ def run_job(
     *,
     workers: int,
     engine: Engine | None = None,
-    place: Place | None = None,
+    place: WorkerPlace | None = None,
 ) -> None:
     """Runs the job and returns when it is committed.
 
@@ -165,7 +165,7 @@ def _build(pipeline: beam.Pipeline, job: Job, hooks: RunHooks) -> None:
         raise translated(error) from error
 
 
-def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> str:
+def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: WorkerPlace) -> str:
     """Hands the job to the engine, and returns its id there; see `run_job`.
 
     Raises:

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 from beam_pipeline.settings.values import (
     JOINED,
     Address,
+    Bounds,
     Count,
     EngineName,
     FormatName,
-    Limits,
     Location,
     Names,
     PartName,
@@ -269,7 +269,7 @@ class Settings:
     image_format: Literal["jpeg", "png"] | None = _image(
         None, "Encode every image in this format [as it is]."
     )
-    image_quality: Annotated[int, Limits(ge=1, le=100, strict=True)] = _image(
+    image_quality: Annotated[int, Bounds(ge=1, le=100, strict=True)] = _image(
         95, "Quality of JPEG that is encoded here [95].", "1-100"
     )
     max_pixels: Count = _image(
@@ -281,13 +281,13 @@ class Settings:
     name: str | None = _output(
         None, "Prefix of the names of shards [the source's base name]."
     )
-    shards: Annotated[int, Limits(ge=1, le=MAX_SHARDS, strict=True)] | None = _output(
+    shards: Annotated[int, Bounds(ge=1, le=MAX_SHARDS, strict=True)] | None = _output(
         None, "Write this number of shards for each split.", "N"
     )
     shard_size: Size | None = _output(
         None, "Size of a shard, as in 150MB [100-200 MB].", "SIZE"
     )
-    seed: Annotated[int, Limits(ge=0, strict=True)] = _output(
+    seed: Annotated[int, Bounds(ge=0, strict=True)] = _output(
         0, "Seed of the order; it moves no row to another split [0]."
     )
     shuffle: bool = _output(
@@ -302,7 +302,7 @@ class Settings:
     catalogue: bool | None = _output(
         None, "Write a table of the records [for images].", decides_bytes=False
     )
-    max_reject_rate: Annotated[float, Limits(ge=0, le=1)] | None = _output(
+    max_reject_rate: Annotated[float, Bounds(ge=0, le=1)] | None = _output(
         None,
         "Tolerated share of rejects: of items, and of boxes [0.01; one of 10 or more].",
         "SHARE",
@@ -340,7 +340,7 @@ class Settings:
     )
 
     # Run
-    workers: Annotated[int, Limits(ge=1)] | Literal["auto"] = _run(
+    workers: Annotated[int, Bounds(ge=1)] | Literal["auto"] = _run(
         "auto", "Number of processes [auto: the cores, when worth it].", "N|auto"
     )
     runner: EngineName = _run(

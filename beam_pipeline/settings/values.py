@@ -35,7 +35,7 @@ _Kind = Literal["switch", "choice", "int", "float", "joined", "list", "pairs", "
 _KINDS: Mapping[Any, _Kind] = {int: "int", float: "float", list: "list", dict: "pairs"}
 
 
-class Given:
+class Converted:
     """Mark of a type: how what is given becomes what is held.
 
     Args:
@@ -74,7 +74,7 @@ class Given:
         return schema
 
 
-class Limits:
+class Bounds:
     """Mark of a number: pydantic's `ge`, `gt`, `le` and `strict`."""
 
     def __init__(self, **limits: float) -> None:
@@ -177,10 +177,10 @@ def _base(annotation: Any) -> Any:
     return annotation.__origin__ if is_marked else annotation
 
 
-def _given(annotation: Any) -> list[Given]:
+def _given(annotation: Any) -> list[Converted]:
     """Returns the marks of a type that say how it is given."""
     marks = getattr(annotation, "__metadata__", ())
-    return [mark for mark in marks if isinstance(mark, Given)]
+    return [mark for mark in marks if isinstance(mark, Converted)]
 
 
 def _choices(annotation: Any) -> tuple[str | int, ...]:
@@ -310,20 +310,20 @@ def _possible(value: str) -> str:
     return value
 
 
-Address = Annotated[str, Given(after=_address)]
-Count = Annotated[int, Limits(ge=1, strict=True)]
-EngineName = Annotated[str, Given(after=_runner)]
-FormatName = Annotated[str, Given(after=_format, choices=("auto", *FORMATS))]
-Location = Annotated[str, Given(_located, _possible)]
+Address = Annotated[str, Converted(after=_address)]
+Count = Annotated[int, Bounds(ge=1, strict=True)]
+EngineName = Annotated[str, Converted(after=_runner)]
+FormatName = Annotated[str, Converted(after=_format, choices=("auto", *FORMATS))]
+Location = Annotated[str, Converted(_located, _possible)]
 Names = Annotated[
     list[str] | str,
-    Given(_as_texts(int)),
-    Given(_located, takes="list[str] | tuple[str, ...] | str"),
+    Converted(_as_texts(int)),
+    Converted(_located, takes="list[str] | tuple[str, ...] | str"),
 ]
-PartName = Annotated[str, Given(_as_name, _part_name)]
-ResizeRule = Annotated[str, Given(_resize)]
+PartName = Annotated[str, Converted(_as_name, _part_name)]
+ResizeRule = Annotated[str, Converted(_resize)]
 Shares = Annotated[
-    dict[str, str], Given(_shares, takes="str | Mapping[str, str | float]")
+    dict[str, str], Converted(_shares, takes="str | Mapping[str, str | float]")
 ]
-Size = Annotated[int, Given(_size, takes="int | str")]
-Texts = Annotated[list[str], Given(_as_texts(int, float))]
+Size = Annotated[int, Converted(_size, takes="int | str")]
+Texts = Annotated[list[str], Converted(_as_texts(int, float))]

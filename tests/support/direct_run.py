@@ -16,7 +16,7 @@ import apache_beam as beam
 from apache_beam.internal import pickler
 
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.engine import Engine, Place, RunHooks
+from beam_pipeline.engines.engine import Engine, RunHooks, WorkerPlace
 from beam_pipeline.job import Job, make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.planning.request import prepare
@@ -70,7 +70,7 @@ def run_job(
     *,
     workers: int,
     engine: Engine | None = None,
-    place: Place | None = None,
+    place: WorkerPlace | None = None,
 ) -> None:
     """Takes the place of `beam_pipeline.running.local.run_job`.
 

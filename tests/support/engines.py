@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.engines import checks
-from beam_pipeline.engines.engine import Engine, Place, flag_given
+from beam_pipeline.engines.engine import Engine, WorkerPlace, flag_given
 from beam_pipeline.engines.presets import ENGINES, JobServerEngine, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
 
@@ -19,7 +19,7 @@ class Chosen(NamedTuple):
     """An engine and the place that it has found."""
 
     engine: Engine
-    place: Place
+    place: WorkerPlace
 
 
 def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:

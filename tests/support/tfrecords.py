@@ -11,14 +11,14 @@ import zlib
 import google_crc32c
 import pytest
 
-from transforms.core.tfrecord import FileFacts, TFRecordWriter
+from transforms.core.tfrecord import FrameFacts, TFRecordWriter
 
 # Ten small records of several lengths, two of them empty: 16 * 10 + 68 bytes.
 RECORDS = [b"", b"a", b"bc" * 5, b"d" * 10, b"e" * 10, b"f" * 10, b"g" * 17, b"", b"hh"]
 HOSTILE = [2**31, 2**32, 2**40, 2**47, 2**62, 2**63, 2**64 - 1]
 
 
-def write(records: list[bytes], compression: str = "none") -> tuple[bytes, FileFacts]:
+def write(records: list[bytes], compression: str = "none") -> tuple[bytes, FrameFacts]:
     """Returns a file and its facts; zlib is what the program reads, but not writes."""
     sink = io.BytesIO()
     as_zlib = compression == "zlib"

@@ -62,7 +62,7 @@ _SAMPLED, _PAIRED = 256, 90
 _BESIDE = re.compile(rf"(?:{'|'.join(map(re.escape, _SUFFIXES[1:]))})\.[^./]+$")
 
 
-class Layout(NamedTuple):
+class PairFolders(NamedTuple):
     """Where the images and the masks of a source are.
 
     Attributes:
@@ -104,7 +104,7 @@ def mask_features(image: str) -> tuple[Feature, ...]:
     )
 
 
-def find_layout(files: FileList, *, least: int = _PAIRED) -> Layout | None:
+def find_layout(files: FileList, *, least: int = _PAIRED) -> PairFolders | None:
     """Returns the layout of images and masks; None where there is none.
 
     Args:
@@ -116,7 +116,7 @@ def find_layout(files: FileList, *, least: int = _PAIRED) -> Layout | None:
     return layout or _beside(files, least)
 
 
-def layout_of(files: FileList, masks: FileList, folder: str, base: str) -> Layout:
+def layout_of(files: FileList, masks: FileList, folder: str, base: str) -> PairFolders:
     """Returns the layout of masks in a folder that was named.
 
     Args:
@@ -137,10 +137,10 @@ def layout_of(files: FileList, masks: FileList, folder: str, base: str) -> Layou
             f"Masks must be called like their images, as in a.png or a_mask.png for "
             f"a.jpg; in {base or folder!r:.200} none is called like {paths[0]!r:.200}."
         )
-    return Layout((("", folder),), suffix, base)
+    return PairFolders((("", folder),), suffix, base)
 
 
-def sort_files(files: FileList, layout: Layout) -> tuple[FileList, FileList]:
+def sort_files(files: FileList, layout: PairFolders) -> tuple[FileList, FileList]:
     """Returns the images and the masks among the files of a source."""
 
     def among(place: int, batch: pa.RecordBatch) -> "np.ndarray[Any, Any]":
@@ -158,7 +158,7 @@ def sort_files(files: FileList, layout: Layout) -> tuple[FileList, FileList]:
     return files.filter(lambda b: among(0, b)), files.filter(lambda b: among(1, b))
 
 
-def pair(images: FileList, masks: FileList, layout: Layout) -> Paired:
+def pair(images: FileList, masks: FileList, layout: PairFolders) -> Paired:
     """Returns images with their masks.
 
     Args:
@@ -256,7 +256,7 @@ class MaskIndex:
                 return path
         return None
 
-    def orphans(self, owners: dict[str, str], layout: Layout) -> Iterator[str]:
+    def orphans(self, owners: dict[str, str], layout: PairFolders) -> Iterator[str]:
         """Yields the masks that no image has, without files of other suffixes."""
         owned = {stem for stem, path in self._by_stem.items() if path in owners}
         for stem, path in self._by_stem.items():
@@ -333,7 +333,7 @@ def _candidates(folders: collections.Counter[str]) -> dict[str, list[str]]:
 
 def _best(
     files: FileList, candidates: dict[str, list[str]], least: int
-) -> Layout | None:
+) -> PairFolders | None:
     """Returns the layout with most pairs among samples; None below the least share."""
     indexes = {
         mask: index_of(mask, files)
@@ -351,7 +351,7 @@ def _best(
                 hits[suffix][image] = best
     suffix = max(_SUFFIXES, key=lambda suffix: sum(s for s, _ in hits[suffix].values()))
     folders = tuple((image, mask) for image, (_, mask) in hits[suffix].items())
-    return Layout(folders, suffix) if folders else None
+    return PairFolders(folders, suffix) if folders else None
 
 
 def _share(index: MaskIndex, folder: str, paths: Sequence[str], suffix: str) -> float:
@@ -364,7 +364,7 @@ def _share(index: MaskIndex, folder: str, paths: Sequence[str], suffix: str) -> 
     return sum(counted) / len(counted) if counted else 0.0
 
 
-def _beside(files: FileList, least: int) -> Layout | None:
+def _beside(files: FileList, least: int) -> PairFolders | None:
     """Returns the layout of masks that are beside their images."""
     first = next(iter(files.batches()), None)
     if first is None:
@@ -374,7 +374,7 @@ def _beside(files: FileList, least: int) -> Layout | None:
     if not 30 <= 100 * numpy_mask(ends).mean() <= 70:
         return None
     for suffix in _SUFFIXES[1:]:
-        layout = Layout((("", ""),), suffix)
+        layout = PairFolders((("", ""),), suffix)
         images, masks = sort_files(files, layout)
         if not masks:
             continue

@@ -116,7 +116,7 @@ def class_names(features: Sequence[Feature]) -> dict[str, pa.Array]:
     }
 
 
-class RowReader:
+class RowDecoder:
     """Decodes records of known features.
 
     Args:

@@ -22,7 +22,7 @@ from transforms.reading.positions import (
     places_of,
     whole_number,
 )
-from transforms.reading.rows import RowReader, first_misfit, located
+from transforms.reading.rows import RowDecoder, first_misfit, located
 from transforms.reading.split import Split
 from transforms.reading.stream import Columns, regrouped
 from transforms.storage.read_ahead import read_ahead
@@ -387,8 +387,8 @@ class View(_Sequence):
         return self._decoder.rows(payloads)
 
     @functools.cached_property
-    def _decoder(self) -> RowReader:
-        return RowReader([*self.features.values()], self._split.looks)
+    def _decoder(self) -> RowDecoder:
+        return RowDecoder([*self.features.values()], self._split.looks)
 
 
 class RecordView(_Sequence):

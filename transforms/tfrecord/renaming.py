@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from transforms.core.tfrecord import FileFacts, TFRecordReader
+from transforms.core.tfrecord import FrameFacts, TFRecordReader
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import (
     CommitError,
@@ -45,7 +45,7 @@ _RUN = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Target:
+class RenamedFiles:
     """The files of one write: their names, and the work folder beside them."""
 
     prefix: str
@@ -152,12 +152,12 @@ class WrittenShard:
     """A finished file in the work folder."""
 
     index: int
-    facts: FileFacts
+    facts: FrameFacts
 
 
 # Beam reads these annotations to check the pipeline's types; do not quote them.
 def publish(
-    plan: WritePlan, written: Iterable[WrittenShard], target: Target
+    plan: WritePlan, written: Iterable[WrittenShard], target: RenamedFiles
 ) -> list[str]:
     """Gives every file its final name; returns the names.
 
@@ -208,7 +208,7 @@ def _check_sums(shards: Sequence[WrittenShard], plan: WritePlan) -> None:
 
 
 def _finished(
-    shards: Sequence[WrittenShard], plan: WritePlan, target: Target
+    shards: Sequence[WrittenShard], plan: WritePlan, target: RenamedFiles
 ) -> list[tuple[str, str]]:
     """Returns path and final path of the files that do not have their names yet."""
     renames = []
@@ -234,7 +234,7 @@ def _holds(path: str, shard: WrittenShard) -> bool:
         return False
 
 
-def abandon(target: Target) -> None:
+def abandon(target: RenamedFiles) -> None:
     """Removes all that this run has in the work folder, and that if it is empty."""
     with contextlib.suppress(OSError, StorageError):
         target.own.remove_run(target.run)
@@ -242,7 +242,7 @@ def abandon(target: Target) -> None:
 
 
 @contextlib.contextmanager
-def abandoning(target: Target) -> Iterator[None]:
+def abandoning(target: RenamedFiles) -> Iterator[None]:
     """Gives up the run when what is done here fails for good.
 
     Raises:
@@ -260,7 +260,7 @@ def abandoning(target: Target) -> Iterator[None]:
 
 
 def _unwritten(
-    target: Target, error: OSError | StorageError, outcome: str
+    target: RenamedFiles, error: OSError | StorageError, outcome: str
 ) -> CommitError:
     detail = str(error)
     if isinstance(error, OSError):
@@ -273,7 +273,7 @@ def _unwritten(
     )
 
 
-def check_target(target: Target, numbers: Iterable[tuple[int, int]]) -> None:
+def check_target(target: RenamedFiles, numbers: Iterable[tuple[int, int]]) -> None:
     """Makes the folder of the files.
 
     Raises:

@@ -29,7 +29,7 @@ from transforms.core import segment
 from transforms.core.model import Segment
 from transforms.core.placing.placement import shard_of_keys
 from transforms.core.segment import KEY_COLUMN, PIECE_BYTES
-from transforms.core.tfrecord import FileFacts, TFRecordWriter
+from transforms.core.tfrecord import FrameFacts, TFRecordWriter
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
 from transforms.errors import EncodingError, SpecError
 from transforms.storage.files import storage
@@ -45,7 +45,7 @@ from transforms.tfrecord.parameters import (
 )
 from transforms.tfrecord.records import framed, hashed_rows, in_order
 from transforms.tfrecord.renaming import (
-    Target,
+    RenamedFiles,
     WritePlan,
     WrittenShard,
     abandon,
@@ -148,9 +148,9 @@ class WriteTFRecords(beam.PTransform):
         given = self.shard_name_template
         return _DEFAULT_TEMPLATE if given is None else given
 
-    def _target(self, run: str) -> Target:
+    def _target(self, run: str) -> RenamedFiles:
         ending = fill_template(self._template, 0, 1) + self.file_name_suffix
-        return Target(
+        return RenamedFiles(
             prefix=self.file_path_prefix,
             template=self._template,
             suffix=self.file_name_suffix,
@@ -200,7 +200,7 @@ class WriteTFRecords(beam.PTransform):
             | "Join" >> beam.Flatten()
             | "Group" >> beam.GroupByKey()
             | "Write files"
-            >> beam.ParDo(_WriteFile(target)).with_output_types(WrittenShard)
+            >> beam.ParDo(_WriteNumberedFile(target)).with_output_types(WrittenShard)
         )
         return plan | "Publish" >> beam.FlatMap(
             publish, beam.pvalue.AsIter(shards), target
@@ -213,7 +213,7 @@ class _SpoolRecords(beam.DoFn):
     Each attempt writes files of its own; only what it has returned names them.
     """
 
-    def __init__(self, target: Target, coder: coders.Coder, wanted: int) -> None:
+    def __init__(self, target: RenamedFiles, coder: coders.Coder, wanted: int) -> None:
         super().__init__()
         self.target = target
         self.wanted = wanted
@@ -264,7 +264,7 @@ class _SpoolRecords(beam.DoFn):
 
 
 def _plan_shards(
-    _: bytes, measures: Iterable[tuple[int, int]], target: Target, wanted: int
+    _: bytes, measures: Iterable[tuple[int, int]], target: RenamedFiles, wanted: int
 ) -> WritePlan:
     """Chooses the number of files, and clears away what earlier runs left."""
     records = payload_bytes = 0
@@ -288,7 +288,7 @@ def _name_shards(plan: WritePlan) -> Iterable[tuple[int, bytes]]:
 
 
 def _cut_by_shard(
-    spooled: tuple[Segment, int], plan: WritePlan, target: Target
+    spooled: tuple[Segment, int], plan: WritePlan, target: RenamedFiles
 ) -> Iterable[tuple[int, bytes]]:
     """Returns the records of a piece for each shard; `start` is their part of it."""
     piece, _ = spooled
@@ -311,10 +311,10 @@ def _cut_by_shard(
     ]
 
 
-class _WriteFile(beam.DoFn):
+class _WriteNumberedFile(beam.DoFn):
     """Writes the records of one shard in their order; a retry replaces the file."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: RenamedFiles) -> None:
         super().__init__()
         self.target = target
         self.records_written = beam.metrics.Metrics.counter(
@@ -331,7 +331,9 @@ class _WriteFile(beam.DoFn):
         yield WrittenShard(index, facts)
 
 
-def _write_file(target: Target, index: int, segments: Iterable[Segment]) -> FileFacts:
+def _write_file(
+    target: RenamedFiles, index: int, segments: Iterable[Segment]
+) -> FrameFacts:
     """Writes a file of the work folder, durably."""
     store = target.make_work()
     parts: dict[int, list[Segment]] = {}

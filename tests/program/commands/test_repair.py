@@ -16,9 +16,9 @@ from beam_pipeline.commands import verify
 from beam_pipeline.commands.repair import repair_file
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset, write_records
-from transforms.core.tfrecord import FileFacts, TFRecordReader
+from transforms.core.tfrecord import FrameFacts, TFRecordReader
 from transforms.core.tfrecord.frame import frame
-from transforms.core.tfrecord.salvage import Skipped
+from transforms.core.tfrecord.salvage import LostRange
 from transforms.errors import SourceError, TargetError, UsageError
 
 Folder = pathlib.Path
@@ -80,7 +80,7 @@ def test_a_gzip_stream_cut_off_or_damaged(tmp_path: Folder) -> None:
     """The content that can be recovered, and the stored bytes that cannot."""
     noise = [random.Random(n).randbytes(200) for n in range(300)]
     stored = gzip.compress(b"".join(map(frame, noise)), mtime=0)
-    found: list[Skipped] = []
+    found: list[LostRange] = []
     (tmp_path / "a.gz").write_bytes(stored[: len(stored) // 2])
     repair_file(
         str(tmp_path / "a.gz"),
@@ -146,9 +146,9 @@ def test_a_target_that_appears_meanwhile_is_kept(
 ) -> None:
     """The last step replaces nothing, and leaves no temporary file."""
     (tmp_path / "a").write_bytes(PLAIN)
-    found: list[Skipped] = []
+    found: list[LostRange] = []
 
-    def skipped(each: Skipped) -> None:
+    def skipped(each: LostRange) -> None:
         found.append(each)
         (tmp_path / "b").write_bytes(b"mine")
 
@@ -165,7 +165,7 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Folder) -> None:
     """Nothing is written of it."""
     (tmp_path / "a").write_bytes(flipped(PLAIN, 40))
 
-    def skipped(_: Skipped) -> None:
+    def skipped(_: LostRange) -> None:
         os.utime(tmp_path / "a", (1, 1))
 
     with pytest.raises(SourceError, match="has changed"):
@@ -257,8 +257,8 @@ def test_throughput_and_memory(size: int, tmp_path: Folder, headline: Headline) 
         data[rng.randrange(len(data))] ^= 1
     (tmp_path / "a").write_bytes(data)
 
-    def repaired(target: str) -> tuple[FileFacts, list[Skipped]]:
-        ranges: list[Skipped] = []
+    def repaired(target: str) -> tuple[FrameFacts, list[LostRange]]:
+        ranges: list[LostRange] = []
         facts = repair_file(
             str(tmp_path / "a"),
             str(tmp_path / target),

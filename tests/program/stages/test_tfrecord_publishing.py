@@ -111,7 +111,7 @@ def test_a_damaged_piece_is_found(
     """What the disk has changed meanwhile is never written to a file."""
     monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
     before = _old_files(tmp_path)
-    real = renaming.Target.put_rows
+    real = renaming.RenamedFiles.put_rows
 
     def damaged(target: Any, name: str, pieces: Any) -> str:
         stored = real(target, name, pieces)
@@ -120,7 +120,7 @@ def test_a_damaged_piece_is_found(
             file.write(b"?")
         return stored
 
-    monkeypatch.setattr(renaming.Target, "put_rows", damaged)
+    monkeypatch.setattr(renaming.RenamedFiles, "put_rows", damaged)
     with pytest.raises(DamageError, match="as it was written"):
         write(tmp_path / "x", num_shards=3)
     assert contents(tmp_path) == before

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.engines import checks
-from beam_pipeline.engines.engine import Place
+from beam_pipeline.engines.engine import WorkerPlace
 from beam_pipeline.engines.presets import DATAFLOW, ENGINES
 from beam_pipeline.settings.spec import Spec, make_spec
 from tests.support.engines import choose
@@ -47,7 +47,7 @@ def without(name: str) -> list[str]:
 
 def test_presets_are_read_by_beam() -> None:
     """No main session; --workers is the most there may be."""
-    place = Place("", "", parallelism=7)
+    place = WorkerPlace("", "", parallelism=7)
     options = PipelineOptions(DATAFLOW.presets(place))
     assert options.view_as(SetupOptions).save_main_session is False
     assert options.view_as(WorkerOptions).max_num_workers == 7
@@ -57,7 +57,7 @@ def test_presets_are_read_by_beam() -> None:
 def test_own_flags_win() -> None:
     """Flags after -- come later, and the later flag counts."""
     own = ["--number_of_worker_harness_threads=5", "--max_num_workers=3"]
-    flags = [*DATAFLOW.presets(Place("", "", parallelism=7)), *own]
+    flags = [*DATAFLOW.presets(WorkerPlace("", "", parallelism=7)), *own]
     options = PipelineOptions(flags)
     assert options.view_as(DebugOptions).number_of_worker_harness_threads == 5
     assert options.view_as(WorkerOptions).max_num_workers == 3

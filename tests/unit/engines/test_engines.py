@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import (
 
 from beam_pipeline.cli import main
 from beam_pipeline.engines import checks, masters, submit
-from beam_pipeline.engines.engine import Place, flag_given
+from beam_pipeline.engines.engine import WorkerPlace, flag_given
 from beam_pipeline.engines.presets import ENGINES, engine_of
 from beam_pipeline.engines.watch import Failure, lasting
 from beam_pipeline.graph import build
@@ -38,7 +38,7 @@ from transforms.work.store import Store
 
 Folder = pathlib.Path
 
-PLACE = Place(
+PLACE = WorkerPlace(
     worker="/some folder/worker",
     artifacts="/shared/artifacts",
     master="spark://localhost:7077",

@@ -14,7 +14,7 @@ import pytest
 from beam_pipeline.engines import checks
 from beam_pipeline.engines.checks import not_started
 from beam_pipeline.engines.engine import (
-    Place,
+    WorkerPlace,
     refuse_starts,
     starts_elsewhere,
 )
@@ -207,7 +207,7 @@ def test_a_job_is_named_by_its_output(output: str, name: str, server: str) -> No
 )
 def test_an_engine_that_does_not_see_the_worker(said: str) -> None:
     """A forwarded port, or a container: the words of a master on another machine."""
-    place = Place("/tmp/x/worker", "")
+    place = WorkerPlace("/tmp/x/worker", "")
     error = str(not_started("flink", place, f"line\n{said}\nline"))
     for each in ("'/tmp/x/worker'", "=EXTERNAL", "=PROCESS", "TMPDIR"):
         assert each in error
@@ -224,7 +224,9 @@ def test_such_an_engine_ends_the_job() -> None:
     watch = JobWatch(
         *("flink", Reports("/none", ""), lambda _text: None),
         ask=lambda: [(1.0, "java.io.IOException: error=2, No such file")],
-        explain=functools.partial(not_started, "flink", Place("/tmp/x/worker", "")),
+        explain=functools.partial(
+            not_started, "flink", WorkerPlace("/tmp/x/worker", "")
+        ),
     )
     with watch.watching():
         until = time.monotonic() + 30

@@ -6,7 +6,7 @@ from transforms.core.reasons import Reason
 from transforms.errors import InputError
 from transforms.formats.pairs import (
     MASK,
-    Layout,
+    PairFolders,
     find_layout,
     layout_of,
     pair,
@@ -169,7 +169,7 @@ def test_a_folder_of_masks_that_is_named() -> None:
     images = files("cats/a.jpg", "dogs/b.jpg")
     masks = files("cats/a_mask.png", "b_mask.png")
     layout = layout_of(images, masks, "", "/masks")
-    assert layout == Layout((("", ""),), "_mask", "/masks")
+    assert layout == PairFolders((("", ""),), "_mask", "/masks")
     found = pair(images, masks, layout)
     column = found.labels.columns[MASK].to_pylist()
     assert column == ["/masks/cats/a_mask.png", "/masks/b_mask.png"]

@@ -30,13 +30,13 @@ from transforms.core.example.entry import (
     MAX_VARINT_BYTES,
     Entry,
     Form,
-    Kind,
+    ListKind,
     Varints,
     varint,
 )
-from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, bytes_of
+from transforms.core.example.payload import MAX_EXAMPLE_BYTES, PayloadColumn, bytes_of
 from transforms.core.example.record_parts import DataBuffers, join
-from transforms.core.example.records import FloatColumns, Records, steps_of
+from transforms.core.example.records import FloatColumns, JoinedRecords, steps_of
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -127,7 +127,7 @@ class ExampleEncoder:
         _check_names(schema.names)
         # The order of texts is that of their UTF-8 bytes.
         self._columns = [
-            (index, Column(field))
+            (index, PayloadColumn(field))
             for index, field in sorted(enumerate(schema), key=lambda each: each[1].name)
             if not pa.types.is_null(field.type)
         ]
@@ -144,7 +144,7 @@ class ExampleEncoder:
             for index, column in self._columns
             if pa.types.is_nested(types[index])
             or pa.types.is_dictionary(types[index])
-            or column.kind is Kind.BYTES
+            or column.kind is ListKind.BYTES
         ]
 
     @property
@@ -240,7 +240,7 @@ class ExampleEncoder:
 
     def _record(
         self, chunk: pa.RecordBatch, first_row: int, around: _Around
-    ) -> Records:
+    ) -> JoinedRecords:
         """Returns n >= 1 records, ready to be joined.
 
         Args:
@@ -248,7 +248,7 @@ class ExampleEncoder:
           first_row: place of the first in its batch, for messages.
           around: what is put around the entries.
         """
-        record = Records(chunk.num_rows)
+        record = JoinedRecords(chunk.num_rows)
         for step in self._steps:
             if isinstance(step, FloatColumns):
                 if not step.add(chunk, record):
@@ -305,7 +305,7 @@ class AroundValues:
         behind = [field for field in schema if field.name > name]
         self._before = ExampleEncoder(pa.schema(before))
         self._behind = ExampleEncoder(pa.schema(behind))
-        self._entry = Entry(name, Kind.BYTES, Form.SINGLE)
+        self._entry = Entry(name, ListKind.BYTES, Form.SINGLE)
 
     def frame(
         self,

@@ -205,7 +205,7 @@ def read_varints(
     return words.view(np.int64), right
 
 
-class Kind(enum.Enum):
+class ListKind(enum.Enum):
     """The tag of the list inside a Feature."""
 
     BYTES = b"\x0a"
@@ -273,12 +273,12 @@ def key_of(name: str) -> bytes:
 class Entry:
     """The map entry of one feature, without its payload."""
 
-    def __init__(self, name: str, kind: Kind, form: Form) -> None:
+    def __init__(self, name: str, kind: ListKind, form: Form) -> None:
         self._key = key_of(name)
         self._kind = kind.value
         self._form = form
         self._layouts: dict[tuple[int, int], PrefixLayout | None] = {}
-        self._table: _Table | None = None
+        self._table: _EntryTable | None = None
 
     def prefix(self, size: int) -> bytes:
         """Returns the bytes before a payload of `size` bytes."""
@@ -339,7 +339,7 @@ class Entry:
             fields.append(VarintField(at, end - at, 0))
         return PrefixLayout(template, tuple(fields))
 
-    def _new_table(self, sizes: npt.NDArray[np.int64]) -> "_Table":
+    def _new_table(self, sizes: npt.NDArray[np.int64]) -> "_EntryTable":
         """Returns the prefixes of n sizes."""
         heads: list[Words] = []
         buffers, around = DataBuffers(), sizes
@@ -360,7 +360,7 @@ class Entry:
         data = joined.buffers()[2]
         whole = [None, pa.py_buffer(bounds.copy()), data]
         prefixes = pa.Array.from_buffers(pa.large_binary(), len(sizes), whole)
-        return _Table(DataBuffers().views_of(prefixes), np.diff(bounds), data)
+        return _EntryTable(DataBuffers().views_of(prefixes), np.diff(bounds), data)
 
 
 def _width_at(data: bytes, at: int) -> int:
@@ -369,7 +369,7 @@ def _width_at(data: bytes, at: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Table:
+class _EntryTable:
     """Prefixes as views into `data`, and their sizes."""
 
     views: Words

@@ -29,7 +29,7 @@ from transforms.core.arrays import (
     offsets_of,
     raw_values,
 )
-from transforms.core.example.entry import Entry, Form, Kind, Varints, varint_stores
+from transforms.core.example.entry import Entry, Form, ListKind, Varints, varint_stores
 from transforms.core.example.record_parts import (
     DataBuffers,
     Store,
@@ -71,7 +71,7 @@ class Payload:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Place:
+class _FlatRows:
     """Finds the row of a position among a column's flat values, for errors."""
 
     name: str
@@ -88,7 +88,7 @@ class _Place:
         )
 
 
-class Column:
+class PayloadColumn:
     """One feature of a schema: its entry, and how its payloads are made."""
 
     def __init__(self, field: pa.Field) -> None:
@@ -97,7 +97,7 @@ class Column:
         kind = _kind(field)
         if not is_list(field.type):
             form = Form.SINGLE
-        elif kind is Kind.BYTES:
+        elif kind is ListKind.BYTES:
             form = Form.REPEATED
         else:
             form = Form.PACKED
@@ -118,7 +118,7 @@ class Column:
         """
         if array.null_count == len(array):
             return None
-        location = _Place(self.name, first_row, None)
+        location = _FlatRows(self.name, first_row, None)
         if not _is_dictionary_of_bytes(array):
             array = decoded(array)
             if array.null_count == len(array):
@@ -126,7 +126,7 @@ class Column:
         present = numpy_mask(array.is_valid()) if array.null_count else None
         if self._is_list:
             return self._list(array, present, first_row, buffers)
-        if self.kind is Kind.BYTES:
+        if self.kind is ListKind.BYTES:
             is_plain = not pa.types.is_dictionary(array.type)
             values = array if is_plain else array.dictionary
             views, sizes = buffers.views_of(values), np.diff(offsets_of(values))
@@ -139,7 +139,7 @@ class Column:
             seen = True if present is None else present
             _check_size(int(np.max(sizes, where=seen, initial=0)), location)
             return _from_views(views, sizes, present)
-        if self.kind is Kind.FLOAT:
+        if self.kind is ListKind.FLOAT:
             stores: list[Store] = [(0, _floats(array, present, location), 0)]
             return Payload(4, 4, None, present, stores, None)
         varints = Varints.of(_integers(array, present, location))
@@ -159,7 +159,7 @@ class Column:
     ) -> Payload:
         starts, values = flattened(array, present)
         values = decoded(values)
-        location = _Place(self.name, first_row, starts)
+        location = _FlatRows(self.name, first_row, starts)
         if values.null_count:
             position = int(np.argmin(values.is_valid().to_numpy(zero_copy_only=False)))
             raise location.error(
@@ -168,7 +168,7 @@ class Column:
                 "can; drop them, or put a value in their place",
             )
         _check_size(int(np.diff(starts).max()), location)
-        if self.kind is Kind.FLOAT:
+        if self.kind is ListKind.FLOAT:
             floats = _floats(values, None, location)
             per_row = len(floats) // len(array)
             uniform = present is None and bool((np.diff(starts) == per_row).all())
@@ -179,7 +179,7 @@ class Column:
             data = pa.py_buffer(floats)
         elif not len(values):
             data = pa.py_buffer(b"")
-        elif self.kind is Kind.INT64:
+        elif self.kind is ListKind.INT64:
             starts, data = _packed_varints(_integers(values, None, location), starts)
         else:
             starts, data = _repeated_bytes(values, starts, location)
@@ -191,16 +191,16 @@ class Column:
         return _from_views(buffers.views_of(rows), sizes, present)
 
 
-def _kind(field: pa.Field) -> Kind:
+def _kind(field: pa.Field) -> ListKind:
     values = field.type.value_type if is_list(field.type) else field.type
     if pa.types.is_dictionary(values):
         values = values.value_type
     if pa.types.is_boolean(values) or pa.types.is_integer(values):
-        return Kind.INT64
+        return ListKind.INT64
     if pa.types.is_floating(values):
-        return Kind.FLOAT
+        return ListKind.FLOAT
     if is_bytes(values):
-        return Kind.BYTES
+        return ListKind.BYTES
     raise EncodingError(
         f"feature {field.name!r}: its type must be bool, an integer, a float, text, "
         "bytes, or a list or dictionary of those, to become an Int64List, FloatList "
@@ -218,7 +218,7 @@ def _is_dictionary_of_bytes(array: pa.Array) -> bool:
     )
 
 
-def _check_size(size: int, place: _Place) -> None:
+def _check_size(size: int, place: _FlatRows) -> None:
     # Only a chunk of a single row can exceed the limit, so the row is the first one.
     if size > MAX_EXAMPLE_BYTES:
         raise place.error(
@@ -238,7 +238,7 @@ def _filled(
     return np.where(present, values, values[int(np.argmax(present))])
 
 
-def _integers(array: pa.Array, present: Mask | None, place: _Place) -> Words:
+def _integers(array: pa.Array, present: Mask | None, place: _FlatRows) -> Words:
     """Returns integers or bools as uint64, negative ones in two's complement."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
@@ -257,7 +257,7 @@ def _integers(array: pa.Array, present: Mask | None, place: _Place) -> Words:
 
 
 def _floats(
-    array: pa.Array, present: Mask | None, place: _Place
+    array: pa.Array, present: Mask | None, place: _FlatRows
 ) -> npt.NDArray[np.float32]:
     """Returns floats as little-endian float32; float32 keeps its bits, NaNs too."""
     values = raw_values(array)
@@ -300,7 +300,7 @@ def _packed_varints(values: Words, starts: Sizes) -> tuple[Sizes, pa.Buffer]:
 
 
 def _repeated_bytes(
-    values: pa.Array, starts: Sizes, place: _Place
+    values: pa.Array, starts: Sizes, place: _FlatRows
 ) -> tuple[Sizes, pa.Buffer]:
     """Returns byte offsets of n rows, and `0a size value` of all values."""
     sizes = np.diff(offsets_of(values))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.example.entry import Entry, PrefixLayout, Varints, varint_stores
-from transforms.core.example.payload import Column, Payload
+from transforms.core.example.payload import Payload, PayloadColumn
 from transforms.core.example.record_parts import (
     INLINE_BYTES,
     DataBuffers,
@@ -40,7 +40,7 @@ from transforms.core.tfrecord.frame import (
 )
 
 Sizes = npt.NDArray[np.int64]
-Step = tuple[int, Column]
+Step = tuple[int, PayloadColumn]
 """A column by itself: its index in the schema, and the feature."""
 
 # Fewer columns are stored one by one: CRCs by look-ups know only of such, and they pay
@@ -49,7 +49,7 @@ _LEAST_COLUMNS = 256
 _VALUE_BYTES = 4
 
 
-class Records:
+class JoinedRecords:
     """Collects the parts of n records, then joins them."""
 
     def __init__(self, rows: int) -> None:
@@ -242,7 +242,7 @@ class FloatColumns:
         self._template = bytes(template)
         self._spans = _spans(positions)
 
-    def add(self, chunk: pa.RecordBatch, record: Records) -> bool:
+    def add(self, chunk: pa.RecordBatch, record: JoinedRecords) -> bool:
         """Adds the entries to all records; false if a value is missing."""
         columns = chunk.select(self._indices)
         try:

@@ -38,7 +38,7 @@ from PIL import BmpImagePlugin, Image, ImageFile, features
 
 from transforms.core.image.formats import (
     PILLOW_ERRORS,
-    Format,
+    ImageFormat,
     ImageInfo,
     check_pixels,
     damaged,
@@ -107,7 +107,7 @@ _WINDOWS_HEADER_BYTES = 40
 
 
 def open_lazily(
-    data: bytes, format: Format, limit: int
+    data: bytes, format: ImageFormat, limit: int
 ) -> tuple[ImageInfo, ImageFile.ImageFile]:
     """Reads the header, and ensures that decoding stays within the limit of pixels.
 
@@ -292,7 +292,7 @@ def _bound_canvas(data: bytes, limit: int) -> None:
 
 
 @functools.cache
-def _plugin(format: Format) -> _Plugin | None:
+def _plugin(format: ImageFormat) -> _Plugin | None:
     """Returns the decoder's class; None where Pillow was built without it."""
     name = format.decoder
     module = "pillow_heif" if name == "Heif" else f"PIL.{name}ImagePlugin"

@@ -101,7 +101,7 @@ class ImageInfo(NamedTuple):
         return self._replace(notes=tuple(note for note in holds if holds[note]))
 
 
-class Format(NamedTuple):
+class ImageFormat(NamedTuple):
     """A format of images, or of damaged ones that are only named.
 
     Attributes:
@@ -123,39 +123,41 @@ _HEIF = rb"....ftyp(?:hei[cxms]|hev[cxms]|mif1|msf1)"
 _JPEG_2000 = rb"\x00\x00\x00\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"
 
 FORMATS = (
-    Format("JPEG", rb"\xff\xd8\xff", "jpeg", (".jpg", ".jpeg", ".jpe", ".jfif")),
-    Format("PNG", rb"\x89PNG\r\n\x1a\n", "png", (".png", ".apng")),
+    ImageFormat("JPEG", rb"\xff\xd8\xff", "jpeg", (".jpg", ".jpeg", ".jpe", ".jfif")),
+    ImageFormat("PNG", rb"\x89PNG\r\n\x1a\n", "png", (".png", ".apng")),
     # Its decoder is for the kinds that TensorFlow reads wrongly or not at all.
-    Format("BMP", rb"BM", "bmp", (".bmp", ".dib"), "Bmp"),
-    Format("GIF", rb"GIF8[79]a", "gif", (".gif",), "Gif"),
-    Format("GIF", rb"GIF8"),  # its last letters are damaged, as those below
-    Format("WebP", rb"RIFF....WEBP", "webp", (".webp",), "WebP"),
-    Format("TIFF", rb"II[*+]\x00|MM\x00[*+]", "tiff", (".tif", ".tiff"), "Tiff"),
-    Format("AVIF", rb"....ftypavi[fs]", "avif", (".avif",), "Avif"),
-    Format("AVIF", rb"....ftypavi"),
-    Format("HEIC", _HEIF, "heic", (".heic", ".heif"), "Heif"),
-    Format("HEIC", rb"....ftyp(?:hei|hev)"),
-    Format("JPEG 2000", _JPEG_2000, "jpeg2000", (".jp2", ".j2k", ".jpx"), "Jpeg2K"),
-    Format("JPEG 2000", rb"\x00\x00\x00\x0cjP  "),
-    Format("PPM", rb"P[1-6][\s#]", "pnm", (".pbm", ".pgm", ".ppm", ".pnm"), "Ppm"),
-    Format("PAM", rb"P7[\s#]"),
-    Format("JPEG XL", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
-    Format("JPEG XR", rb"II\xbc"),
-    Format("PSD", rb"8BPS"),
-    Format("EPS", rb"%!PS|\xc5\xd0\xd3\xc6"),
+    ImageFormat("BMP", rb"BM", "bmp", (".bmp", ".dib"), "Bmp"),
+    ImageFormat("GIF", rb"GIF8[79]a", "gif", (".gif",), "Gif"),
+    ImageFormat("GIF", rb"GIF8"),  # its last letters are damaged, as those below
+    ImageFormat("WebP", rb"RIFF....WEBP", "webp", (".webp",), "WebP"),
+    ImageFormat("TIFF", rb"II[*+]\x00|MM\x00[*+]", "tiff", (".tif", ".tiff"), "Tiff"),
+    ImageFormat("AVIF", rb"....ftypavi[fs]", "avif", (".avif",), "Avif"),
+    ImageFormat("AVIF", rb"....ftypavi"),
+    ImageFormat("HEIC", _HEIF, "heic", (".heic", ".heif"), "Heif"),
+    ImageFormat("HEIC", rb"....ftyp(?:hei|hev)"),
+    ImageFormat(
+        "JPEG 2000", _JPEG_2000, "jpeg2000", (".jp2", ".j2k", ".jpx"), "Jpeg2K"
+    ),
+    ImageFormat("JPEG 2000", rb"\x00\x00\x00\x0cjP  "),
+    ImageFormat("PPM", rb"P[1-6][\s#]", "pnm", (".pbm", ".pgm", ".ppm", ".pnm"), "Ppm"),
+    ImageFormat("PAM", rb"P7[\s#]"),
+    ImageFormat("JPEG XL", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
+    ImageFormat("JPEG XR", rb"II\xbc"),
+    ImageFormat("PSD", rb"8BPS"),
+    ImageFormat("EPS", rb"%!PS|\xc5\xd0\xd3\xc6"),
     # The number of images must not be zero: in a TGA, these two bytes are.
-    Format("ICO", rb"\x00\x00[\x01\x02]\x00[^\x00]\x00"),
+    ImageFormat("ICO", rb"\x00\x00[\x01\x02]\x00[^\x00]\x00"),
     # TGA has no signature: match its kind, with or without a palette, and its depth.
-    Format(
+    ImageFormat(
         "TGA",
         rb".(?:\x00[\x02\x03\x0a\x0b].{5}|\x01[\x01\x09].{4}[\x0f\x10\x18\x20])"
         rb".{8}[\x08\x0f\x10\x18\x20][\x00-\x3f]",
     ),
-    Format("DDS", rb"DDS "),
-    Format("OpenEXR", rb"\x76\x2f\x31\x01"),
-    Format("Radiance HDR", rb"#\?R"),
-    Format("QOI", rb"qoif"),
-    Format("XCF", rb"gimp xcf"),
+    ImageFormat("DDS", rb"DDS "),
+    ImageFormat("OpenEXR", rb"\x76\x2f\x31\x01"),
+    ImageFormat("Radiance HDR", rb"#\?R"),
+    ImageFormat("QOI", rb"qoif"),
+    ImageFormat("XCF", rb"gimp xcf"),
 )
 _signature = re.compile(
     b"|".join(b"(%s)" % each.signature for each in FORMATS), re.DOTALL
@@ -167,7 +169,7 @@ _SUFFIXES = {each.name: each.suffixes for each in FORMATS if each.name}
 _FORMAT_OF = {suffix: name for name in _SUFFIXES for suffix in _SUFFIXES[name]}
 
 
-def find_format(data: bytes) -> Format | None:
+def find_format(data: bytes) -> ImageFormat | None:
     """Returns the format whose signature the bytes have; None for none."""
     match = _signature(data)
     return FORMATS[match.lastindex - 1] if match and match.lastindex else None

@@ -232,7 +232,7 @@ class Resize:
                 f"not {self.height} x {self.width}"
             )
 
-    def lay_out(self, height: int, width: int) -> "Layout":
+    def lay_out(self, height: int, width: int) -> "Scaling":
         """Returns the layout of an image of this size, after turning."""
         if self.mode == "exact":
             scaled = (
@@ -240,7 +240,7 @@ class Resize:
                 if self.enlarge
                 else (min(self.height, height), min(self.width, width))
             )
-            return Layout(*scaled, *scaled)
+            return Scaling(*scaled, *scaled)
         scaled = self._scaled(height, width)
         if self.mode == "crop":
             size = min(self.height, scaled[0]), min(self.width, scaled[1])
@@ -249,7 +249,7 @@ class Resize:
         else:
             size = scaled
         top, left = ((scaled[i] - size[i]) // 2 for i in (0, 1))
-        return Layout(*scaled, *size, top, left)
+        return Scaling(*scaled, *size, top, left)
 
     def asks_more_than(self, height: int, width: int) -> bool:
         """Whether an image of this size is smaller than what was asked for."""
@@ -278,7 +278,7 @@ class Resize:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
+class Scaling:
     """The size of the scaled picture, of the result, and the offset between them.
 
     Attributes:
@@ -314,7 +314,7 @@ class ImageStep:
     """
 
     orientation: int
-    layout: Layout | None
+    layout: Scaling | None
     geometry: Geometry
     upright: Geometry = AS_STORED
 
@@ -343,7 +343,7 @@ class ImageStep:
             height, width = width, height
         layout = None if resize is None else resize.lay_out(height, width)
         geometry = oriented(orientation)
-        if layout is None or layout == Layout(height, width, height, width):
+        if layout is None or layout == Scaling(height, width, height, width):
             return cls(orientation, None, geometry) if orientation > 1 else None
         for rows, columns in (
             (layout.scaled_height, layout.scaled_width),

@@ -5,17 +5,17 @@ Importing this costs NumPy and nothing more: a check of a file starts at once.
 
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.writer import (
-    FileFacts,
+    FrameFacts,
+    FrameSink,
     GatheringSink,
-    Sink,
     TFRecordWriter,
 )
 
 __all__ = [
-    "FileFacts",
+    "FrameFacts",
     "PayloadBatch",
     "GatheringSink",
-    "Sink",
+    "FrameSink",
     "TFRecordReader",
     "TFRecordWriter",
 ]

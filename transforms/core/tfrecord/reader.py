@@ -40,7 +40,7 @@ from transforms.core.tfrecord.frame import (
     mask,
     unmask_all,
 )
-from transforms.core.tfrecord.writer import FileFacts
+from transforms.core.tfrecord.writer import FrameFacts
 from transforms.errors import TFRecordError
 
 _Longs = npt.NDArray[np.int64]
@@ -203,7 +203,7 @@ class TFRecordReader:
         """
         return self._scan(keep=True)
 
-    def verify(self, see: Callable[[PayloadBatch], None] | None = None) -> FileFacts:
+    def verify(self, see: Callable[[PayloadBatch], None] | None = None) -> FrameFacts:
         """Reads and checks the whole file; returns its facts.
 
         Memory does not depend on the records' lengths. Raises as `batches` does.
@@ -214,7 +214,7 @@ class TFRecordReader:
         for batch in self._scan(keep=False):
             if see is not None:
                 see(batch)
-        return FileFacts(
+        return FrameFacts(
             records=self.records,
             stored_bytes=self.stored_bytes,
             crc32c=self.crc32c,

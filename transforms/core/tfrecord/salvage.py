@@ -68,7 +68,7 @@ class Kept:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Skipped:
+class LostRange:
     """Bytes [start, stop) that are left out.
 
     Attributes:
@@ -96,7 +96,7 @@ class Salvage:
         self._size = size
         self._reads_left = _MAX_READS * size
 
-    def __iter__(self) -> Iterator[Kept | Skipped]:
+    def __iter__(self) -> Iterator[Kept | LostRange]:
         """Yields what is kept and what is skipped, in order and without a gap."""
         position = 0
         while position < self._size:
@@ -133,20 +133,20 @@ class Salvage:
                     return
             step = min(2 * step, _STEP_BYTES)
 
-    def _damaged(self, position: int) -> Skipped:
+    def _damaged(self, position: int) -> LostRange:
         """Returns the bytes from a damaged record to the next one."""
         length = self._length_at(position)
         if length is not None:
             end = position + length + OVERHEAD_BYTES
             if end == self._size or self._length_at(end) is not None:
-                return Skipped(position, end, "data-crc")
+                return LostRange(position, end, "data-crc")
             kind = "data-crc" if end < self._size else "truncated"
         elif position + OVERHEAD_BYTES > self._size:
             kind = "truncated"
         else:
             data = self._fetch(position, position + HEADER_BYTES)
             kind = "too-long" if is_frame_header(data) else "length-crc"
-        return Skipped(position, self._next_record(position + 1), kind)
+        return LostRange(position, self._next_record(position + 1), kind)
 
     def _next_record(self, start: int) -> int:
         """Returns where the next sound record begins, or the end of the content."""
@@ -212,7 +212,9 @@ def header_places(data: bytes, room: int) -> npt.NDArray[np.int64]:
     return fitting
 
 
-def unpack(fetch: Fetch, size: int, write: Callable[[bytes], object]) -> Skipped | None:
+def unpack(
+    fetch: Fetch, size: int, write: Callable[[bytes], object]
+) -> LostRange | None:
     """Unpacks a gzip stream up to its first fault.
 
     Args:
@@ -235,16 +237,16 @@ def unpack(fetch: Fetch, size: int, write: Callable[[bytes], object]) -> Skipped
             except zlib.error:
                 at = stop - len(data)
                 if is_new and at:
-                    return Skipped(at, size, "trailing")
+                    return LostRange(at, size, "trailing")
                 # An error discards what the call had unpacked in front of it.
                 at += _write_before_fault(before, data, write)
-                return Skipped(at, size, "compression")
+                return LostRange(at, size, "compression")
             is_new = inflate.eof
             data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
             if inflate.eof:
                 inflate = zlib.decompressobj(31)
     write(inflate.flush())
-    return None if is_new else Skipped(size, size, "truncated")
+    return None if is_new else LostRange(size, size, "truncated")
 
 
 # zlib does not export the class of its objects, hence the quotes.

@@ -25,7 +25,7 @@ _LARGE_BYTES = 1 << 16
 _header = functools.lru_cache(maxsize=4096)(header)
 
 
-class Sink(Protocol):
+class FrameSink(Protocol):
     """The part of a writable file that `TFRecordWriter` uses."""
 
     def write(self, data: bytes, /) -> int:
@@ -41,7 +41,7 @@ class GatheringSink(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FileFacts:
+class FrameFacts:
     """What is true of one complete TFRecord file.
 
     Attributes:
@@ -76,7 +76,7 @@ class TFRecordWriter:
       SpecError: the compression is another.
     """
 
-    def __init__(self, sink: Sink, *, compression: str = "none") -> None:
+    def __init__(self, sink: FrameSink, *, compression: str = "none") -> None:
         self._sink = sink
         kind = parse_compression(compression)
         if kind is Compression.ZLIB:
@@ -148,11 +148,11 @@ class TFRecordWriter:
             self._emit(self._deflater.finish())
         self._complete = True
 
-    def facts(self) -> FileFacts:
+    def facts(self) -> FrameFacts:
         """Returns the facts of the complete file; ValueError before `close`."""
         if not self._complete:
             raise ValueError("the file is not complete: close the writer first")
-        return FileFacts(
+        return FrameFacts(
             records=self.records,
             stored_bytes=self.stored_bytes,
             crc32c=self.crc32c,

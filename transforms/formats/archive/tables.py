@@ -53,10 +53,10 @@ _SAMPLE_MEMBERS = 8
 _MOST_SORTED_BYTES = 64 << 20
 
 _Members = MemberList | list[Member]
-_Sized = TypeVar("_Sized", Member, "_Table")
+_Sized = TypeVar("_Sized", Member, "_TableMember")
 
 
-class _Table(NamedTuple):
+class _TableMember(NamedTuple):
     """A member, to be held as a file in memory.
 
     Attributes:
@@ -216,11 +216,11 @@ class ArchiveTables(Archives, TableReader):
             yield RawRows(block, none, np.zeros(0, np.int64), skipped=dict(skipped))
 
     def _gathered(
-        self, tables: Iterable[_Table], columns: Sequence[str]
+        self, tables: Iterable[_TableMember], columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of small members; what their names say is alike in a run."""
 
-        def said(table: _Table) -> tuple[str, str]:
+        def said(table: _TableMember) -> tuple[str, str]:
             return self.split_of(table.origin), posixpath.dirname(table.origin)
 
         for _, alike in itertools.groupby(tables, said):
@@ -233,7 +233,7 @@ class ArchiveTables(Archives, TableReader):
                     yield from gathered(raws, most_bytes=_BLOCK_BYTES)
 
     def _one_by_one(
-        self, tables: Iterable[_Table], columns: Sequence[str], left: int | None
+        self, tables: Iterable[_TableMember], columns: Sequence[str], left: int | None
     ) -> Iterator[RawRows]:
         """Yields the rows of members, up to a limit."""
         for table in tables:
@@ -264,13 +264,15 @@ class ArchiveTables(Archives, TableReader):
         position: int = 0,
         *,
         sort: bool = False,
-    ) -> Iterator[_Table]:
+    ) -> Iterator[_TableMember]:
         """Yields members of an archive, as they come or in the order of their names."""
         with file.open() as stream:
             if not kind_of(stream, file.origin).is_sequential:
                 for member in members:
                     origin, before = _origin(file, member), position + member.offset
-                    yield _Table(origin, member.size, _chunks(file, member), before)
+                    yield _TableMember(
+                        origin, member.size, _chunks(file, member), before
+                    )
                 return
             numbers = frozenset(member.number for member in members)
 
@@ -278,7 +280,7 @@ class ArchiveTables(Archives, TableReader):
                 return None if member.number in numbers else Skipped.NOT_SELECTED
 
             tables = (
-                _Table(
+                _TableMember(
                     _origin(file, item.member), len(item.data), [item.data], position
                 )
                 for item in self.walk(stream, file, skip)
@@ -379,7 +381,7 @@ class _MemberInMemory(InputFile):
 
 
 @contextlib.contextmanager
-def _in_memory(table: _Table) -> Iterator[InputFile]:
+def _in_memory(table: _TableMember) -> Iterator[InputFile]:
     """Holds an anonymous file in memory that can be opened by a path."""
     with contextlib.ExitStack() as stack:
         file: IO[bytes]

@@ -51,7 +51,7 @@ PLACES = 64
 _Item = TypeVar("_Item")
 
 
-class Look(NamedTuple):
+class SampledRows(NamedTuple):
     """Rows of a file for a sample.
 
     Attributes:
@@ -79,7 +79,7 @@ class ColumnarFile(abc.ABC):
     begin: int = 0
 
     @abc.abstractmethod
-    def look(self, budget: int, places: int) -> Look:
+    def look(self, budget: int, places: int) -> SampledRows:
         """Returns about `budget` bytes of rows, spread over so many places."""
 
     @abc.abstractmethod
@@ -130,7 +130,7 @@ class ColumnarReader(TableReader):
         """Samples rows spread evenly over the files; of streams the first."""
         self.check_count(files)
         common = CommonColumns()
-        looks: list[Look] = []
+        looks: list[SampledRows] = []
         budget = max(self.sample_bytes // len(files), self.least_sample_bytes)
         for file in read_in_turn(files):
             with self.open(file) as content:

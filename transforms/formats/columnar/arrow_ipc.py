@@ -23,7 +23,7 @@ from transforms.formats.columnar.arrow_batches import (
     PLACES,
     ColumnarFile,
     ColumnarReader,
-    Look,
+    SampledRows,
     grouped,
     piece_of,
     raw_rows,
@@ -89,7 +89,7 @@ class _Stream(ColumnarFile):
         self._stream.seek(0)
         return self._open(self._stream, options=_options(fields))
 
-    def look(self, budget: int, places: int) -> Look:
+    def look(self, budget: int, places: int) -> SampledRows:
         """Returns the first rows."""
         out: list[pa.RecordBatch] = []
         rows: int | None = 0
@@ -100,7 +100,7 @@ class _Stream(ColumnarFile):
             if out[-1].num_rows < batch.num_rows or budget <= 0:
                 rows = None
                 break
-        return Look([*map(flat_columns, out)], rows, self._stream.tell())
+        return SampledRows([*map(flat_columns, out)], rows, self._stream.tell())
 
     def parts(
         self, file: InputFile, block_bytes: int, limit_rows: int | None
@@ -162,7 +162,7 @@ class _Batches(_Stream):
             for index in range(reader.num_record_batches)
         ]
 
-    def look(self, budget: int, places: int) -> Look:
+    def look(self, budget: int, places: int) -> SampledRows:
         """Returns rows of batches spread evenly; counts all."""
         rows = sum(self._counts())
         count = self._reader.num_record_batches
@@ -175,7 +175,7 @@ class _Batches(_Stream):
             )
             for index in indices
         ]
-        return Look(batches, rows)
+        return SampledRows(batches, rows)
 
     def parts(
         self, file: InputFile, block_bytes: int, limit_rows: int | None

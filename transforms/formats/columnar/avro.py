@@ -35,7 +35,7 @@ from transforms.errors import InputError, UsageError, bounded
 from transforms.formats.columnar.arrow_batches import (
     ColumnarFile,
     ColumnarReader,
-    Look,
+    SampledRows,
     grouped,
     raw_rows,
     readable,
@@ -140,7 +140,7 @@ class _AvroFile(ColumnarFile):
             if not left:
                 return
 
-    def look(self, budget: int, places: int) -> Look:
+    def look(self, budget: int, places: int) -> SampledRows:
         """Returns rows of a small file, or of blocks behind places of a large one."""
         stored = 0
         batches = []
@@ -170,7 +170,7 @@ class _AvroFile(ColumnarFile):
                 stored += (stop - begin) * kept // max(batch.num_rows, 1)
         rows = sum(batch.num_rows for batch in batches) if complete else None
         stored = stored if complete else max(stored, 1)
-        return Look([*map(flat_columns, batches)], rows, stored)
+        return SampledRows([*map(flat_columns, batches)], rows, stored)
 
     def _frames(self, start: int, stop: int, *, data: bool = False) -> Iterator[_Frame]:
         """Yields the blocks of a part of the file; with or without their rows."""

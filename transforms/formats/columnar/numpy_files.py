@@ -43,7 +43,7 @@ from transforms.formats.columnar.arrow_batches import (
     PLACES,
     ColumnarFile,
     ColumnarReader,
-    Look,
+    SampledRows,
     piece_of,
     raw_rows,
     readable,
@@ -145,14 +145,14 @@ class _Arrays(ColumnarFile):
             for name, column in array.columns(array.none()).items()
         }
 
-    def look(self, budget: int, places: int) -> Look:
+    def look(self, budget: int, places: int) -> SampledRows:
         """Returns rows spread evenly; of compressed arrays the first."""
         rows = max(1, budget // self._row_bytes)
         spread = [(0, min(rows, self._rows))]
         if self._rows > rows and not self._packed:
             count = min(PLACES, rows)
             spread = [(i * self._rows // count, rows // count) for i in range(count)]
-        return Look([self._read(*span) for span in spread], self._rows)
+        return SampledRows([self._read(*span) for span in spread], self._rows)
 
     def parts(
         self, file: InputFile, block_bytes: int, limit_rows: int | None

@@ -33,7 +33,7 @@ from transforms.formats.columnar.arrow_batches import (
     PLACES,
     ColumnarFile,
     ColumnarReader,
-    Look,
+    SampledRows,
     grouped,
     joined_sample,
     piece_of,
@@ -165,11 +165,13 @@ class _Parquet(ColumnarFile):
         if columns is not None:
             only(self.types, columns, origin)
 
-    def look(self, budget: int, places: int) -> Look:
+    def look(self, budget: int, places: int) -> SampledRows:
         """Returns all rows: `plan` asks for those of small files only."""
         # Together: small row groups one by one cost more than their rows.
         meta = self._views[0].metadata
-        return Look(self.some(range(meta.num_row_groups), 1, None), meta.num_rows)
+        return SampledRows(
+            self.some(range(meta.num_row_groups), 1, None), meta.num_rows
+        )
 
     def parts(
         self, file: InputFile, block_bytes: int, limit_rows: int | None

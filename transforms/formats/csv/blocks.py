@@ -14,7 +14,7 @@ from transforms.formats.csv.dialect import (
     file_encoding,
     is_scannable,
 )
-from transforms.formats.csv.scan import Scan, Stream, pieces_of
+from transforms.formats.csv.scan import CsvStream, Scan, pieces_of
 
 # Longer than any sound record: an unclosed quote would otherwise make one record of the
 # rest of the file.
@@ -25,7 +25,7 @@ _NO_QUOTES = "Where quotes are part of the text, say --quote ''"
 
 
 def iter_blocks(
-    stream: Stream,
+    stream: CsvStream,
     origin: str,
     dialect: CsvDialect,
     *,
@@ -62,8 +62,8 @@ def iter_blocks(
 
 
 def text_of(
-    stream: Stream, dialect: CsvDialect, origin: str
-) -> tuple[Stream, CsvDialect, int]:
+    stream: CsvStream, dialect: CsvDialect, origin: str
+) -> tuple[CsvStream, CsvDialect, int]:
     """Returns an open file as a text that can be scanned, and where it begins.
 
     A file whose bytes cannot be scanned is read to its end and transcoded. The dialect
@@ -104,7 +104,7 @@ def _encoded(dialect: CsvDialect, encoding: str) -> CsvDialect:
 
 
 def _cut(
-    stream: Stream,
+    stream: CsvStream,
     base: int,
     origin: str,
     dialect: CsvDialect,

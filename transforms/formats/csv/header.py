@@ -17,7 +17,7 @@ from transforms.formats.csv.blocks import (
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.read import malformed
-from transforms.formats.csv.scan import Scan, Stream, pieces_of, with_tabs
+from transforms.formats.csv.scan import CsvStream, Scan, pieces_of, with_tabs
 from transforms.formats.table import listed
 
 # Almost every header is shorter; a longer one is read again, four times as much.
@@ -43,7 +43,7 @@ class Header(NamedTuple):
     names: tuple[str, ...]
 
 
-def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> Header:
+def read_header(stream: CsvStream, dialect: CsvDialect, origin: str) -> Header:
     """Returns the first record of a file, and the names of the columns.
 
     They are `dialect.columns` where given, or else what the first record holds, or
@@ -133,7 +133,7 @@ def check_same_columns(
     )
 
 
-def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
+def _first_record(stream: CsvStream, dialect: CsvDialect, origin: str) -> bytes:
     """Returns the first record as UTF-8, with any line end; b"" for no record."""
     text, dialect, begin = text_of(stream, dialect, origin)
     size = _FIRST_BYTES

@@ -30,7 +30,7 @@ _ENDS = (b"\n", b"\r")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Joined(Generic[_File]):
+class JoinedFiles(Generic[_File]):
     """The records of several files, end to end.
 
     Attributes:
@@ -53,7 +53,7 @@ class Joined(Generic[_File]):
 
 
 def read_joined(
-    joined: Joined[InputFile],
+    joined: JoinedFiles[InputFile],
     names: Sequence[str],
     wanted: Sequence[str],
     beside: Sequence[str],
@@ -95,7 +95,8 @@ def read_joined(
 
 
 def _rejecter(
-    joined: Joined[InputFile], make: Callable[[Sequence[Complaint]], list[Rejection]]
+    joined: JoinedFiles[InputFile],
+    make: Callable[[Sequence[Complaint]], list[Rejection]],
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
     """Returns what makes rejections with the file, and the row and line in it."""
 
@@ -137,7 +138,7 @@ def join_files(
     header_of: Callable[[bytes, _File], bytes],
     *,
     most_bytes: int,
-) -> Iterator[_File | Joined[_File]]:
+) -> Iterator[_File | JoinedFiles[_File]]:
     """Yields files joined where they can be, and the others; in their order.
 
     A compressed file is never joined: its bytes are no text.
@@ -239,7 +240,7 @@ class _Joining(Generic[_File]):
             self.starts.append(start)
             self.size += len(body)
 
-    def joined(self) -> Iterator[_File | Joined[_File]]:
+    def joined(self) -> Iterator[_File | JoinedFiles[_File]]:
         """Yields the files that wait, as one; each by itself where quotes forbid it."""
         if len(self.files) < 2:
             yield from self.files
@@ -253,7 +254,7 @@ class _Joining(Generic[_File]):
         if scan.inside or (records[first_rows] != begins).any():
             yield from self.files
             return
-        yield Joined(
+        yield JoinedFiles(
             self.dialect,
             tuple(self.files),
             text,

@@ -37,7 +37,7 @@ _Texts = dict[str, tuple[pa.Array, Mask | None]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Records:
+class CsvRecords:
     """Records of a piece of a file; r of them, of which n have the right length.
 
     Attributes:
@@ -87,7 +87,7 @@ def read_raw(
       ConservationError: the data holds another number of records than the block.
     """
     only(dict.fromkeys(columns), wanted, block.origin)
-    source = _Source(data, block, dialect)
+    source = _CsvSource(data, block, dialect)
     # The parser counts records only if it parses a column.
     asked = [*wanted, *beside] or columns[:1]
     records, texts = _texts(source, columns, asked)
@@ -140,7 +140,7 @@ def read_raw(
     )
 
 
-class _Source:
+class _CsvSource:
     """The bytes of a block, as in the file and as UTF-8."""
 
     def __init__(
@@ -194,8 +194,8 @@ class _Source:
 
 
 def _texts(
-    source: _Source, columns: Sequence[str], wanted: Sequence[str]
-) -> tuple[Records, _Texts]:
+    source: _CsvSource, columns: Sequence[str], wanted: Sequence[str]
+) -> tuple[CsvRecords, _Texts]:
     """Returns the records, and each column with a mask of what is not valid text."""
     records = parse(source.utf8, columns, wanted, source.dialect)
     texts: _Texts = {}
@@ -211,8 +211,8 @@ def _texts(
 
 
 def _no_rows(
-    source: _Source,
-    records: Records,
+    source: _CsvSource,
+    records: CsvRecords,
     texts: _Texts,
     columns: Sequence[str],
 ) -> dict[Skipped, Mask]:
@@ -236,7 +236,7 @@ def _no_rows(
     return {Skipped.REPEATED_HEADER: repeats}
 
 
-def _confirmed(source: _Source, indices: Longs, columns: Sequence[str]) -> Mask:
+def _confirmed(source: _CsvSource, indices: Longs, columns: Sequence[str]) -> Mask:
     """Tells which of the records hold the header's names in all of their fields."""
     starts, stops, _ = locate(source.utf8, source.dialect, indices)
     view = memoryview(source.utf8)
@@ -320,7 +320,7 @@ def parse(
     names: Sequence[str],
     wanted: Sequence[str],
     dialect: CsvDialect,
-) -> Records:
+) -> CsvRecords:
     """Parses whole records of UTF-8 text, in which cells may be invalid.
 
     Args:
@@ -361,7 +361,7 @@ def parse(
         for column in table.itercolumns()
     )
     indices = np.delete(indices, others)
-    return Records(columns, indices, tuple(miscounted), tuple(end_marks))
+    return CsvRecords(columns, indices, tuple(miscounted), tuple(end_marks))
 
 
 def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer:

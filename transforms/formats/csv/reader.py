@@ -17,7 +17,7 @@ from transforms.formats.csv.header import (
 )
 from transforms.formats.csv.header_check import HeaderCheck
 from transforms.formats.csv.joined import (
-    Joined,
+    JoinedFiles,
     join_files,
     may_join,
     read_joined,
@@ -196,10 +196,12 @@ class CsvFiles(TableReader):
         far = is_remote(files[0].path)
         contents = read_ahead(self._content, files, far=far)
         joined = join_files(contents, self._header_of, most_bytes=block_bytes)
-        for _, group in itertools.groupby(joined, lambda it: isinstance(it, Joined)):
+        for _, group in itertools.groupby(
+            joined, lambda it: isinstance(it, JoinedFiles)
+        ):
             alone = []
             for file in group:
-                if isinstance(file, Joined):
+                if isinstance(file, JoinedFiles):
                     yield read_joined(file, self.names, columns, self.beside)
                 else:
                     alone.append(file)

@@ -57,7 +57,7 @@ _MISCOUNTED_IN_100 = 90
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class SampledRanges:
     """A file, and the ranges of its bytes that the sample looks into.
 
     Attributes:
@@ -121,7 +121,7 @@ class CsvReader(CsvFiles):
                 else:
                     used += len(text)
             file = dataclasses.replace(file, size=len(text))
-            looks.append(Look(file, [(0, len(text))], text, ended))
+            looks.append(SampledRanges(file, [(0, len(text))], text, ended))
         complete = len(chosen) == len(files) and all(look.ended for look in looks)
         sample = sample_in(self, lambda: looks, is_small=True)
         # The sample counts bytes of content; the source is measured in stored bytes.
@@ -160,7 +160,7 @@ def sample_of(
     sizes = InputFiles.of(files, root="").sizes
     is_small = int(sizes.sum()) <= sample_bytes
 
-    def looks(places: int = _PLACES) -> Iterator[Look]:
+    def looks(places: int = _PLACES) -> Iterator[SampledRanges]:
         ranges: Iterable[tuple[int, list[tuple[int, int]]]]
         if is_small:
             ranges = ((i, [(0, size)]) for i, size in enumerate(sizes.tolist()) if size)
@@ -173,17 +173,17 @@ def sample_of(
             chosen = dict(ranges)
             ranges = ((i, chosen.get(i, [])) for i in range(len(files)))
         for index, parts in ranges:
-            yield Look(files[index], parts)
+            yield SampledRanges(files[index], parts)
         if len(files) > _PLACES:
             # They are refused: better now than while blocks are read.
             for index in np.flatnonzero(sizes == 0).tolist():
-                yield Look(files[index], [])
+                yield SampledRanges(files[index], [])
 
     return sample_in(reader, looks, is_small=is_small)
 
 
 def sample_in(
-    reader: CsvFiles, looks: Callable[..., Iterable[Look]], *, is_small: bool
+    reader: CsvFiles, looks: Callable[..., Iterable[SampledRanges]], *, is_small: bool
 ) -> TableSample:
     """Returns the rows of some ranges of files; raises as `sample_of`.
 
@@ -235,7 +235,7 @@ class _Seen:
       all_ended: whether the content of each file ended where the file does.
     """
 
-    def __init__(self, reader: CsvFiles, looks: Iterable[Look]) -> None:
+    def __init__(self, reader: CsvFiles, looks: Iterable[SampledRanges]) -> None:
         self.reader = reader
         self.dialect = CsvDialect()
         self.unread: collections.Counter[str] = collections.Counter()
@@ -259,11 +259,11 @@ class _Seen:
             raise
 
     @classmethod
-    def names_in(cls, reader: CsvFiles, look: Look) -> tuple[str, ...]:
+    def names_in(cls, reader: CsvFiles, look: SampledRanges) -> tuple[str, ...]:
         """Returns the names of a file's columns; InputError where it is not read."""
         return cls(reader, [look]).reader.names
 
-    def _begin(self, look: Look, stream: Any) -> CsvDialect:
+    def _begin(self, look: SampledRanges, stream: Any) -> CsvDialect:
         """Notes the first row of a file; returns how it is written."""
         origin = look.file.origin
         if not self.reader.names:
@@ -276,18 +276,18 @@ class _Seen:
             self._heads[origin] = header.fields
         return dialect
 
-    def _read_whole(self, looks: Iterator[Look]) -> None:
+    def _read_whole(self, looks: Iterator[SampledRanges]) -> None:
         first = next(looks)
         files = [first.file, *(look.file for look in looks)]
         # Other files are opened when they are read.
         for file in files if self.reader.columns else files[:1]:
             with file.open() as stream:
-                self._begin(Look(file, []), stream)
+                self._begin(SampledRanges(file, []), stream)
         names = self.reader.names
         for raw in self.reader.read_whole(files, names, block_bytes=_PARSED_BYTES):
             self._add(raw, "")
 
-    def _read_ranges(self, look: Look) -> None:
+    def _read_ranges(self, look: SampledRanges) -> None:
         self.all_ended &= look.ended
         with contextlib.closing(look.open()) as stream:
             dialect = self._begin(look, stream)
@@ -389,7 +389,7 @@ def _places(
 
 
 def _texts(
-    text: Any, dialect: CsvDialect, begin: int, look: Look, transcoded: bool
+    text: Any, dialect: CsvDialect, begin: int, look: SampledRanges, transcoded: bool
 ) -> Iterator[tuple[bytes, Block]]:
     """Yields whole records of each range of a file.
 

@@ -37,7 +37,7 @@ Words = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
 
 
-class Stream(Protocol):
+class CsvStream(Protocol):
     """The methods of an open file that are used: those of Python's and of Arrow's."""
 
     def read(self, size: int, /) -> bytes:
@@ -199,7 +199,7 @@ class Scan:
         return stray
 
 
-def pieces_of(stream: Stream, size: int = _PIECE_BYTES) -> Iterator[bytes]:
+def pieces_of(stream: CsvStream, size: int = _PIECE_BYTES) -> Iterator[bytes]:
     """Yields what is left of the stream in pieces of `size` bytes, the last shorter."""
     while piece := stream.read(size):
         if len(piece) < size:

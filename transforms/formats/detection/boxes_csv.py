@@ -126,7 +126,7 @@ class BoxesCsvReader(RowsReader):
             if columns is None:
                 others.append(file.origin)
             else:
-                tables.append(_Table.read(file, columns))
+                tables.append(_BoxTable.read(file, columns))
         if not tables:
             raise InputError(
                 f"A table with a row a box must have columns for the image "
@@ -169,7 +169,7 @@ class BoxesCsvReader(RowsReader):
             seen=f", boxes in {'fractions' if reader.fractions else 'pixels'}",
         )
 
-    def _paths(self, table: "_Table", paths: SourcePaths) -> dict[str, str]:
+    def _paths(self, table: "_BoxTable", paths: SourcePaths) -> dict[str, str]:
         """Returns the path of each image that a table names; of absent ones, too."""
         by_name = {}
         folder = posixpath.dirname(table.file.origin)
@@ -243,7 +243,7 @@ def _number(text: str) -> float | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Table:
+class _BoxTable:
     """The n rows of a table that name an image.
 
     Attributes:
@@ -259,7 +259,7 @@ class _Table:
     refused: Sequence[Rejection]
 
     @classmethod
-    def read(cls, file: InputFile, roles: Mapping[str, str]) -> "_Table":
+    def read(cls, file: InputFile, roles: Mapping[str, str]) -> "_BoxTable":
         """Reads the columns of these roles; raises InputError where it is no table."""
         form = CsvReader(header=True, trim=True)
         if roles == _KERAS_ROLES:

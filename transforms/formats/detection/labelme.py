@@ -86,7 +86,7 @@ class _Mask(NamedTuple):
         pixels[self.top : bottom, self.left : right] |= drawn
 
 
-class _File(NamedTuple):
+class _LabelMeFile(NamedTuple):
     """What a file says: the path of its image, its objects, how many are outlines."""
 
     image: str
@@ -121,7 +121,7 @@ class LabelmeReader(ListedReader):
                 others.append(file.origin)
                 continue
             stated = ""
-            if isinstance(content, _File):
+            if isinstance(content, _LabelMeFile):
                 stated, outlines = content.image, outlines + content.outlines
                 names.update(item.name for item in content.objects.objects)
             image = self._image_path(stated, file.origin, paths)
@@ -187,14 +187,14 @@ class LabelmeReader(ListedReader):
         content, data = load_annotation(
             file, _parsed, what="LabelMe's", most_bytes=_MOST_BYTES
         )
-        if isinstance(content, _File):
+        if isinstance(content, _LabelMeFile):
             return content.objects, None
         if content is None:
             content = Fault(Reason.CHANGED_DURING_RUN, "it has no shapes any more")
         return content, data
 
 
-def _parsed(data: bytes) -> _File | None:
+def _parsed(data: bytes) -> _LabelMeFile | None:
     """Returns what a file says; None for other JSON; raises ValueError."""
     content = json.loads(data.decode("utf-8-sig"))
     shapes = content.get("shapes") if isinstance(content, dict) else None
@@ -216,7 +216,7 @@ def _parsed(data: bytes) -> _File | None:
             groups.pop((item.name, group), None)
         objects.append(item)
     image = content.get("imagePath")
-    return _File(
+    return _LabelMeFile(
         image if isinstance(image, str) else "",
         ImageObjects(
             objects, _side(content.get("imageWidth")), _side(content.get("imageHeight"))

@@ -41,7 +41,7 @@ _FOREIGN_MARKS = {
 _Longs = npt.NDArray[np.int64]
 
 
-class Stream(Protocol):
+class LineStream(Protocol):
     """An open file, or anything else with its `read`."""
 
     def read(self, size: int, /) -> bytes:
@@ -190,7 +190,7 @@ def _broken(origin: str, place: int, needed: str) -> InputError:
 
 
 def cut(
-    stream: Stream, origin: str, block_bytes: int, limit_rows: int | None = None
+    stream: LineStream, origin: str, block_bytes: int, limit_rows: int | None = None
 ) -> Iterator[tuple[bytes, Block]]:
     """Yields the pieces of a file that hold rows, `block_bytes` or longer.
 

@@ -43,7 +43,7 @@ _Json = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Dataset:
+class StatedDataset:
     """What is known of the shards in one folder.
 
     Attributes:
@@ -65,12 +65,12 @@ class Dataset:
         stem = _NUMBERS.sub("#", name)
         return next((split for pattern, split in self.splits if pattern == stem), "")
 
-    def without_shards(self) -> "Dataset":
+    def without_shards(self) -> "StatedDataset":
         """Returns what has to travel to workers."""
         return dataclasses.replace(self, shards=None)
 
 
-def dataset_beside(path: str, origin: str) -> Dataset | None:
+def dataset_beside(path: str, origin: str) -> StatedDataset | None:
     """Returns what is known of the dataset that a file belongs to; None for nothing.
 
     Args:
@@ -94,7 +94,7 @@ def dataset_beside(path: str, origin: str) -> Dataset | None:
 
 # Each shard asks for the metadata of its folder; most sources are one folder.
 @kept_in_memory(16)
-def _read(path: str, _stamp: int) -> Dataset | None:
+def _read(path: str, _stamp: int) -> StatedDataset | None:
     """Returns what a file of metadata says; None for one of another program.
 
     Raises:
@@ -118,10 +118,10 @@ def _read(path: str, _stamp: int) -> Dataset | None:
         ) from error
 
 
-def _of_manifest(manifest: Manifest) -> Dataset:
+def _of_manifest(manifest: Manifest) -> StatedDataset:
     shards = [(split, shard) for split in manifest.splits for shard in split.shards]
     stems = {_NUMBERS.sub("#", shard.file): split.name for split, shard in shards}
-    return Dataset(
+    return StatedDataset(
         "",
         tuple(map(row_feature, manifest.features)),
         tuple(stems.items()),
@@ -153,7 +153,7 @@ def row_feature(facts: FeatureFacts) -> Feature:
     )
 
 
-def _of_tfds(folder: str, info: _Json) -> Dataset:
+def _of_tfds(folder: str, info: _Json) -> StatedDataset:
     """Returns what TFDS's files say; raises what damaged JSON leads to."""
     stems: dict[str, str] = {}
     shards: dict[str, tuple[int, int | None]] = {}
@@ -167,9 +167,9 @@ def _of_tfds(folder: str, info: _Json) -> Dataset:
     try:
         data = storage(os.path.join(folder, _FEATURES_NAME)).read_bytes()
     except OSError:
-        return Dataset("", (), tuple(stems.items()), shards)
+        return StatedDataset("", (), tuple(stems.items()), shards)
     features = parse_json(data)["featuresDict"]["features"]
-    return Dataset(
+    return StatedDataset(
         "", tuple(_tfds_features(folder, "", features)), tuple(stems.items()), shards
     )
 
@@ -235,7 +235,7 @@ def _class_names(folder: str, name: str, count: int) -> tuple[str, ...]:
     return names if len(names) == count == len(set(names)) else ()
 
 
-def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
+def known_features(datasets: Sequence[StatedDataset]) -> dict[str, Feature]:
     """Returns the features that datasets state, by name.
 
     The classes of the first dataset keep their ids; new classes of the others follow,
@@ -289,7 +289,7 @@ def check_stated(
     )
 
 
-def check_all_there(folder: str, dataset: Dataset) -> None:
+def check_all_there(folder: str, dataset: StatedDataset) -> None:
     """Raises InputError where a shard that is stated is not in the folder."""
     for name in dataset.shards or ():
         if not storage(os.path.join(folder, name)).exists():
@@ -300,7 +300,7 @@ def check_all_there(folder: str, dataset: Dataset) -> None:
 
 
 def check_all_known(
-    files: Sequence[InputFile], datasets: Mapping[str, Dataset]
+    files: Sequence[InputFile], datasets: Mapping[str, StatedDataset]
 ) -> None:
     """Raises InputError where ids of classes mean something in some files only."""
     features = [field for dataset in datasets.values() for field in dataset.features]
@@ -315,7 +315,7 @@ def check_all_known(
 
 
 def stated_splits(
-    files: Sequence[InputFile], datasets: Mapping[str, Dataset]
+    files: Sequence[InputFile], datasets: Mapping[str, StatedDataset]
 ) -> dict[str, int] | None:
     """Returns split -> how many records its files hold, where that is stated of all."""
     splits: dict[str, int] = {}

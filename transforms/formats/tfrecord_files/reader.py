@@ -64,7 +64,7 @@ from transforms.formats.tfrecord_files.cut import (
     unpacked,
 )
 from transforms.formats.tfrecord_files.dataset import (
-    Dataset,
+    StatedDataset,
     check_all_known,
     check_all_there,
     check_stated,
@@ -100,7 +100,7 @@ class TFRecordFiles(TableReader):
     types: Columns = dataclasses.field(default_factory=dict)
     sequences: bool = False
     full: bool = False
-    datasets: tuple[Dataset, ...] = ()
+    datasets: tuple[StatedDataset, ...] = ()
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples records from places spread evenly over the files.
@@ -263,13 +263,13 @@ class TFRecordFiles(TableReader):
 
 def _shards_among(
     files: Sequence[InputFile],
-) -> tuple[list[InputFile], dict[str, Dataset]]:
+) -> tuple[list[InputFile], dict[str, StatedDataset]]:
     """Returns the files to read, and by folder the dataset that they belong to.
 
     Raises:
       InputError: a shard that a manifest names is not there.
     """
-    cache: dict[str, Dataset | None] = {}
+    cache: dict[str, StatedDataset | None] = {}
     out = []
     for file in files:
         folder, name = os.path.split(file.origin)
@@ -287,7 +287,7 @@ def _shards_among(
 
 
 def _features_of(
-    datasets: Sequence[Dataset], columns: Mapping[str, pa.ChunkedArray]
+    datasets: Sequence[StatedDataset], columns: Mapping[str, pa.ChunkedArray]
 ) -> tuple[Feature, ...]:
     """Returns the features that datasets state, and images by their bytes."""
     out = dict(known_features(datasets))
@@ -299,7 +299,7 @@ def _features_of(
 
 
 def _all_types(
-    seen: Sequence[tuple[str, Learned]], datasets: Sequence[Dataset]
+    seen: Sequence[tuple[str, Learned]], datasets: Sequence[StatedDataset]
 ) -> Columns:
     """Returns the types of all features; those of declared ones as declared."""
     features = known_features(datasets)

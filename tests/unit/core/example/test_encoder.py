@@ -32,7 +32,7 @@ from transforms.core.example.encoder import (
 from transforms.core.example.entry import (
     Entry,
     Form,
-    Kind,
+    ListKind,
     Varints,
     varint,
     varint_size,
@@ -388,7 +388,7 @@ def test_prefixes_at_the_sizes_where_their_varints_grow() -> None:
 @pytest.mark.parametrize("form", list(Form))
 def test_prefixes_by_table_and_by_layout_equal_those_of_one_size(form: Form) -> None:
     """The three ways to a prefix agree around 2**7, 2**14, 2**21 and 2**28."""
-    entry = Entry("feature", Kind.BYTES, form)
+    entry = Entry("feature", ListKind.BYTES, form)
     near = [1 << bits for bits in (7, 14, 21, 28)]
     sizes = sorted({0, 1, *(at + d for at in near for d in range(-30, 3))})
     table = entry._new_table(np.array(sizes, np.int64))

@@ -14,9 +14,9 @@ from tests.support.drawn_images import saved
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import (
     AS_STORED,
-    Layout,
     Mode,
     Resize,
+    Scaling,
     oriented,
     read_orientation,
     turns,
@@ -29,23 +29,23 @@ sides = st.integers(1, 5000)
 @pytest.mark.parametrize(
     ("resize", "size", "expected"),
     [
-        (Resize("shorter", 224), (533, 400), Layout(298, 224, 298, 224)),
-        (Resize("shorter", 224), (400, 533), Layout(224, 298, 224, 298)),
-        (Resize("shorter", 224), (200, 500), Layout(200, 500, 200, 500)),
-        (Resize("shorter", 224, enlarge=True), (112, 112), Layout(224, 224, 224, 224)),
-        (Resize("longer", 100), (50, 400), Layout(13, 100, 13, 100)),
-        (Resize("longer", 100), (1, 400), Layout(1, 100, 1, 100)),
-        (Resize("exact", 30, 50), (100, 40), Layout(30, 40, 30, 40)),
-        (Resize("exact", 30, 50, enlarge=True), (100, 40), Layout(30, 50, 30, 50)),
-        (Resize("crop", 50, 50), (100, 200), Layout(50, 100, 50, 50, 0, 25)),
-        (Resize("crop", 50, 50), (20, 200), Layout(20, 200, 20, 50, 0, 75)),
-        (Resize("crop", 60, 30), (100, 100), Layout(60, 60, 60, 30, 0, 15)),
-        (Resize("pad", 50, 50), (100, 200), Layout(25, 50, 50, 50, -13, 0)),
-        (Resize("pad", 50, 50), (10, 20), Layout(10, 20, 50, 50, -20, -15)),
-        (Resize("pad", 8, 8, enlarge=True), (2, 4), Layout(4, 8, 8, 8, -2, 0)),
+        (Resize("shorter", 224), (533, 400), Scaling(298, 224, 298, 224)),
+        (Resize("shorter", 224), (400, 533), Scaling(224, 298, 224, 298)),
+        (Resize("shorter", 224), (200, 500), Scaling(200, 500, 200, 500)),
+        (Resize("shorter", 224, enlarge=True), (112, 112), Scaling(224, 224, 224, 224)),
+        (Resize("longer", 100), (50, 400), Scaling(13, 100, 13, 100)),
+        (Resize("longer", 100), (1, 400), Scaling(1, 100, 1, 100)),
+        (Resize("exact", 30, 50), (100, 40), Scaling(30, 40, 30, 40)),
+        (Resize("exact", 30, 50, enlarge=True), (100, 40), Scaling(30, 50, 30, 50)),
+        (Resize("crop", 50, 50), (100, 200), Scaling(50, 100, 50, 50, 0, 25)),
+        (Resize("crop", 50, 50), (20, 200), Scaling(20, 200, 20, 50, 0, 75)),
+        (Resize("crop", 60, 30), (100, 100), Scaling(60, 60, 60, 30, 0, 15)),
+        (Resize("pad", 50, 50), (100, 200), Scaling(25, 50, 50, 50, -13, 0)),
+        (Resize("pad", 50, 50), (10, 20), Scaling(10, 20, 50, 50, -20, -15)),
+        (Resize("pad", 8, 8, enlarge=True), (2, 4), Scaling(4, 8, 8, 8, -2, 0)),
     ],
 )
-def test_layouts(resize: Resize, size: tuple[int, int], expected: Layout) -> None:
+def test_layouts(resize: Resize, size: tuple[int, int], expected: Scaling) -> None:
     """Sizes are pinned: the same rule must always give the same pixels."""
     assert resize.lay_out(*size) == expected
 

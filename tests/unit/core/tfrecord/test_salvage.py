@@ -14,8 +14,8 @@ from tests.support.stress import CASES
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, frame, header
 from transforms.core.tfrecord.salvage import (
     Kept,
+    LostRange,
     Salvage,
-    Skipped,
     header_places,
     unpack,
 )
@@ -34,7 +34,7 @@ def framed(records: Sequence[bytes]) -> bytes:
 PLAIN = framed(RECORDS)
 
 
-def salvaged(data: bytes) -> tuple[list[bytes], list[Skipped]]:
+def salvaged(data: bytes) -> tuple[list[bytes], list[LostRange]]:
     """Returns what is kept, each checksum checked again, and what is skipped."""
     kept: list[bytes] = []
     skipped = []
@@ -158,7 +158,7 @@ def test_records_in_a_payload_are_none_of_the_file_where_a_header_says_so() -> N
             kept, (skipped,) = salvaged(flipped(data, place, place % 8))
             assert is_subsequence(kept, OUTER)
             assert len(kept) == len(OUTER) - 1
-            assert skipped == Skipped(body - 12, start, "data-crc")
+            assert skipped == LostRange(body - 12, start, "data-crc")
 
 
 def test_a_lost_header_loses_no_record_behind_it() -> None:
@@ -193,7 +193,7 @@ def test_the_last_record_cut_off() -> None:
     """All in front of it is kept, and its bytes are named."""
     kept, (skipped,) = salvaged(PLAIN + frame(b"x" * 50)[:-7])
     assert kept == RECORDS
-    assert skipped == Skipped(len(PLAIN), len(PLAIN) + 59, "truncated")
+    assert skipped == LostRange(len(PLAIN), len(PLAIN) + 59, "truncated")
 
 
 def test_text_mode_transfer_spares_what_holds_no_newline() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.tfrecords import HOSTILE, RECORDS, write
 from transforms.core.tfrecord import (
-    FileFacts,
+    FrameFacts,
     TFRecordReader,
     TFRecordWriter,
     frame,
@@ -64,7 +64,7 @@ def test_one_record_byte_for_byte() -> None:
     """The frame as TensorFlow's record_writer.h describes it."""
     stored, facts = write([b"hello"])
     assert stored == HELLO
-    assert facts == FileFacts(
+    assert facts == FrameFacts(
         records=1,
         stored_bytes=21,
         crc32c=google_crc32c.value(HELLO),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from transforms.core.model import Reason
 from transforms.errors import InputError
-from transforms.formats.csv.joined import Joined, join_files
+from transforms.formats.csv.joined import JoinedFiles, join_files
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.raw_rows import gathered
 from transforms.formats.table import InputFile, RawRows, TableReader
@@ -136,7 +136,7 @@ def test_what_joins(tmp_path: pathlib.Path) -> None:
     contents = map(READER._content, inputs)
     found = [*join_files(contents, READER._header_of, most_bytes=LARGE)]
     joined = found[0]
-    assert isinstance(joined, Joined)
+    assert isinstance(joined, JoinedFiles)
     assert [file.origin for file in joined.files] == ["000.csv", "001.csv", "002.csv"]
     assert joined.text == b'1,x\n2,y\n"3",z\n'
     assert joined.starts.tolist() == [4, 8, 4]

@@ -21,7 +21,7 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import InputError, SourceError, TFRecordError
 from transforms.formats.tfrecord_files import reader as tfrecord_files
-from transforms.formats.tfrecord_files.dataset import Dataset, known_features
+from transforms.formats.tfrecord_files.dataset import StatedDataset, known_features
 from transforms.formats.tfrecord_files.reader import TFRecordFiles
 from transforms.storage.local import LocalPath
 
@@ -454,7 +454,7 @@ def test_two_datasets_with_other_vocabularies_merge_by_name(
 def test_features_that_differ_are_named_on_both_sides() -> None:
     """As `merge` names them: the kind in either folder."""
     one, other = Feature("x", Kind.INT64), Feature("x", Kind.FLOAT, shape=(2,))
-    found = [Dataset("a", (one,), ()), Dataset("b", (other,), ())]
+    found = [StatedDataset("a", (one,), ()), StatedDataset("b", (other,), ())]
     with pytest.raises(
         InputError, match=r"'x' is int64 in 'a' and float \(shape: \[2\]\) in 'b'"
     ):
