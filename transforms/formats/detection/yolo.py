@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from transforms.core.reasons import Fault, Reason
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError, SpecError, bounded
 from transforms.formats.detection.listed import (
     ListedReader,
     SourcePaths,
@@ -254,11 +254,13 @@ def _refuse_strays(split_of: Mapping[str, str]) -> None:
     good = [image for image, split in split_of.items() if split][-1]
     folders = dict.fromkeys(map(posixpath.dirname, strays))
     patterns = [f"{folder}/*" if folder else strays[0] for folder in folders]
-    shown = " ".join(f"--exclude {pattern!r:.80}" for pattern in patterns[:4])
+    shown = " ".join(f"--exclude {pattern!r}" for pattern in patterns[:4])
     raise InputError(
-        f"Where paths say the splits of a YOLO dataset, as {good!r:.80} does, every "
-        f"image must lie in the folder of a split; {len(strays):,} images do not, such "
-        f"as {strays[0]!r:.80}. Leave them out with {shown}, or move them."
+        bounded(
+            f"Where paths say the splits of a YOLO dataset, as {good!r} does, every "
+            f"image must lie in the folder of a split; {len(strays):,} images do not, "
+            f"such as {strays[0]!r}. Leave them out with {shown}, or move them."
+        )
     )
 
 
