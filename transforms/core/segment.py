@@ -62,6 +62,8 @@ _values = operator.attrgetter(*(each.name for each in dataclasses.fields(Segment
 _NAMES = pa.schema([("names", pa.string())])
 # Longer lists are in files.
 _MOST_INLINE_BYTES = 1 << 14
+# Blocks mostly have the same names: more lists of them that travel become one.
+_MOST_LISTS = 64
 # Names held beyond the distinct ones before duplicates are removed.
 _SPARE_NAMES = 1 << 20
 # Names that are hashed at a time.
@@ -239,6 +241,17 @@ def distinct_names(
         if sum(map(len, pending[1:])) > max(len(pending[0]), _SPARE_NAMES):
             pending = [_distinct(pending)]
     return pending[0] if len(pending) == 1 else _distinct(pending)
+
+
+def merged_lists(lists: Sequence[Segment]) -> list[Segment]:
+    """Returns lists of names, of which few travel inside their descriptors."""
+    inline = [segment for segment in lists if not segment.file]
+    if len(inline) <= _MOST_LISTS:
+        return [*lists]
+    names = distinct_names(inline, lambda segment: pa.py_buffer(segment.payload))
+    message = serialize(pa.record_batch([names], schema=_NAMES))
+    merged = Segment("", 0, len(names), message.size, payload=message.to_pybytes())
+    return [*(segment for segment in lists if segment.file), merged]
 
 
 def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:

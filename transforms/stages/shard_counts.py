@@ -8,7 +8,7 @@ import apache_beam as beam
 from transforms.core.model import PlaceFacts, Segment, ShardKey
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
-from transforms.core.segment import distinct_names, put_classes
+from transforms.core.segment import distinct_names, merged_lists, put_classes
 from transforms.shards.allocation import return_freed_memory
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 
@@ -54,7 +54,7 @@ def merged(parts: Iterable[_Sums]) -> _Sums:
             rows[key] = rows.get(key, 0) + count
         for feature, names in lists.items():
             labels.setdefault(feature, []).extend(names)
-    return rows, labels
+    return rows, {name: merged_lists(lists) for name, lists in labels.items()}
 
 
 def count_shards(sums: _Sums, plan: JobPlan) -> ShardCounts:

@@ -115,7 +115,8 @@ class NumpyReader(ColumnarReader):
                     f".npz. Leave it out."
                 )
             else:
-                size = os.fstat(stream.fileno()).st_size
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(0)
                 arrays = [_StoredArray(self.value, stream, file.origin, 0, size)]
             yield _Arrays(arrays, file.origin)
 

@@ -302,7 +302,9 @@ class BoxedReader(TableReader):
                 faults[i] = about(item, Reason.MISSING_VALUE, "it has no class")
         flat = np.zeros((len(objects), self.points * 3))
         for i, item in enumerate(objects if self.points else ()):
-            flat[i, : len(item.points or ())] = item.points or ()
+            # Points beyond those of other files are placeholders: none is labelled.
+            labelled = (item.points or ())[: self.points * 3]
+            flat[i, : len(labelled)] = labelled
         points = flat.reshape(len(objects), self.points, 3)
         odd = ~np.isin(points[:, :, 2], (0, HIDDEN, VISIBLE))
         inside = (points[:, :, :2] >= -self.tolerance) & (

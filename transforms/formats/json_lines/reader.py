@@ -291,11 +291,11 @@ def _texts(file: InputFile, sample_bytes: int, count: int, *, is_small: bool) ->
     if is_whole or is_packed or is_array(head):
         pieces: list[bytes] = []
         size = used = 0
-        for data, _, used in _pieces(file, None, min(budget, PIECE_BYTES)):
+        for data, _, now in _pieces(file, None, min(budget, PIECE_BYTES)):
             if size >= budget and not is_whole:
                 return _Texts(pieces, used, False)
             pieces.append(data)
-            size += len(data)
+            size, used = size + len(data), now
         return _Texts(pieces, min(used, file.size), True)
     with file.open() as stream:
         places = max(1, _PLACES // count)
