@@ -157,12 +157,12 @@ class _LikeEarlier:
     ) -> Sequence[Feature]:
         """Returns the features of columns that the earlier dataset lacks."""
         by_name = self.earlier.like.model.by_name
-        drop = [name for name in self.spec.drop if name in columns]
+        columns = [name for name in columns if name not in self.spec.drop]
         said = {n: f for n, f in self.spec.features.items() if n not in by_name}
         if not columns and not said:
             return ()
         images = [n for n in self.spec.image_columns or () if n in columns]
-        rest = {"features": said, "drop": drop, "image_columns": images or None}
+        rest = {"features": said, "drop": [], "image_columns": images or None}
         spec = self.spec.model_copy(
             update={**rest, "vocabulary": None, "unknown_label": "reject"}
         )

@@ -100,7 +100,8 @@ def _castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
     while parts:
         start, stop = parts.pop()
         try:
-            column.slice(start, stop - start).cast(kind)
+            # A copy: of a slice of lists Arrow casts the items outside of it, too.
+            column.take(pa.array(range(start, stop))).cast(kind)
         except pa.ArrowInvalid:
             middle = (start + stop) // 2
             if start == middle:

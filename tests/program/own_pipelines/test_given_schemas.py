@@ -178,6 +178,17 @@ def test_drift_is_one_error(tmp_path: Folder) -> None:
     assert found.classes["pet"] == ["cat", "dog", "cow"]
 
 
+def test_a_column_that_is_dropped_is_no_drift(tmp_path: Folder) -> None:
+    """One that is new is left out; one of the earlier dataset is gone."""
+    first = tmp_path / "first"
+    write_rows(ROWS, first, label="pet")
+    rows = [row | {"more": 1} for row in ROWS]
+    found = gather([rows], like=first, drop=["more"])
+    assert found.schema.names == ("id", "pet", "size")
+    with pytest.raises(InputError, match="'size' is gone"):
+        gather([ROWS], like=first, drop=["size"])
+
+
 def test_like_refuses_splits_that_no_rule_gave(tmp_path: Folder) -> None:
     """A table of ids knows no other rows: they would all be in train."""
     table, first = tmp_path / "ids.csv", tmp_path / "first"

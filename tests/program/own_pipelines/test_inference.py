@@ -164,6 +164,20 @@ def test_large_integers_beside_floats() -> None:
     assert whole.schema["a"].kind is Kind.INT64
 
 
+def test_rows_beside_one_that_does_not_fit_are_kept() -> None:
+    """An integer of a list that no double holds rejects its row, in whatever order."""
+    rows: list[dict[str, Any]] = [
+        {"a": [1]},
+        {"a": [2**53 + 1, 2]},
+        {"a": [3]},
+        {"a": [1.5]},
+    ]
+    found = gather([rows])
+    assert len(found.rejections) == 1
+    assert gather([rows[::-1]]).facts == found.facts
+    assert gather([[row] for row in rows]).facts == found.facts
+
+
 def test_a_bool_is_no_float() -> None:
     """Arrow alone would read True among floats as 1.0."""
     found = gather([[{"a": 1.5}] * 300 + [{"a": True}]])

@@ -3,7 +3,8 @@
 A line ends with LF or CR LF. Every line is a row, except for lines of white space.
 
 A file that is one array is read as lines, too: each of its items becomes one, byte for
-byte where it is in the file.
+byte where it is in the file. A comma with no item before it, as some programs write at
+the end, is passed over.
 
     [{"a": 1},              LF {"a": 1}
      {"a":            ->    LF TAB SPACE {"a": TAB SPACE 2} SPACE
