@@ -323,7 +323,7 @@ def _object(number: int, item: Element) -> BoxedObject:
     texts = {child.tag: child.text for child in reversed(item)}
     corners = item.find("bndbox")
     edges = {} if corners is None else {e.tag: e.text or "" for e in reversed(corners)}
-    stated = tuple(edges.get(edge, "") for edge in _EDGES)
+    stated = tuple(map(edges.get, _EDGES))
     box = tuple(map(_number, stated))
     name, pose, *flags = ((texts.get(tag) or "").strip() for tag in _TEXTS)
     where = f"object {number}, {name[:60]!r}"
