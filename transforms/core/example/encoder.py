@@ -259,9 +259,7 @@ class ExampleEncoder:
                     return self._record(chunk, first_row, around)
                 continue
             index, column = step
-            payload = column.payload(chunk.column(index), first_row, record.buffers)
-            if payload is not None:
-                record.add(column.entry, payload)
+            record.add_column(column, chunk.column(index), first_row)
         totals = record.totals
         largest = totals if isinstance(totals, int) else int(totals.max())
         if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:

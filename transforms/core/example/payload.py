@@ -35,7 +35,6 @@ from transforms.core.example.record_parts import (
     Store,
     Words,
     join,
-    taken_views,
 )
 from transforms.errors import EncodingError
 
@@ -44,6 +43,9 @@ from transforms.errors import EncodingError
 MAX_EXAMPLE_BYTES = 2**31 - 1024
 # Lists of floats of one length go to a fixed position of the record up to this size.
 _MAX_STORED_BYTES = 4096
+# Entries of the values of a dictionary are made once: a few, and small ones.
+_ROWS_OF_EACH = 8
+_FEW_BYTES = 1 << 20
 
 Mask = npt.NDArray[np.bool_]
 Sizes = npt.NDArray[np.int64]
@@ -119,23 +121,14 @@ class PayloadColumn:
         if array.null_count == len(array):
             return None
         location = _FlatRows(self.name, first_row, None)
-        if not _is_dictionary_of_bytes(array):
-            array = decoded(array)
-            if array.null_count == len(array):
-                return None
+        array = decoded(array)
+        if array.null_count == len(array):
+            return None
         present = numpy_mask(array.is_valid()) if array.null_count else None
         if self._is_list:
             return self._list(array, present, first_row, buffers)
         if self.kind is ListKind.BYTES:
-            is_plain = not pa.types.is_dictionary(array.type)
-            values = array if is_plain else array.dictionary
-            views, sizes = buffers.views_of(values), np.diff(offsets_of(values))
-            if not is_plain:
-                places = (
-                    array.indices if present is None else array.indices.fill_null(0)
-                )
-                rows = places.to_numpy()
-                views, sizes = taken_views(views, rows), sizes.take(rows)
+            views, sizes = buffers.views_of(array), np.diff(offsets_of(array))
             seen = True if present is None else present
             _check_size(int(np.max(sizes, where=seen, initial=0)), location)
             return _from_views(views, sizes, present)
@@ -208,14 +201,14 @@ def _kind(field: pa.Field) -> ListKind:
     )
 
 
-def _is_dictionary_of_bytes(array: pa.Array) -> bool:
-    """Tells whether values are texts or bytes in a dictionary that views can span."""
-    return bool(
-        pa.types.is_dictionary(array.type)
-        and is_bytes(array.type.value_type)
-        and not array.dictionary.null_count
-        and array.dictionary.nbytes < MAX_EXAMPLE_BYTES
-    )
+def few_values(array: pa.Array) -> pa.Array | None:
+    """Returns the texts or bytes in a dictionary, if they are short and few for it."""
+    if not pa.types.is_dictionary(array.type):
+        return None
+    values = array.dictionary
+    is_short = is_bytes(values.type) and values.nbytes <= _FEW_BYTES
+    is_few = 0 < len(values) * _ROWS_OF_EACH <= len(array)
+    return values if is_short and is_few and not values.null_count else None
 
 
 def _check_size(size: int, place: _FlatRows) -> None:

@@ -37,8 +37,9 @@ T[-1][b] = b, T[-2][b] = b << 8, T[-3][b] = b << 16 and T[-4][b] = b << 24. Rows
 those are 0: bytes of zero behind the end of a short value look themselves up there.
 
 A run thus costs a look-up for each byte that `stores` puts into its template, and a
-constant for the template. A part of varying size costs one for each byte of its longest
-value, and four to move the register over it and over the run behind it.
+constant for the template. A part of few values costs one, and four to move the register
+over it; another part of varying size costs one for each byte of its longest value,
+and four to move the register over it and over the run behind it.
 
 Sources: Castagnoli et al., "Optimization of Cyclic Redundancy-Check Codes with 24 and
 32 Parity Bits" (the polynomial); zlib, `crc32_combine` (Z^k as a linear operator);
@@ -215,12 +216,58 @@ class Run:
         return out.reshape(rows, width)
 
 
-def record_crcs(parts: Sequence[Run | Words], rows: int) -> _Registers | None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repeated:
+    """A part that has few different values, as a column of classes has.
+
+    Attributes:
+      values: the k values.
+      views: theirs, among the buffers of the records.
+      codes: int64 array of n: the value of each row.
+      present: bool array of n; None where every row has the part.
+    """
+
+    values: pa.LargeBinaryArray
+    views: Words
+    codes: _Longs
+    present: Mask | None
+
+    def row_sizes(self) -> _Longs:
+        """Returns the bytes of the part in each row."""
+        sizes: _Longs = view_sizes(self.views).take(self.codes)
+        return sizes if self.present is None else sizes * self.present
+
+    def row_views(self) -> Words:
+        """Returns the part of each row, of size 0 where absent."""
+        views = taken_views(self.views, self.codes)
+        if self.present is not None:
+            views *= self.present[:, None]
+        return views
+
+    def crcs(self, behind: int) -> _Registers:
+        """Returns what each row's changes in a register that `behind` bytes follow."""
+        zeros = bytes(behind)
+        changes = np.array(
+            [
+                google_crc32c.value(value + zeros)
+                ^ google_crc32c.value(bytes(len(value) + behind))
+                for value in self.values.to_pylist()
+            ],
+            np.uint32,
+        ).take(self.codes)
+        return changes if self.present is None else changes * self.present
+
+
+RecordPart = Run | Words | Repeated
+"""The same part of n records; Words are n views."""
+
+
+def record_crcs(parts: Sequence[RecordPart], rows: int) -> _Registers | None:
     """Returns the CRC32Cs of n >= 1 records; None where calls are the faster way.
 
-    A record is its row of every part, one after another: a run, or n binary views.
-    Calls are faster where many bytes vary, as in tables, or rows are few. Values of
-    more than 12 bytes are not inside their views and are left to calls as well.
+    A record is its row of every part, one after another. Calls are faster where many
+    bytes vary, as in tables, or rows are few. Values of more than 12 bytes are not
+    inside their views and are left to calls as well.
     """
     pieces = [_Piece.of(part) for part in parts]
     for piece, following in itertools.pairwise(pieces):
@@ -242,7 +289,7 @@ class _Piece:
     """A part of the records.
 
     Attributes:
-      part: a run, or n views.
+      part: of n rows.
       sizes: bytes of each row; one int where all are equal.
       width: the most bytes of a row.
       is_fixed: whether it is a run that every row has.
@@ -250,7 +297,7 @@ class _Piece:
       is_behind: whether it is that run, over which the register has moved already.
     """
 
-    part: Run | Words
+    part: RecordPart
     sizes: _Longs | int
     width: int
     is_fixed: bool = False
@@ -258,9 +305,9 @@ class _Piece:
     is_behind: bool = False
 
     @classmethod
-    def of(cls, part: Run | Words) -> "_Piece":
+    def of(cls, part: RecordPart) -> "_Piece":
         if not isinstance(part, Run):
-            sizes = view_sizes(part)
+            sizes = part.row_sizes() if isinstance(part, Repeated) else view_sizes(part)
             return cls(part, sizes, int(sizes.max()))
         width = len(part.template)
         if part.present is None:
@@ -275,6 +322,8 @@ class _Piece:
     @property
     def look_ups(self) -> int:
         """Bytes to look up in every row; those of the register are among them."""
+        if isinstance(self.part, Repeated):
+            return 1 + _REGISTER_BYTES
         if not isinstance(self.part, Run):
             return self.width + _REGISTER_BYTES
         stored = sum(
@@ -288,6 +337,8 @@ class _Piece:
         if isinstance(self.part, Run):
             crcs = _of_run(self.part, self.width + self.behind)
             return crcs if self.part.present is None else crcs * self.part.present
+        if isinstance(self.part, Repeated):
+            return self.part.crcs(self.behind)
         crcs = np.zeros(len(self.part), np.uint32)
         cells = self.part.view(np.uint8).reshape(-1, 16)[:, 16 - INLINE_BYTES :]
         ending = _ending(self.ends)
@@ -300,7 +351,7 @@ def _pays(pieces: Sequence[_Piece], rows: int) -> bool:
     """Returns whether the look-ups cost less than a call for each record."""
     if any(
         piece.width + piece.behind > _MAX_DISTANCE
-        or (not isinstance(piece.part, Run) and piece.width > INLINE_BYTES)
+        or (isinstance(piece.part, np.ndarray) and piece.width > INLINE_BYTES)
         # Spread values are hundreds, whose look-ups cost more than a call.
         or (isinstance(piece.part, Run) and any(s[2] for s in piece.part.stores))
         for piece in pieces

@@ -19,12 +19,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import numpy_mask, raw_values
 from transforms.core.example.entry import Entry, PrefixLayout, Varints, varint_stores
-from transforms.core.example.payload import Payload, PayloadColumn
+from transforms.core.example.payload import Payload, PayloadColumn, few_values
 from transforms.core.example.record_parts import (
     INLINE_BYTES,
     DataBuffers,
     Mask,
+    RecordPart,
+    Repeated,
     Run,
     Store,
     Words,
@@ -55,7 +58,7 @@ class JoinedRecords:
     def __init__(self, rows: int) -> None:
         self.buffers = DataBuffers()
         self._rows = rows
-        self._parts: list[Run | Words] = []
+        self._parts: list[RecordPart] = []
         self._fixed = 0
         self._varying: Sizes | None = None
         self._needs_footers = False
@@ -82,6 +85,32 @@ class JoinedRecords:
             self._open_run(present).append(bytes(payload.smallest), payload.stores)
         elif payload.views is not None:
             self._append(payload.views, present)
+
+    def add_column(
+        self, column: PayloadColumn, array: pa.Array, first_row: int
+    ) -> None:
+        """Adds the entries of a column; raises EncodingError as `payload` does.
+
+        `first_row` is the number of the array's first row, for errors.
+        """
+        few = few_values(array)
+        if few is None:
+            payload = column.payload(array, first_row, self.buffers)
+            if payload is not None:
+                self.add(column.entry, payload)
+            return
+        entries = JoinedRecords(len(few))
+        entries.add_column(column, few, 0)
+        data, offsets = entries.finish()
+        values = pa.Array.from_buffers(
+            pa.large_binary(), len(few), [None, pa.py_buffer(offsets), data]
+        )
+        present = numpy_mask(array.is_valid()) if array.null_count else None
+        codes = array.indices if present is None else array.indices.fill_null(0)
+        views = self.buffers.views_of(values)
+        part = Repeated(values, views, raw_values(codes).astype(np.int64), present)
+        self._parts.append(part)
+        self._count(part.row_sizes(), None)
 
     def add_fixed(self, template: bytes, stores: Sequence[Store]) -> None:
         """Adds neighbouring entries that every record has, of one size in all."""
@@ -130,7 +159,10 @@ class JoinedRecords:
         # As complex128, the 16 bytes of a view are one element.
         cells = views.view(np.complex128)
         for index, part in enumerate(parts):
-            own = self._views(part) if isinstance(part, Run) else part
+            if isinstance(part, np.ndarray):
+                own = part
+            else:
+                own = self._views(part) if isinstance(part, Run) else part.row_views()
             cells[:, index] = np.ascontiguousarray(own).view(np.complex128)
         joined = join(views, self.buffers)
         bounds = np.frombuffer(joined.buffers()[1], np.int64, rows * len(parts) + 1)

@@ -332,13 +332,22 @@ def _order_keys(
 def _sorted_positions(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Returns the stable sorting order of 64-bit keys.
 
-    NumPy's stable sort takes five times as long as the other, so it sorts only keys
-    that occur twice, of which there are few among hashes.
+    Sorts words of the upper bits of a key above its position: NumPy sorts words three
+    times as fast as it finds their order. Keys of equal upper bits, few among hashes,
+    are put in order by all of their bits.
     """
-    order = np.argsort(keys)
-    ordered = keys[order]
-    same = ordered[1:] == ordered[:-1]
-    if same.any():
+    count = len(keys)
+    if count < 2:
+        return np.arange(count)
+    least, bits = keys.min(), np.uint64((count - 1).bit_length())
+    lost = max(int(keys.max() - least).bit_length() + int(bits) - 64, 0)
+    words = keys - least >> np.uint64(lost) << bits
+    words |= np.arange(count, dtype=np.uint64)
+    words.sort()
+    order = (words & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
+    words >>= bits
+    same = words[1:] == words[:-1]
+    if lost and same.any():
         tied = np.append(same, False) | np.append(False, same)
         ties = np.sort(order[tied])
         order[tied] = ties[np.argsort(keys[ties], kind="stable")]

@@ -4,8 +4,6 @@ import dataclasses
 import io
 from collections.abc import Iterator
 
-import numpy as np
-
 from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.csv.dialect import (
@@ -14,7 +12,15 @@ from transforms.formats.csv.dialect import (
     file_encoding,
     is_scannable,
 )
-from transforms.formats.csv.scan import CsvStream, Scan, pieces_of
+from transforms.formats.csv.scan import (
+    CsvStream,
+    Scan,
+    before,
+    first_from,
+    last_of,
+    offsets,
+    pieces_of,
+)
 
 # Longer than any sound record: an unclosed quote would otherwise make one record of the
 # rest of the file.
@@ -122,31 +128,31 @@ def _cut(
     for piece in pieces_of(stream):
         starts, lines = scan.advance(piece)
         end = base + len(piece)
-        count = len(starts)
-        first = base + int(starts[0]) if count else end
-        if first - record > MAX_RECORD_BYTES:
+        at = first_from(starts, 0)
+        if (end if at is None else base + at) - record > MAX_RECORD_BYTES:
             raise too_long(origin, record_line, dialect)
+        count = before(starts, len(piece))
         last = count if limit_rows is None else min(count, limit_rows - row)
-        index = max(-row, 0)
         if block is not None:
-            index = int(np.searchsorted(starts, block.start + block_bytes - base))
-        while index < last:
-            at = int(starts[index])
-            at_line = line + int(np.searchsorted(lines, at))
+            at = first_from(starts, max(block.start + block_bytes - base, 0))
+        elif row < 0:
+            at = int(offsets(starts)[-row]) if row + count > 0 else None
+        while at is not None and (index := before(starts, at)) < last:
+            at_line = line + before(lines, at)
             following = Block(origin, base + at, -1, row + index, at_line)
             if block is not None:
                 yield _closed(block, following.start, following.first_row)
             block = following
-            index = int(np.searchsorted(starts, at + block_bytes))
+            at = first_from(starts, at + block_bytes)
         if last < count:
             if block is not None:
-                yield _closed(block, base + int(starts[last]), row + last)
+                yield _closed(block, base + int(offsets(starts)[last]), row + last)
             return
         if count:
-            record = base + int(starts[-1])
-            record_line = line + int(np.searchsorted(lines, starts[-1]))
+            at = last_of(starts)
+            record, record_line = base + at, line + before(lines, at)
         row += count
-        line += len(lines)
+        line += before(lines, len(piece))
         base = end
     if scan.inside or scan.escaped:
         raise unclosed(origin, record_line, scan)
@@ -182,19 +188,19 @@ def whole_records(
         if other.strays < scan.strays:
             scan, starts = other, other_starts
     skip = 0 if begun else dialect.leading
-    if len(starts) <= skip:
+    if before(starts, len(text)) <= skip:
         return
+    first = int(offsets(starts)[skip]) if skip else first_from(starts, 0)
     # Leave out a record that ends inside quotes or after an escape: the reader reports
     # it, with its line.
     whole = ended and not (scan.inside or scan.escaped)
-    bounds = np.append(starts[skip:], len(text)) if whole else starts[skip:]
-    low = 0
-    while low < len(bounds) - 1:
-        high = int(np.searchsorted(bounds, bounds[low] + size))
-        high = min(high, len(bounds) - 1)
-        first, behind = int(bounds[low]), int(bounds[high])
-        yield first, behind, high - low, int(np.searchsorted(lines, first))
-        low = high
+    stop = len(text) if whole else last_of(starts)
+    while first is not None and first < stop:
+        behind = first_from(starts, first + size)
+        behind = stop if behind is None else min(behind, stop)
+        rows = before(starts, behind) - before(starts, first)
+        yield first, behind, rows, before(lines, first)
+        first = behind
 
 
 def too_long(origin: str, line: int, dialect: CsvDialect) -> InputError:

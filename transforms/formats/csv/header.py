@@ -17,7 +17,13 @@ from transforms.formats.csv.blocks import (
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.read import malformed
-from transforms.formats.csv.scan import CsvStream, Scan, pieces_of, with_tabs
+from transforms.formats.csv.scan import (
+    CsvStream,
+    Scan,
+    offsets,
+    pieces_of,
+    with_tabs,
+)
 from transforms.formats.table import listed
 
 # Almost every header is shorter; a longer one is read again, four times as much.
@@ -143,7 +149,7 @@ def _first_record(stream: CsvStream, dialect: CsvDialect, origin: str) -> bytes:
         if not data:
             return b""
         scan = Scan(dialect)
-        starts, lines = scan.advance(data)
+        starts, lines = map(offsets, scan.advance(data))
         skip = int(dialect.sep_line)
         first = int(starts[skip]) if len(starts) > skip else len(data)
         if len(starts) > skip + 1:

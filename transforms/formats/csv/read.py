@@ -198,16 +198,30 @@ def _texts(
 ) -> tuple[CsvRecords, _Texts]:
     """Returns the records, and each column with a mask of what is not valid text."""
     records = parse(source.utf8, columns, wanted, source.dialect)
+    is_valid = _is_utf8(source.utf8)
     texts: _Texts = {}
     for name, cells in zip(wanted, records.columns, strict=True):
-        try:
-            text, mask = cells.cast(pa.string()), None
-        except pa.ArrowInvalid:
-            text, mask = cells, not_utf8(cells)
+        mask = None if is_valid else not_utf8(cells)
+        text = cells.cast(pa.string(), safe=False) if mask is None else cells
         if source.dialect.trim:
             text = trimmed(text) if mask is None else _trimmed_bytes(text, mask)
         texts[name] = text, mask
     return records, texts
+
+
+def _is_utf8(data: bytes | pa.Buffer) -> bool:
+    """Tells whether a text is valid, and with it each cell: ASCII ends them.
+
+    To check it as one value takes a tenth of the time that its cells take.
+    """
+    buffer = pa.py_buffer(data)
+    ends = pa.py_buffer(np.array([0, buffer.size], np.int64))
+    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, buffer])
+    try:
+        whole.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _no_rows(

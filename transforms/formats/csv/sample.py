@@ -345,23 +345,25 @@ def _gathered(
     A place that was wrongly taken to be outside quotes must not swallow the next one.
     """
     marks = [mark.encode() for mark in (dialect.quote, dialect.escape) if mark]
-    joined, whole = bytearray(), None
+    pieces: list[bytes] = []
+    whole: Block | None = None
     for text, block in texts:
         is_marked = any(mark in text for mark in marks)
-        if whole is not None and (is_marked or len(joined) >= _PARSED_BYTES):
-            yield bytes(joined), whole
-            joined, whole = bytearray(), None
+        is_full = sum(map(len, pieces)) >= _PARSED_BYTES
+        if whole is not None and (is_marked or is_full):
+            yield b"".join(pieces), whole
+            pieces, whole = [], None
         if is_marked:
             yield text, block
             continue
-        joined += text if text.endswith((b"\n", b"\r")) else text + b"\n"
+        pieces += [text] if text.endswith((b"\n", b"\r")) else [text, b"\n"]
         if whole is not None:
             stop = whole.stop + block.stop - block.start
             rows = whole.rows + block.rows
             block = dataclasses.replace(whole, stop=stop, first_line=0, rows=rows)
         whole = block
     if whole is not None:
-        yield bytes(joined), whole
+        yield b"".join(pieces), whole
 
 
 def _places(
