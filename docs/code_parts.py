@@ -362,10 +362,11 @@ def errors() -> str:
 
 def runners() -> str:
     """The engines, by the name that `--runner` takes."""
-    from beam_pipeline.engines.presets import ENGINES
+    from beam_pipeline.settings.values import RUNNERS
 
-    rows = [(_code("local"), "`FnApiRunner`, `DirectRunner`")]
-    rows += [(_code(each.name), _code(each.beam_name)) for each in ENGINES.values()]
+    rows = [
+        (_code(ours), ", ".join(map(_code, beams))) for ours, beams in RUNNERS.items()
+    ]
     return _table(["`--runner`", "Beam's name"], rows)
 
 

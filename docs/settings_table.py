@@ -1,8 +1,7 @@
 """The reference of all settings, as Markdown."""
 
-from beam_pipeline.engines.presets import RUNNERS
 from beam_pipeline.settings.options import SECTIONS, SETTINGS
-from beam_pipeline.settings.values import Setting
+from beam_pipeline.settings.values import RUNNERS, Setting
 from transforms.formats.registry import FORMATS
 
 _HEAD = ("setting", "option", "for", "what, and [the default]")

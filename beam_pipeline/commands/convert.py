@@ -23,7 +23,9 @@ from beam_pipeline.commands.report_file import (
     success_json,
     try_report,
 )
-from beam_pipeline.engines.engine import Engine, RunHooks, refuse_starts
+from beam_pipeline.engines.checks import refuse_starts
+from beam_pipeline.engines.presets import Engine
+from beam_pipeline.engines.watch import RunHooks
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.planning.request import prepare
 from beam_pipeline.settings.options import SETTINGS

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from beam_pipeline.engines.engine import check_words
+from beam_pipeline.engines.checks import check_words
 from transforms.errors import UsageError, first_few
 
 # Arguments of `convert`, which are flags here.

@@ -8,10 +8,9 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from beam_pipeline.engines.presets import RUNNERS
 from beam_pipeline.settings.options import SECTIONS, SETTINGS
 from beam_pipeline.settings.removed import removed_flag
-from beam_pipeline.settings.values import Setting
+from beam_pipeline.settings.values import RUNNERS, Setting
 from beam_pipeline.terminal.printing import STDOUT
 from beam_pipeline.terminal.stops import PipeClosed
 from transforms.errors import SpecError, UsageError

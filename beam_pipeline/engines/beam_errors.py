@@ -7,9 +7,6 @@ from beam_pipeline.version import __version__
 from transforms import errors
 from transforms.errors import BeamTFRecordError
 
-INSTALL = f"pip install 'beam-tfrecord=={__version__}'"
-"""What gives workers this version of the program."""
-
 _OUR_ERROR = re.compile(
     r"transforms\.errors\.(?P<type>\w+): (?P<message>.*?)"
     r"(?: \[while running '(?P<stage>[^']*)'\])?$",
@@ -74,8 +71,9 @@ def in_text(traceback: str) -> BeamTFRecordError | None:
         return errors.WorkerError(
             f"Every worker must have beam-tfrecord {__version__}, as the job's "
             f"submitter; one has another version or none: {lacking[0].strip()}. "
-            f"Install it in the workers' image: {INSTALL}, with [s3], [gcs] or "
-            f"[azure] for the output's store; nothing was committed."
+            f"Install it in the workers' image: pip install 'beam-tfrecord=="
+            f"{__version__}', with [s3], [gcs] or [azure] for the output's store; "
+            f"nothing was committed."
         )
     return None
 
@@ -90,10 +88,6 @@ def _rebuilt(name: str, message: str) -> BeamTFRecordError:
 
 
 _FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
-# If Spark aborts a job because its executors keep dying, the job's error says only that
-# it was aborted.
-_GIVEN_UP = "stopped SparkContext"
-_EXECUTOR_LOST = re.compile(r"Executor updated: \S+ is now [A-Z]+ \(.+\)")
 
 
 def with_words_of(lines: Iterable[str], error: BaseException) -> BaseException:
@@ -114,9 +108,6 @@ def telling(lines: Iterable[str], error: str) -> str:
       error: the message so far; lines that only repeat it are left out.
     """
     lines = [line.strip() for line in lines]
-    lost = [match[0] for line in lines if (match := _EXECUTOR_LOST.search(line))]
-    if _GIVEN_UP in error and lost:
-        return f"{lost[-1]}. Its worker's log says more."
     faults = [line for line in lines if _FAULT.search(line)] or lines
     news = [line for line in faults if line and line.rstrip(".") not in error]
     return news[-1] if news else ""

@@ -1,27 +1,21 @@
-"""Check a job before it is planned: job servers, what workers see, Dataflow's needs.
+"""Check a job before it is planned: Beam's flags, what workers see, Dataflow's needs.
 
-Without these checks Beam would wait for a day for who does not answer, or search
-Google's services for what is missing, and fail only after minutes.
+Without these checks Beam would fail only after minutes, or search Google's services for
+what is missing. Beam's flags are read without importing Beam, which is slow to load.
 """
 
 import ipaddress
+import json
 import os
-import pathlib
 import re
-import shutil
 import socket
 from collections.abc import Iterable, Sequence
 
-from beam_pipeline.engines.engine import (
-    JobSettings,
-    WorkerPlace,
-    flag_given,
-    has_flag,
-    starts_elsewhere,
-)
-from beam_pipeline.version import __version__
+from beam_pipeline.settings.spec import Spec
+from beam_pipeline.version import FOR_ROWS, __version__, deciding_versions
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
+from transforms.work.worker_check import VersionRules
 
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
@@ -33,123 +27,108 @@ START_THERE = (
     '"/opt/venv/bin/beam-tfrecord-worker"}.'
 )
 """What to do where the engine's machines do not see the file that starts workers."""
+_ENVIRONMENT = ("environment_type", "environment_config", "environment_options")
 # Java's words for a file that is not there or that cannot be run, and Prism's.
 _NOT_STARTED = re.compile(r"\berror=(2|13), |process failed to start")
-# How long a job server may take to answer.
-_ASK_SECONDS = 10.0
 
 
-def _cache_folder() -> pathlib.Path:
-    """Returns where `scripts/cluster` puts what it brings."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(base) / "beam-tfrecord"
+def check_words(flags: Sequence[str]) -> None:
+    """Raises SpecError for a word that is neither a flag nor the value of one."""
+    for before, flag in zip(["", *flags], flags, strict=False):
+        is_value = before.startswith("--") and "=" not in before
+        if not flag.startswith("-") and not is_value:
+            raise SpecError(
+                f"What follows -- must be flags of Beam, as --job_name=NAME is; found "
+                f"{flag!r}. Give SOURCE, OUTPUT and the program's own flags before --."
+            )
 
 
-def jar_path(artifact: str, version: str) -> pathlib.Path:
-    """Returns where a job server of Beam is, brought or not.
+def flag_given(flags: Sequence[str], name: str) -> str | None:
+    """Returns the last value of one of Beam's flags; None where it is not given."""
+    value = None
+    for at, flag in enumerate(flags):
+        if flag.startswith(f"--{name}="):
+            value = flag.partition("=")[2]
+        elif flag == f"--{name}" and at + 1 < len(flags):
+            value = flags[at + 1]
+    return value
+
+
+def has_flag(flags: Sequence[str], *names: str) -> bool:
+    """Whether one of these flags of Beam is there, with a value or without one."""
+    return not {flag.partition("=")[0][2:] for flag in flags}.isdisjoint(names)
+
+
+def environment_given(flags: Sequence[str]) -> bool:
+    """Whether Beam's own flags say how workers are started."""
+    return has_flag(flags, *_ENVIRONMENT)
+
+
+def starts_elsewhere(flags: Sequence[str]) -> bool:
+    """Whether workers are started without this program: they may share no disk."""
+    # LOOPBACK: as threads of this process.
+    is_here = flag_given(flags, "environment_type") == "LOOPBACK"
+    return environment_given(flags) and not is_here
+
+
+def process_flags(command: str) -> list[str]:
+    """Returns Beam's flags for workers that the engine starts as processes."""
+    config = json.dumps({"command": command})
+    return ["--environment_type=PROCESS", f"--environment_config={config}"]
+
+
+def silence_check(starts: str, flags: Sequence[str]) -> str:
+    """Returns what to check where workers are silent.
 
     Args:
-      artifact: as Beam names it.
-      version: of Beam.
+      starts: what starts the workers unless a pool does.
+      flags: Beam's.
     """
-    return _cache_folder() / "jars" / f"{artifact}-{version}.jar"
+    if flag_given(flags, "environment_type") == "EXTERNAL":
+        pool = flag_given(flags, "environment_config")
+        starts = f"a pool at {pool} runs on each of its machines"
+    return (
+        f"it has free slots, that {starts}, and that these have beam-tfrecord "
+        f"{__version__} and reach the output's store; Ctrl-C ends the job"
+    )
 
 
-def find_jar(artifact: str, version: str) -> pathlib.Path | None:
-    """Returns the job server that is there: as published, else as put together last."""
-    published = jar_path(artifact, version)
-    if published.is_file():
-        return published
-    made = published.parent.glob(f"{artifact}-{version}-of-*.jar")
-    return max(made, key=lambda path: path.stat().st_mtime_ns, default=None)
-
-
-def find_java() -> str:
-    """Returns the path of `java`: of JAVA_HOME, else of the PATH.
-
-    Raises:
-      UsageError: there is none.
-    """
-    home = os.environ.get("JAVA_HOME")
-    where = os.path.join(home, "bin", "java") if home else "java"
-    path = shutil.which(where)
-    if path is None:
-        raise UsageError(
-            f"Job servers need Java 17, and there is no {where!r}. Install it (Debian: "
-            f"apt install openjdk-17-jre-headless), or let JAVA_HOME name its folder."
-        )
-    return path
-
-
-def find_program(name: str, artifact: str, flag: str) -> str:
-    """Returns the path of what takes the jobs of an engine.
+def refuse_starts(settings: Spec, who: str) -> None:
+    """Raises SpecError for settings of engines with a job server, which this is not.
 
     Args:
-      name: of the engine.
-      artifact: of its job server, in Beam's own repository; empty for a program.
-      flag: Beam's, that names another one.
-
-    Raises:
-      UsageError: it is not there.
+      settings: of the job.
+      who: starts the workers, as in "a local run".
     """
-    # Here, since it takes long to load, and the command line asks for the engines.
-    import importlib.metadata
-
-    version = importlib.metadata.version("apache-beam")
-    if artifact:
-        what = f"Beam's job server {artifact} {version}"
-        fetched = f"; Maven may have it as org.apache.beam:{artifact}:{version}"
-        path = jar_path(artifact, version)
-        program = find_jar(artifact, version)
-    else:
-        what, fetched = f"{name.capitalize()} {version}", ""
-        path = _cache_folder() / "engines" / f"{name}-{version}-loopback"
-        program = path if path.is_file() else None
-    if program is None:
-        raise UsageError(
-            f"{what} must be at {str(path)!r}; there is no such file. In a checkout, "
-            f"'scripts/cluster {name} up' brings it{fetched}. Or name another after "
-            f"--: --{flag}=PATH."
-        )
-    return str(program)
+    for name, runners in (
+        ("job_endpoint", "flink, spark or prism"),
+        ("flink_master", "flink"),
+        ("spark_master", "spark"),
+    ):
+        if getattr(settings, name):
+            raise SpecError(
+                f"--{name.replace('_', '-')} is for --runner {runners}, and this is "
+                f"{who}. Choose that runner, or leave it out."
+            )
 
 
-def check_job_server(endpoint: str) -> None:
-    """Refuses the address of a job server that nobody answers at.
+def version_rules(*, images: bool, compressed: bool) -> VersionRules:
+    """Returns the versions that decide bytes of a job, which are those of here.
 
-    Beam would wait for it as long as for the job.
+    Machines of others have another zlib, say, than this one; a job of plain rows need
+    not be refused for that.
 
-    Raises:
-      UsageError: there is none.
+    Args:
+      images: whether it has images, whose codecs decide bytes.
+      compressed: whether its shards are compressed.
     """
-    host, _, port = endpoint.rpartition(":")
-    try:
-        address = host.strip("[]"), int(port)
-        with socket.create_connection(address, timeout=_ASK_SECONDS):
-            pass
-        _check_speaks(endpoint)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"There must be a job server at {endpoint!r}; found none: {error}. Start "
-            f"it, or leave out --job-endpoint: each job then starts its own."
-        ) from error
+    versions = deciding_versions()
+    deciding = FOR_ROWS | ({"zlib"} if compressed else set())
+    free = frozenset() if images else frozenset(versions.keys() - deciding)
+    return VersionRules(versions, deciding_versions, free)
 
 
-def _check_speaks(endpoint: str) -> None:
-    """Raises OSError where somebody else than a job server answers at an address."""
-    # Here, since it takes long to load.
-    import grpc
-
-    with grpc.insecure_channel(endpoint) as channel:
-        try:
-            grpc.channel_ready_future(channel).result(timeout=_ASK_SECONDS)
-        except grpc.FutureTimeoutError:
-            raise OSError("what answers there is no gRPC server") from None
-
-
-def check_shared(
-    name: str, master: str, settings: JobSettings, beam_flags: Sequence[str]
-) -> None:
+def check_shared(name: str, master: str, settings: Spec, flags: Sequence[str]) -> None:
     """Refuses what workers on other machines could not see, or could not start from.
 
     What starts a worker, and what it leaves, is a file too: it is in the work folder,
@@ -159,8 +138,8 @@ def check_shared(
       TargetError: a path is of this machine alone.
       UsageError: nothing starts workers there.
     """
-    apart = starts_elsewhere(beam_flags)
-    endpoint = flag_given(beam_flags, "job_endpoint") or settings.job_endpoint or ""
+    apart = starts_elsewhere(flags)
+    endpoint = flag_given(flags, "job_endpoint") or settings.job_endpoint or ""
     host = host_elsewhere(master) or host_elsewhere(endpoint)
     if not (apart or host):
         return
@@ -173,17 +152,19 @@ def check_shared(
             ("folder of --images-root", paths.absolute(folder) if folder else ""),
         ]
         check_paths(who, given, starts="" if apart else START_THERE)
-    if apart or not paths.is_remote(settings.output):
-        return
-    if not (settings.shared_output and os.environ.get("TMPDIR")):
-        import tempfile
-
+    shares = settings.shared_output and os.environ.get("TMPDIR")
+    if not (apart or shares) and paths.is_remote(settings.output):
         raise UsageError(
             f"{who} must see the file that starts them, and it is in this machine's "
-            f"{tempfile.gettempdir()!r}. {START_THERE} Or, with a disk that all "
-            f"machines share, set TMPDIR to a folder that every machine sees under "
-            f"this very path and say --shared-output."
+            f"folder of temporary files. {_other_starts()}"
         )
+
+
+def _other_starts() -> str:
+    return (
+        f"{START_THERE} Or, with a disk that all machines share, set TMPDIR to a "
+        f"folder that every machine sees under this very path and say --shared-output."
+    )
 
 
 def check_paths(
@@ -209,7 +190,7 @@ def check_paths(
             )
 
 
-def not_started(name: str, place: WorkerPlace, said: str) -> UsageError | None:
+def not_started(name: str, worker: str, said: str) -> UsageError | None:
     """Returns the error of an engine that cannot start workers; None for another.
 
     An address says nothing of where an engine runs: a port may be forwarded, and a
@@ -217,12 +198,12 @@ def not_started(name: str, place: WorkerPlace, said: str) -> UsageError | None:
 
     Args:
       name: of the engine.
-      place: of the job.
+      worker: path of the file that starts them; empty where Beam's flags say another.
       said: what the engine, or its job server, has said.
     """
     if not _NOT_STARTED.search(said):
         return None
-    if place.starts_elsewhere:
+    if not worker:
         return UsageError(
             f"The machines of {name} must be able to run the file that starts workers; "
             f"the command of --environment_config is not there. Install beam-tfrecord "
@@ -230,27 +211,23 @@ def not_started(name: str, place: WorkerPlace, said: str) -> UsageError | None:
             f"its beam-tfrecord-worker; nothing was committed."
         )
     return UsageError(
-        f"The workers of {name} must see the file that starts them; "
-        f"{place.worker!r} of this machine is not visible to the engine, so it runs on "
-        f"another one, or in a container, whatever its address is. {START_THERE} Or, "
-        f"with a disk that all machines share, set TMPDIR to a folder that every "
-        f"machine sees under this very path and say --shared-output. Nothing was "
-        f"committed."
+        f"The workers of {name} must see the file that starts them; {worker!r} of this "
+        f"machine is not visible to the engine, so it runs on another one, or in a "
+        f"container, whatever its address is. {_other_starts()} Nothing was committed."
     )
 
 
-def check_pool(beam_flags: Sequence[str]) -> None:
+def check_pool(flags: Sequence[str]) -> None:
     """Refuses a pool that could not call the engine back.
 
     Raises:
       UsageError: it is not on the network of the engine's own machine.
     """
-    if flag_given(beam_flags, "environment_type") != "EXTERNAL":
-        return
-    pool = flag_given(beam_flags, "environment_config") or ""
+    pool = flag_given(flags, "environment_config") or ""
     host, colon, _ = pool.rpartition(":")
+    is_pool = flag_given(flags, "environment_type") == "EXTERNAL"
     # Beam's flag also takes JSON.
-    if not colon or host.startswith("{") or _is_loopback(host.strip("[]")):
+    if not is_pool or not colon or host.startswith("{") or _is_loopback(host):
         return
     raise UsageError(
         f"A pool must be on the network of the machine that the engine runs its tasks "
@@ -265,20 +242,16 @@ def host_elsewhere(address: str) -> str:
     """Returns the host of a master or a server; empty where it is this machine."""
     if address in WITHIN_SERVER or re.fullmatch(r"local(\[.*\])?", address):
         return ""
-    host = address.rpartition("//")[2].partition("/")[0]
-    host = (
-        host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
-    )
-    is_here = host in ("", socket.gethostname(), socket.getfqdn())
-    return "" if is_here or _is_loopback(host) else host
+    place = address.rpartition("//")[2].partition("/")[0]
+    host = place[: place.find("]") + 1] or place.partition(":")[0]
+    names = ("", socket.gethostname(), socket.getfqdn())
+    return "" if host in names or _is_loopback(host) else host.strip("[]")
 
 
 def _is_loopback(host: str) -> bool:
     """Whether a host is this machine for whoever says it."""
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
 
@@ -288,8 +261,6 @@ _WORKER_FLAGS = (
     *("sdk_container_image", "setup_file", "extra_package", "extra_packages"),
     "files_to_stage",
 )
-# With it the program ends when the job is handed over.
-_DETACHING = "no_wait_until_finish"
 # The form that Beam requires; for others it would try to create a bucket.
 _FOLDER = re.compile(r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*", re.DOTALL)
 # URI parameters that grant no access.
@@ -297,38 +268,73 @@ _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 _CLIENT = "google.cloud.dataflow_v1beta3"
 
 
-def is_detached(beam_flags: Sequence[str]) -> bool:
-    """Whether nobody waits for the job."""
-    return has_flag(beam_flags, _DETACHING)
+def check_dataflow(settings: Spec, flags: Sequence[str]) -> None:
+    """Raises unless a job can be handed to Dataflow.
 
-
-def check_dataflow(settings: JobSettings, beam_flags: Sequence[str]) -> None:
-    """Raises unless the job can be handed to Dataflow.
+    Beam would search Google's services for what is missing, and make buckets.
 
     Raises:
       UsageError: a flag of Beam's, or an extra of the installation, is missing.
       TargetError: the source or the output is not in a bucket of Google's.
-      SpecError: a path brings keys, or a setting wants someone to wait for the job.
+      SpecError: a path brings keys.
     """
-    for name, path, text in (
-        ("source", settings.source, "source"),
-        ("output", settings.output, "output"),
-        ("images_root", settings.images_root, "folder of --images-root"),
+    images = settings.images_root
+    for path, what in (
+        (settings.source, "source"),
+        (settings.output, "output"),
+        *([(images, "folder of --images-root")] if images else []),
     ):
-        if (path or name != "images_root") and not path.startswith("gs://"):
+        if not path.startswith("gs://"):
             raise TargetError(
-                f"Dataflow's workers must see the {text}, as in gs://bucket/folder; "
+                f"Dataflow's workers must see the {what}, as in gs://bucket/folder; "
                 f"{path!r} is not in a bucket of Google's. Copy it there first, or "
                 f"run without --runner."
             )
-    _check_keys()
-    _check_flags(beam_flags)
-    if is_detached(beam_flags) and settings.split_lock:
-        raise SpecError(
-            "split_lock is written after the job, and with --no_wait_until_finish "
-            "nobody waits for that. Leave either out."
-        )
+    # They would be in the bucket, within the staged job.
+    for address, names in paths.parameters_given().items():
+        if wrong := sorted(names - _HARMLESS):
+            raise SpecError(
+                f"On Dataflow access is by the workers' service account, and no key is "
+                f"sent there; {', '.join(wrong)} was given with {address!r}. Take it "
+                f"off, and let the account read and write the place."
+            )
+    _check_flags(flags)
     _check_installed()
+
+
+def _check_flags(flags: Sequence[str]) -> None:
+    temporary, staging = (
+        flag_given(flags, name) for name in ("temp_location", "staging_location")
+    )
+    region = flag_given(flags, "region") or os.environ.get("CLOUDSDK_COMPUTE_REGION")
+    for name, value, example in (
+        ("project", flag_given(flags, "project"), "my-project"),
+        ("region", region, "europe-west1"),
+        ("temp_location", temporary or staging, "gs://bucket/tmp"),
+    ):
+        if not value:
+            raise UsageError(
+                f"Dataflow needs --{name} after --, as in -- --{name}={example}; it "
+                f"was not given."
+            )
+    for name, value in (("temp_location", temporary), ("staging_location", staging)):
+        if value and not _FOLDER.fullmatch(value):
+            raise UsageError(
+                f"--{name} must be a folder in a bucket, as in gs://bucket/tmp; found "
+                f"{value!r}."
+            )
+    if has_flag(flags, "template_location"):
+        raise UsageError(
+            "Templates are gone: leave out --template_location, and let a scheduler "
+            "run this program; with --no_wait_until_finish it ends once the job is "
+            "submitted."
+        )
+    if not has_flag(flags, *_WORKER_FLAGS):
+        raise UsageError(
+            f"Dataflow's workers must have beam-tfrecord {__version__}; say after -- "
+            f"where from: an image, --sdk_container_image=IMAGE (examples/dataflow has "
+            f"its Dockerfile), or a package, --extra_package=FILE (pip wheel makes it)."
+        )
 
 
 def _check_installed() -> None:
@@ -343,53 +349,3 @@ def _check_installed() -> None:
             "Dataflow needs Beam's parts for Google Cloud, which are not installed: "
             "pip install 'beam-tfrecord[dataflow]'."
         )
-
-
-def _check_keys() -> None:
-    """Refuses keys in paths: they would be in the bucket, within the staged job."""
-    for place, names in paths.parameters_given().items():
-        if wrong := sorted(names - _HARMLESS):
-            raise SpecError(
-                f"On Dataflow access is by the workers' service account, and no key is "
-                f"sent there; {', '.join(wrong)} was given with {place!r}. Take it "
-                f"off, and let the account read and write the place."
-            )
-
-
-def _check_flags(flags: Sequence[str]) -> None:
-    region = flag_given(flags, "region") or os.environ.get("CLOUDSDK_COMPUTE_REGION")
-    for name, value, example in (
-        ("project", flag_given(flags, "project"), "my-project"),
-        ("region", region, "europe-west1"),
-    ):
-        if not value:
-            raise UsageError(
-                f"Dataflow needs --{name} after --, as in -- --{name}={example}; it "
-                f"was not given."
-            )
-    if has_flag(flags, "template_location"):
-        raise UsageError(
-            "Templates are gone: leave out --template_location, and let a scheduler "
-            "run this program; with --no_wait_until_finish it ends once the job is "
-            "submitted."
-        )
-    if not any(has_flag(flags, name) for name in _WORKER_FLAGS):
-        raise UsageError(
-            f"Dataflow's workers must have beam-tfrecord {__version__}; say after -- "
-            f"where from: an image, --sdk_container_image=IMAGE (examples/dataflow has "
-            f"its Dockerfile), or a package, --extra_package=FILE (pip wheel makes it)."
-        )
-    given = {
-        name: flag_given(flags, name) for name in ("temp_location", "staging_location")
-    }
-    if not any(given.values()):
-        raise UsageError(
-            "Dataflow needs a folder in a bucket for what it stages, after --, as in "
-            "-- --temp_location=gs://bucket/tmp; none was given."
-        )
-    for name, value in given.items():
-        if value and not _FOLDER.fullmatch(value):
-            raise UsageError(
-                f"--{name} must be a folder in a bucket, as in gs://bucket/tmp; found "
-                f"{value!r}."
-            )

@@ -5,63 +5,91 @@ see nothing of this one: paths are those of buckets, access is by the workers' s
 account, and what a worker has installed is the user's to say.
 """
 
+import dataclasses
+import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.engines import checks, masters
-from beam_pipeline.engines.engine import (
-    SERVICE_TIMEOUT,
-    Engine,
-    JobSettings,
-    WorkerPlace,
-    environment_given,
-    flag_given,
-    process_flags,
-    refuse_starts,
-    starts_elsewhere,
-)
-from transforms.errors import SpecError, closest
+from beam_pipeline.engines import checks, flink, job_server
+from beam_pipeline.engines.checks import flag_given
+from beam_pipeline.settings.spec import Spec
+from beam_pipeline.settings.values import runner_named
+from transforms.errors import SpecError
 
-OPENED = [
+SERVICE_TIMEOUT = "--job_server_timeout=86400"
+"""Beam's flag for a day: a long job must not fail because its service timed out."""
+
+# Options of Java from 17 on, where Flink and Spark reach into its own packages.
+_OPENED = [
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in (
         *("java.lang", "java.util", "java.util.concurrent", "java.lang.invoke"),
         *("java.nio", "sun.nio.ch"),
     )
 ]
-"""Options of Java from 17 on, where Flink and Spark reach into its own packages."""
-
+# Its seconds of work end before the second compiler could pay.
+_JAVA_OPTIONS = ("-Xmx1g", "-XX:TieredStopAtLevel=1", *_OPENED)
 # Of the output's name in the name of a job.
 _NAME_CHARS = 40
-# Its seconds of work end before the second compiler could pay.
-_JAVA_OPTIONS = ("-Xmx1g", "-XX:TieredStopAtLevel=1", *OPENED)
 
 
-def _job_name(output: str) -> str:
-    """Returns the name of a job that writes an output: ASCII, for every engine."""
-    named = re.sub(r"[^a-z0-9]+", "-", posixpath.basename(output.rstrip("/")).lower())
-    return "-".join(filter(None, ("beam-tfrecord", named.strip("-")[:_NAME_CHARS])))
-
-
-class JobServerEngine(Engine):
-    """An engine that takes jobs from a job server on this machine.
+@dataclasses.dataclass(frozen=True)
+class WorkerPlace:
+    """Where a job is to run, and what is there for it.
 
     Attributes:
-      master_setting: the setting that names another master; empty for none.
-      master_flag: Beam's flag for the same.
-      default_master: where none is named.
-      program_flag: Beam's flag that names another job server.
-      artifact: of the job server, in Beam's own repository; empty for a program that
-        needs no Java.
+      master: of the cluster.
+      java: path of `java`.
+      program: path of the job server's jar, or of Prism.
+      job_endpoint: host:port of a job server that runs already; empty for none.
+      starts_elsewhere: whether Beam's own flags say how workers are started.
+      parallelism: tasks at the same time; None for what the cluster does by itself.
+      slots: tasks that one machine of the cluster runs at the same time.
+      job_name: says in the engine's lists whose job it is; submission adds what no
+        other job has.
     """
 
-    master_setting = ""
+    master: str = ""
+    java: str = "java"
+    program: str = ""
+    job_endpoint: str = ""
+    starts_elsewhere: bool = False
+    parallelism: int | None = None
+    slots: int = 1
+    job_name: str = ""
+
+
+def worker_file(room: str) -> str:
+    """Returns the path of the executable that starts a worker, in a job's folder."""
+    return os.path.join(room, "worker")
+
+
+class Engine:
+    """An engine: `check` is called before planning, and `place` before it runs.
+
+    Attributes:
+      name: as `--runner` takes it.
+      runner: Beam's class, as `module:name`.
+      master_flag: Beam's flag that names a master; empty where there is none.
+      default_master: where none is named.
+      program_flag: Beam's flag that names another job server; empty for an engine
+        that takes jobs by itself.
+      artifact: of the job server, in Beam's own repository; empty for a program that
+        needs no Java.
+      known: flags that only the engine's job server knows.
+      starts: what starts workers, as in "check that its machines start workers".
+    """
+
+    name = ""
+    runner = ""
     master_flag = ""
     default_master = ""
     program_flag = ""
     artifact = ""
+    known: frozenset[str] = frozenset()
+    starts = "its machines start workers"
 
     def size(self, master: str) -> tuple[int, int] | None:
         """Returns the machines of a cluster, and the slots of each.
@@ -73,55 +101,63 @@ class JobServerEngine(Engine):
         """
         return None
 
-    def reach(self, master: str) -> None:
-        """Raises UsageError where nobody answers at a master that has no `size`."""
+    def check(self, settings: Spec, beam_flags: Sequence[str]) -> None:
+        """Refuses what its workers could not see or be started with.
 
-    def check(self, settings: JobSettings, beam_flags: Sequence[str]) -> None:
-        """Refuses what its workers could not see or be started with; see `Engine`."""
+        Raises:
+          SpecError, TargetError, UsageError: the engine cannot take the job.
+        """
         checks.check_pool(beam_flags)
         master = self._master(settings, beam_flags)
         checks.check_shared(self.name, master, settings, beam_flags)
 
-    def works_elsewhere(self, settings: JobSettings, beam_flags: Sequence[str]) -> bool:
-        """Whether somebody else starts the workers; see `Engine`."""
-        return starts_elsewhere(beam_flags)
+    def works_elsewhere(self, beam_flags: Sequence[str]) -> bool:
+        """Whether workers share nothing with this machine but the target's store."""
+        return checks.starts_elsewhere(beam_flags)
 
-    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> WorkerPlace:
-        """Returns the master, the job server and the machines; see `Engine`."""
+    def detaches(self, beam_flags: Sequence[str]) -> bool:
+        """Whether nobody waits for the job, which is only handed over."""
+        return False
+
+    def place(self, settings: Spec, beam_flags: Sequence[str]) -> WorkerPlace:
+        """Returns the master, the job server and the machines of a job.
+
+        Raises:
+          UsageError: what the engine needs is not there.
+        """
         master = self._master(settings, beam_flags)
         endpoint = flag_given(beam_flags, "job_endpoint") or settings.job_endpoint or ""
         program = flag_given(beam_flags, self.program_flag) or ""
-        java = flag_given(beam_flags, "job_server_java_launcher") or "java"
+        java = flag_given(beam_flags, "job_server_java_launcher") or ""
         if endpoint:
-            checks.check_job_server(endpoint)
-        else:
-            self.reach(master)
-        is_within = master in checks.WITHIN_SERVER
-        size = None if is_within else self.size(master)
-        if not endpoint:
-            artifact = self.artifact
-            program = program or checks.find_program(
-                self.name, artifact, self.program_flag
-            )
-            if artifact and java == "java":
-                java = checks.find_java()
-        parallelism = settings.workers if isinstance(settings.workers, int) else None
+            job_server.check_job_server(endpoint)
+        size = None if master in checks.WITHIN_SERVER else self.size(master)
         machines, slots = size or (0, 1)
+        if not endpoint:
+            program = program or job_server.find_program(
+                self.name, self.artifact, self.program_flag
+            )
+            if self.artifact:
+                java = java or job_server.find_java()
+        given = settings.workers if isinstance(settings.workers, int) else None
         return WorkerPlace(
-            worker="",
-            artifacts="",
             master=master,
             java=java,
             program=program,
             job_endpoint=endpoint,
-            starts_elsewhere=environment_given(beam_flags),
-            parallelism=parallelism or machines * slots or None,
+            starts_elsewhere=checks.environment_given(beam_flags),
+            parallelism=given or machines * slots or None,
             slots=max(slots, 1),
             job_name=_job_name(settings.output),
         )
 
-    def presets(self, place: WorkerPlace) -> list[str]:
-        """Returns Beam's flags of every job server; see `Engine`."""
+    def presets(self, place: WorkerPlace, room: str) -> list[str]:
+        """Returns Beam's flags for a job; later flags of the user win.
+
+        Args:
+          place: of the job.
+          room: its folder, with the file that starts workers.
+        """
         flags = [
             SERVICE_TIMEOUT,
             # Else a list of all packages installed here is staged, which no worker
@@ -129,43 +165,18 @@ class JobServerEngine(Engine):
             "--experiments=disable_logging_submission_environment",
         ]
         if not place.starts_elsewhere:
-            flags += process_flags(place.worker)
+            flags += checks.process_flags(worker_file(room))
         if place.job_endpoint:
             flags.append(f"--job_endpoint={place.job_endpoint}")
         return flags
 
-    def _master(self, settings: JobSettings, beam_flags: Sequence[str]) -> str:
-        """Returns the master that was named, or else the one of the usual port."""
-        if not self.master_flag:
-            return ""
-        named: str | None = getattr(settings, self.master_setting)
-        return flag_given(beam_flags, self.master_flag) or named or self.default_master
-
-
-class _JavaEngine(JobServerEngine):
-    """An engine whose job server is a program in Java."""
-
-    def presets(self, place: WorkerPlace) -> list[str]:
-        server = [
-            f"--{self.program_flag}={place.program}",
-            f"--job_server_java_launcher={place.java}",
-            f"--artifacts_dir={place.artifacts}",
-            *(f"--job_server_jvm_properties={option}" for option in _JAVA_OPTIONS),
-        ]
-        return [
-            *super().presets(place),
-            # A worker waits for the next stage: a Python takes seconds to start. Those
-            # of the last stage end ten seconds after the job.
-            "--environment_cache_millis=10000",
-            *([] if place.job_endpoint else server),
-            # One Python for each slot, or they would share one interpreter's lock.
-            f"--sdk_worker_parallelism={place.slots}",
-            f"--{self.master_flag}={place.master}",
-            # By it the engine's pages are asked.
-            f"--job_name={place.job_name}",
-        ]
-
     def server(self, flags: Mapping[str, Any], port: int) -> list[str]:
+        """Returns the command of a job server.
+
+        Args:
+          flags: the values of all of Beam's flags.
+          port: to listen on.
+        """
         return [
             flags["job_server_java_launcher"],
             *flags["job_server_jvm_properties"],
@@ -177,14 +188,60 @@ class _JavaEngine(JobServerEngine):
             *("--expansion-port", str(flags["expansion_port"])),
         ]
 
+    def cancel(self, master: str, name: str) -> None:
+        """Cancels the job of a name, where Beam's way is not enough."""
 
-class _Flink(_JavaEngine):
+    def traces(self, master: str, name: str) -> list[tuple[float, str]]:
+        """Returns what tasks of a job have raised, and when.
+
+        Empty where the engine does not try again for longer than a user waits.
+        """
+        return []
+
+    def _master(self, settings: Spec, beam_flags: Sequence[str]) -> str:
+        """Returns the master that was named, or else the one of the usual port."""
+        if not self.master_flag:
+            return ""
+        named: str | None = getattr(settings, f"{self.name}_master")
+        return flag_given(beam_flags, self.master_flag) or named or self.default_master
+
+    def _java_presets(self, place: WorkerPlace, room: str) -> list[str]:
+        """Returns Beam's flags for a job server in Java."""
+        server = [
+            f"--{self.program_flag}={place.program}",
+            f"--job_server_java_launcher={place.java}",
+            f"--artifacts_dir={os.path.join(room, 'artifacts')}",
+            *(f"--job_server_jvm_properties={option}" for option in _JAVA_OPTIONS),
+        ]
+        return [
+            *Engine.presets(self, place, room),
+            # A worker waits for the next stage: a Python takes seconds to start. Those
+            # of the last stage end ten seconds after the job.
+            "--environment_cache_millis=10000",
+            *([] if place.job_endpoint else server),
+            # One Python for each slot, or they would share one interpreter's lock.
+            f"--sdk_worker_parallelism={place.slots}",
+            f"--{self.master_flag}={place.master}",
+            # By it the engine is asked for the job.
+            f"--job_name={place.job_name}",
+        ]
+
+
+def _job_name(output: str) -> str:
+    """Returns the name of a job that writes an output: ASCII, for every engine."""
+    named = re.sub(r"[^a-z0-9]+", "-", posixpath.basename(output.rstrip("/")).lower())
+    return "-".join(filter(None, ("beam-tfrecord", named.strip("-")[:_NAME_CHARS])))
+
+
+class Flink(Engine):
+    """Flink, whose interface over HTTP says how large it is and what fails."""
+
     name = "flink"
     runner = "apache_beam.runners.portability.flink_runner:FlinkRunner"
-    master_setting = master_flag = "flink_master"
+    master_flag = "flink_master"
     default_master = "localhost:8081"
     program_flag = "flink_job_server_jar"
-    artifact = f"beam-runners-flink-{masters.FLINK_VERSION}-job-server"
+    artifact = f"beam-runners-flink-{flink.VERSION}-job-server"
     known = frozenset(
         """
         auto_balance_write_files_sharding_enabled auto_watermark_interval
@@ -202,12 +259,14 @@ class _Flink(_JavaEngine):
     )
 
     def size(self, master: str) -> tuple[int, int]:
-        return masters.size_of_cluster(master)
+        """Returns what Flink says of its task managers."""
+        return flink.size(master)
 
-    def presets(self, place: WorkerPlace) -> list[str]:
+    def presets(self, place: WorkerPlace, room: str) -> list[str]:
+        """Returns the flags that are easily wrong: versions, exchanges, parallelism."""
         flags = [
-            *super().presets(place),
-            f"--flink_version={masters.FLINK_VERSION}",
+            *self._java_presets(place, room),
+            f"--flink_version={flink.VERSION}",
             # Writes exchanges to disk: after a loss only the lost tasks run again.
             "--execution_mode_for_batch=BATCH_FORCED",
         ]
@@ -216,16 +275,19 @@ class _Flink(_JavaEngine):
         return flags
 
     def cancel(self, master: str, name: str) -> None:
-        masters.cancel_job(master, name)
+        """Cancels the job at Flink: Beam only ends its call."""
+        flink.cancel(master, name)
 
     def traces(self, master: str, name: str) -> list[tuple[float, str]]:
-        return masters.traces_of_job(master, name)
+        """Returns what Flink, which may try a hundred times, says of its tasks."""
+        return flink.traces(master, name)
 
 
-class _Spark(_JavaEngine):
+class Spark(Engine):
+    """Spark, whose driver is the job server."""
+
     name = "spark"
     runner = "apache_beam.runners.portability.spark_runner:SparkRunner"
-    master_setting = "spark_master"
     master_flag = "spark_master_url"
     default_master = "spark://localhost:7077"
     program_flag = "spark_job_server_jar"
@@ -239,17 +301,21 @@ class _Spark(_JavaEngine):
         """.split()
     )
 
-    def reach(self, master: str) -> None:
-        masters.reach_master(master)
+    def place(self, settings: Spec, beam_flags: Sequence[str]) -> WorkerPlace:
+        """Asks the master, too, if the job server is to start here."""
+        place = super().place(settings, beam_flags)
+        if not place.job_endpoint:
+            job_server.check_spark(place.master)
+        return place
 
-    def presets(self, place: WorkerPlace) -> list[str]:
+    def presets(self, place: WorkerPlace, room: str) -> list[str]:
+        """Returns Spark's settings as properties of Java, which its driver reads."""
         properties = {
             "spark.executor.memory": "1g",
             "spark.executor.cores": str(place.slots),
             # Its pages have no authentication, and end with the job.
             "spark.ui.enabled": "false",
-            # The job server is Spark's driver: it takes Spark's settings as properties.
-            "spark.executor.extraJavaOptions": " ".join(OPENED),
+            "spark.executor.extraJavaOptions": " ".join(_OPENED),
         }
         if place.parallelism is not None:
             properties["spark.cores.max"] = str(place.parallelism)
@@ -261,7 +327,7 @@ class _Spark(_JavaEngine):
             properties["spark.driver.host"] = "127.0.0.1"
             properties["spark.driver.bindAddress"] = "127.0.0.1"
         return [
-            *super().presets(place),
+            *self._java_presets(place, room),
             *(
                 f"--job_server_jvm_properties=-D{name}={value}"
                 for name, value in properties.items()
@@ -271,39 +337,57 @@ class _Spark(_JavaEngine):
         ]
 
 
-class _Prism(JobServerEngine):
+class Prism(Engine):
+    """Prism, Beam's own runner, which is its job server."""
+
     name = "prism"
     runner = "apache_beam.runners.portability.prism_runner:PrismRunner"
     program_flag = "prism_location"
 
-    def presets(self, place: WorkerPlace) -> list[str]:
+    def presets(self, place: WorkerPlace, room: str) -> list[str]:
+        """Returns the flags of every job server, and which Prism."""
         own = [f"--prism_location={place.program}", "--prism_log_level=warn"]
-        return [*super().presets(place), *own]
+        return [*super().presets(place, room), *own]
 
     def server(self, flags: Mapping[str, Any], port: int) -> list[str]:
+        """Returns the command of Prism, without its pages."""
         level = flags["prism_log_level"]
         given = ["--job_port", str(port), "--log_level", level, "--serve_http=false"]
         return [flags["prism_location"], *given]
 
 
-class _Dataflow(Engine):
+class Dataflow(Engine):
+    """Google Cloud Dataflow, which takes jobs itself and starts its own workers."""
+
     name = "dataflow"
     runner = "apache_beam.runners.dataflow.dataflow_runner:DataflowRunner"
+    starts = "its machines, which take minutes to start, run"
 
-    def check(self, settings: JobSettings, beam_flags: Sequence[str]) -> None:
-        refuse_starts(settings, "Dataflow")
+    def check(self, settings: Spec, beam_flags: Sequence[str]) -> None:
+        """Refuses what its machines could not see, and flags that it lacks."""
+        checks.refuse_starts(settings, "Dataflow, which starts its workers itself")
         checks.check_dataflow(settings, beam_flags)
+        if self.detaches(beam_flags) and settings.split_lock:
+            raise SpecError(
+                "split_lock is written after the job, and with --no_wait_until_finish "
+                "nobody waits for that. Leave either out."
+            )
+
+    def works_elsewhere(self, beam_flags: Sequence[str]) -> bool:
+        """Its machines share nothing with this one."""
+        return True
 
     def detaches(self, beam_flags: Sequence[str]) -> bool:
-        return checks.is_detached(beam_flags)
+        """With this flag the program ends when the job is handed over."""
+        return checks.has_flag(beam_flags, "no_wait_until_finish")
 
-    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> WorkerPlace:
+    def place(self, settings: Spec, beam_flags: Sequence[str]) -> WorkerPlace:
+        """Returns how many workers there may be."""
         workers = settings.workers
-        return WorkerPlace(
-            "", "", parallelism=workers if isinstance(workers, int) else None
-        )
+        return WorkerPlace(parallelism=workers if isinstance(workers, int) else None)
 
-    def presets(self, place: WorkerPlace) -> list[str]:
+    def presets(self, place: WorkerPlace, room: str) -> list[str]:
+        """Returns flags for workers that install all modules."""
         flags = [
             # Nothing is defined in `__main__`: the workers install all modules.
             "--no_save_main_session",
@@ -316,11 +400,9 @@ class _Dataflow(Engine):
         return flags
 
 
-FLINK, SPARK, PRISM, DATAFLOW = _Flink(), _Spark(), _Prism(), _Dataflow()
-ENGINES = {engine.name: engine for engine in (FLINK, SPARK, PRISM, DATAFLOW)}
-# What Beam calls the runner that is used within this process.
-_LOCAL = ("local", "FnApiRunner", "DirectRunner")
-RUNNERS = ("local", *ENGINES)
+ENGINES: dict[str, Engine] = {
+    engine.name: engine for engine in (Flink(), Spark(), Prism(), Dataflow())
+}
 
 
 def engine_of(runner: str) -> Engine | None:
@@ -329,15 +411,4 @@ def engine_of(runner: str) -> Engine | None:
     Raises:
       SpecError: there is no such runner; names the nearest.
     """
-    for engine in ENGINES.values():
-        if runner in (engine.name, engine.beam_name):
-            return engine
-    if runner in _LOCAL:
-        return None
-    names = [*RUNNERS, *(engine.beam_name for engine in ENGINES.values()), *_LOCAL[1:]]
-    near = closest(runner, names)
-    hint = f" Did you mean {near!r}?" if near else ""
-    raise SpecError(
-        f"The runner is {', '.join(RUNNERS)}, or Beam's name of one of them; found "
-        f"{runner!r}.{hint}"
-    )
+    return ENGINES.get(runner_named(runner))

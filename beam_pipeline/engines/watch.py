@@ -8,9 +8,11 @@ heard through the engine alone.
 
 import contextlib
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from beam_pipeline.engines.beam_errors import in_text
 from transforms.errors import BeamTFRecordError, StorageError
@@ -22,6 +24,27 @@ _LOOK_SECONDS = 0.1
 
 # A healthy store answers within this; an unreachable one must not delay the stop.
 _FIRST_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RunHooks:
+    """Where the caller of a run takes part in it.
+
+    Attributes:
+      beam_flags: Beam's own flags; they win over ours.
+      between: a PTransform, own steps from Batch to Batch; None for none. See
+        `beam_pipeline.graph.build`.
+      watch: called several times a second meanwhile, in the calling thread.
+      say: called with what a person should know.
+      abandon: called once when the run is stopped; after it nothing may be published.
+    """
+
+    beam_flags: Sequence[str] = ()
+    # Of Beam's type, which takes long to load.
+    between: Any = None
+    watch: Callable[[], None] = lambda: None
+    say: Callable[[str], None] = lambda _text: None
+    abandon: Callable[[], None] = lambda: None
 
 
 def stop(abandon: Callable[[], None], end: Callable[[], None]) -> None:
@@ -100,19 +123,15 @@ _NEAR_SECONDS = 0.5
 _FAR_SECONDS = 3.0
 # Workers that have not reported for this long are told of: four reports are missing.
 _SILENT_SECONDS = 60.0
-# A fault of storage is lasting if it recurs for this long, more than a few times, ...
-_LASTING_SECONDS = 60.0
+# Faults of storage are lasting if more than a few lie this far apart, of those in the
+# last minutes: an attempt may itself retry for some of them.
 _FEW = 3
-# ... with at most this between: an attempt may itself retry for minutes.
-_APART_SECONDS = 120.0
+_LASTING_SECONDS = 60.0
+_RECENT_SECONDS = 300.0
 
+# When, in seconds since 1970, and the error or the text of what a task has raised.
 Failure = tuple[float, BeamTFRecordError]
-# When, in seconds since 1970, and the text of what a task has raised.
 Trace = tuple[float, str]
-
-
-def _no_traces() -> list[Trace]:
-    return []
 
 
 @dataclasses.dataclass
@@ -133,24 +152,22 @@ class JobWatch:
     reports: Reports
     say: Callable[[str], None]
     check: str = "its machines start workers"
-    ask: Callable[[], Sequence[Trace]] = _no_traces
+    ask: Callable[[], Sequence[Trace]] = tuple
     explain: Callable[[str], BeamTFRecordError | None] = in_text
     _failures: dict[str, Failure] = dataclasses.field(default_factory=dict)
     _engines: list[Failure] = dataclasses.field(default_factory=list)
     _workers: dict[str, int] = dataclasses.field(default_factory=dict)
-    # Since when no worker has reported, and whether that has been said.
+    # Since when no worker has reported; infinite once that has been said.
     _heard: float = dataclasses.field(default_factory=lambda: time.monotonic())
-    _is_told: bool = False
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Asks the store and the engine meanwhile."""
         ended = threading.Event()
         far = is_remote(self.reports.folder)
-        pause = _FAR_SECONDS if far else _NEAR_SECONDS
 
         def work() -> None:
-            while not ended.wait(pause):
+            while not ended.wait(_FAR_SECONDS if far else _NEAR_SECONDS):
                 self.read()
                 with contextlib.suppress(Exception):
                     self._engines = [
@@ -159,8 +176,7 @@ class JobWatch:
                         if (error := self.explain(trace)) is not None
                     ]
 
-        thread = threading.Thread(target=work, name="job watch", daemon=True)
-        thread.start()
+        threading.Thread(target=work, name="job watch", daemon=True).start()
         try:
             yield
         finally:
@@ -187,7 +203,7 @@ class JobWatch:
         return failures[-1][1] if failures else None
 
     def look(self) -> None:
-        """Says a line where workers are silent, and one when they report again.
+        """Says a line where workers are silent.
 
         Raises:
           BeamTFRecordError: a worker has met what no retry can help.
@@ -197,15 +213,12 @@ class JobWatch:
         if (error := lasting(failures)) is not None:
             raise error
         silent = time.monotonic() - self._heard
-        if silent >= _SILENT_SECONDS and not self._is_told:
-            self._is_told = True
+        if silent >= _SILENT_SECONDS:
+            self._heard = math.inf
             self.say(
                 f"no worker of {self.name} has reported for {silent:.0f} s; check that "
                 f"{self.check}"
             )
-        elif silent < _SILENT_SECONDS and self._is_told:
-            self._is_told = False
-            self.say(f"workers of {self.name} report again")
 
 
 def lasting(failures: Sequence[Failure]) -> BeamTFRecordError | None:
@@ -221,15 +234,7 @@ def lasting(failures: Sequence[Failure]) -> BeamTFRecordError | None:
     for _, error in ordered:
         if not isinstance(error, StorageError):
             return error
-    return ordered[0][1] if _goes_on([seconds for seconds, _ in ordered]) else None
-
-
-def _goes_on(times: Sequence[float]) -> bool:
-    """Whether faults of storage, the last first, recur often and long enough."""
-    count, first = 0, times[0] if times else 0.0
-    for seconds in times:
-        if first - seconds > _APART_SECONDS:
-            # An earlier fault, which has passed.
-            break
-        count, first = count + 1, seconds
-    return count > _FEW and times[0] - first >= _LASTING_SECONDS
+    recent = [at for at, _ in ordered if at > ordered[0][0] - _RECENT_SECONDS]
+    if len(recent) > _FEW and recent[0] - recent[-1] >= _LASTING_SECONDS:
+        return ordered[0][1]
+    return None

@@ -17,23 +17,23 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import NoReturn
 
 from beam_pipeline.version import __version__
 
 _START = (
-    "import sys; count = int(sys.argv[1]); "
-    "sys.path[:] = sys.argv[2:2 + count]; "
-    "from beam_pipeline.engines.worker import boot; "
-    "boot(sys.argv[2 + count:])"
+    "import sys; sys.path[:] = sys.argv[2 : 2 + int(sys.argv[1])]; "
+    "del sys.argv[1 : 2 + int(sys.argv[1])]; "
+    "from beam_pipeline.engines.worker import main; main()"
 )
 _LOOK_SECONDS = 1.0
+_NAME = "beam-tfrecord-worker"
+_USAGE = f"""{_NAME} --id=ID --provision_endpoint=HOST:PORT
 
+Works for an engine, which starts it. Beam's pool starts it as well:
 
-def start_command() -> list[str]:
-    """Returns the command that boots a worker, to which an engine's flags are added."""
-    places = [os.path.abspath(entry) for entry in sys.path]
-    return [sys.executable, "-c", _START, str(len(places)), *places]
+  python -m apache_beam.runners.worker.worker_pool_main --service_port=50000 \\
+      --container_executable=PATH_OF_{_NAME.upper()}
+"""
 
 
 def write_worker(path: str) -> None:
@@ -42,22 +42,26 @@ def write_worker(path: str) -> None:
     Args:
       path: where; on a file system that every machine of the engine sees.
     """
+    places = [os.path.abspath(entry) for entry in sys.path]
+    command = [sys.executable, "-c", _START, str(len(places)), *places]
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f'#!/bin/sh\nexec {shlex.join(start_command())} "$@"\n')
+        file.write(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         mode = os.fstat(file.fileno()).st_mode
         os.fchmod(file.fileno(), mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 
 
-def boot(argv: Sequence[str], *, name: str | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Asks the engine what to do, and works for it until it hangs up.
 
+    Exits with 2 for a usage error.
+
     Args:
-      argv: the engine's flags.
-      name: of the program in messages; None for the one of this process.
+      argv: the engine's flags; None for those of this process.
     """
-    parser = argparse.ArgumentParser(name, allow_abbrev=False)
+    parser = argparse.ArgumentParser(_NAME, usage=_USAGE, allow_abbrev=False)
     for required in ("id", "provision_endpoint"):
         parser.add_argument(f"--{required}", required=True)
+    parser.add_argument("--version", action="version", version=_versions())
     given, _ = parser.parse_known_args(argv)
     # The engine may never read stdout, and a full pipe would block the worker.
     os.dup2(2, 1)
@@ -77,31 +81,6 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
     os._exit(1)
-
-
-_NAME = "beam-tfrecord-worker"
-_USAGE = f"""usage: {_NAME} --id=ID --provision_endpoint=HOST:PORT
-
-Works for an engine, which starts it. Beam's pool starts it as well:
-
-  python -m apache_beam.runners.worker.worker_pool_main --service_port=50000 \\
-      --container_executable=PATH_OF_{_NAME.upper()}
-"""
-
-
-def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command line and exits: 0 when the engine hangs up, 2 usage error."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["--version"]:
-        sys.stdout.write(f"{_versions()}\n")
-    elif arguments[:1] == ["--help"]:
-        sys.stdout.write(_USAGE)
-    elif not arguments or not arguments[0].startswith("--"):
-        sys.stderr.write(_USAGE)
-        sys.exit(2)
-    else:
-        boot(arguments, name=_NAME)
-    sys.exit(0)
 
 
 def _versions() -> str:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Unpack
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.engines.engine import version_rules
+from beam_pipeline.engines.checks import version_rules
 from beam_pipeline.own_pipelines.engine_workers import (
     check_seen,
     workers_of,

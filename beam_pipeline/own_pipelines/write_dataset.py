@@ -17,7 +17,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from beam_pipeline.engines.engine import version_rules
+from beam_pipeline.engines.checks import version_rules
 from beam_pipeline.graph import build_rows
 from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
 from beam_pipeline.own_pipelines.declared import types_of_rows

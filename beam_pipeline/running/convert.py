@@ -10,14 +10,9 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.engines.engine import (
-    Engine,
-    RunHooks,
-    flag_given,
-    refuse_starts,
-    version_rules,
-)
-from beam_pipeline.engines.presets import engine_of
+from beam_pipeline.engines.checks import flag_given, refuse_starts, version_rules
+from beam_pipeline.engines.presets import Engine, engine_of
+from beam_pipeline.engines.watch import RunHooks
 from beam_pipeline.job import Job, make_job
 from beam_pipeline.planning.plan import Plan, check_room
 from beam_pipeline.planning.splits import lock_digest
@@ -325,7 +320,7 @@ def _rules(
             compressed=spec.compression != "none",
         ),
         reports,
-        elsewhere=engine.works_elsewhere(spec, beam_flags) and not spec.shared_output,
+        elsewhere=engine.works_elsewhere(beam_flags) and not spec.shared_output,
         witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_folder),
         variables=store_variables() if is_remote(plan.directory) else (),
     )

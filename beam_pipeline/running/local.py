@@ -19,20 +19,10 @@ from beam_pipeline.beam_internals.local_runner import (
     plain_labels,
 )
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.engine import (
-    SERVICE_TIMEOUT,
-    Engine,
-    RunHooks,
-    WorkerPlace,
-    check_words,
-)
-from beam_pipeline.engines.presets import DATAFLOW
-from beam_pipeline.engines.submit import (
-    run_on_dataflow,
-    run_on_engine,
-    submit_to_dataflow,
-)
-from beam_pipeline.engines.watch import watched
+from beam_pipeline.engines.checks import check_words
+from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine, WorkerPlace
+from beam_pipeline.engines.submit import run_on_engine, submit
+from beam_pipeline.engines.watch import RunHooks, watched
 from beam_pipeline.graph import build
 from beam_pipeline.job import Job
 from beam_pipeline.running.retry_notes import collected_retries
@@ -119,13 +109,10 @@ def run_job(
     if engine is not None and place is not None and reports is not None:
         with collected_retries(), _quiet_beam(), plain_labels():
             add = functools.partial(build, job=job, between=hooks.between)
-            if engine is DATAFLOW:
-                run_on_dataflow(engine, place, add, hooks, reports=reports)
-            else:
-                folder = job.plan.store.folder
-                run_on_engine(
-                    *(engine, place, add, hooks), work_folder=folder, reports=reports
-                )
+            folder = job.plan.store.folder
+            run_on_engine(
+                *(engine, place, add, hooks), work_folder=folder, reports=reports
+            )
         return
     flags = [
         f"--direct_num_workers={workers}",
@@ -173,7 +160,8 @@ def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: WorkerPlace)
     """
     with collected_retries(), _quiet_beam(), plain_labels():
         add = functools.partial(build, job=job)
-        return submit_to_dataflow(engine, place, add, hooks)
+        folder = job.plan.store.folder
+        return submit(engine, place, add, hooks, work_folder=folder)
 
 
 @contextlib.contextmanager

@@ -12,9 +12,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from beam_pipeline.engines.presets import engine_of
 from transforms.core.naming import is_part_name
-from transforms.errors import SpecError
+from transforms.errors import SpecError, closest
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain, shown
 
@@ -270,9 +269,37 @@ def _address(value: str) -> str:
     return value
 
 
+RUNNERS = {
+    "local": ("FnApiRunner", "DirectRunner"),
+    "flink": ("FlinkRunner",),
+    "spark": ("SparkRunner",),
+    "prism": ("PrismRunner",),
+    "dataflow": ("DataflowRunner",),
+}
+"""What may run a job, and what Beam calls it."""
+
+
+def runner_named(value: str) -> str:
+    """Returns our name of a runner that is given by it or by Beam's.
+
+    Raises:
+      SpecError: there is no such runner; names the nearest.
+    """
+    for name, of_beam in RUNNERS.items():
+        if value in (name, *of_beam):
+            return name
+    of_beam = tuple(beam for names in RUNNERS.values() for beam in names)
+    near = closest(value, [*RUNNERS, *of_beam])
+    hint = f" Did you mean {near!r}?" if near else ""
+    raise SpecError(
+        f"The runner is {', '.join(RUNNERS)}, or Beam's name of one of them; found "
+        f"{value!r}.{hint}"
+    )
+
+
 def _runner(value: str) -> str:
     try:
-        engine_of(value)
+        runner_named(value)
     except SpecError as error:
         raise ValueError(str(error)) from error
     return value

@@ -18,8 +18,8 @@ import pytest
 from clusters import notes as cluster
 from clusters.notes import Cluster, Process
 
-from beam_pipeline.engines.engine import AddStages, RunHooks
-from beam_pipeline.engines.submit import run_on_engine
+from beam_pipeline.engines.submit import AddStages, run_on_engine
+from beam_pipeline.engines.watch import RunHooks
 from beam_pipeline.settings.spec import make_spec
 from tests.clusters.runs import NAME, flags_for
 from tests.support.engines import choose

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from beam_pipeline.engines import checks
+from beam_pipeline.engines import job_server
 from tests.support import outputs
 from tests.support.engines import artifact_of
 from tests.support.outputs import contents
@@ -40,8 +40,8 @@ def skip_without_job_server(engine: str) -> None:
     if not artifact_of(engine):
         return
     version = importlib.metadata.version("apache-beam")
-    if checks.find_jar(artifact_of(engine), version) is None:
-        jar = checks.jar_path(artifact_of(engine), version)
+    if job_server.find_jar(artifact_of(engine), version) is None:
+        jar = job_server.jar_path(artifact_of(engine), version)
         pytest.skip(f"Beam's job server could not be downloaded: {jar.name}")
 
 

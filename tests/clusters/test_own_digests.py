@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 from clusters.notes import Cluster
 
-from beam_pipeline.engines.engine import AddStages
+from beam_pipeline.engines.submit import AddStages
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.clusters.own_runs import Loss, replacing_losses, run
 from tests.conftest import Headline

@@ -13,7 +13,7 @@ import pytest
 from clusters.notes import Cluster
 
 from beam_pipeline import graph
-from beam_pipeline.engines.engine import AddStages
+from beam_pipeline.engines.submit import AddStages
 from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.commit_rows import Committed
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset

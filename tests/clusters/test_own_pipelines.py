@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from clusters.notes import Cluster
 
-from beam_pipeline.engines.engine import AddStages
+from beam_pipeline.engines.submit import AddStages
 from beam_pipeline.own_pipelines.read_dataset import ReadDataset
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset

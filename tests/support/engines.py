@@ -7,9 +7,9 @@ from typing import NamedTuple
 import apache_beam as beam
 import pytest
 
-from beam_pipeline.engines import checks
-from beam_pipeline.engines.engine import Engine, WorkerPlace, flag_given
-from beam_pipeline.engines.presets import ENGINES, JobServerEngine, engine_of
+from beam_pipeline.engines import job_server
+from beam_pipeline.engines.checks import flag_given
+from beam_pipeline.engines.presets import ENGINES, Engine, WorkerPlace, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
 
 __all__ = ["Chosen", "artifact_of", "choose"]
@@ -33,8 +33,7 @@ def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
 
 def artifact_of(name: str) -> str:
     """Returns the name of an engine's job server in Beam's repository; "" for none."""
-    engine = ENGINES[name]
-    return engine.artifact if isinstance(engine, JobServerEngine) else ""
+    return ENGINES[name].artifact
 
 
 PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
@@ -56,7 +55,7 @@ def spec(**settings: object) -> Spec:
 
 def put_jar(engine: str) -> Folder:
     version = beam.version.__version__
-    path = checks.jar_path(artifact_of(engine), version)
+    path = job_server.jar_path(artifact_of(engine), version)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
     return path

@@ -2,12 +2,14 @@
 
 import os
 import pathlib
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from beam_pipeline.engines.worker import write_worker
 from tests.support.worker_pool import PROGRAM, Pool, await_that, runs
 
 Folder = pathlib.Path
@@ -60,3 +62,18 @@ def test_use(arguments: list[str], code: int, says: str) -> None:
     assert done.returncode == code
     assert says in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
+    """The file is executable, and starts this interpreter with this module path."""
+    folder = tmp_path / "a 'folder' of $HOME"
+    folder.mkdir()
+    path = folder / "worker"
+    write_worker(str(path))
+    assert path.stat().st_mode & stat.S_IXUSR
+    done = subprocess.run(
+        [path, "--id=1"], capture_output=True, text=True, cwd="/", check=False
+    )
+    # It has come as far as its arguments.
+    assert done.returncode == 2
+    assert "required: --provision_endpoint" in done.stderr

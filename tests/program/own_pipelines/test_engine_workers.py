@@ -12,7 +12,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_pipeline.engines.engine import version_rules
+from beam_pipeline.engines.checks import version_rules
 from beam_pipeline.own_pipelines import read_rows, write_dataset
 from beam_pipeline.own_pipelines.engine_workers import workers_of
 from beam_pipeline.own_pipelines.read_rows import ReadRows

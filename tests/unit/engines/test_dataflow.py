@@ -1,6 +1,5 @@
 """Dataflow as far as it needs nothing of Google's: flags, refusals, what is sent."""
 
-import pathlib
 from collections.abc import Sequence
 
 import pytest
@@ -12,16 +11,13 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.engines import checks
-from beam_pipeline.engines.engine import WorkerPlace
-from beam_pipeline.engines.presets import DATAFLOW, ENGINES
+from beam_pipeline.engines.presets import ENGINES, WorkerPlace
 from beam_pipeline.settings.spec import Spec, make_spec
 from tests.support.engines import choose
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 
-Folder = pathlib.Path
-
-ROOT = Folder(__file__).parents[3]
+DATAFLOW = ENGINES["dataflow"]
 FLAGS = [
     *("--project=my-project", "--region=europe-west1"),
     *("--temp_location=gs://bucket/tmp", "--sdk_container_image=image"),
@@ -46,21 +42,14 @@ def without(name: str) -> list[str]:
 
 
 def test_presets_are_read_by_beam() -> None:
-    """No main session; --workers is the most there may be."""
-    place = WorkerPlace("", "", parallelism=7)
-    options = PipelineOptions(DATAFLOW.presets(place))
-    assert options.view_as(SetupOptions).save_main_session is False
-    assert options.view_as(WorkerOptions).max_num_workers == 7
-    assert options.view_as(DebugOptions).number_of_worker_harness_threads == 2
-
-
-def test_own_flags_win() -> None:
-    """Flags after -- come later, and the later flag counts."""
+    """No main session; --workers is the most there may be; the user's flags win."""
+    presets = DATAFLOW.presets(WorkerPlace(parallelism=7), "")
     own = ["--number_of_worker_harness_threads=5", "--max_num_workers=3"]
-    flags = [*DATAFLOW.presets(WorkerPlace("", "", parallelism=7)), *own]
-    options = PipelineOptions(flags)
-    assert options.view_as(DebugOptions).number_of_worker_harness_threads == 5
-    assert options.view_as(WorkerOptions).max_num_workers == 3
+    for flags, threads, workers in ((presets, 2, 7), ([*presets, *own], 5, 3)):
+        options = PipelineOptions(flags)
+        assert options.view_as(SetupOptions).save_main_session is False
+        assert options.view_as(WorkerOptions).max_num_workers == workers
+        assert options.view_as(DebugOptions).number_of_worker_harness_threads == threads
 
 
 def test_a_whole_job_is_accepted() -> None:
@@ -85,7 +74,7 @@ def test_region_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (without("project"), "needs --project after --"),
         (without("region"), "needs --region after --"),
-        (without("temp_location"), "--temp_location=gs://bucket/tmp; none was given"),
+        (without("temp_location"), "needs --temp_location after --"),
         ([*FLAGS, "--temp_location=/tmp/here"], "found '/tmp/here'"),
         # Beam would try to make the bucket, and hang.
         ([*FLAGS, "--staging_location=gs://b/x"], "found 'gs://b/x'"),
@@ -135,17 +124,11 @@ def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         choose(spec(), FLAGS)
 
 
-@pytest.mark.parametrize(
-    ("flags", "detached"),
-    [
-        ([], False),
-        (["--no_wait_until_finish"], True),
-    ],
-)
-def test_who_waits(flags: Sequence[str], detached: bool) -> None:
-    """A job that is not waited for leaves the program early."""
-    assert DATAFLOW.detaches(flags) is detached
-    assert not any(ENGINES[name].detaches(flags) for name in ("flink", "spark"))
+def test_who_waits() -> None:
+    """A job that is not waited for leaves the program early, on Dataflow alone."""
+    flags = ["--no_wait_until_finish"]
+    assert [name for name in ENGINES if ENGINES[name].detaches(flags)] == ["dataflow"]
+    assert not DATAFLOW.detaches([])
 
 
 def test_a_lock_wants_someone_who_waits() -> None:

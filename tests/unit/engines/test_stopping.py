@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.engines.engine import RunHooks
 from beam_pipeline.engines.submit import run_watched
-from beam_pipeline.engines.watch import stop
+from beam_pipeline.engines.watch import RunHooks, stop
 from beam_pipeline.running import local as runner
 from transforms.errors import StorageError
 from transforms.storage import clients

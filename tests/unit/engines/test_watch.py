@@ -1,18 +1,27 @@
 """What the submitter makes of workers' reports, and of an engine's own words."""
 
+import functools
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow.fs as pafs
 import pytest
 
-from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.watch import JobWatch
+from beam_pipeline.engines.beam_errors import telling, translated, with_words_of
+from beam_pipeline.engines.checks import not_started
+from beam_pipeline.engines.watch import Failure, JobWatch, lasting
 from transforms.core.this_worker import Worker
-from transforms.errors import RejectLimitError, WorkerError
+from transforms.errors import (
+    BeamTFRecordError,
+    RejectLimitError,
+    SourceError,
+    StorageError,
+    UsageError,
+    WorkerError,
+)
 from transforms.storage import arrow, clients
 from transforms.work.reports import Reports
 
@@ -96,7 +105,7 @@ def test_a_worker_without_the_client_of_the_store(
 
 
 def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> None:
-    """After 60 s a line says what to check, once."""
+    """After 60 s a line says what to check, once; a report must change to count."""
     watch, said = watch_of(reports)
     clock.now += 59
     watch.look()
@@ -104,11 +113,21 @@ def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> Non
     for _ in range(1_000):
         clock.now += 2
         watch.look()
-    assert said == ["no worker of flink has reported for 61 s; check that it is well"]
+    line = "no worker of flink has reported for 61 s; check that it is well"
+    assert said == [line]
     reports.sign_on(WORKER)
     watch.read()
+    for seconds in (0, 59, 2, 61):
+        clock.now += seconds
+        watch.read()
+        watch.look()
+    assert said == [line, line]
+    (path,) = [e.path for e in reports.entries() if e.path.endswith(".worker")]
+    os.utime(os.path.join(reports.folder, path), (5, 5))
+    watch.read()
+    clock.now += 61
     watch.look()
-    assert said[1:] == ["workers of flink report again"]
+    assert said == [line] * 3
 
 
 def test_a_job_that_somebody_else_has_cancelled() -> None:
@@ -120,17 +139,91 @@ def test_a_job_that_somebody_else_has_cancelled() -> None:
     assert "cancelled at the engine, not by this program" in str(translated(failure))
 
 
-def test_an_old_report_is_silence(reports: Reports, clock: Clock) -> None:
-    """It counts when a report changes, not that there is one."""
-    watch, said = watch_of(reports)
-    reports.sign_on(WORKER)
-    (name,) = [e.path for e in reports.entries() if e.path.endswith(".worker")]
-    watch.read()
-    clock.now += 61
-    watch.read()
-    watch.look()
-    assert len(said) == 1
-    os.utime(os.path.join(reports.folder, name), (5, 5))
-    watch.read()
-    watch.look()
-    assert len(said) == 2
+def test_an_engine_that_cannot_start_workers_ends_the_job() -> None:
+    """However often it would try again."""
+    watch = JobWatch(
+        *("flink", Reports("/none", ""), lambda _text: None),
+        ask=lambda: [(1.0, "java.io.IOException: error=2, No such file")],
+        explain=functools.partial(not_started, "flink", "/tmp/x/worker"),
+    )
+    with watch.watching():
+        until = time.monotonic() + 30
+        while not watch._engines and time.monotonic() < until:
+            time.sleep(0.01)
+    with pytest.raises(UsageError, match=r"must see the file that starts them"):
+        watch.look()
+
+
+def failures(*errors: BeamTFRecordError) -> list[Failure]:
+    return [(float(number), error) for number, error in enumerate(errors)]
+
+
+def test_failures_end_a_job_by_their_type() -> None:
+    """Only faults of storage may pass; whatever else a worker raises ends the job."""
+    assert lasting([]) is None
+    assert lasting(failures(StorageError("disk"))) is None
+    limit = RejectLimitError("At most 1%")
+    assert lasting(failures(StorageError("disk"), limit)) is limit
+    assert lasting(failures(limit, StorageError("full"))) is limit
+    assert lasting(failures(StorageError("no"), WorkerError("old"))) is not None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lasts"),
+    [
+        # A task in each of eight slots, at once; then the engine's next try as well.
+        ([0.0] * 8, False),
+        ([0, 0, 0, 0, 10, 10, 10, 10], False),
+        # A full disk: try after try.
+        ([*range(0, 62, 2)], True),
+        # A store that stays away; an attempt may itself retry for minutes.
+        ([0, 30, 60, 90], True),
+        ([0, 90, 180, 270], True),
+        ([0, 70, 71], False),
+        # Two faults that have passed, hours apart, and one of another day.
+        ([0, 1, 2, 9_000, 9_001, 9_002, 90_000], False),
+    ],
+)
+def test_faults_of_storage_that_do_not_pass(
+    seconds: Sequence[float], lasts: bool
+) -> None:
+    """Who goes on meeting one for a minute is not left to the engine's patience."""
+    errors = [StorageError(f"full {number}") for number in range(len(seconds))]
+    error = lasting(list(zip(seconds, errors, strict=True)))
+    assert str(error) == (f"full {len(seconds) - 1}" if lasts else "None")
+
+
+# As Spark 3.5.0 and Beam's job server of it print them.
+_KILLED = (
+    "26/11/22 01:58:02 ERROR StandaloneSchedulerBackend: Application has been killed. "
+    "Reason: Master removed our application: FAILED"
+)
+_STOPPED = (
+    "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
+)
+_FAILED = f"The pipeline failed: {_STOPPED} Nothing was committed."
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([], ""),
+        (["Starting", " Listening "], "Listening"),
+        (
+            ["java.io.IOException: No space", "Stopping"],
+            "java.io.IOException: No space",
+        ),
+        ([_KILLED, _STOPPED], _KILLED),
+        ([_STOPPED, "Stopping"], ""),
+    ],
+)
+def test_the_last_fault_with_details_is_reported(lines: list[str], told: str) -> None:
+    """Of a job server: neither what the error says already, nor what comes after."""
+    assert telling(lines, _FAILED) == told
+
+
+def test_words_explain_an_error_of_others() -> None:
+    error = with_words_of([_KILLED], BeamTFRecordError(_FAILED))
+    assert str(error) == f"{_FAILED} The job server's last words: {_KILLED}"
+    ours = SourceError("This says it all.")
+    assert with_words_of([_KILLED], ours) is ours

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from beam_pipeline.engines import flink
 from beam_pipeline.engines.beam_errors import in_text
-from beam_pipeline.engines.masters import cancel_job, traces_of_job
-from transforms.errors import RejectLimitError
+from transforms.errors import RejectLimitError, UsageError
 
 NOW = 2_000_000_000
 
@@ -19,9 +19,11 @@ class _Flink(http.server.ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.master = f"127.0.0.1:{self.server_port}"
         self.jobs = {"a": ["ours", "RUNNING"], "b": ["other", "RUNNING"]}
         self.asked: list[str] = []
         self.thrown: list[tuple[int, str]] = []
+        self.overview: dict[str, object] = {}
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -34,6 +36,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 for seconds, trace in self.server.thrown
             ]
             return self._answer({"exceptionHistory": {"entries": entries}})
+        if self.path == "/overview":
+            return self._answer(self.server.overview)
         jobs = [
             {"jid": jid, "name": name, "state": state}
             for jid, (name, state) in self.server.jobs.items()
@@ -58,7 +62,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def flink() -> Iterator[_Flink]:
+def server() -> Iterator[_Flink]:
     with _Flink() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -69,40 +73,51 @@ def flink() -> Iterator[_Flink]:
             thread.join()
 
 
-def test_the_job_of_a_name_alone_is_cancelled(flink: _Flink) -> None:
-    """It is waited for until it has ended."""
-    cancel_job(f"127.0.0.1:{flink.server_port}", "ours")
-    assert flink.jobs == {"a": ["ours", "CANCELED"], "b": ["other", "RUNNING"]}
-    assert set(flink.asked) == {"/jobs/a?mode=cancel"}
+@pytest.mark.parametrize("other", [["other", "RUNNING"], ["ours", "FINISHED"]])
+def test_the_job_of_a_name_is_cancelled(server: _Flink, other: list[str]) -> None:
+    """It is waited for until it has ended; no other job is touched."""
+    server.jobs["b"] = other
+    flink.cancel(server.master, "ours")
+    assert server.jobs == {"a": ["ours", "CANCELED"], "b": other}
+    assert set(server.asked) == {"/jobs/a?mode=cancel"}
 
 
-def test_jobs_that_cannot_be_distinguished_continue(flink: _Flink) -> None:
+def test_jobs_that_cannot_be_distinguished_continue(server: _Flink) -> None:
     """Another user's job may have the name that a user gives."""
-    flink.jobs["b"][0] = "ours"
-    cancel_job(f"http://127.0.0.1:{flink.server_port}", "ours")
-    cancel_job("[local]", "ours")
-    assert flink.asked == []
+    server.jobs["b"][0] = "ours"
+    flink.cancel(f"http://{server.master}", "ours")
+    flink.cancel("[local]", "ours")
+    assert server.asked == []
 
 
-def test_jobs_that_have_ended_are_not_asked_for(flink: _Flink) -> None:
-    """An older job of the name is no other one."""
-    flink.jobs["b"] = ["ours", "FINISHED"]
-    cancel_job(f"127.0.0.1:{flink.server_port}", "ours")
-    assert flink.jobs == {"a": ["ours", "CANCELED"], "b": ["ours", "FINISHED"]}
-
-
-def test_what_tasks_have_raised(flink: _Flink) -> None:
+def test_what_tasks_have_raised(server: _Flink) -> None:
     """When and what, of the job of a name alone; it may name an error of ours."""
     trace = (
         "java.lang.RuntimeException: Error received from SDK harness for "
         "instruction 3: Traceback\ntransforms.errors.RejectLimitError: At most 1% "
         "[while running 'Commit']\n\n\tat java.base"
     )
-    flink.thrown = [(NOW, trace)]
-    master = f"127.0.0.1:{flink.server_port}"
-    assert traces_of_job(master, "ours") == [(NOW, trace)]
+    server.thrown = [(NOW, trace)]
+    assert flink.traces(server.master, "ours") == [(NOW, trace)]
     error = in_text(trace)
     assert isinstance(error, RejectLimitError)
     assert str(error) == "At most 1%"
-    assert traces_of_job(master, "none") == []
-    assert traces_of_job("[local]", "ours") == []
+    assert flink.traces(server.master, "none") == []
+    assert flink.traces("[local]", "ours") == []
+
+
+def test_sizes(server: _Flink) -> None:
+    """Machines and slots of each; other versions, and no slots, are refused."""
+    overview = {"flink-version": "1.20.3", "taskmanagers": 2, "slots-total": 5}
+    server.overview = overview
+    assert flink.size(server.master) == (2, 3)
+    for wrong, said in (
+        ({"flink-version": "1.19.1"}, "of 1.19.1"),
+        ({"slots-total": 0}, "with 0 slots"),
+    ):
+        server.overview = {**overview, **wrong}
+        with pytest.raises(UsageError, match=said):
+            flink.size(server.master)
+    server.overview = {}
+    with pytest.raises(UsageError, match="There must be a Flink at"):
+        flink.size(server.master)

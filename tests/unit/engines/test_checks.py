@@ -1,0 +1,202 @@
+"""What is refused of a job before it is planned, for each engine."""
+
+import pathlib
+import socket
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from beam_pipeline.cli import main
+from beam_pipeline.engines import job_server
+from beam_pipeline.engines.checks import (
+    host_elsewhere,
+    not_started,
+    refuse_starts,
+    starts_elsewhere,
+)
+from beam_pipeline.engines.presets import ENGINES
+from tests.support.engines import choose, put_jar, spec
+from transforms.errors import SpecError, TargetError, UsageError
+
+Folder = pathlib.Path
+WITH_SERVERS = ("flink", "spark", "prism")
+STORES = {"source": "s3://b/rows.csv", "output": "s3://b/out"}
+FAR = {"runner": "spark", "spark_master": "spark://far.example:7077"}
+HERE = {"runner": "spark", "spark_master": "spark://localhost:7077"}
+POOL = ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]
+
+
+@pytest.fixture(autouse=True)
+def _bare(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache, no Java, and answers within a moment."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setattr(job_server, "_ASK_SECONDS", 0.3)
+
+
+def check(settings: Mapping[str, object], flags: Sequence[str] = ()) -> None:
+    given = spec(**settings)
+    ENGINES[given.runner].check(given, flags)
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "said"),
+    [
+        ({"runner": "spark"}, [], r"scripts/cluster spark up.*PATH\."),
+        ({"runner": "prism"}, [], r"Prism .*scripts/cluster prism up"),
+        ({"runner": "flink", "flink_master": "localhost:1"}, [], "'localhost:1'"),
+        ({**HERE, "job_endpoint": "127.0.0.1:1"}, [], r"a job server at '127"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    settings: dict[str, object], flags: list[str], said: str
+) -> None:
+    """With what brings it."""
+    with pytest.raises(UsageError, match=said):
+        choose(spec(**settings), flags)
+
+
+def test_missing_java_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither JAVA_HOME nor the PATH: said before the job server is started."""
+    put_jar("spark")
+    with pytest.raises(UsageError, match=r"need Java 17, .*'/nowhere/bin/java'"):
+        choose(spec(runner="spark"), [])
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match=r"need Java 17, .*'java'"):
+        choose(spec(runner="spark"), [])
+
+
+def test_who_answers() -> None:
+    """A listener is a master, and no job server: Beam would wait for it for a day."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+        job_server.check_spark(f"spark://localhost:{port}")
+        job_server.check_spark(f"spark://localhost:1,localhost:{port}")
+        with pytest.raises(UsageError, match=r"found none: .* no gRPC server"):
+            job_server.check_job_server(f"localhost:{port}")
+    for wrong in (f"spark://localhost:{port}", "spark://localhost"):
+        with pytest.raises(UsageError, match=f"a Spark at {wrong!r}"):
+            job_server.check_spark(wrong)
+    for others in ("local[2]", "yarn", "k8s://https://far.example"):
+        job_server.check_spark(others)
+
+
+def test_a_master_is_no_path(
+    tmp_path: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A master's scheme is not that of an object store; the command line accepts it."""
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                *("convert", str(tmp_path / "rows.csv"), str(tmp_path / "out")),
+                *("--runner", "spark", "--spark-master", "spark://127.0.0.1:1"),
+            ]
+        )
+    assert ended.value.code == 2
+    # As far as that: there is no job server in an empty cache.
+    assert "Beam's job server" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        *(("", ""), ("[local]", ""), ("local[2]", ""), ("localhost:8081", "")),
+        *(("http://127.0.0.1:8081", ""), ("[::1]:1", ""), ("yarn", "yarn")),
+        *(("http://far.example:8081/x", "far.example"), ("[2001::1]:5", "2001::1")),
+        ("spark://far.example:7077", "far.example"),
+    ],
+)
+def test_hosts(address: str, host: str) -> None:
+    """Of this machine, or of which other one."""
+    assert host_elsewhere(address) == host
+
+
+def test_where_workers_are() -> None:
+    """Elsewhere: with Beam's own flags, and on Dataflow."""
+    for name in WITH_SERVERS:
+        assert not ENGINES[name].works_elsewhere(["--parallelism=2"])
+        for flags in (POOL, ["--environment_config", "{}"]):
+            assert ENGINES[name].works_elsewhere(flags)
+    # Threads of the submitter.
+    assert not starts_elsewhere(["--environment_type=LOOPBACK"])
+    assert ENGINES["dataflow"].works_elsewhere([])
+
+
+@pytest.mark.parametrize("settings", [FAR, {**HERE, "job_endpoint": "far.example:8"}])
+def test_nobody_starts_workers_on_other_machines(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Folder
+) -> None:
+    """The flags that start them come before a disk that all machines share."""
+    for shared, tmpdir in ((False, ""), (False, str(tmp_path)), (True, "")):
+        monkeypatch.setenv("TMPDIR", tmpdir)
+        with pytest.raises(UsageError) as caught:
+            check({**settings, **STORES, "shared_output": shared})
+        words = ("'far.example'", "=EXTERNAL", "=PROCESS", "TMPDIR", "--shared-output")
+        places = [str(caught.value).index(word) for word in words]
+        assert places == sorted(places)
+    check({**settings, **STORES}, POOL)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    check({**settings, **STORES, "shared_output": True})
+
+
+@pytest.mark.parametrize("engine", [FAR, HERE, {"runner": "prism"}])
+def test_paths_that_workers_elsewhere_do_not_see(engine: dict[str, str]) -> None:
+    """Source, output and folder of images; files of the submitter's alone are fine."""
+    flags = ["--environment_type=PROCESS", "--environment_config={}"]
+    for name, path, what in (
+        ("source", "/data", "source; '/data'"),
+        ("output", "/data", "output; '/data'"),
+        ("images_root", "/data", "folder of --images-root; '/data'"),
+        ("images_root", "in/the/current/folder", "folder of --images-root"),
+    ):
+        local = {**STORES, **engine, name: path}
+        with pytest.raises(TargetError, match=f"must see the {what}"):
+            check(local, flags)
+        check({**local, "shared_output": True}, flags)
+    of_submitter = {
+        "split_ids": "/ids.csv",
+        "key_column": "id",
+        "vocabulary": "/names.txt",
+        "split_lock": "/lock",
+    }
+    check({**STORES, **engine, **of_submitter}, flags)
+
+
+@pytest.mark.parametrize("name", WITH_SERVERS)
+def test_pool_on_another_network(name: str) -> None:
+    """Engines tell a pool addresses on localhost to call back."""
+    start = "--environment_type=EXTERNAL"
+    for here in ("localhost:1", "127.0.0.1:1", "[::1]:1", '{"url": "localhost:1"}'):
+        check({"runner": name, **STORES}, [start, f"--environment_config={here}"])
+    with pytest.raises(UsageError, match=r"localhost:50000: .* workers at 'pool\.exam"):
+        check(
+            {"runner": name, **STORES}, [start, "--environment_config=pool.example:1"]
+        )
+
+
+@pytest.mark.parametrize("setting", ["flink_master", "spark_master", "job_endpoint"])
+def test_a_setting_without_its_engine(setting: str) -> None:
+    """A local run would ignore it, and the user would not know."""
+    flag = f"--{setting.replace('_', '-')} is for --runner"
+    with pytest.raises(SpecError, match=flag):
+        refuse_starts(spec(**{setting: "localhost:1"}), "a local run")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.io.IOException: error=2, No such file or directory",
+        'Cannot run program "/tmp/worker": error=13, Permission denied',
+        '{"level":"ERROR","msg":"process failed to start","error":"fork/exec"}',
+    ],
+)
+def test_an_engine_that_does_not_see_the_worker(said: str) -> None:
+    """A forwarded port, or a container: the words of a master on another machine."""
+    error = str(not_started("flink", "/tmp/x/worker", f"line\n{said}\nline"))
+    for word in ("'/tmp/x/worker'", "=EXTERNAL", "=PROCESS", "TMPDIR"):
+        assert word in error
+    assert len(error.encode()) <= 1024
+    assert "--environment_config" in str(not_started("x", "", said))
+    assert not_started("flink", "/w", "FileNotFoundError: [Errno 2] No such") is None

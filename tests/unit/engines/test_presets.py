@@ -1,0 +1,240 @@
+"""The engines by name: flags of Beam for a job, and where it is to run."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+import grpc
+import pytest
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+)
+
+from beam_pipeline.engines import flink, job_server, submit
+from beam_pipeline.engines.checks import flag_given
+from beam_pipeline.engines.presets import ENGINES, Engine, WorkerPlace, engine_of
+from beam_pipeline.graph import build
+from beam_pipeline.job import make_job
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.local import check_beam_flags
+from beam_pipeline.settings.spec import make_spec
+from tests.support.engines import choose, put_jar, spec, write_java
+from transforms.errors import SpecError
+from transforms.work.store import Store
+
+Folder = pathlib.Path
+
+WITH_SERVERS = ("flink", "spark", "prism")
+ROOM = "/some folder"
+PLACE = WorkerPlace(
+    master="spark://localhost:7077",
+    program="/cache/server.jar",
+    parallelism=4,
+    slots=2,
+    job_name="beam-tfrecord-x",
+)
+
+
+@pytest.fixture(autouse=True)
+def around(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark that answers, a Flink of two machines, a Java, and an empty cache."""
+    monkeypatch.setattr(job_server, "check_spark", lambda _master: None)
+    monkeypatch.setattr(flink, "size", lambda _master: (2, 2))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_java(tmp_path / "jdk", 'openjdk version "17.0.9"', monkeypatch)
+
+
+def place_of(flags: Sequence[str] = (), **settings: object) -> WorkerPlace:
+    chosen = choose(spec(**settings), flags)
+    assert chosen is not None
+    return chosen.place
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
+def test_presets_are_flags_of_beam(engine: Engine) -> None:
+    """Each is known to Beam or the engine's job server; the user's come later."""
+    flags = engine.presets(PLACE, ROOM)
+    check_beam_flags(flags, engine)
+    if engine.name == "dataflow":
+        return
+    options = PipelineOptions(flags).view_as(PortableOptions)
+    assert options.environment_type == "PROCESS"
+    assert json.loads(options.environment_config) == {"command": f"{ROOM}/worker"}
+    assert options.job_server_timeout >= 86_400
+    own = PipelineOptions([*flags, "--job_server_timeout=5"])
+    assert own.view_as(PortableOptions).job_server_timeout == 5
+
+
+@pytest.mark.parametrize("name", WITH_SERVERS)
+def test_commands_of_job_servers(name: str) -> None:
+    """Flags of Beam name the program, and the port is the one that is asked for."""
+    flags = PipelineOptions([*ENGINES[name].presets(PLACE, ROOM), "--artifact_port=6"])
+    command = ENGINES[name].server(flags.get_all_options(), 5)
+    assert all(isinstance(word, str) for word in command)
+    assert {PLACE.program, "5"} <= {*command}
+    if name != "prism":
+        assert command[0] == PLACE.java
+        assert command[command.index("--artifact-port") + 1] == "6"
+        assert PLACE.master in command
+
+
+def test_presets_of_flink_and_spark() -> None:
+    """What is easily wrong: version, parallelism, places, and ports that are open."""
+    flags = ENGINES["flink"].presets(PLACE, ROOM)
+    options = PipelineOptions(flags)
+    assert options.view_as(FlinkRunnerOptions).flink_version == "1.20"
+    assert options.view_as(FlinkRunnerOptions).parallelism == 4
+    assert options.view_as(JobServerOptions).artifacts_dir == f"{ROOM}/artifacts"
+    assert "--sdk_worker_parallelism=2" in flags
+    spark = " ".join(ENGINES["spark"].presets(PLACE, ROOM))
+    assert "-Dspark.driver.bindAddress=127.0.0.1" in spark
+    assert "-Dspark.cores.max=4" in spark
+
+
+def test_names_of_runners() -> None:
+    """Our name of an engine and Beam's mean the same; a near one is suggested."""
+    for name in ENGINES:
+        assert engine_of(name) is engine_of(f"{name.title()}Runner") is ENGINES[name]
+    for local in ("local", "FnApiRunner", "DirectRunner"):
+        assert engine_of(local) is None
+    assert choose(spec(), []) is None
+    with pytest.raises(SpecError, match=r"'flnk'.*Did you mean 'flink'\?"):
+        spec(runner="flnk")
+    with pytest.raises(SpecError, match="Did you mean 'SparkRunner'"):
+        choose(spec(), ["--runner=SprkRunner"])
+
+
+def test_flags_of_another_engine_are_unknown() -> None:
+    """Storage levels are Spark's: Flink's job server would silently drop the flag."""
+    check_beam_flags(["--storage_level=DISK_ONLY"], ENGINES["spark"])
+    with pytest.raises(SpecError, match="storage_level is none"):
+        check_beam_flags(["--storage_level=DISK_ONLY"], ENGINES["flink"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "value"),
+    [
+        ([], None),
+        (["--runner=a", "--runner", "b"], "b"),
+        (["--runner", "a", "--runner=b"], "b"),
+        (["--runners=a"], None),
+    ],
+)
+def test_flag_given(flags: Sequence[str], value: str | None) -> None:
+    """The last one counts, in either form."""
+    assert flag_given(flags, "runner") == value
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "expected"),
+    [
+        (
+            {},
+            [],
+            {"master": "spark://localhost:7077", "job_name": "beam-tfrecord-rows"},
+        ),
+        (
+            {"spark_master": "spark://localhost:2"},
+            [],
+            {"master": "spark://localhost:2"},
+        ),
+        (
+            {"spark_master": "spark://localhost:2"},
+            ["--spark_master_url=spark://localhost:1"],
+            {"master": "spark://localhost:1"},
+        ),
+        ({}, ["--spark_job_server_jar=/my.jar"], {"program": "/my.jar"}),
+        # Two machines of two slots; --workers says otherwise.
+        ({"runner": "flink"}, [], {"parallelism": 4, "slots": 2}),
+        ({"runner": "flink", "workers": 3}, [], {"parallelism": 3}),
+        # An engine's list of jobs says whose each is.
+        ({"output": "out/Photos 2/"}, [], {"job_name": "beam-tfrecord-photos-2"}),
+        ({"output": "s3://b/äöü"}, [], {"job_name": "beam-tfrecord"}),
+        ({"output": f"/x/{'x' * 90}"}, [], {"job_name": f"beam-tfrecord-{'x' * 40}"}),
+    ],
+)
+def test_where_a_job_runs(
+    settings: dict[str, object], flags: list[str], expected: dict[str, object]
+) -> None:
+    """Beam's flags first, then ours, then what is usual."""
+    put_jar("spark")
+    put_jar("flink")
+    place = place_of(flags, **{"runner": "spark", **settings})
+    assert {name: getattr(place, name) for name in expected} == expected
+    assert place.java == os.path.join(os.environ["JAVA_HOME"], "bin", "java")
+
+
+@pytest.mark.parametrize("by_beam", [False, True])
+def test_running_job_server(by_beam: bool, server: str) -> None:
+    """No job server, Java or jar is looked for: there is none of either here."""
+    given = (
+        ([f"--job_endpoint={server}"], {})
+        if by_beam
+        else ([], {"job_endpoint": server})
+    )
+    place = place_of(given[0], runner="spark", **given[1])
+    flags = ENGINES["spark"].presets(place, ROOM)
+    assert f"--job_endpoint={server}" in flags
+    assert not any("_jar" in flag or "_launcher" in flag for flag in flags)
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of something that speaks as a job server does."""
+    serving = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    port = serving.add_insecure_port("127.0.0.1:0")
+    serving.start()
+    yield f"127.0.0.1:{port}"
+    serving.stop(None)
+
+
+def test_the_published_job_server_comes_first() -> None:
+    """One that was put together of Maven's parts serves where there is none."""
+    assert job_server.find_jar("server", "9.9.9") is None
+    published = job_server.jar_path("server", "9.9.9")
+    made = published.with_name("server-9.9.9-of-2.77.jar")
+    made.parent.mkdir(parents=True)
+    made.touch()
+    assert job_server.find_jar("server", "9.9.9") == made
+    assert job_server.find_jar("server", "9.9.10") is None
+    published.touch()
+    assert job_server.find_jar("server", "9.9.9") == published
+
+
+def test_the_file_that_starts_a_worker_is_in_tmpdir(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work folder is in a store and is removed when the job has ended."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(shared))
+    with submit._room("s3://bucket/.out.beam-tfrecord/w") as room:
+        assert room.startswith(f"{shared}/")
+        assert os.access(os.path.join(room, "worker"), os.X_OK)
+    assert list(shared.iterdir()) == []
+
+
+def test_submitted_job_stays_small(tmp_path: Folder) -> None:
+    """The listing travels by path: a thousand files more cost the job nothing."""
+    sizes = []
+    for count in (10, 1_010):
+        folder = tmp_path / str(count) / "in"
+        folder.mkdir(parents=True)
+        for number in range(count):
+            (folder / f"rows-{number:05d}.csv").write_text("a,b\n1,2\n")
+        settings = {"source": str(folder), "output": str(folder.parent / "out")}
+        plan = make_plan(make_spec(settings))
+        job = make_job(plan, Store(plan.work_folder))
+        pipeline = beam.Pipeline(runner="FnApiRunner")
+        build(pipeline, job)
+        sizes.append(pipeline.to_runner_api().ByteSize())
+    assert max(sizes) < 1_000_000
+    assert abs(sizes[1] - sizes[0]) < 2_000
