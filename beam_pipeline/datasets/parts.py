@@ -28,8 +28,8 @@ from transforms.core.statistics import Statistics
 from transforms.errors import UsageError
 from transforms.publishing.parts import Model, part_names, read_model
 from transforms.publishing.published import read_manifest
+from transforms.storage.files import read_ahead
 from transforms.storage.paths import is_remote
-from transforms.storage.read_ahead import read_ahead
 
 _File = TypeVar("_File", bound=FileFacts)
 

@@ -32,8 +32,8 @@ from transforms.core.this_worker import python_command
 from transforms.errors import SpecError, closest, no_memory
 from transforms.shards import decoders
 from transforms.shards.allocation import return_freed_memory
+from transforms.storage.buckets import may_fork
 from transforms.storage.files import storage
-from transforms.storage.hdfs import may_fork
 
 # How long the pipeline's thread of a stopped run may take to end.
 _STOP_SECONDS = 2.0

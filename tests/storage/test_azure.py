@@ -17,9 +17,9 @@ import pytest
 from tests.storage.conftest import PETS
 from tests.storage.program import Program, files_of
 from tests.support.outputs import contents
-from transforms.storage.clients import bucket_of
 from transforms.storage.entries import Look, OvertakenError
 from transforms.storage.paths import plain, split_remote
+from transforms.storage.stores import bucket_of
 
 _VERSION = "3.37.0"
 _READY_SECONDS = 60
@@ -200,10 +200,11 @@ def test_large_files(
     path = plain(azurite.url("large/a"))
     bucket = bucket_of(path)
     data = os.urandom(_LARGE_BYTES)
-    (tmp_path / "a").write_bytes(data)
-    bucket.put_file("large/a", str(tmp_path / "a"), new=True)
-    with pytest.raises(OvertakenError):
-        bucket.put_file("large/a", str(tmp_path / "a"), new=True)
+    with (tmp_path / "a").open("w+b") as file:
+        file.write(data)
+        bucket.put("large/a", file, "")
+        with pytest.raises(OvertakenError):
+            bucket.put("large/a", file, "")
     bucket.copy("large/a", "large/b")
     assert azurite.files("large") == {"a": data, "b": data}
     bucket.remove_below("large")

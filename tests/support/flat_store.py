@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from transforms.storage import arrow
+from transforms.storage import stores
 
 __all__ = ["WRITTEN", "FlatStore", "install"]
 
@@ -64,4 +64,4 @@ def install(store: FlatStore, patch: pytest.MonkeyPatch) -> None:
     def system(path: str) -> tuple[FlatStore, str]:
         return store, path.partition("://")[2]
 
-    patch.setattr(arrow, "file_system", system)
+    patch.setattr(stores, "file_system", system)

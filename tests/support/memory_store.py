@@ -7,14 +7,13 @@ old as a test says, and new until then.
 import datetime
 import hashlib
 import io
-import pathlib
 import time
-from typing import Any
+from typing import IO, Any
 
 import pyarrow.fs as pafs
 import pytest
 
-from transforms.storage import arrow, clients
+from transforms.storage import stores
 from transforms.storage.buckets import Bucket, Upload
 from transforms.storage.entries import Look, OvertakenError
 
@@ -66,14 +65,16 @@ class MemoryStore(Bucket):
         found = self._objects.get(key)
         return Look() if found is None else Look(*found[1:])
 
-    def put(self, key: str, data: bytes, version: str | None = None) -> None:
+    def put(
+        self, key: str, source: bytes | IO[bytes], version: str | None = None
+    ) -> None:
+        if not isinstance(source, bytes):
+            source.seek(0)
+            source = source.read()
         if version is not None and self.look(key).version != version:
             raise OvertakenError(key)
-        word = hashlib.blake2b(data, digest_size=8).hexdigest()
-        self._objects[key] = bytes(data), word, 0.0
-
-    def put_file(self, key: str, local: str, *, new: bool = False) -> None:
-        self.put(key, pathlib.Path(local).read_bytes(), "" if new else None)
+        word = hashlib.blake2b(source, digest_size=8).hexdigest()
+        self._objects[key] = source, word, 0.0
 
     def copy(self, key: str, to: str) -> None:
         self.put(to, self.read(key))
@@ -157,6 +158,6 @@ def install(store: MemoryStore, patch: pytest.MonkeyPatch) -> MemoryStore:
     def system(path: str) -> tuple[MemoryStore, str]:
         return store, "/".join(path.split("/")[3:])
 
-    patch.setattr(arrow, "file_system", system)
-    patch.setattr(clients, "client_of", lambda path, attempts="": store)
+    patch.setattr(stores, "file_system", system)
+    patch.setattr(stores, "client_of", lambda path, attempts="": store)
     return store

@@ -54,12 +54,12 @@ from transforms.publishing.published import (
     overtaken,
 )
 from transforms.sidecars.tfds import pointers_to
-from transforms.storage.arrow import walk
-from transforms.storage.clients import bucket_of
+from transforms.storage.buckets import Upload
 from transforms.storage.entries import SECOND_NS, Found, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import split_remote, work_folder
 from transforms.storage.retry import asked
+from transforms.storage.stores import bucket_of, walk
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 
@@ -490,14 +490,14 @@ class BucketTarget(Target):
         root = (MANIFEST_NAME, *manifest.root_names, *manifest.replaced_names)
         return own | {f"{self.directory}/{name}" for name in root}
 
-    def _uploads(self) -> list[tuple[str, str, float]]:
-        """Returns (key, word, begun) of unfinished uploads of runs on the target."""
+    def _uploads(self) -> list[Upload]:
+        """Returns the unfinished uploads of runs on the target."""
         bucket = bucket_of(self.directory)
         key = split_remote(self.directory)[1]
         work = split_remote(self._folder)[1]
         prefixes = (f"{key}/", f"{key}.rejects.", f"{work}/")
         return [
-            (upload.key, upload.word, upload.begun)
+            upload
             for prefix in prefixes
             for upload in asked(
                 self.directory, functools.partial(bucket.uploads, prefix)

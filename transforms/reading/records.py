@@ -39,8 +39,8 @@ from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.gathered import Gathered, warn_once
 from transforms.reading.positions import Longs
+from transforms.storage.files import read_ahead
 from transforms.storage.paths import is_remote
-from transforms.storage.read_ahead import read_ahead
 
 # Reads of a store at the same time.
 _IN_FLIGHT = 8

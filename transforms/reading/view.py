@@ -25,7 +25,7 @@ from transforms.reading.positions import (
 from transforms.reading.rows import RowDecoder, first_misfit, located
 from transforms.reading.split import Split
 from transforms.reading.stream import Columns, regrouped
-from transforms.storage.read_ahead import read_ahead
+from transforms.storage.files import read_ahead
 
 # The most rows, and about the most bytes, that are read and decoded together.
 _TOGETHER = 4_096

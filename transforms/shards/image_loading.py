@@ -32,10 +32,10 @@ from transforms.errors import SpecError, bounded
 from transforms.shards import decoders
 from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
 from transforms.storage import entries
+from transforms.storage.buckets import CONNECTIONS
 from transforms.storage.entries import TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote, plain, spellings, without_access
-from transforms.storage.read_ahead import CONNECTIONS
 from transforms.storage.visibility import unseen
 
 # Of what the rows of a chunk have beside their images; boxes may be many.

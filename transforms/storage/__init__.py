@@ -5,10 +5,9 @@ local.py          files of this machine
 paths.py          paths of this machine and of stores; parameters taken off
 retry.py          what is tried again, and what the errors of stores mean
 folders.py        changes of names on this machine, and the swap of two folders
-buckets.py        what is written in stores, by their own clients
-s3.py gcs.py azure.py hdfs.py
-                  each store, by Arrow and by its own client
-clients.py        the connections to each place
-arrow.py          what is in stores, by Arrow
+buckets.py        what is written in stores, alike for all; HDFS
+s3.py, google_azure.py
+                  each cloud, by Arrow and by its own client
+stores.py         the connections to each place, and what is there
 remote.py         files there: read ahead, upload, remove
 """

@@ -1,36 +1,55 @@
-"""A bucket through its store's own client: what `pyarrow.fs` lacks.
+"""What is written in stores: alike for all clouds; and HDFS.
 
-That is: writing an object only if nobody else has (`If-None-Match`, `If-Match`,
-Google's generations), giving up old uploads in parts, and removing objects without
-putting others in the place of empty folders. So all that is written goes this way, and
-needs the client: an extra of the installation for each cloud. Reading needs none.
+`pyarrow.fs` cannot write an object only if nobody else has (`If-None-Match`,
+`If-Match`, Google's generations), give up old uploads in parts, or remove objects
+without putting others in the place of empty folders. So all that is written in a cloud
+goes by its own client, an extra of the installation. Reading needs none.
 """
 
+import concurrent.futures
 import contextlib
-import dataclasses
 import datetime
 import errno
+import io
+import itertools
 import os
+import secrets
 import time
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, NamedTuple
 
-from transforms.storage.entries import Found, Look
+from transforms.storage.entries import Found, Look, OvertakenError
+from transforms.storage.paths import split_remote
+from transforms.storage.retry import client_errors
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
+# Connections of one process to one place.
+CONNECTIONS = 64
 HDFS = "hdfs://"
 GOOGLE = ("gs://", "gcs://")
+_REMOVED_AT_ONCE = 8
+_COPY_BYTES = 8 << 20
+_TOKEN_BYTES = 6
+# Processes that have started Java.
+_with_java: set[int] = set()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Upload:
+# What a path says of its place; see `transforms.storage.paths`.
+Parameters = Mapping[str, str]
+# The store as Arrow reaches it, and where paths begin in it.
+Reached = tuple["pafs.FileSystem", str]
+
+
+class Upload(NamedTuple):
     """An upload in parts that is not finished.
 
-    Attributes:
-      key: of the object.
-      word: what tells it from others of the same key.
-      begun: when, in seconds since 1970.
+    The word tells it from others of the same key; it was begun as many seconds after
+    the beginning of 1970.
     """
 
     key: str
@@ -38,45 +57,104 @@ class Upload:
     begun: float
 
 
-class Bucket(Protocol):
+class Bucket:
     """Writes the objects of one bucket. All methods raise OSError.
 
     Attributes:
       place: of the bucket, as in "s3://bucket".
+      extra: of the installation, which the client comes with; empty for none.
       conditional: whether the store itself decides which of two writers wins.
       flat: whether a folder is no more than what the keys in it begin with.
     """
 
     place: str
+    extra: str = ""
     conditional: bool = True
     flat: bool = True
 
+    @staticmethod
+    def connected(parameters: Parameters, place: str) -> Reached:
+        """Returns the store as Arrow reaches it."""
+        raise NotImplementedError
+
     def look(self, key: str) -> Look:
         """Returns the version and the age of an object."""
+        try:
+            with client_errors(self.path(key)):
+                return self._look(key)
+        except FileNotFoundError:
+            return Look()
 
-    def put(self, key: str, data: bytes, version: str | None = None) -> None:
-        """Writes an object.
+    def _look(self, key: str) -> Look:
+        raise NotImplementedError
+
+    def put(
+        self, key: str, source: bytes | IO[bytes], version: str | None = None
+    ) -> None:
+        """Writes an object, in parts where it is large; aborts an upload that failed.
 
         Args:
           key: of the object.
-          data: its content.
+          source: its content, or an open file that has it.
           version: that it must have now: "" for no object, None for any or none.
 
         Raises:
           OvertakenError: it has another version; nothing has changed.
         """
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        try:
+            with client_errors(self.path(key)):
+                self._put(key, file, size, version)
+        except FileNotFoundError as error:
+            if version:
+                # The object was removed, so no version matches.
+                raise OvertakenError(key) from error
+            reason = "there is no such bucket, or not for these credentials"
+            raise FileNotFoundError(errno.ENOENT, reason, self.place) from error
 
-    def put_file(self, key: str, local: str, *, new: bool = False) -> None:
-        """Uploads a file, in parts where it is large; aborts an upload that failed.
+    def _put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
+        raise NotImplementedError
 
-        Args:
-          key: of the object.
-          local: path of the file.
-          new: whether the object must not exist.
+    def copy(self, key: str, to: str) -> None:
+        """Copies an object inside the bucket, in parts where it is large."""
+        with client_errors(self.path(key)):
+            self._copy(key, to)
 
-        Raises:
-          OvertakenError: it does; nothing has changed.
+    def _copy(self, key: str, to: str) -> None:
+        raise NotImplementedError
+
+    def remove(self, key: str) -> None:
+        """Removes an object; it may be gone already."""
+        with contextlib.suppress(FileNotFoundError), client_errors(self.path(key)):
+            self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        raise NotImplementedError
+
+    def remove_below(self, folder: str) -> None:
+        """Removes every object whose key begins with `folder` and a slash.
+
+        Where the store has folders that stay, this one goes, too.
         """
+        with client_errors(self.path(folder)):
+            keys = self._keys_below(f"{folder}/")
+            if not self.flat:
+                keys.append(folder)
+            # Markers of folders go after their content: some servers insist.
+            keys.sort(key=_depth, reverse=True)
+            self._remove_all(keys)
+
+    def _keys_below(self, prefix: str) -> list[str]:
+        raise NotImplementedError
+
+    def _remove_all(self, keys: Sequence[str]) -> None:
+        """Removes objects, the deepest of which come first."""
+        with concurrent.futures.ThreadPoolExecutor(_REMOVED_AT_ONCE) as pool:
+            for _, level in itertools.groupby(keys, _depth):
+                for _ in pool.map(self.remove, level):
+                    pass
 
     def fetch(
         self, key: str, part: tuple[int, int] | None, limit: int | None
@@ -93,28 +171,14 @@ class Bucket(Protocol):
         """
         return None
 
-    def list_in(self, folder: str) -> list[Found] | None:
-        """Returns what is in a folder, where Arrow shows too little of it.
-
-        None where it shows all.
-        """
-        return None
-
-    def copy(self, key: str, to: str) -> None:
-        """Copies an object inside the bucket, in parts where it is large."""
-        raise OSError(errno.ENOTSUP, "the store copies nothing", self.path(key))
-
-    def remove(self, key: str) -> None:
-        """Removes an object; it may be gone already."""
-
-    def remove_below(self, folder: str) -> None:
-        """Removes every object whose key begins with `folder` and a slash."""
+    def list_in(self, folder: str) -> list[Found]:
+        """Returns what is in a folder, where Arrow shows too little of it."""
+        raise NotImplementedError
 
     def uploads(self, prefix: str) -> list[Upload]:
-        """Returns the unfinished uploads in parts that the store does not remove.
+        """Returns unfinished uploads in parts, of keys that begin with a prefix.
 
-        Args:
-          prefix: of the keys.
+        Only those that the store does not remove by itself.
         """
         return []
 
@@ -126,41 +190,149 @@ class Bucket(Protocol):
         """Returns the path of an object, for messages."""
         return f"{self.place}/{key}".rstrip("/")
 
-    @staticmethod
-    def errors(path: str) -> contextlib.AbstractContextManager[None]:
-        """Turns what the client raises into an OSError or an OvertakenError."""
-        return contextlib.nullcontext()
 
-    @contextlib.contextmanager
-    def naming_missing(self) -> Iterator[None]:
-        """Says what is missing where something was to be written."""
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise self.no_bucket() from error
-
-    def no_bucket(self) -> FileNotFoundError:
-        """Returns the error of something written to a bucket that is not there."""
-        reason = "there is no such bucket, or not for these credentials"
-        return FileNotFoundError(errno.ENOENT, reason, self.place)
+def _depth(key: str) -> int:
+    return key.rstrip("/").count("/")
 
 
-def setting_of(parameters: Mapping[str, str], name: str, *variables: str) -> str:
+def setting_of(parameters: Parameters, name: str, *variables: str) -> str:
     """Returns a setting: from a path if one gives it, else from the environment."""
     given = [parameters.get(name), *map(os.environ.get, variables)]
     return next(filter(None, given), "")
 
 
-def endpoint_of(parameters: Mapping[str, str], *variables: str) -> tuple[str, str]:
+def endpoint_of(parameters: Parameters, *variables: str) -> tuple[str, str]:
     """Returns scheme and host of a server; no host for the cloud's own."""
     endpoint = setting_of(parameters, "endpoint_override", *variables)
     scheme, _, host = endpoint.rpartition("://")
     return parameters.get("scheme") or scheme or "https", host
 
 
-def age_of(modified: datetime.datetime) -> float:
-    """Returns the seconds since an object was written, by this machine's clock.
+def look_of(version: str, modified: datetime.datetime) -> Look:
+    """Returns the version of an object, and its age by this machine's clock.
 
     Stores take no request of a machine whose clock is off by more than minutes.
     """
-    return max(time.time() - modified.timestamp(), 0.0)
+    return Look(version, max(time.time() - modified.timestamp(), 0.0))
+
+
+def may_fork() -> bool:
+    """Whether this process may fork. It may not where Java runs in it."""
+    return os.getpid() not in _with_java
+
+
+def look_at(system: "pafs.FileSystem", inside: str, path: str) -> Found | None:
+    """Returns what is at a path; None for nothing. Raises OSError.
+
+    Arrow says of all that could not be asked that it is missing.
+
+    Args:
+      system: Hadoop's.
+      inside: the path within it.
+      path: the same, with the place.
+    """
+    import pyarrow.fs as pafs
+
+    if (entry := Found.of(path, system.get_file_info(inside))) is None:
+        with contextlib.suppress(FileNotFoundError):
+            # Fails with another error where the name node does not answer.
+            system.get_file_info(pafs.FileSelector(inside))
+            entry = Found(path, True)
+    return entry
+
+
+class HdfsBucket(Bucket):
+    """HDFS, which is no object store: Arrow writes there.
+
+    It shows a file while it is written, so that a file gets its name when it is whole;
+    it has folders, even empty ones; and it knows no conditions: of two runs that write
+    at the same moment, both may succeed.
+    """
+
+    conditional = False
+    flat = False
+
+    def __init__(self, place: str, attempts: str, system: "pafs.FileSystem") -> None:
+        """Takes the folder of files that are not whole; "" for that of the name."""
+        self.place = place
+        self._attempts = attempts
+        self._system = system
+
+    @staticmethod
+    def connected(parameters: Parameters, place: str) -> Reached:
+        """See `Bucket`, and for its needs `pyarrow.fs.HadoopFileSystem`."""
+        import pyarrow.fs as pafs
+
+        options = os.environ.get("LIBHDFS_OPTS", "").split()
+        if "-Xrs" not in options:
+            # Java would take Ctrl-C and SIGTERM for itself.
+            os.environ["LIBHDFS_OPTS"] = " ".join([*options, "-Xrs"])
+        query = urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
+        _with_java.add(os.getpid())
+        try:
+            if not os.environ.get("CLASSPATH"):
+                # Without its classes Java ends the process.
+                raise OSError("CLASSPATH is empty")
+            if place == "hdfs://":
+                # The one that Hadoop's own settings name; Arrow makes no URI of that.
+                if other := parameters.keys() - {"user"}:
+                    raise OSError(f"{sorted(other)[0]!r} wants a name node in the path")
+                user = parameters.get("user")
+                return pafs.HadoopFileSystem("default", 0, user=user), ""
+            uri = f"{place}/{'?' if query else ''}{query}"
+            return pafs.FileSystem.from_uri(uri)[0], ""
+        except OSError as error:
+            reason = str(error).partition("\n")[0]
+            raise OSError(
+                errno.EINVAL,
+                f"hdfs:// needs Java and Hadoop: JAVA_HOME, ARROW_LIBHDFS_DIR (the "
+                f"folder of libhdfs.so) and CLASSPATH (what 'hadoop classpath --glob' "
+                f"prints) must name them; found: {reason}",
+                place,
+            ) from error
+
+    def _found(self, key: str) -> Found | None:
+        return look_at(self._system, f"/{key}", self.path(key))
+
+    def _look(self, key: str) -> Look:
+        """As `Bucket.look`; there is no clock to tell the age by."""
+        entry = self._found(key)
+        if entry is None or entry.is_folder:
+            return Look()
+        return Look(f"{entry.size}-{entry.modified_ns}")
+
+    def _put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
+        if version is not None and self.look(key).version != version:
+            raise OvertakenError(key)
+        folder, name = os.path.split(key)
+        attempts = split_remote(self._attempts)[1] if self._attempts else folder
+        new = f"{attempts}/.{name}.{secrets.token_hex(_TOKEN_BYTES)}.tmp"
+        try:
+            with self._system.open_output_stream(f"/{new}") as sink:
+                while piece := file.read(_COPY_BYTES):
+                    sink.write(piece)
+            entry = self._found(new)
+            if entry is None or entry.size != size:
+                reason = "it is not as long as the file"
+                raise OSError(errno.EIO, reason, self.path(key))
+            self._system.create_dir(f"/{folder}")
+            self._system.move(f"/{new}", f"/{key}")
+        except OSError:
+            # Closing it may have published a part.
+            with contextlib.suppress(OSError):
+                self._system.delete_file(f"/{new}")
+            raise
+
+    def _remove(self, key: str) -> None:
+        try:
+            self._system.delete_file(f"/{key}")
+        except OSError:
+            # It fails where there is nothing to remove, too.
+            if self._found(key) is not None:
+                raise
+
+    def remove_below(self, folder: str) -> None:
+        """See `Bucket`; the folder goes, too."""
+        if self._found(folder) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._system.delete_dir(f"/{folder}")

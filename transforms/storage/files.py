@@ -1,18 +1,27 @@
-"""Files by their paths, wherever they are: on a disk, or in a store."""
+"""Files by their paths, wherever they are: on a disk, or in a store; one, or many.
 
+Many are read from a store side by side: each read waits for the network, not for us.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-from transforms.errors import SpecError
+from transforms.errors import SpecError, StorageError
+from transforms.storage.buckets import CONNECTIONS
 from transforms.storage.local import LocalPath
 from transforms.storage.paths import is_remote
 from transforms.storage.protocol import StoredPath
-from transforms.storage.read_ahead import read_ahead
 
 if TYPE_CHECKING:
     from transforms.storage.remote import RemotePath
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 def storage(path: str) -> StoredPath:
@@ -61,8 +70,63 @@ def fetched(sizes: Sequence[tuple[str, int]], *, limit: int) -> Iterator[None]:
       sizes: the files, all in one storage, and their bytes as they were listed.
       limit: bytes of the largest file that is fetched.
     """
-    if sizes and is_remote(sizes[0][0]):
-        from transforms.storage import remote
+    if not sizes or not is_remote(sizes[0][0]):
+        yield from itertools.repeat(None, len(sizes))
+        return
+    from transforms.storage.remote import held, read_all
 
-        return remote.fetched(sizes, limit)
-    return itertools.repeat(None, len(sizes))
+    def fetch(file: tuple[str, int]) -> tuple[bytes, int] | None:
+        path, size = file
+        # Whoever reads it next finds out why it cannot be read.
+        with contextlib.suppress(OSError, StorageError):
+            return read_all(path, limit) if size <= limit else None
+        return None
+
+    contents = read_ahead(fetch, sizes, far=True)
+    for (path, _), content in zip(sizes, contents, strict=True):
+        if content is not None:
+            held[path] = content
+        try:
+            yield
+        finally:
+            held.pop(path, None)
+
+
+def read_ahead(
+    read: Callable[[_Item], _Result],
+    items: Iterable[_Item],
+    *,
+    far: bool,
+    threads: int = CONNECTIONS,
+) -> Iterator[_Result]:
+    """Yields what `read` returns for each item, in the items' order.
+
+    An error of `read` is raised where its result would be. Memory: as many results as
+    there are threads.
+
+        >>> list(read_ahead(len, ["a", "bc"], far=True))
+        [1, 2]
+
+    Args:
+      read: called once for each item; by several threads at once where `far` is true.
+      items: what to read.
+      far: whether each read waits for a network; else the calling thread reads.
+      threads: the most that read.
+    """
+    left = iter(items)
+    begun = list(itertools.islice(left, 2)) if far else []
+    if len(begun) < 2:
+        yield from map(read, itertools.chain(begun, left))
+        return
+    pending: collections.deque[concurrent.futures.Future[_Result]] = collections.deque()
+    pool = concurrent.futures.ThreadPoolExecutor(threads)
+    try:
+        for item in itertools.chain(begun, left):
+            pending.append(pool.submit(read, item))
+            if len(pending) >= threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        # After an error nobody waits for the rest.
+        pool.shutdown(cancel_futures=True)

@@ -10,8 +10,8 @@ could not write, and would call the next sync a success. The file is written aga
 instead. Changes of names are repeated where they were not made: see
 `transforms.storage.folders`.
 
-Errors of stores have no numbers, or not the usual ones: `_WORDS` and `_STATUSES` say
-what they mean, and `asked` repeats requests.
+Errors of stores have no numbers, or not the usual ones: `_WORDS` says what they mean,
+and `asked` repeats requests.
 
 A transient failure must never become a reject: the item exists. So when the last try
 has failed too, the job ends with a `StorageError`. That is no OSError, so the code that
@@ -29,8 +29,8 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar
 
 from transforms.errors import StorageError, bounded
 from transforms.storage.entries import OvertakenError
@@ -56,49 +56,64 @@ _TRANSIENT = frozenset(
         errno.ENETUNREACH,
     )
 )
-# What stores say, and the number of the error that it means; the first that fits
-# counts. Arrow's errors mostly come without a number: they are known by their words.
-_WORDS = (
-    (
-        errno.ENOENT,
-        re.compile(
+# What stores and their clients say, and the number of the error that it means; the
+# first that fits counts. Arrow's errors mostly come without a number: they are known by
+# their words. Of the clouds' own clients count the status and the code of an answer, or
+# else the names of the error's classes.
+_WORDS = tuple(
+    (number, re.compile(words))
+    for number, words in (
+        # Another run is ahead, or has ended an upload in parts: try again.
+        (errno.EBUSY, r"\b(?:ConditionalRequestConflict|OperationAborted)\b"),
+        (errno.EIO, r"\b(?:NoSuchUpload|InvalidBlockList)\b"),
+        (
+            errno.ENOENT,
             r"\b(?:NO_SUCH_KEY|NO_SUCH_BUCKET|RESOURCE_NOT_FOUND)\b|HTTP status 404"
-            r"|No such (?:file or )?directory"
+            r"|No such (?:file or )?directory",
         ),
-    ),
-    (
-        errno.EACCES,
-        re.compile(
+        (
+            errno.EACCES,
             r"\b(?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH)\b"
             r"|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED"
+            r"|\b(?:NoCredentialsError|GoogleAuthError|ClientAuthenticationError)\b",
         ),
-    ),
-    (
-        errno.EIO,
-        re.compile(
+        (
+            errno.EIO,
             r"AWS Error (?:NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|THROTTLING"
             r"|REQUEST_TIMEOUT|INTERNAL_FAILURE)\b"
-            r"|\bHTTP status (?:code: )?(?:408|429|500|502|503|504)\b"
+            r"|\bHTTP status (?:code: )?(?:408|429|5\d\d)\b"
             r"|google::cloud::Status\((?:UNAVAILABLE|DEADLINE_EXCEEDED"
             r"|RESOURCE_EXHAUSTED|ABORTED|INTERNAL)\b"
             r"|\bcurlCode: (?:5|6|7|28|35|52|55|56)\b"
+            r"|\b(?:ConnectionError|HTTPClientError|IncompleteReadError|RetryError"
+            r"|RequestException|AzureError)\b",
         ),
-    ),
-    (
-        errno.EREMOTEIO,
-        re.compile(
-            r"HTTP status 4\d\d"
-            r"|(?:INVALID_ARGUMENT|FAILED_PRECONDITION|UNIMPLEMENTED):"
+        (
+            errno.EREMOTEIO,
+            r"HTTP status [1-4]\d\d"
+            r"|(?:INVALID_ARGUMENT|FAILED_PRECONDITION|UNIMPLEMENTED):",
         ),
-    ),
+        # Invalid settings.
+        (errno.EINVAL, r"\bBotoCoreError\b"),
+    )
 )
-# As `_WORDS`, for the status of HTTP that the clouds' own clients report. Others of 500
-# and more may pass, others below will not.
-_STATUSES = {
-    **dict.fromkeys((401, 403), errno.EACCES),
-    **dict.fromkeys((408, 429), errno.EIO),
-    404: errno.ENOENT,
+# The errors in which a client gives an answer of the store: status, code and words.
+_ANSWERS: Mapping[str, Callable[[Any], tuple[Any, Any, Any]]] = {
+    "botocore.exceptions.ClientError": lambda error: (
+        error.response.get("ResponseMetadata", {}).get("HTTPStatusCode"),
+        error.response.get("Error", {}).get("Code", ""),
+        error.response.get("Error", {}).get("Message", ""),
+    ),
+    "google.api_core.exceptions.GoogleAPICallError": lambda error: (
+        (error.code, "", error.message)
+    ),
+    "azure.core.exceptions.HttpResponseError": lambda error: (
+        error.status_code,
+        getattr(error.error_code, "value", error.error_code) or "",
+        error.reason,
+    ),
 }
+_CLIENTS = ("azure", "boto3", "botocore", "google", "requests")
 # The errno that Hadoop's client gives to unknown errors.
 _UNKNOWN = 255
 _LONGEST_REASON = 300
@@ -271,21 +286,52 @@ def _number_of(text: str) -> int:
     return next((number for number, words in _WORDS if words.search(text)), 0)
 
 
-def of_status(status: int, found: str, path: str) -> Exception:
-    """Returns the error for an HTTP status.
+@contextlib.contextmanager
+def client_errors(path: str) -> Iterator[None]:
+    """Turns what a cloud's own client raises into an OSError or an OvertakenError.
+
+    Args:
+      path: that it is about.
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _CLIENTS:
+            raise
+        raise _of_client(error, path) from error
+
+
+def _of_client(error: Exception, path: str) -> Exception:
+    kinds = [f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__]
+    for kind in kinds:
+        if kind in _ANSWERS and (answer := _ANSWERS[kind](error))[0]:
+            status, code, said = answer
+            return of_answer(int(status), str(code), str(said or ""), path)
+    is_passing = getattr(error, "retryable", False)
+    number = errno.EIO if is_passing else _number_of(" ".join(kinds)) or errno.EIO
+    # Addresses in it may end with a token.
+    return OSError(number, reason_of(error).partition("?")[0], path)
+
+
+def of_answer(status: int, code: str, said: str, path: str) -> Exception:
+    """Returns the error for a store's answer.
 
     Args:
       status: of HTTP.
-      found: what the answer said besides.
+      code: the word that the store has for it; empty for none.
+      said: more words.
       path: that it was about.
     """
-    said = bounded(f"the store answered {status} {found}".rstrip(), _LONGEST_REASON)
-    if status == 412:
-        return OvertakenError(said)
-    number = _STATUSES.get(status, errno.EIO if status >= 500 else errno.EREMOTEIO)
-    if number == errno.ENOENT:
-        said = os.strerror(number)
-    return OSError(number, said, path)
+    reason = bounded(
+        " ".join(filter(None, ("the store answered", str(status), code, said))),
+        _LONGEST_REASON,
+    )
+    if status == 412 or code == "BlobAlreadyExists":
+        return OvertakenError(reason)
+    number = _number_of(f"HTTP status {status} {code}") or errno.EIO
+    return OSError(
+        number, os.strerror(number) if number == errno.ENOENT else reason, path
+    )
 
 
 def reason_of(error: BaseException) -> str:

@@ -22,11 +22,11 @@ import time
 
 from transforms.core.this_worker import Worker
 from transforms.errors import StorageError
-from transforms.storage import arrow, folders
-from transforms.storage.clients import client_of
+from transforms.storage import folders, stores
 from transforms.storage.entries import FileEntry, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, split_remote
+from transforms.storage.stores import client_of
 
 WORKER = ".worker"
 FAILURE = ".failure"
@@ -155,7 +155,7 @@ class Reports:
                     path = os.path.join(self.folder, name)
                     if is_remote(path) and client_of(path) is None:
                         # Which is what such a worker must be able to say.
-                        arrow.write(path, data)
+                        stores.write(path, data)
                     else:
                         self._write(path, data)
             except (OSError, StorageError) as error:

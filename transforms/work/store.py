@@ -27,10 +27,9 @@ import pyarrow as pa
 from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.errors import CommitError, DamageError, StorageError
 from transforms.storage import folders
-from transforms.storage.files import storage
+from transforms.storage.files import read_ahead, storage
 from transforms.storage.local import rename
 from transforms.storage.paths import Access, is_remote
-from transforms.storage.read_ahead import read_ahead
 from transforms.storage.retry import persistently
 from transforms.work.rejects import RejectGatherer
 from transforms.work.worker_check import WorkerRules, check_worker

@@ -20,9 +20,9 @@ from transforms.errors import (
     WorkerError,
     first_few,
 )
-from transforms.storage.clients import client_of, extra_of
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import reason_of
+from transforms.storage.stores import client_of, extra_of
 from transforms.storage.visibility import Witness
 from transforms.work.reports import FailureReports, Reports
 

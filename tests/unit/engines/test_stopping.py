@@ -10,7 +10,7 @@ from beam_pipeline.engines.submit import run_watched
 from beam_pipeline.engines.watch import RunHooks, stop
 from beam_pipeline.running import local as runner
 from transforms.errors import StorageError
-from transforms.storage import clients
+from transforms.storage import stores
 from transforms.storage.retry import RetryPolicy
 from transforms.work.store import Store
 
@@ -90,7 +90,7 @@ def test_threads_of_this_process_stop_in_any_case(
         known.append(store.is_abandoned)
         raise ConnectionRefusedError(111, "refused", path)
 
-    monkeypatch.setattr(clients, "client_of", client_of)
+    monkeypatch.setattr(stores, "client_of", client_of)
     monkeypatch.setattr("transforms.storage.retry.POLICY", RetryPolicy(attempts=1))
     with pytest.raises((OSError, StorageError)):
         store.abandon()

@@ -22,7 +22,7 @@ from transforms.errors import (
     UsageError,
     WorkerError,
 )
-from transforms.storage import arrow, clients
+from transforms.storage import stores
 from transforms.work.reports import Reports
 
 Folder = pathlib.Path
@@ -89,19 +89,19 @@ def test_a_worker_without_the_client_of_the_store(
     def reached(path: str) -> tuple[pafs.FileSystem, str]:
         return system, path.removeprefix("s3://")
 
-    monkeypatch.setattr(arrow, "file_system", reached)
+    monkeypatch.setattr(stores, "file_system", reached)
     # On a busy machine it takes some seconds to find that there is no client.
     monkeypatch.setattr("transforms.work.reports._LEAVE_SECONDS", 60.0)
     reports = Reports("s3://bucket/reports", "")
-    arrow.write(reports.submitter, b"")
+    stores.write(reports.submitter, b"")
     monkeypatch.setitem(sys.modules, "boto3", None)
-    clients._connected.cache_clear()
+    stores._connected.cache_clear()
     reports.leave_failure(WORKER, "transforms.errors.WorkerError: no client")
     watch, _ = watch_of(reports)
     watch.read()
     with pytest.raises(WorkerError, match="no client"):
         watch.look()
-    clients._connected.cache_clear()
+    stores._connected.cache_clear()
 
 
 def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> None:

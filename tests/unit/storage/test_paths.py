@@ -4,7 +4,7 @@ import pytest
 
 from transforms.errors import SpecError
 from transforms.storage import paths
-from transforms.storage.arrow import _matches
+from transforms.storage.stores import _matches
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from transforms.storage.read_ahead import read_ahead
+from transforms.storage.files import read_ahead
 
 
 def test_far_reads_wait_side_by_side() -> None:

@@ -37,9 +37,8 @@ from transforms.formats.whole_files import (
     open_content,
     open_unpacked,
 )
-from transforms.storage.files import storage
+from transforms.storage.files import read_ahead, storage
 from transforms.storage.paths import is_remote
-from transforms.storage.read_ahead import read_ahead
 
 # Pieces of the content of a compressed file.
 _PIECE_BYTES = 16 << 20

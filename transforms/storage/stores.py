@@ -1,4 +1,8 @@
-"""Look at what is in object stores and other remote file systems, by `pyarrow.fs`.
+"""The stores: how this process reaches them, and what is in them.
+
+There is one connection of Arrow, which lists and reads, and one of the store's own
+client for every place and process. Endpoints and credentials come from the usual
+environment variables, or from URI parameters of the path.
 
 A store lists names in pages, of 1,000 mostly, each after the one before. So the first
 levels of a tree are listed folder by folder, and all that is below each folder found
@@ -10,22 +14,33 @@ import concurrent.futures
 import contextlib
 import errno
 import fnmatch
+import functools
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from transforms.storage import clients
-from transforms.storage.buckets import GOOGLE, HDFS
-from transforms.storage.clients import file_system as file_system
+from transforms.errors import TargetError
+from transforms.storage.buckets import GOOGLE, HDFS, Bucket, HdfsBucket, look_at
 from transforms.storage.entries import Found, is_hidden
-from transforms.storage.paths import relative, split_remote
-from transforms.storage.retry import asked
+from transforms.storage.google_azure import AzureBucket, GcsBucket
+from transforms.storage.paths import parameters_of, relative, split_remote
+from transforms.storage.retry import asked, client_errors, reason_of
+from transforms.storage.s3 import S3Bucket
 
 if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
     from transforms.storage.file_list import FileList
 
+# In the words of `transforms.storage.paths.SCHEMES`.
+_KINDS: dict[str, type[Bucket]] = {
+    "s3": S3Bucket,
+    **dict.fromkeys(("gs", "gcs"), GcsBucket),
+    **dict.fromkeys(("abfs", "abfss"), AzureBucket),
+    "hdfs": HdfsBucket,
+}
 # Files that are listed together.
 _FILES_AT_ONCE = 1 << 14
 # Folders listed at the same time, at most.
@@ -34,6 +49,71 @@ _AT_ONCE = 16
 _NAMES_AT_ONCE = 1 << 18
 # Fewer folders than that are listed one level deeper, up to this one.
 _LEVELS = 3
+
+
+def extra_of(path: str) -> str:
+    """Returns the extra to install for the client of a place; "" for none."""
+    return getattr(_KINDS.get(path.partition("://")[0]), "extra", "")
+
+
+def file_system(path: str) -> tuple["pafs.FileSystem", str]:
+    """Returns the file system of a path, and the path within it.
+
+    Raises:
+      OSError: what the environment or the parameters say makes no sense.
+    """
+    place, key = split_remote(path)
+    said = tuple(sorted(parameters_of(place).items()))
+    system, base = _connected(place, said, os.getpid(), by_arrow=True)
+    return system, f"{base.rstrip('/')}/{key}" if key else base
+
+
+def client_of(path: str, attempts: str = "") -> Bucket | None:
+    """Returns the bucket of a path; None where the store's client is not installed.
+
+    Args:
+      path: of an object.
+      attempts: in HDFS, a folder for files that are not whole; elsewhere nothing.
+
+    Raises:
+      OSError: it is, but the environment or the parameters make no sense.
+    """
+    place, _ = split_remote(path)
+    if path.startswith(HDFS):
+        return HdfsBucket(place, attempts, file_system(place)[0])
+    said = tuple(sorted(parameters_of(place).items()))
+    client: Bucket | None = _connected(place, said, os.getpid(), by_arrow=False)
+    return client
+
+
+def bucket_of(path: str, attempts: str = "") -> Bucket:
+    """As `client_of`; raises TargetError where the client is not installed."""
+    client = client_of(path, attempts)
+    if client is None:
+        raise TargetError(
+            f"Writing to {split_remote(path)[0]!r} needs the store's own client, which "
+            f"is not installed. Install it with pip install "
+            f"'beam-tfrecord[{extra_of(path)}]', or choose another output."
+        )
+    return client
+
+
+@functools.lru_cache(maxsize=64)
+def _connected(
+    place: str, said: tuple[tuple[str, str], ...], _process: int, *, by_arrow: bool
+) -> Any:
+    """Connects once in each process: threads do not survive a fork."""
+    kind: Any = _KINDS[place.partition("://")[0]]
+    try:
+        with client_errors(place):
+            return (kind.connected if by_arrow else kind)(dict(said), place)
+    except ImportError:
+        return None
+    except (ValueError, TypeError, NotImplementedError, OSError) as error:
+        # Those of Arrow have one of these types, and name no file.
+        if getattr(error, "filename", None):
+            raise
+        raise OSError(errno.EINVAL, reason_of(error), place) from error
 
 
 def write(path: str, data: bytes) -> None:
@@ -51,8 +131,6 @@ def look(path: str) -> Found | None:
     """Returns what is at a path; None for nothing. Raises OSError."""
     system, inside = file_system(path)
     if path.startswith(HDFS):
-        from transforms.storage.hdfs import look_at
-
         return asked(path, lambda: look_at(system, inside, path))
     entry = Found.of(path, asked(path, lambda: system.get_file_info(inside)))
     if entry is None and path.startswith(GOOGLE):
@@ -68,18 +146,19 @@ def look_in(folder: str) -> list[Found]:
         entries = _look_below(folder, recursive=False)
         # A folder's name may be empty.
         return [entry for entry in entries if entry.path != f"{folder}/"]
-    client = clients.client_of(folder)
-    if client is None:
-        out: dict[str, Found] = {}
-        for entry in _look_below(folder, recursive=True):
-            name, _, deeper = entry.path.removeprefix(f"{folder}/").partition("/")
-            path = f"{folder}/{name}"
-            out[name] = Found(path, True) if deeper else out.get(name, entry)
-        return list(out.values())
-    listed = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
-    if not listed:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
-    return listed
+    client = client_of(folder)
+    if client is not None:
+        listed = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
+        if not listed:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+        return listed
+    # Arrow shows only folders that have an object of their own.
+    out: dict[str, Found] = {}
+    for entry in _look_below(folder, recursive=True):
+        name, _, deeper = entry.path.removeprefix(f"{folder}/").partition("/")
+        path = f"{folder}/{name}"
+        out[name] = Found(path, True) if deeper else out.get(name, entry)
+    return list(out.values())
 
 
 def _look_below(
@@ -107,17 +186,15 @@ def look_at_level(folder: str) -> list[Found] | None:
     Where a folder's name is empty, Arrow says nothing of what is in it.
     """
     # HDFS answers from memory, and all at once.
-    if folder.startswith(HDFS) or (
-        folder.startswith(GOOGLE) and clients.client_of(folder) is None
-    ):
+    is_google = folder.startswith(GOOGLE)
+    if folder.startswith(HDFS) or (is_google and client_of(folder) is None):
         return None
-    try:
-        if folder.startswith(GOOGLE):
+    if is_google:
+        entries: list[Found] = []
+        with contextlib.suppress(FileNotFoundError):
             entries = look_in(folder)
-        else:
-            entries = [*_look_below(folder, recursive=False, missing_ok=True)]
-    except FileNotFoundError:
-        return []
+    else:
+        entries = [*_look_below(folder, recursive=False, missing_ok=True)]
     names = [entry.path.removeprefix(f"{folder}/") for entry in entries]
     return entries if all(name and "/" not in name for name in names) else None
 
@@ -184,10 +261,18 @@ def list_below(root: str) -> "FileList":
         count, left = 0, iter(found)
         while some := [*itertools.islice(left, _FILES_AT_ONCE)]:
             count += len(some)
-            columns = _columns(some, root)
+            files: list[tuple[str, int, int]] = []
+            hidden: list[str] = []
+            for entry in some:
+                path = relative(entry.path, root)
+                if unread := _hidden_part(path):
+                    hidden.append(unread)
+                else:
+                    files.append((path, entry.size, entry.modified_ns))
             with lock:
-                lister.add("", *columns[:3])
-                lister.add_hidden("", columns[3])
+                if files:
+                    lister.add("", *zip(*files, strict=True))
+                lister.add_hidden("", hidden)
         return count
 
     waiting: collections.deque[concurrent.futures.Future[int]] = collections.deque()
@@ -226,22 +311,10 @@ def _spread(
     return whole + level
 
 
-def _columns(
-    found: Iterable[Found], root: str
-) -> tuple[list[str], list[int], list[int], list[str]]:
-    """Returns paths, sizes and times of files; hidden ones, and folders, by name."""
-    paths: list[str] = []
-    sizes: list[int] = []
-    modified: list[int] = []
-    hidden: list[str] = []
-    for entry in found:
-        path = relative(entry.path, root)
-        parts = path.split("/")
-        if any(map(is_hidden, parts)):
-            first = next(i for i, name in enumerate(parts) if is_hidden(name))
-            hidden.append("/".join(parts[: first + 1]))
-            continue
-        paths.append(path)
-        sizes.append(entry.size)
-        modified.append(entry.modified_ns)
-    return paths, sizes, modified, hidden
+def _hidden_part(path: str) -> str:
+    """Returns a path up to its first hidden name; empty where none is."""
+    parts = path.split("/")
+    if not any(map(is_hidden, parts)):
+        return ""
+    first = next(i for i, name in enumerate(parts) if is_hidden(name))
+    return "/".join(parts[: first + 1])
