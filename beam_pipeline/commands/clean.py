@@ -20,7 +20,7 @@ from beam_pipeline.terminal.console import new_table, print_line, print_table
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms.errors import TargetError
-from transforms.publishing import target
+from transforms.publishing import bucket_leftovers, target
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.local import LocalTarget
 from transforms.publishing.published import SHARED
@@ -168,7 +168,7 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
     seconds = older_than * _DAY_SECONDS
     there.mend()
     leftovers = []
-    for left in there.leftovers():
+    for left in bucket_leftovers.leftovers(there):
         young = left.age < seconds
         leftovers.append(
             _Leftover(
@@ -176,10 +176,12 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
                 _holds("" if left.uploads else _WORK, left.blocks, left.shards),
                 left.bytes,
                 stays=f"left, not {older_than:g} days old" if young else "",
-                remove=functools.partial(there.remove, left, older_than=seconds),
+                remove=functools.partial(
+                    bucket_leftovers.remove, there, left, older_than=seconds
+                ),
             )
         )
-    if foreign := there.foreign_names():
+    if foreign := bucket_leftovers.foreign_names(there):
         leftovers.append(_foreign(work_folder(of), tuple(foreign)))
     return leftovers
 
@@ -251,10 +253,10 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
         foreign = tuple(own.foreign_names())
         what = "unfinished files"
         return _Leftover(folder, what, size, foreign, remove=remove_files)
-    runs, blocks, shards = there.finished()
-    kind, foreign = _WORK if runs else "", tuple(there.own.foreign_names())
-    stays = ""
-    if any(name.startswith(SHARED) for name in there.own.run_names()):
+    runs, foreign = there.own.run_names(), tuple(there.own.foreign_names())
+    kind, stays = _WORK if runs else "", ""
+    blocks, shards = there.finished()
+    if any(name.startswith(SHARED) for name in runs):
         kind = "rows of a pipeline, which may be running"
         stays = "" if pipelines else _UNSURE
     elif foreign and not kind:

@@ -39,6 +39,7 @@ from transforms.core.manifest import (
 from transforms.errors import CommitError, RaceError, TargetError
 from transforms.publishing import target
 from transforms.publishing.bucket import BucketTarget
+from transforms.publishing.bucket_leftovers import foreign_names, leftovers, remove
 from transforms.storage.buckets import Upload
 from transforms.storage.files import storage
 from transforms.work.store import Store
@@ -156,8 +157,8 @@ def write(job: Job, store: Store) -> None:
 
 def clean(older_than: float = WEEK) -> str:
     there = BucketTarget(OUT)
-    for left in there.leftovers():
-        there.remove(left, older_than=older_than)
+    for left in leftovers(there):
+        remove(there, left, older_than=older_than)
     return "cleaned"
 
 
@@ -487,7 +488,7 @@ def test_foreign_files_stay(store: MemoryStore) -> None:
         clean(0.0)
         assert {*foreign} <= {*store.keys}
     store.age(OLD)
-    assert BucketTarget(OUT).foreign_names() == ["mine"]
+    assert foreign_names(BucketTarget(OUT)) == ["mine"]
     with pytest.raises(TargetError, match="holds 'data-1'"):
         target.at(OUT).check_contents()
     clean(0.0)

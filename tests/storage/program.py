@@ -19,6 +19,7 @@ from tests.support.outputs import contents
 from tests.support.segments import program
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.publishing.bucket import BucketTarget
+from transforms.publishing.bucket_leftovers import leftovers, remove
 
 __all__ = [
     "Done",
@@ -216,8 +217,8 @@ def assert_same(server: Server, target: str, local: Path) -> None:
 def remove_left(server: Server, target: str) -> None:
     """Removes what runs that have ended have left, however young it is."""
     there = BucketTarget(f"{server.url}/{target}")
-    for left in there.leftovers():
-        assert there.remove(left, older_than=0.0)
+    for left in leftovers(there):
+        assert remove(there, left, older_than=0.0)
 
 
 def read_files(server: Server, manifest: Manifest, target: str) -> Mapping[str, bytes]:

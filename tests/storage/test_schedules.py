@@ -6,6 +6,7 @@ from tests.storage.conftest import Server
 from tests.support.schedules import Writers, check_dataset, in_turns, names_of
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.publishing.bucket import BucketTarget
+from transforms.publishing.bucket_leftovers import leftovers, remove
 from transforms.storage.files import storage
 
 _SCHEDULES = 60
@@ -23,8 +24,8 @@ def test_any_schedule(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         with in_turns():
             writers.run()
         there.mend()
-        for left in there.leftovers():
-            assert there.remove(left, older_than=0.0), seed
+        for left in leftovers(there):
+            assert remove(there, left, older_than=0.0), seed
         expected = []
         committed += "committed" in writers.outcomes
         if f"{target}/{MANIFEST_NAME}" in server.keys(f"{target}/"):

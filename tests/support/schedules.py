@@ -39,7 +39,7 @@ from transforms.errors import (
     StorageError,
     TargetError,
 )
-from transforms.publishing import bucket, target
+from transforms.publishing import bucket, bucket_leftovers, target
 from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import commit_dataset
@@ -160,7 +160,8 @@ def in_turns() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retry, "_numbered", in_turn)
-        patch.setattr(bucket, "_new_word", new_word)
+        for module in (bucket, bucket_leftovers):
+            patch.setattr(module, "new_word", new_word)
         yield
 
 

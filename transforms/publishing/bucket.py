@@ -15,28 +15,22 @@ what is there already must be equal (`transforms.storage.remote`). The manifest
 decides: of two runs the first to put it has won, for the other has seen an older one.
 
 Only three things are removed: what the replaced manifest names, after the new one is
-put; the work of the run itself, after that; and what `clean` is asked to. A run that
-fails removes nothing, for another run of its job may be about to publish it.
-
-`clean` takes what is old. A run may go on with old files, so both write the note first,
-on the condition that it is as they have read it. Where `clean` was first, the run goes
-to another folder, or fails; where the run was, `clean` leaves the folder. A run renews
-its note before it looks at its files for the last time. Only a run that sleeps between
-that look and its manifest for longer than `clean --older-than` is not seen.
+put; the work of the run itself, after that; and what `clean` is asked to (see
+`transforms.publishing.bucket_leftovers`). A run that fails removes nothing, for another
+run of its job may be about to publish it. A run renews its note before it looks at its
+files for the last time. Only a run that sleeps between that look and its manifest for
+longer than `clean --older-than` is not seen.
 
 Nothing else is known of other runs: there are no leases, and nobody waits for the dead.
 """
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import os
-import re
 import secrets
-import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from transforms.core.manifest import (
@@ -54,46 +48,16 @@ from transforms.publishing.published import (
     overtaken,
 )
 from transforms.sidecars.tfds import pointers_to
-from transforms.storage.buckets import Upload
-from transforms.storage.entries import SECOND_NS, Found, OvertakenError
+from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import split_remote, work_folder
-from transforms.storage.retry import asked
 from transforms.storage.stores import bucket_of, walk
-from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 
-_USES = "uses"
-_WORK = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{12}})?|{SHARED}[0-9a-f]{{32}}")
-# Stores that are trees of files (HDFS) do rename: a killed run may leave such a file.
-_PARTIAL = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+USES = "uses"
 _WORD_BYTES = 6
 # A file that seems foreign may belong to a run that has just published; so look again.
 _LOOKS = 3
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Leftover:
-    """What may be left of one job: its work, and data folders that runs of it used.
-
-    Attributes:
-      path: of the work, or of a data folder that no note names.
-      bytes: of all of it that no manifest names.
-      age: seconds since something of it was put.
-      blocks, shards: finished ones that the work holds.
-      folders: names of the data folders.
-      noted: those of them that have a note.
-      uploads: (key, word) of uploads in parts that were not finished.
-    """
-
-    path: str
-    bytes: int
-    age: float
-    blocks: int = 0
-    shards: int = 0
-    folders: tuple[str, ...] = ()
-    noted: frozenset[str] = frozenset()
-    uploads: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,7 +65,7 @@ class BucketTarget(Target):
     """A target in an object store, and the work folder beside it.
 
     Nothing is known of other runs, nor whether they are dead: so nothing is held, and
-    only `remove` takes what others have left.
+    only `clean` takes what others have left.
 
     Attributes:
       directory: the target.
@@ -149,18 +113,18 @@ class BucketTarget(Target):
         with contextlib.suppress(DamageError, OSError):
             manifest = self._published()
             if manifest is not None and manifest.folder:
-                note = self._note(manifest.folder)
+                note = self.note(manifest.folder)
                 if note is not None and note.get("publishes"):
                     self._settle()
-                    storage(self._use(manifest.folder)).remove_file()
+                    storage(self.note_path(manifest.folder)).remove_file()
 
     def work_path(self, digest: str, *, seen: str) -> str:
-        return f"{self._folder}/{digest}-{_word_of(seen)}"
+        return f"{self.work}/{digest}-{_word_of(seen)}"
 
     def open_store(
         self, store: Store, *, job: str, seen: str, alone: bool = False
     ) -> Store:
-        token = _new_word()
+        token = new_word()
         word = _word_of(f"{seen} {token}" if alone else seen)
         if self.state() != seen:
             there = self._published()
@@ -171,7 +135,7 @@ class BucketTarget(Target):
         while not self._claim(name := f"data-{job}-{word}", os.path.basename(folder)):
             # `clean` removes the folder, and the work of the runs that used it.
             word = _word_of(word)
-            folder = f"{self._folder}/{store.name[:32]}-{word}"
+            folder = f"{self.work}/{store.name[:32]}-{word}"
         placed = f"{self.directory}/{name}"
         return dataclasses.replace(store, folder=folder, placed=placed, token=token)
 
@@ -186,9 +150,9 @@ class BucketTarget(Target):
     def end_shared(self, store: Store) -> None:
         store.remove_tree(store.folder)
         own = f"data-{store.name.removeprefix(SHARED)}-"
-        for name in _names_in(f"{self._folder}/{_USES}"):
+        for name in names_in(f"{self.work}/{USES}"):
             if name.startswith(own):
-                storage(self._use(name)).remove_file()
+                storage(self.note_path(name)).remove_file()
 
     def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
         former = self._published() if seen else None
@@ -214,8 +178,8 @@ class BucketTarget(Target):
 
     def end(self, store: Store) -> None:
         store.remove_tree(store.folder)
-        storage(self._use(store.place)).remove_file()
-        self._remove_empty()
+        storage(self.note_path(store.place)).remove_file()
+        self.remove_empty()
 
     def leave(self, store: Store, *, seen: str) -> bool:
         return self.state() != seen
@@ -236,116 +200,8 @@ class BucketTarget(Target):
 
     def leave_derived(self, store: Store) -> None:
         if store.place and is_data_folder(store.place):
-            storage(self._use(store.place)).remove_file()
-        self._remove_empty()
-
-    def foreign_names(self) -> list[str]:
-        return [
-            name
-            for name in _names_in(self._folder)
-            if name != _USES and not _WORK.fullmatch(name)
-            if not _PARTIAL.fullmatch(name)
-        ]
-
-    def leftovers(self) -> list[Leftover]:
-        """Returns what runs have put there that the manifest does not name."""
-        listed = [*walk(self.directory)]
-        works = _grouped(self._folder, walk(self._folder))
-        uploads = self._uploads()
-        # Read after the listing: what was published meanwhile must not be in it.
-        named = self._named()
-        data = _grouped(
-            self.directory, (entry for entry in listed if entry.path not in named)
-        )
-        notes = {os.path.basename(entry.path): entry for entry in works.pop(_USES, ())}
-        # The data folders of each job, by its work.
-        folders: dict[str, list[str]] = {
-            name: []
-            for name in works
-            if _WORK.fullmatch(name) or _PARTIAL.fullmatch(name)
-        }
-        for name in sorted(filter(is_data_folder, notes)):
-            note = self._note(name)
-            if note is not None:
-                folders.setdefault(str(note.get("work", "")), []).append(name)
-
-        def left(path: str, work: str, names: Sequence[str]) -> Leftover:
-            files = [*works.get(work, ())]
-            for name in names:
-                files += data.get(name, ())
-                files += [notes[name]] if name in notes else []
-            newest = max(file.modified_ns for file in files) / SECOND_NS
-            return Leftover(
-                path,
-                sum(file.size for file in files),
-                max(time.time() - newest, 0.0),
-                *(count_finished(Store(path)) if work else (0, 0)),
-                tuple(names),
-                frozenset(notes.keys() & {*names}),
-            )
-
-        out = [
-            left(f"{self._folder}/{work}", work, names)
-            for work, names in sorted(folders.items())
-        ]
-        out += [
-            left(f"{self.directory}/{name}", "", [name])
-            for name in sorted(filter(is_data_folder, data.keys() - notes.keys()))
-        ]
-        if uploads:
-            begun = max(entry[2] for entry in uploads)
-            words = tuple((key, word) for key, word, _ in uploads)
-            path = f"{self._folder}/uploads"
-            out.append(Leftover(path, 0, time.time() - begun, uploads=words))
-        return out
-
-    def remove(self, left: Leftover, *, older_than: float) -> bool:
-        """Removes a leftover; returns False where a run has begun to use it.
-
-        Args:
-          left: as `leftovers` has given it.
-          older_than: seconds since something of it was put.
-        """
-        if left.age < older_than:
-            return False
-        bucket = bucket_of(self.directory)
-        for name in left.folders:
-            path = self._use(name)
-            look = storage(path).look()
-            # HDFS has no clock to tell the age by.
-            is_young = bucket.conditional and look.age < older_than
-            if bool(look.version) != (name in left.noted) or (
-                look.version and is_young
-            ):
-                return False
-            note = {"work": os.path.basename(left.path), "removed": _new_word()}
-            try:
-                storage(path).put_if(
-                    json.dumps(note).encode(), look.version, attempts=self._folder
-                )
-            except OvertakenError:
-                return False
-        # Nobody can publish these folders any more; one that is published stays.
-        named = self._named()
-        for name in left.folders:
-            folder = f"{self.directory}/{name}"
-            if any(path.startswith(f"{folder}/") for path in named):
-                for entry in [*walk(folder)]:
-                    if entry.path not in named:
-                        storage(entry.path).remove_file()
-            else:
-                storage(folder).remove_tree()
-        parent, work = os.path.split(left.path)
-        if parent == self._folder and _PARTIAL.fullmatch(work):
-            storage(left.path).remove_file()
-        elif parent == self._folder and _WORK.fullmatch(work):
-            storage(left.path).remove_tree()
-        for name in left.folders:
-            storage(self._use(name)).remove_file()
-        for key, word in left.uploads:
-            asked(self.directory, functools.partial(bucket.give_up, key, word))
-        self._remove_empty()
-        return True
+            storage(self.note_path(store.place)).remove_file()
+        self.remove_empty()
 
     def mend(self) -> None:
         """Writes the pointers of the dataset again, if it has any."""
@@ -354,19 +210,19 @@ class BucketTarget(Target):
             self._settle()
 
     @property
-    def _folder(self) -> str:
+    def work(self) -> str:
         return work_folder(self.directory)
 
     @property
     def _manifest(self) -> str:
         return f"{self.directory}/{MANIFEST_NAME}"
 
-    def _use(self, name: str) -> str:
+    def note_path(self, name: str) -> str:
         """Returns the path of the note on a data folder."""
-        return f"{self._folder}/{_USES}/{name}"
+        return f"{self.work}/{USES}/{name}"
 
-    def _note(self, name: str) -> dict[str, Any] | None:
-        data = _at(self._use(name))
+    def note(self, name: str) -> dict[str, Any] | None:
+        data = _at(self.note_path(name))
         if data is None:
             return None
         # What is no note of ours may be of a run: it is only as old as it is.
@@ -400,18 +256,18 @@ class BucketTarget(Target):
         Returns:
           False where `clean` removes the folder, or its note is gone.
         """
-        path, version = self._use(name), ""
-        facts: dict[str, Any] = {"work": work, "run": _new_word()}
+        path, version = self.note_path(name), ""
+        facts: dict[str, Any] = {"work": work, "run": new_word()}
         if publishes:
             facts["publishes"] = True
         while True:
             if version or not again:
                 with contextlib.suppress(OvertakenError):
                     storage(path).put_if(
-                        json.dumps(facts).encode(), version, attempts=self._folder
+                        json.dumps(facts).encode(), version, attempts=self.work
                     )
                     return True
-            version, note = storage(path).look().version, self._note(name)
+            version, note = storage(path).look().version, self.note(name)
             if (again and note is None) or (note is not None and "removed" in note):
                 return False
 
@@ -453,7 +309,7 @@ class BucketTarget(Target):
             raise OvertakenError(missing[0])
         data = manifest.to_bytes()
         try:
-            storage(self._manifest).put_if(data, seen, attempts=self._folder)
+            storage(self._manifest).put_if(data, seen, attempts=self.work)
         except OvertakenError:
             # The first try may have put it, and only its answer was lost.
             if _at(self._manifest) != data:
@@ -477,11 +333,11 @@ class BucketTarget(Target):
                 pointers = pointers_to(manifest.folder, manifest)
                 for name in sorted(pointers.keys() & {*manifest.root_names}):
                     storage(f"{self.directory}/{name}").write_file(
-                        pointers[name], attempts=self._folder
+                        pointers[name], attempts=self.work
                     )
             ended, current = current, _at(self._manifest)
 
-    def _named(self) -> set[str]:
+    def named(self) -> set[str]:
         """Returns the paths of all that the current manifest names."""
         manifest = self._published()
         if manifest is None:
@@ -490,20 +346,6 @@ class BucketTarget(Target):
         root = (MANIFEST_NAME, *manifest.root_names, *manifest.replaced_names)
         return own | {f"{self.directory}/{name}" for name in root}
 
-    def _uploads(self) -> list[Upload]:
-        """Returns the unfinished uploads of runs on the target."""
-        bucket = bucket_of(self.directory)
-        key = split_remote(self.directory)[1]
-        work = split_remote(self._folder)[1]
-        prefixes = (f"{key}/", f"{key}.rejects.", f"{work}/")
-        return [
-            upload
-            for prefix in prefixes
-            for upload in asked(
-                self.directory, functools.partial(bucket.uploads, prefix)
-            )
-        ]
-
     def _is_removed(self, name: str) -> RaceError:
         return RaceError(
             f"The files of a run must stay until it has published them; in "
@@ -511,20 +353,11 @@ class BucketTarget(Target):
             f"clean' removes them. Nothing was committed; run again."
         )
 
-    def _remove_empty(self) -> None:
-        if not bucket_of(self._folder).flat:
-            for folder in (f"{self._folder}/{_USES}", self._folder):
-                if not _names_in(folder):
+    def remove_empty(self) -> None:
+        if not bucket_of(self.work).flat:
+            for folder in (f"{self.work}/{USES}", self.work):
+                if not names_in(folder):
                     storage(folder).remove_tree()
-
-
-def _grouped(folder: str, found: Iterable[Found]) -> dict[str, list[Found]]:
-    """Returns files by the first name of their paths in a folder."""
-    out: dict[str, list[Found]] = {}
-    for entry in found:
-        name = entry.path.removeprefix(f"{folder}/").partition("/")[0]
-        out.setdefault(name, []).append(entry)
-    return out
 
 
 def _is_same(there: Manifest, manifest: Manifest) -> bool:
@@ -537,12 +370,13 @@ def _word_of(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=_WORD_BYTES).hexdigest()
 
 
-def _new_word() -> str:
+def new_word() -> str:
+    """Returns a word that no other object holds."""
     # The version that S3 tells of an object is a digest of its content.
     return secrets.token_hex(_WORD_BYTES)
 
 
-def _names_in(folder: str) -> list[str]:
+def names_in(folder: str) -> list[str]:
     """Returns the names of what is in a folder; none where there is no such."""
     try:
         return storage(folder).names_in()

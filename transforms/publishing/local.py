@@ -35,8 +35,9 @@ from transforms.storage.retry import persistently
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 
-# What the note on a publication adds to the name of its folder.
-_NOTE = ".publishing"
+# What the note on a publication, and the folder that it replaces, add to the name of
+# the new one.
+_NOTE, _ASIDE = ".publishing", ".old"
 _WORK = re.compile(rf"({SHARED})?[0-9a-f]{{32}}")
 
 
@@ -92,8 +93,7 @@ class LocalTarget(Target):
         names = storage(directory).names_with(DERIVED_FOLDERS)
         if not names:
             return None
-        has_manifest = MANIFEST_NAME in names
-        manifest = manifest_to_replace(directory) if has_manifest else None
+        manifest = manifest_to_replace(directory) if MANIFEST_NAME in names else None
         named = manifest.file_names if manifest else ()
         if foreign := sorted({*names} - {*named}):
             raise holds_others(directory, manifest, foreign)
@@ -199,10 +199,10 @@ class LocalTarget(Target):
         derived_files.finish(store, self.directory)
         store.remove_tree(store.folder)
 
-    def finished(self) -> tuple[int, int, int]:
-        """Returns what the work folder holds: jobs, finished blocks and shards."""
+    def finished(self) -> tuple[int, int]:
+        """Returns how many finished blocks and shards the work folder holds."""
         counts = [count_finished(store) for store in self._stores()]
-        return len(counts), sum(c[0] for c in counts), sum(c[1] for c in counts)
+        return sum(count[0] for count in counts), sum(count[1] for count in counts)
 
     def clear(self, *, sure: bool) -> None:
         if self.own.check():
@@ -321,7 +321,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
         raise
     if exchanged:
         _confirm(target)
-        rename(folder, _aside(folder))
+        rename(folder, folder + _ASIDE)
     else:
         try:
             storage(os.path.join(target, MANIFEST_NAME)).remove_file()
@@ -344,7 +344,7 @@ def recover(folder: str, target: str) -> None:
     if noted is None:
         return
     old, new = noted
-    aside = _aside(folder)
+    aside = folder + _ASIDE
     current = _manifest_in(target)
     former = hashlib.sha256(old).hexdigest()
     if current is None and _manifest_in(folder) == new:
@@ -361,12 +361,12 @@ def recover(folder: str, target: str) -> None:
             rename(folder, aside)
         if storage(aside).exists():
             _clear_aside(folder, target)
-    storage(_note_path(folder)).remove_file()
+    storage(folder + _NOTE).remove_file()
 
 
 def _replace(folder: str, target: str) -> None:
-    if storage(target).exists() and not storage(_aside(folder)).exists():
-        rename(target, _aside(folder))
+    if storage(target).exists() and not storage(folder + _ASIDE).exists():
+        rename(target, folder + _ASIDE)
     rename(folder, target)
     _confirm(target)
 
@@ -387,17 +387,17 @@ def _confirm(target: str) -> None:
 def _put_back(folder: str, target: str) -> None:
     """Undoes `_replace`."""
     if not storage(target).exists():
-        rename(_aside(folder), target)
+        rename(folder + _ASIDE, target)
     noted = _noted(folder)
     if noted is not None and storage(folder).exists():
         path = os.path.join(target, MANIFEST_NAME)
         storage(path).write_file(noted[0], attempts=os.path.dirname(folder))
-        storage(_note_path(folder)).remove_file()
+        storage(folder + _NOTE).remove_file()
 
 
 def _clear_aside(folder: str, target: str) -> None:
     """Removes the old files, each by its name, and the folder that held them."""
-    aside = _aside(folder)
+    aside = folder + _ASIDE
     noted = _noted(folder)
     named = () if noted is None else Manifest.from_bytes(noted[0]).file_names
     for name in named:
@@ -413,7 +413,7 @@ def _clear_aside(folder: str, target: str) -> None:
         # A file of somebody else whose name the new dataset uses: keep its folder.
         stranded = f"{target}.{os.path.basename(aside)}"
         folders.move_new(aside, stranded)
-    storage(_note_path(folder)).remove_file()
+    storage(folder + _NOTE).remove_file()
 
 
 def _note(folder: str, target: str) -> None:
@@ -424,7 +424,7 @@ def _note(folder: str, target: str) -> None:
     parts = {"old": old.decode(), "new": hashlib.sha256(new).hexdigest()}
     attempts = os.path.dirname(folder)
     data = json.dumps(parts).encode()
-    storage(_note_path(folder)).write_file(data, attempts=attempts)
+    storage(folder + _NOTE).write_file(data, attempts=attempts)
     # The note must be on the disk before the folders change: a power loss may keep
     # a later change and lose an earlier one.
     storage(attempts).sync_directory()
@@ -433,7 +433,7 @@ def _note(folder: str, target: str) -> None:
 def _noted(folder: str) -> tuple[bytes, str] | None:
     """Returns the old manifest, and the digest of the new one."""
     try:
-        parts = json.loads(storage(_note_path(folder)).read_bytes())
+        parts = json.loads(storage(folder + _NOTE).read_bytes())
     except FileNotFoundError:
         return None
     return parts["old"].encode(), parts["new"]
@@ -445,11 +445,3 @@ def _manifest_in(folder: str) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return hashlib.sha256(data).hexdigest()
-
-
-def _note_path(folder: str) -> str:
-    return f"{folder}{_NOTE}"
-
-
-def _aside(folder: str) -> str:
-    return f"{folder}.old"
