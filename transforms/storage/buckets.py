@@ -221,26 +221,6 @@ def may_fork() -> bool:
     return os.getpid() not in _with_java
 
 
-def look_at(system: "pafs.FileSystem", inside: str, path: str) -> Found | None:
-    """Returns what is at a path; None for nothing. Raises OSError.
-
-    Arrow says of all that could not be asked that it is missing.
-
-    Args:
-      system: Hadoop's.
-      inside: the path within it.
-      path: the same, with the place.
-    """
-    import pyarrow.fs as pafs
-
-    if (entry := Found.of(path, system.get_file_info(inside))) is None:
-        with contextlib.suppress(FileNotFoundError):
-            # Fails with another error where the name node does not answer.
-            system.get_file_info(pafs.FileSelector(inside))
-            entry = Found(path, True)
-    return entry
-
-
 class HdfsBucket(Bucket):
     """HDFS, which is no object store: Arrow writes there.
 
@@ -291,12 +271,25 @@ class HdfsBucket(Bucket):
                 place,
             ) from error
 
-    def _found(self, key: str) -> Found | None:
-        return look_at(self._system, f"/{key}", self.path(key))
+    def entry(self, key: str) -> Found | None:
+        """Returns what is at a key; None for nothing.
+
+        Arrow says of all that could not be asked that it is missing.
+        """
+        import pyarrow.fs as pafs
+
+        path = self.path(key)
+        entry = Found.of(path, self._system.get_file_info(f"/{key}"))
+        if entry is None:
+            with contextlib.suppress(FileNotFoundError):
+                # Fails with another error where the name node does not answer.
+                self._system.get_file_info(pafs.FileSelector(f"/{key}"))
+                entry = Found(path, True)
+        return entry
 
     def _look(self, key: str) -> Look:
         """As `Bucket.look`; there is no clock to tell the age by."""
-        entry = self._found(key)
+        entry = self.entry(key)
         if entry is None or entry.is_folder:
             return Look()
         return Look(f"{entry.size}-{entry.modified_ns}")
@@ -311,7 +304,7 @@ class HdfsBucket(Bucket):
             with self._system.open_output_stream(f"/{new}") as sink:
                 while piece := file.read(_COPY_BYTES):
                     sink.write(piece)
-            entry = self._found(new)
+            entry = self.entry(new)
             if entry is None or entry.size != size:
                 reason = "it is not as long as the file"
                 raise OSError(errno.EIO, reason, self.path(key))
@@ -328,11 +321,11 @@ class HdfsBucket(Bucket):
             self._system.delete_file(f"/{key}")
         except OSError:
             # It fails where there is nothing to remove, too.
-            if self._found(key) is not None:
+            if self.entry(key) is not None:
                 raise
 
     def remove_below(self, folder: str) -> None:
         """See `Bucket`; the folder goes, too."""
-        if self._found(folder) is not None:
+        if self.entry(folder) is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._system.delete_dir(f"/{folder}")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from transforms.errors import TargetError
-from transforms.storage.buckets import GOOGLE, HDFS, Bucket, HdfsBucket, look_at
+from transforms.storage.buckets import GOOGLE, HDFS, Bucket, HdfsBucket
 from transforms.storage.entries import Found, is_hidden
 from transforms.storage.google_azure import AzureBucket, GcsBucket
 from transforms.storage.paths import parameters_of, relative, split_remote
@@ -116,22 +116,12 @@ def _connected(
         raise OSError(errno.EINVAL, reason_of(error), place) from error
 
 
-def write(path: str, data: bytes) -> None:
-    """Writes a file whose name nobody else has, without the store's own client."""
-    system, inside = file_system(path)
-
-    def work() -> None:
-        with system.open_output_stream(inside) as sink:
-            sink.write(data)
-
-    asked(path, work)
-
-
 def look(path: str) -> Found | None:
     """Returns what is at a path; None for nothing. Raises OSError."""
     system, inside = file_system(path)
     if path.startswith(HDFS):
-        return asked(path, lambda: look_at(system, inside, path))
+        there = HdfsBucket(split_remote(path)[0], "", system)
+        return asked(path, lambda: there.entry(inside[1:]))
     entry = Found.of(path, asked(path, lambda: system.get_file_info(inside)))
     if entry is None and path.startswith(GOOGLE):
         # Arrow finds folders by a listing. Where that fails it reports no folder.
@@ -314,7 +304,5 @@ def _spread(
 def _hidden_part(path: str) -> str:
     """Returns a path up to its first hidden name; empty where none is."""
     parts = path.split("/")
-    if not any(map(is_hidden, parts)):
-        return ""
-    first = next(i for i, name in enumerate(parts) if is_hidden(name))
-    return "/".join(parts[: first + 1])
+    hidden = [*map(is_hidden, parts)]
+    return "/".join(parts[: hidden.index(True) + 1]) if any(hidden) else ""

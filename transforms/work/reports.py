@@ -155,7 +155,9 @@ class Reports:
                     path = os.path.join(self.folder, name)
                     if is_remote(path) and client_of(path) is None:
                         # Which is what such a worker must be able to say.
-                        stores.write(path, data)
+                        system, inside = stores.file_system(path)
+                        with system.open_output_stream(inside) as sink:
+                            sink.write(data)
                     else:
                         self._write(path, data)
             except (OSError, StorageError) as error:

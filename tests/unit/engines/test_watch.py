@@ -93,7 +93,7 @@ def test_a_worker_without_the_client_of_the_store(
     # On a busy machine it takes some seconds to find that there is no client.
     monkeypatch.setattr("transforms.work.reports._LEAVE_SECONDS", 60.0)
     reports = Reports("s3://bucket/reports", "")
-    stores.write(reports.submitter, b"")
+    (tmp_path / "bucket" / "reports" / "submitter").touch()
     monkeypatch.setitem(sys.modules, "boto3", None)
     stores._connected.cache_clear()
     reports.leave_failure(WORKER, "transforms.errors.WorkerError: no client")
