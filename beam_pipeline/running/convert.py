@@ -35,7 +35,7 @@ from transforms.errors import (
 from transforms.formats.source import write_listing
 from transforms.publishing import target
 from transforms.storage.files import storage
-from transforms.storage.local import exclusive_lock
+from transforms.storage.folders import exclusive_lock
 from transforms.storage.paths import is_remote
 from transforms.work.reports import Reports
 from transforms.work.split_tables import install_lock

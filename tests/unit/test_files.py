@@ -24,7 +24,7 @@ from transforms.storage import folders, local, retry
 from transforms.storage.drafts import written
 from transforms.storage.entries import FileEntry
 from transforms.storage.files import sizes_of, storage
-from transforms.storage.local import exclusive_lock
+from transforms.storage.folders import exclusive_lock
 
 Folder = pathlib.Path
 AWKWARD = [

@@ -20,7 +20,7 @@ from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
 from transforms.errors import CommitError, TargetError
 from transforms.storage import folders
 from transforms.storage.files import storage
-from transforms.storage.local import rename
+from transforms.storage.folders import rename
 from transforms.work.store import Store
 
 _NOTE = "adding.json"

@@ -29,7 +29,7 @@ from transforms.publishing.published import (
 from transforms.storage import folders
 from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
-from transforms.storage.local import rename
+from transforms.storage.folders import rename
 from transforms.storage.paths import absolute, work_folder
 from transforms.storage.retry import persistently
 from transforms.work.receipts import count_finished

@@ -26,7 +26,7 @@ from transforms.errors import StorageError, TargetError, first_few
 from transforms.storage import folders
 from transforms.storage.entries import is_hidden
 from transforms.storage.files import storage
-from transforms.storage.local import exclusive_lock
+from transforms.storage.folders import exclusive_lock
 from transforms.storage.retry import persistently
 
 _LOCK = "lock"

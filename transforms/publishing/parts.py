@@ -20,7 +20,7 @@ from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BusyError, DamageError, RaceError
 from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
-from transforms.storage.local import exclusive_lock
+from transforms.storage.folders import exclusive_lock
 from transforms.storage.paths import is_remote
 
 FORMAT = "beam-tfrecord-parts/1"

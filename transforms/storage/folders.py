@@ -1,4 +1,4 @@
-"""Operations on local files and folders, each with retries.
+"""Names, folders and locks on this machine: changes of them, each with retries.
 
 Reads may simply be repeated. Changes may not: a network file system may have made the
 change and lost the answer. A repeated rename would then fail because its source is
@@ -12,13 +12,15 @@ that exchanges old and new (`renameat2(2)` with RENAME_NOREPLACE and RENAME_EXCH
 import contextlib
 import ctypes
 import errno
+import fcntl
 import functools
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from typing import IO
 
-from transforms.errors import CommitError
+from transforms.errors import BusyError, CommitError, TargetError
 from transforms.storage.retry import is_transient, persistently
 
 _AT_FDCWD = -100
@@ -170,6 +172,21 @@ def remove_empty(path: str) -> bool:
     return True
 
 
+def rename(source: str, target: str) -> None:
+    """Renames a file on its file system, replacing the target; with retries.
+
+    Raises:
+      OSError: it could not be done; both are as they were.
+      StorageError: nor could it when it was tried again.
+    """
+    before = persistently(lambda: os.lstat(source), path=source)
+    once_only(
+        lambda: os.replace(source, target),
+        lambda: is_same(before, target),
+        path=target,
+    )
+
+
 def move_new(source: str, target: str) -> None:
     """Renames a file or folder to a name that must not exist (or be an empty folder).
 
@@ -231,3 +248,56 @@ def _rename_with(source: str, target: str, flags: int) -> bool:
     if code in _NOT_SUPPORTED:
         return False
     raise OSError(code, os.strerror(code), target)
+
+
+@contextlib.contextmanager
+def exclusive_lock(path: str) -> Iterator[None]:
+    """Holds a lock that the operating system drops when the process dies.
+
+    Raises:
+      BusyError: another process holds it.
+      TargetError: its name is that of something else.
+    """
+    while True:
+        with persistently(
+            lambda: open(path, "ab", opener=_open_lock), path=path
+        ) as file:
+            persistently(functools.partial(_lock, file, path), path=path)
+            held = functools.partial(is_same, os.fstat(file.fileno()), path)
+            if persistently(held, path=path):
+                yield
+                return
+        # The last holder has removed the file meanwhile. A lock on a removed file
+        # protects nothing: another run would make and lock a new one.
+
+
+def _open_lock(path: str, flags: int) -> int:
+    """Opens a lock, but no link (it is never the file) and no pipe (it might block)."""
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
+            raise _no_lock(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_lock(path)
+    return descriptor
+
+
+def _no_lock(path: str) -> TargetError:
+    return TargetError(
+        f"The lock of a target must be a regular file; {path!r} is a link or "
+        f"something else. Remove it, and run again."
+    )
+
+
+def _lock(file: IO[bytes], path: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BusyError(
+            f"Only one run may write to a target at a time; another holds "
+            f"{path!r}. Wait for it, or write to another output."
+        ) from error

@@ -11,7 +11,6 @@ import collections
 import contextlib
 import ctypes
 import errno
-import fcntl
 import functools
 import glob
 import heapq
@@ -22,10 +21,9 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from transforms.core.regular_files import open_regular, open_stream, open_with_status
-from transforms.errors import BusyError, TargetError
 from transforms.storage import folders
 from transforms.storage.drafts import Draft
 from transforms.storage.entries import (
@@ -380,7 +378,7 @@ class _LocalDraft:
                 os.fsync(self._raw.fileno())
 
     def publish(self) -> None:
-        rename(self._temporary, self.path)
+        folders.rename(self._temporary, self.path)
 
     def discard(self) -> None:
         # What went wrong first is what counts; the folder of attempts goes later.
@@ -406,21 +404,6 @@ def _new_attempt(folder: str) -> io.FileIO:
     return open(os.path.join(folder, name), "xb", buffering=0)
 
 
-def rename(source: str, target: str) -> None:
-    """Renames a file on its file system, replacing the target; with retries.
-
-    Raises:
-      OSError: it could not be done; both are as they were.
-      StorageError: nor could it when it was tried again.
-    """
-    before = persistently(lambda: os.lstat(source), path=source)
-    folders.once_only(
-        lambda: os.replace(source, target),
-        lambda: folders.is_same(before, target),
-        path=target,
-    )
-
-
 @contextlib.contextmanager
 def _name_below(path: str, below: str) -> Iterator[tuple[str, int | None]]:
     """Gives a file's name and a descriptor of its folder; see `remove_file`."""
@@ -438,60 +421,3 @@ def _sync_directory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def exclusive_lock(path: str) -> Iterator[None]:
-    """Holds a lock that the operating system drops when the process dies.
-
-    Raises:
-      BusyError: another process holds it.
-      TargetError: its name is that of something else.
-    """
-    while True:
-        with persistently(
-            lambda: open(path, "ab", opener=_open_lock), path=path
-        ) as file:
-            persistently(functools.partial(_lock, file, path), path=path)
-            if _is_at(file, path):
-                yield
-                return
-        # The last holder has removed the file meanwhile. A lock on a removed file
-        # protects nothing: another run would make and lock a new one.
-
-
-def _open_lock(path: str, flags: int) -> int:
-    """Opens a lock, but no link (it is never the file) and no pipe (it might block)."""
-    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        descriptor = os.open(path, flags, 0o666)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
-            raise _no_lock(path) from error
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _no_lock(path)
-    return descriptor
-
-
-def _no_lock(path: str) -> TargetError:
-    return TargetError(
-        f"The lock of a target must be a regular file; {path!r} is a link or "
-        f"something else. Remove it, and run again."
-    )
-
-
-def _lock(file: IO[bytes], path: str) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BusyError(
-            f"Only one run may write to a target at a time; another holds "
-            f"{path!r}. Wait for it, or write to another output."
-        ) from error
-
-
-def _is_at(file: IO[bytes], path: str) -> bool:
-    status = folders.status_of(path)
-    return status is not None and os.path.samestat(os.fstat(file.fileno()), status)

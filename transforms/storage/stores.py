@@ -103,7 +103,10 @@ def _connected(
     place: str, said: tuple[tuple[str, str], ...], _process: int, *, by_arrow: bool
 ) -> Any:
     """Connects once in each process: threads do not survive a fork."""
-    kind: Any = _KINDS[place.partition("://")[0]]
+    kind: Any = _KINDS.get(place.partition("://")[0])
+    if kind is None:
+        reason = f"the store must be one of {', '.join(_KINDS)}"
+        raise OSError(errno.EINVAL, reason, place)
     try:
         with client_errors(place):
             return (kind.connected if by_arrow else kind)(dict(said), place)

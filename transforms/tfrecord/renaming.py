@@ -36,7 +36,7 @@ from transforms.errors import (
 )
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage.files import storage
-from transforms.storage.local import rename
+from transforms.storage.folders import rename
 from transforms.storage.paths import WORK_SUFFIX
 from transforms.storage.retry import persistently
 from transforms.work.store import Store

@@ -28,7 +28,7 @@ from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.errors import CommitError, DamageError, StorageError
 from transforms.storage import folders
 from transforms.storage.files import read_ahead, storage
-from transforms.storage.local import rename
+from transforms.storage.folders import rename
 from transforms.storage.paths import Access, is_remote
 from transforms.storage.retry import persistently
 from transforms.work.rejects import RejectGatherer

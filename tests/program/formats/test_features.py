@@ -24,7 +24,7 @@ from tests.support.image_sources import png
 from tests.support.outputs import contents, dataset, records
 from tests.support.runs import command, convert, refused
 from transforms.errors import RaceError, UsageError
-from transforms.storage.local import exclusive_lock
+from transforms.storage.folders import exclusive_lock
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
