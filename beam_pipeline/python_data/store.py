@@ -21,8 +21,6 @@ width, channels) are stored as PNG, too, where the job declares the feature an i
 An exception that the source itself raises is passed on unchanged.
 """
 
-import contextlib
-import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -39,16 +37,14 @@ from transforms.core.json_text import (
     type_nesting,
 )
 from transforms.core.rows.arrow_of import arrow_of
-from transforms.core.rows.python_kinds import OddValueError, converter_of, native_values
+from transforms.core.rows.python_kinds import OddValueError, converter_of
 from transforms.errors import EncodingError, InputError, SourceError, bounded
+from transforms.rows.row_batches import Waiting, column_of, values_of
 from transforms.rows.row_types import A_ROW, check_name, check_names, converter
 
 _PIECE_ROWS = 1 << 16
-# A batch of single rows ends at the first of these limits that is reached.
-_BATCH_ROWS = 4096
+# Of single rows that become a batch.
 _BATCH_BYTES = 32 << 20
-# Measure the size of every n-th row: measuring each would cost as much as converting.
-_WEIGHED_ROWS = 16
 _SHOWN_CHARS = 80
 
 
@@ -224,7 +220,7 @@ def _column(
             raise OddValueError(
                 f"a column is an array or a list, not {type(values).__name__}"
             )
-        return column_of(values, is_image=name in images)
+        return _of_values(values, is_image=name in images)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise odd_row(name, error, rows) from error
 
@@ -269,13 +265,15 @@ def _of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
       SourceError: the object does not give rows.
       InputError: a row does not fit the rows before it.
     """
-    items = _items(source)
-    rows = 0
+    waiting = Waiting(_BATCH_BYTES)
     names: list[str] = []
-    while chunk := _some(items):
-        mappings = [_as_row(item, rows + i, names) for i, item in enumerate(chunk)]
-        yield _batch(mappings, rows, images)
-        rows += len(chunk)
+    rows = 0
+    for index, item in enumerate(_items(source)):
+        if waiting.add(_as_row(item, index, names)):
+            yield _batch(waiting.take(), rows, images)
+            rows = index + 1
+    if rest := waiting.take():
+        yield _batch(rest, rows, images)
 
 
 def _items(source: Any) -> Iterator[Any]:
@@ -293,33 +291,6 @@ def _no_source(source: object) -> SourceError:
         f"A source must be a path, a table, a mapping of columns, or give rows one by "
         f"one; found {type(source).__name__}. See docs/how-to/python-data.md for all."
     )
-
-
-def _some(items: Iterator[Any]) -> list[Any]:
-    out: list[Any] = []
-    weight = 0
-    while len(out) < _BATCH_ROWS and weight < _BATCH_BYTES:
-        more = list(itertools.islice(items, _WEIGHED_ROWS))
-        if not more:
-            break
-        out += more
-        # A list that holds itself is refused later, when it becomes a column.
-        with contextlib.suppress(RecursionError):
-            weight += _WEIGHED_ROWS * _weight(more[-1])
-    return out
-
-
-def _weight(item: Any) -> int:
-    """Returns roughly how many bytes the values of a row take."""
-    if isinstance(item, Mapping):
-        return sum(map(_weight, item.values()))
-    if isinstance(item, tuple | list):
-        return sum(map(_weight, item))
-    if hasattr(item, "nbytes"):
-        return int(item.nbytes)
-    if type(item).__module__.startswith("PIL."):
-        return 4 * int(item.width) * int(item.height)
-    return len(item) if isinstance(item, str | bytes | bytearray) else 8
 
 
 def _as_row(item: Any, index: int, names: list[str]) -> Mapping[str, Any]:
@@ -376,7 +347,8 @@ def _batch(
 ) -> pa.RecordBatch:
     """Returns rows of Python values as one Arrow batch, a column for each name."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    arrays = []
+    if not names:
+        raise InputError(f"A row must have a feature; row {start + 1:,} has none.")
     for name in names:
         try:
             check_name(name)
@@ -385,29 +357,20 @@ def _batch(
             raise InputError(
                 f"Names of features must be text; in row {start + index + 1:,}, {error}"
             ) from error
-        values = [row.get(name) for row in rows]
+    columns = {}
+    for name, values in values_of(rows, names):
         try:
-            arrays.append(column_of(values, is_image=name in images))
+            columns[name] = column_of(values, is_image=name in images)
         except OddValueError as error:
             raise odd_row(name, error, start) from error
-    if not arrays:
-        raise InputError(f"A row must have a feature; row {start + 1:,} has none.")
-    return pa.record_batch(arrays, names=names)
+    return pa.record_batch([columns[name] for name in names], names=names)
 
 
-def column_of(values: Any, *, is_image: bool) -> pa.Array:
-    """Returns the n values of a feature, of whatever library, as an Arrow array.
-
-    Args:
-      values: an array of shape (n, ...), or n values; None where one is missing.
-      is_image: whether arrays are the pixels of images.
-
-    Raises:
-      OddValueError: a value does not fit the others.
-    """
+def _of_values(values: Any, *, is_image: bool) -> pa.Array:
+    """Returns an array of shape (n, ...), or n values, of whatever library."""
     convert = converter_of(type(values))
     if convert is not None:
         values = convert(values)
     if isinstance(values, np.ndarray) and not (is_image and values.ndim > 1):
         return arrow_of(values)
-    return arrow_of(native_values(list(values), is_image=is_image))
+    return column_of(list(values), is_image=is_image)

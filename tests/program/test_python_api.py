@@ -419,10 +419,13 @@ class TestResult:
         assert report.rejected == {"not_an_integer": 1}
 
     def test_dataclass_rows(self, tmp_path: Folder) -> None:
-        """The fields of dataclasses are features."""
-        source = [Pet("Rex", 3), Pet("Tom", 4)]
+        """The fields of dataclasses are features, of those in other rows as well."""
+        source: list[Any] = [Pet("Rex", 3), {"name": "Tom", "rival": Pet("Rex", 3)}]
         beam_pipeline.convert(source, tmp_path / "o", shuffle=False)
-        assert rows(tmp_path / "o")[0] == {"name": b"Rex", "age": 3}
+        assert rows(tmp_path / "o") == [
+            {"name": b"Rex", "age": 3},
+            {"name": b"Tom", "rival/name": b"Rex", "rival/age": 3},
+        ]
 
     def test_it_is_quiet_and_cleans_up(self, tmp_path: Folder, spools: Folder) -> None:
         """A process prints nothing, and leaves no temporary file behind."""

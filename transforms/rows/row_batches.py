@@ -11,6 +11,7 @@ Integers join floats where float64 holds each of them, except in columns that ar
 hold integers alone. An empty mapping is missing. Numbers have 64 bits.
 """
 
+import functools
 import itertools
 import operator
 from collections.abc import (
@@ -42,6 +43,54 @@ from transforms.rows.tables import NO_COLUMNS, UnusableValueError, flat
 _NESTED = frozenset(["array", "list", "mapping"])
 MOST_CELLS = 1 << 22
 """Rows times columns of a batch: a missing value takes the room of a number."""
+MOST_WAITING = 4096
+"""Elements become Arrow together: at most so many."""
+# Of small ones the size of every n-th is looked at: of each it would cost as much as to
+# convert it.
+_WEIGHED = 16
+# A list may hold itself: deeper ones are not looked into.
+_WEIGHED_LEVELS = 4
+
+
+class Waiting:
+    """Elements that wait until there are enough to be worked on together."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """Starts without any; they may take about this much memory."""
+        self._most_bytes = most_bytes
+        self._elements: list[Any] = []
+        self._bytes = 0
+        self._weighed_next = 0
+
+    def add(self, element: Any) -> bool:
+        """Takes an element; returns whether there are enough."""
+        count = len(self._elements)
+        self._elements.append(element)
+        if count == self._weighed_next:
+            size = _weight(element)
+            like_it = _WEIGHED if size * _WEIGHED**2 < self._most_bytes else 1
+            self._bytes += size * like_it
+            self._weighed_next += like_it
+        return count + 1 >= MOST_WAITING or self._bytes >= self._most_bytes
+
+    def take(self) -> list[Any]:
+        """Returns the elements, and waits for others."""
+        elements, self._elements = self._elements, []
+        self._bytes = self._weighed_next = 0
+        return elements
+
+
+def _weight(value: Any, level: int = 0) -> int:
+    """Returns about how much memory a value takes; of a list, by its first item."""
+    if isinstance(value, Mapping) and level < _WEIGHED_LEVELS:
+        return sum(_weight(item, level + 1) for item in value.values())
+    if isinstance(value, tuple | list) and value and level < _WEIGHED_LEVELS:
+        return len(value) * _weight(value[0], level + 1)
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if type(value).__module__.startswith("PIL."):
+        return 4 * int(value.width) * int(value.height)
+    return len(value) if isinstance(value, str | bytes | bytearray) else 8
 
 
 def batches_of(
@@ -74,24 +123,13 @@ def batches_of(
         return
     columns: dict[str, pa.Array] = {}
     mixed: list[str] = []
-
-    def column_of(name: str, values: list[Any]) -> pa.Array | None:
-        array = of_one_type(values, apart=name in integers)
-        if array is not None:
-            return array
+    for name, values in values_of(rows, names):
         try:
-            return _as_column(
-                native_values(values, is_image=name in images),
-                apart=name in integers,
+            columns[name] = column_of(
+                values, is_image=name in images, apart=name in integers, pure=True
             )
         except OddValueError:
             mixed.append(name)
-            return None
-
-    for name, values in _values(rows, names):
-        array = column_of(name, values)
-        if array is not None:
-            columns[name] = array
     if not mixed:
         yield flat(columns)
         return
@@ -106,7 +144,7 @@ def batches_of(
             yield from batches_of(group, **more)
 
 
-def _values(
+def values_of(
     rows: Sequence[Row], names: Sequence[str]
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yields each name with a value of each row; None where it is missing."""
@@ -114,7 +152,7 @@ def _values(
         # Row by row, for many wide rows do not fit into the processor's cache. One name
         # alone would give values, not tuples of them.
         row_values = map(operator.itemgetter(*names, names[0]), rows)
-        flat = list(itertools.chain.from_iterable(row_values))
+        cells = list(itertools.chain.from_iterable(row_values))
     except KeyError:
         # Faster than to ask each row for each name, where rows have few of them.
         columns: dict[str, list[Any]] = {name: [None] * len(rows) for name in names}
@@ -124,7 +162,7 @@ def _values(
         yield from columns.items()
     else:
         for index, name in enumerate(names):
-            yield name, flat[index :: len(names) + 1]
+            yield name, cells[index :: len(names) + 1]
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -134,26 +172,38 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return sorted(names)
 
 
-def _as_column(values: list[Any], *, apart: bool = False) -> pa.Array:
-    """Returns values of one family, or integers among floats, as a column.
+def column_of(
+    values: list[Any],
+    *,
+    is_image: bool = False,
+    apart: bool = False,
+    pure: bool = False,
+) -> pa.Array:
+    """Returns n values of one column, of whatever library, as an Arrow array.
+
+    Rows inside values become mappings.
+
+    Args:
+      values: n of them; None where one is missing.
+      is_image: whether arrays are the pixels of images; they become PNG files.
+      apart: whether integers do not join floats.
+      pure: whether all values must be of one family, so that the column says what they
+        are, whatever rows came together.
 
     Raises:
-      OddValueError: they are of several families, or of none.
+      OddValueError: a value does not fit the others, or Arrow has no type for it.
     """
-    values = plain_values(values)
+    column = of_one_type(values, apart=apart)
+    if column is not None:
+        return column
+    values = plain_values(native_values(values, is_image=is_image))
     families = _families(values)
     if families & _NESTED or "" in families:
         values = [_without_records(value) for value in values]
         families = _families(values)
-    if families == {"int", "float"} and not apart:
+    if not pure or (families == {"int", "float"} and not apart):
         return arrow_of(values)
-    if families & _NESTED:
-        arrays = [value for value in values if isinstance(value, np.ndarray)]
-        deep = {_likeness(array) for array in arrays if array.ndim > 1}
-        if len(deep) > 1 or (deep and len(arrays) < sum(v is not None for v in values)):
-            raise OddValueError("arrays of several types or shapes")
-    if len(families) > 1 and families != {"array", "list"}:
-        raise OddValueError("values of several kinds")
+    _check_alike(values, families)
     column = arrow_of(values)
     if families & _NESTED and _holds_lists_of_structs(column.type):
         by_path: dict[tuple[str, ...], set[bool]] = {}
@@ -162,6 +212,17 @@ def _as_column(values: list[Any], *, apart: bool = False) -> pa.Array:
         if any(len(kinds) > 1 for kinds in by_path.values()):
             raise OddValueError("lists of mappings beside empty ones")
     return column
+
+
+def _check_alike(values: list[Any], families: set[str]) -> None:
+    """Raises OddValueError for values of several families, or arrays of several."""
+    if families & _NESTED:
+        arrays = [value for value in values if isinstance(value, np.ndarray)]
+        deep = {_likeness(array) for array in arrays if array.ndim > 1}
+        if len(deep) > 1 or (deep and len(arrays) < sum(v is not None for v in values)):
+            raise OddValueError("arrays of several types or shapes")
+    if len(families) > 1 and families != {"array", "list"}:
+        raise OddValueError("values of several kinds")
 
 
 def _holds_lists_of_structs(kind: pa.DataType) -> bool:
@@ -196,25 +257,31 @@ def _families(values: Sequence[Any]) -> set[str]:
     return {family_of(kind) for kind in set(map(type, values)) - {type(None)}}
 
 
-def _without_records(value: Any, level: int = 0) -> Any:
+def _without_records(value: Any, above: tuple[int, ...] = ()) -> Any:
     """Returns a value with plain mappings for rows of other types, wherever in it.
 
     Coders of Beam turn nested rows from one type to another. Empty ones are missing.
+
+    Args:
+      value: any.
+      above: ids of what it is in.
     """
-    if level > MAX_NESTING:
+    if len(above) > MAX_NESTING or id(value) in above:
         # Refused later, with words for it.
         return value
     convert = converter(type(value))
-    if convert is not None:
-        row = convert(value)
-        parts = {key: _without_records(child, level + 1) for key, child in row.items()}
-        return parts or None
-    if isinstance(value, list | tuple) and any(
-        issubclass(kind, list | tuple) or converter(kind) is not None
-        for kind in set(map(type, value))
+    if convert is None and not (
+        isinstance(value, list | tuple)
+        and any(
+            issubclass(kind, list | tuple) or converter(kind) is not None
+            for kind in set(map(type, value))
+        )
     ):
-        return [_without_records(child, level + 1) for child in value]
-    return value
+        return value
+    inside = functools.partial(_without_records, above=(*above, id(value)))
+    if convert is None:
+        return list(map(inside, value))
+    return {key: inside(child) for key, child in convert(value).items()} or None
 
 
 def _alike(rows: Sequence[Row], names: Sequence[str]) -> list[list[Row]]:
@@ -250,7 +317,7 @@ def _unusable(row: Row, name: str, *, is_image: bool) -> UnusableValueError:
     value: Any = row.get(name)
     is_wide = family_of(type(value)) == "int" and not -(2**63) <= value < 2**63
     try:
-        _as_column(native_values([value], is_image=is_image))
+        column_of([value], is_image=is_image, pure=True)
     except OddValueError as error:
         why = str(error)
     else:

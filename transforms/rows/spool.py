@@ -24,7 +24,7 @@ from transforms.core.rows.python_kinds import OddValueError, family_of, python_v
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded, nearest
-from transforms.rows.row_batches import MOST_CELLS, batches_of
+from transforms.rows.row_batches import MOST_CELLS, Waiting, batches_of
 from transforms.rows.row_identity import Bools, RowRule, identified, unplaced
 from transforms.rows.row_types import (
     NO_ROW,
@@ -46,10 +46,7 @@ from transforms.rows.tally import (
     row_sizes,
 )
 
-# Elements become Arrow together, at most this many: they wait as Python objects. The
-# first ones show how large rows are; from then on _BATCH_BYTES is a limit too.
-_BATCH_ROWS = 4096
-_FIRST_ROWS = 64
+# Elements that wait to become Arrow together.
 _BATCH_BYTES = 1 << 22
 # What is wrong with elements that cannot become Arrow.
 _FAULTS = (EncodingError, ExampleError, OddValueError, pa.ArrowException)
@@ -89,8 +86,7 @@ class Spool:
         self._reject = reject
         self._refusals: dict[str, tuple[int, str]] = {}
         # What `_take` makes batches of. `_convert` gives it of elements of a type.
-        self._waiting: list[Any] = []
-        self._most = _FIRST_ROWS
+        self._waiting = Waiting(_BATCH_BYTES)
         self._kind: type[Any] | None = None
         self._take: Callable[[list[Any]], Iterable[pa.RecordBatch]] = self._of_rows
         self._convert: Callable[[Any], Any] = dict
@@ -108,8 +104,7 @@ class Spool:
         """Takes a row, or a record batch or table of rows; rejects what is none."""
         if type(element) is not self._kind and not self._start_kind(element):
             return
-        self._waiting.append(self._convert(element))
-        if len(self._waiting) >= self._most:
+        if self._waiting.add(self._convert(element)):
             self._to_arrow()
 
     def _start_kind(self, element: Any) -> bool:
@@ -127,7 +122,7 @@ class Spool:
         # Rows of several types may alternate, so they wait together.
         if take != self._take:
             self._to_arrow()
-            self._take, self._most = take, 1 if is_table else _FIRST_ROWS
+            self._take = take
         self._kind, self._convert = kind, convert or _as_it_is
         return True
 
@@ -161,20 +156,14 @@ class Spool:
         )
 
     def _to_arrow(self) -> None:
-        """Makes batches of what waits, and says how many elements are to wait next."""
-        waiting, self._waiting = self._waiting, []
+        """Makes batches of what waits."""
+        waiting = self._waiting.take()
         if self._take is _of_tables:
             waiting = [batch for element in waiting for batch in _batches_in(element)]
-        if not waiting:
-            return
-        batches = self._taken(waiting)
-        rows = sum(batch.num_rows for batch in batches)
-        size = sum(batch.nbytes for batch in batches)
-        if self._take is not _of_tables:
-            most = _BATCH_BYTES * rows // max(size, 1)
-            self._most = min(max(most, 1), _BATCH_ROWS)
-        self._batches += batches
-        self._bytes += size
+        if waiting:
+            batches = self._taken(waiting)
+            self._batches += batches
+            self._bytes += sum(batch.nbytes for batch in batches)
         if self._bytes >= PIECE_BYTES:
             self._spool()
 

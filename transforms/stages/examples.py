@@ -1,12 +1,10 @@
 """The stages `EncodeExamples` and `DecodeExamples`: rows <-> serialised Examples."""
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
@@ -16,11 +14,10 @@ from transforms.codec.encode import encode_rows
 from transforms.codec.schemas import Coding, SchemaLike, coding_of
 from transforms.codec.typed import encode_table
 from transforms.errors import EncodingError, ExampleError, bounded
-from transforms.rows.row_types import as_mapping, check_row_type
+from transforms.rows.row_batches import MOST_WAITING, Waiting
+from transforms.rows.row_types import A_ROW, as_mapping, check_row_type, how_to_map
 
-# Elements of a bundle are encoded or decoded together: at most this many rows, ...
-_BATCH_ROWS = 4096
-# ... or as many as take this much memory.
+# Elements of a bundle that are encoded or decoded together take about this much memory.
 _BATCH_BYTES = 32 << 20
 
 Row = Mapping[str, Any]
@@ -126,25 +123,20 @@ class _Gather(beam.DoFn):
     """Works on the elements of a bundle together; their windows are the global one."""
 
     def start_bundle(self) -> None:
-        self.waiting: list[Any] = []
+        self.waiting = Waiting(_BATCH_BYTES)
         self.places: list[tuple[Any, Any]] = []
-        self.bytes = 0
 
     def finish_bundle(self) -> Iterable[Any]:
         return self.work_on_all()
 
-    def add(self, element: Any, size: int) -> Iterable[Any] | None:
+    def add(self, element: Any) -> Iterable[Any] | None:
         """Takes an element, and works on all once there are enough."""
-        self.waiting.append(element)
-        self.bytes += size
-        if len(self.waiting) >= _BATCH_ROWS or self.bytes >= _BATCH_BYTES:
-            return self.work_on_all()
-        return None
+        return self.work_on_all() if self.waiting.add(element) else None
 
     def work_on_all(self) -> list[Any]:
         """Returns what becomes of the waiting elements, in their windows."""
-        waiting, places = self.waiting, self.places
-        self.waiting, self.places, self.bytes = [], [], 0
+        waiting, places = self.waiting.take(), self.places
+        self.places = []
         return self.work_on(waiting, places) if waiting else []
 
     def work_on(self, elements: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
@@ -181,8 +173,7 @@ class _EncodeRows(_Gather):
                 return self._encode_table(element)
             self.convert = _as_row(element)
             self.kind = type(element)
-        row = self.convert(element)
-        return self.add(row, _held_bytes(row))
+        return self.add(self.convert(element))
 
     def work_on(self, elements: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
         records = encode_rows(elements, self.coding)
@@ -192,7 +183,7 @@ class _EncodeRows(_Gather):
     def _encode_table(self, element: pa.RecordBatch | pa.Table) -> Iterator[bytes]:
         is_table = isinstance(element, pa.Table)
         for batch in element.to_batches() if is_table else [element]:
-            batch_rows = max(1, min(_BATCH_ROWS, _rows_within(batch)))
+            batch_rows = max(1, min(MOST_WAITING, _rows_within(batch)))
             for start in range(0, batch.num_rows, batch_rows):
                 records = encode_table(batch.slice(start, batch_rows), self.coding)
                 self.examples_encoded.inc(len(records))
@@ -230,7 +221,7 @@ class _Decode(_Gather):
                     f"records as ReadTFRecords gives them."
                 )
             )
-        return self.add(element, len(element))
+        return self.add(element)
 
     def work_on(self, elements: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
         self.examples_decoded.inc(len(elements))
@@ -264,26 +255,12 @@ def _as_row(element: Any) -> Callable[[Any], Row]:
     if convert is None:
         raise EncodingError(
             bounded(
-                f"Every element must be a row: a dict, beam.Row, named tuple, "
-                f"dataclass, or an Arrow batch or table; found "
-                f"{type(element).__name__}: {element!r:.80}. Map it to a row first."
+                f"Every element must be {A_ROW}, or an Arrow batch or table; found "
+                f"{type(element).__name__}: {element!r:.80}. "
+                f"{how_to_map(type(element))}"
             )
         )
     return convert
-
-
-def _held_bytes(row: Row) -> int:
-    """Returns about how much memory the values of a row take."""
-    size = 0
-    for value in row.values():
-        if type(value) is np.ndarray:
-            # Of a view, `getsizeof` counts the head alone.
-            size += value.nbytes
-        elif type(value) is list and value:
-            size += len(value) * sys.getsizeof(value[0])
-        else:
-            size += sys.getsizeof(value)
-    return size
 
 
 def _rows_within(batch: pa.RecordBatch) -> int:

@@ -31,7 +31,7 @@ from transforms.core.example.messages import read_examples
 from transforms.core.placing import identity
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.identity import hash_texts
-from transforms.rows import row_identity, spool
+from transforms.rows import row_batches, row_identity, spool
 from transforms.shards import shard_job
 
 Folder = pathlib.Path
@@ -118,7 +118,7 @@ def test_sizes_of_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Seven rows become Arrow at a time, pieces hold few, few are encoded at once."""
-    monkeypatch.setattr(spool, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(row_batches, "MOST_WAITING", 7)
     monkeypatch.setattr(spool, "PIECE_BYTES", 2_000)
     monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
     monkeypatch.setattr(shard_job, "_CHUNK_CELLS", 40)

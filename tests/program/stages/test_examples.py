@@ -15,6 +15,7 @@ from apache_beam.typehints.decorators import TypeCheckError
 from tests.support.tfrecord_pipelines import payloads, pipeline
 from transforms.codec.encode import encode_example, encode_rows
 from transforms.errors import SpecError
+from transforms.rows import row_batches
 from transforms.stages import examples
 from transforms.stages.examples import DecodeExamples, EncodeExamples
 from transforms.tfrecord.read import ReadTFRecords
@@ -76,7 +77,7 @@ def test_to_files_and_back(tmp_path: Folder) -> None:
 
 def test_bundles_change_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of several types, encoded a few at a time, are as each by itself."""
-    monkeypatch.setattr(examples, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(row_batches, "MOST_WAITING", 7)
     rows: list[dict[str, Any]] = [
         {"x": n if n % 2 else n / 2, "y": [n] * (n % 3), "z": np.zeros(n % 2)}
         for n in range(50)
