@@ -23,6 +23,7 @@ from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.manifest import Manifest
 from transforms.core.naming import folder_of_parts
 from transforms.errors import raising_in_python
+from transforms.formats.columnar.arrow_batches import SAMPLE_BYTES
 from transforms.publishing import target
 from transforms.storage.paths import another_job, check_file_names
 from transforms.work.reject_files import remove_left
@@ -180,6 +181,9 @@ def _convert(
                     folder_of_parts(spec.output) if spec.part else spec.output
                 ),
             }
+            if os.path.getsize(path) > SAMPLE_BYTES:
+                # All rows were at hand, so all of them decide, as for `WriteDataset`.
+                stored["infer"] = "full"
             # The copy is a new file each time: compare it by its content.
             spec = spec.model_copy(update={**stored, "fingerprint": "content"})
         # A run that was killed while publishing is completed or undone first.

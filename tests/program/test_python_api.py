@@ -38,6 +38,7 @@ from transforms.errors import (
     SpecError,
     TargetError,
 )
+from transforms.formats.columnar.arrow_batches import ColumnarReader
 
 Folder = pathlib.Path
 
@@ -258,6 +259,21 @@ class TestDrift:
             "text": b"\xff",
             "new": b"z",
         }
+
+    def test_all_rows_decide_beyond_a_sample(
+        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One fraction among ids that a sample of the stored rows does not have."""
+        monkeypatch.setattr(api, "SAMPLE_BYTES", 1 << 16)
+        monkeypatch.setattr(ColumnarReader, "sample_bytes", 1 << 16)
+        values = np.arange(2.0**24, 2.0**24 + 50_000)
+        values[49_999] = 0.5
+        found = []
+        for source in (values[:-1], values):
+            out = tmp_path / f"{len(source)}"
+            beam_pipeline.convert({"x": source}, out, max_reject_rate=1)
+            found.append(features(out)["x"]["kind"])
+        assert found == ["int64", "float"]
 
     @pytest.mark.parametrize(
         ("source", "row"),
