@@ -8,7 +8,7 @@ its size is among the facts that a dataset's digest covers.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -94,9 +94,7 @@ def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, rows: int) -> pa.Record
             columns.append(as_type(batch.column(field.name), field.type))
         except (OddValueError, pa.ArrowException) as error:
             raise odd_row(field.name, error, rows) from error
-    if not columns:
-        return batch
-    return pa.record_batch(columns, schema=schema)
+    return pa.record_batch(columns, schema=schema) if columns else batch
 
 
 def _join(parts: list[str], schema: pa.Schema, path: str) -> None:
@@ -105,18 +103,13 @@ def _join(parts: list[str], schema: pa.Schema, path: str) -> None:
     rows = 0
     for name in parts:
         with pa.OSFile(name, "rb") as source:
-            for batch in _batches_of(source):
+            reader = pa.ipc.open_file(source)
+            for index in range(reader.num_record_batches):
+                batch = reader.get_batch(index)
                 whole.write(_as_schema(batch, schema, rows))
                 rows += batch.num_rows
         os.remove(name)
     whole.close()
-
-
-def _batches_of(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
-    """Yields the record batches of an Arrow file, one in memory at a time."""
-    reader = pa.ipc.open_file(source)
-    for index in range(reader.num_record_batches):
-        yield reader.get_batch(index)
 
 
 class _Part:
@@ -154,8 +147,7 @@ class _Part:
         stop = self._count if last else self._count // self._rows * self._rows
         for first in range(0, stop, self._rows):
             piece = table.slice(first, min(self._rows, stop - first)).combine_chunks()
-            for batch in piece.to_batches():
-                self._writer.write_batch(batch)
+            self._writer.write_table(piece)
         rest = table.slice(stop)
         self._waiting = rest.combine_chunks().to_batches() if rest.num_rows else []
         self._count -= stop

@@ -88,19 +88,16 @@ def _without_floats(
             column = batch.column(name)
             if not pa.types.is_floating(column.type):
                 continue
-            for index in _floats_first(column):
+            values = column.cast(pa.float64())
+            # A fraction says more than 1.0 does.
+            index = pc.index(pc.not_equal(values, pc.trunc(values)), True).as_py()
+            if index < 0:
+                index = pc.index(column.is_valid(), True).as_py()
+            if index >= 0:
                 reason = f"{column[index]} is a float, and it is declared an integer"
                 raise odd_row(name, OddValueError(reason, index), rows)
         yield batch
         rows += batch.num_rows
-
-
-def _floats_first(column: pa.Array) -> list[int]:
-    """Returns the index of the first fraction and of the first value, if there are."""
-    values = column.cast(pa.float64())
-    broken = pc.not_equal(values, pc.trunc(values))
-    places = [pc.index(broken, True).as_py(), pc.index(column.is_valid(), True).as_py()]
-    return [index for index in places if index >= 0]
 
 
 def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
@@ -108,12 +105,14 @@ def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
         for name, dtype in source.schema.items():
             _check_polars(name, dtype)
     if _is_of(source, "pandas", "DataFrame"):
-        source = _from_pandas(source, images)
+        _check_levels(source)
+        columns = [(name, source.iloc[:, i]) for i, name in enumerate(source.columns)]
+        source = _from_columns(columns, images)
     elif isinstance(source, np.ndarray) and source.dtype.names:
-        fields = {name: source[name] for name in source.dtype.names}
-        source = _from_columns(fields, images)
+        names = source.dtype.names
+        source = _from_columns([(name, source[name]) for name in names], images)
     elif isinstance(source, Mapping):
-        source = _from_columns(source, images)
+        source = _from_columns([*source.items()], images)
     elif isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     elif hasattr(source, "__arrow_c_stream__") and not isinstance(
@@ -138,8 +137,16 @@ def _is_of(value: object, package: str, name: str) -> bool:
 def _check_polars(name: str, dtype: object) -> None:
     """Raises InputError for Python objects, of which Polars exports addresses."""
     if str(dtype) == "Object":
-        reason = "Object of Polars has no type in Arrow"
-        raise odd_row(name, OddValueError(reason))
+        raise odd_row(name, OddValueError("Object of Polars has no type in Arrow"))
+
+
+def _check_levels(frame: Any) -> None:
+    if frame.columns.nlevels > 1:
+        raise InputError(
+            f"The columns of a DataFrame must have one level of names; found "
+            f"{frame.columns.nlevels}. Join them, as in ['_'.join(c) for c in "
+            f"frame.columns]."
+        )
 
 
 def _from_stream(source: Any) -> pa.RecordBatchReader:
@@ -192,10 +199,15 @@ def _with_images(
     return batch
 
 
-def _from_columns(columns: Mapping[Any, Any], images: frozenset[str]) -> pa.Table:
-    names = [str(name) for name in columns]
+def _from_columns(
+    columns: Sequence[tuple[Any, Any]], images: frozenset[str]
+) -> pa.Table:
+    names = [str(name) for name, _ in columns]
     _check_names(names)
-    arrays = [_column(str(name), columns[name], images) for name in columns]
+    arrays = [
+        _column(name, values, images)
+        for name, (_, values) in zip(names, columns, strict=True)
+    ]
     lengths = dict(zip(names, map(len, arrays), strict=True))
     if len(set(lengths.values())) > 1:
         raise InputError(
@@ -207,9 +219,10 @@ def _from_columns(columns: Mapping[Any, Any], images: frozenset[str]) -> pa.Tabl
 def _column(
     name: str, values: Any, images: frozenset[str], rows: int = 0
 ) -> pa.Array | pa.ChunkedArray:
+    is_image = name in images
     try:
         if _is_of(values, "pandas", "Series"):
-            return _of_series(values, name in images)
+            return _of_series(values, is_image)
         if isinstance(values, pa.Array | pa.ChunkedArray):
             return values
         if _is_of(values, "polars", "Series"):
@@ -220,33 +233,21 @@ def _column(
             raise OddValueError(
                 f"a column is an array or a list, not {type(values).__name__}"
             )
-        return _of_values(values, is_image=name in images)
+        convert = converter_of(type(values))
+        if convert is not None:
+            values = convert(values)
+        if isinstance(values, np.ndarray) and not (is_image and values.ndim > 1):
+            return arrow_of(values)
+        return column_of(list(values), is_image=is_image)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise odd_row(name, error, rows) from error
 
 
-def _from_pandas(frame: Any, images: frozenset[str]) -> pa.Table:
-    if frame.columns.nlevels > 1:
-        raise InputError(
-            f"The columns of a DataFrame must have one level of names; found "
-            f"{frame.columns.nlevels}. Join them, as in ['_'.join(c) for c in "
-            f"frame.columns]."
-        )
-    names = [str(name) for name in frame.columns]
-    _check_names(names)
-    arrays = [
-        _column(name, frame.iloc[:, index], images) for index, name in enumerate(names)
-    ]
-    return pa.table(arrays, names=names)
-
-
 def _of_series(series: Any, is_image: bool) -> pa.Array | pa.ChunkedArray:
     if series.dtype == object:
-        missing = series.isna().to_numpy()
-        values = [
-            None if gone else value
-            for value, gone in zip(series.tolist(), missing, strict=True)
-        ]
+        values = series.tolist()
+        for index in np.flatnonzero(series.isna().to_numpy()).tolist():
+            values[index] = None
         return column_of(values, is_image=is_image)
     array = pa.array(series, from_pandas=True)
     # Arrow would store a period as a plain integer, and lose what it means.
@@ -277,17 +278,12 @@ def _of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _items(source: Any) -> Iterator[Any]:
-    if isinstance(source, bytes | bytearray | memoryview):
-        raise _no_source(source)
-    if isinstance(source, Iterable):
+    is_bytes = isinstance(source, bytes | bytearray | memoryview)
+    if isinstance(source, Iterable) and not is_bytes:
         return iter(source)
-    if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+    if not is_bytes and hasattr(source, "__len__") and hasattr(source, "__getitem__"):
         return (source[index] for index in range(len(source)))
-    raise _no_source(source)
-
-
-def _no_source(source: object) -> SourceError:
-    return SourceError(
+    raise SourceError(
         f"A source must be a path, a table, a mapping of columns, or give rows one by "
         f"one; found {type(source).__name__}. See docs/how-to/python-data.md for all."
     )
@@ -364,13 +360,3 @@ def _batch(
         except OddValueError as error:
             raise odd_row(name, error, start) from error
     return pa.record_batch([columns[name] for name in names], names=names)
-
-
-def _of_values(values: Any, *, is_image: bool) -> pa.Array:
-    """Returns an array of shape (n, ...), or n values, of whatever library."""
-    convert = converter_of(type(values))
-    if convert is not None:
-        values = convert(values)
-    if isinstance(values, np.ndarray) and not (is_image and values.ndim > 1):
-        return arrow_of(values)
-    return column_of(list(values), is_image=is_image)
