@@ -20,8 +20,8 @@ from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.removed import check_still_there
 from beam_pipeline.settings.spec import Spec, make_spec
+from transforms.core.files import folder_of_parts
 from transforms.core.manifest import Manifest
-from transforms.core.naming import folder_of_parts
 from transforms.errors import raising_in_python
 from transforms.formats.columnar.arrow_batches import SAMPLE_BYTES
 from transforms.publishing import target

@@ -535,7 +535,7 @@ _DRAWN = {
     "A gzip file of TFRecords": "transforms.core.tfrecord.compression",
     "An entry of an Example": "transforms.core.example.entry",
     "An Example": "transforms.core.example.encoder",
-    "Names of shards": "transforms.core.naming",
+    "Names of shards": "transforms.core.files",
     "Placement": "transforms.core.placing.placement",
     "A segment": "transforms.core.segment",
     "A log of rejects": "transforms.work.rejects",

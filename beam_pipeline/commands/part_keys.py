@@ -9,7 +9,7 @@ import pyarrow as pa
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text
-from transforms.core.naming import part_name
+from transforms.core.files import part_name
 from transforms.core.placing.content import content_hashes
 
 _ROWS_AT_ONCE = 1 << 16

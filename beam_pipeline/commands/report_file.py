@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipeline.terminal import printing
+from transforms.core.files import part_name
 from transforms.core.manifest import Manifest
-from transforms.core.naming import part_name
 from transforms.errors import BeamTFRecordError, StorageError, UsageError
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote

@@ -25,6 +25,7 @@ from beam_pipeline.terminal.console import print_head
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.reading_progress import Progress, shown_reading
 from beam_pipeline.terminal.words import count_text, size_text
+from transforms.core.files import parse_shard_name
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
@@ -33,7 +34,6 @@ from transforms.core.manifest import (
     Manifest,
     ShardFacts,
 )
-from transforms.core.naming import parse_shard_name
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
 from transforms.storage.files import storage

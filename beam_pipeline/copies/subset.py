@@ -26,6 +26,7 @@ from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.datasets.parts import class_counts
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text, counts_text
+from transforms.core.files import ShardName
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.manifest import (
     Account,
@@ -34,7 +35,6 @@ from transforms.core.manifest import (
     ShardFacts,
     SplitFacts,
 )
-from transforms.core.naming import ShardName
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics, summarize_feature
 from transforms.core.tfrecord import TFRecordReader

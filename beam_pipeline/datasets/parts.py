@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from transforms.core.files import PART_PREFIX, part_name
 from transforms.core.manifest import (
     Account,
     FeatureFacts,
@@ -22,7 +23,6 @@ from transforms.core.manifest import (
     Manifest,
     SplitFacts,
 )
-from transforms.core.naming import PART_PREFIX, part_name
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import UsageError

@@ -30,8 +30,8 @@ from beam_pipeline.planning.like import Like, find_like
 from beam_pipeline.planning.plan import check_part
 from beam_pipeline.planning.splits import identity_of, rule_of
 from beam_pipeline.settings.spec import Spec
+from transforms.core.files import folder_of_parts
 from transforms.core.manifest import FeatureFacts
-from transforms.core.naming import folder_of_parts
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.splitting import Assignments
 from transforms.core.placing.vocabulary import UNKNOWN_NAME

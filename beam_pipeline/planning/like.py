@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import Spec
+from transforms.core.files import folder_of_parts
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.naming import folder_of_parts
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import (

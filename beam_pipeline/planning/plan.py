@@ -33,7 +33,7 @@ from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import size_text
 from beam_pipeline.version import deciding_versions
 from transforms.core.catalogue import DerivedSettings
-from transforms.core.naming import ShardName
+from transforms.core.files import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind, Schema

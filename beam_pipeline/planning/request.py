@@ -30,8 +30,8 @@ from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from beam_pipeline.version import __version__
+from transforms.core.files import folder_of_parts
 from transforms.core.manifest import Manifest
-from transforms.core.naming import folder_of_parts
 from transforms.core.outcome import (
     account_facts,
     count_message,

@@ -25,8 +25,8 @@ from beam_pipeline.reader_programs.facts import (
     varies,
 )
 from beam_pipeline.terminal.words import count_text, shape_text, share_text
+from transforms.core.files import COMPRESSION_SUFFIXES
 from transforms.core.manifest import FeatureFacts
-from transforms.core.naming import COMPRESSION_SUFFIXES
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Unknown
 
 _DTYPES = {

@@ -12,11 +12,11 @@ import yaml
 from beam_pipeline.settings.options import Settings
 from beam_pipeline.settings.removed import check_still_there, without_removed_defaults
 from beam_pipeline.settings.values import Count, Names
+from transforms.core.files import is_part_name, part_folder
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.image.resize import MAX_BYTES, Mode, Resize
 from transforms.core.json_text import MAX_NESTING, TOO_DEEP
 from transforms.core.manifest import FORMAT
-from transforms.core.naming import is_part_name, part_folder
 from transforms.errors import SpecError, closest
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, shown

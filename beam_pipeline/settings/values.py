@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from transforms.core.naming import is_part_name
+from transforms.core.files import is_part_name
 from transforms.errors import SpecError, closest
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain, shown

@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.support.tfrecords import write
 from transforms.core.example import messages
+from transforms.core.files import ShardName
 from transforms.core.manifest import (
     MANIFEST_NAME,
     Account,
@@ -20,7 +21,6 @@ from transforms.core.manifest import (
     ShardFacts,
     SplitFacts,
 )
-from transforms.core.naming import ShardName
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.publishing import target

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tests.support.datasets import write_records
 from transforms.core.example.encoder import ExampleEncoder
+from transforms.core.files import ShardName
 from transforms.core.manifest import (
     MANIFEST_NAME,
     Account,
@@ -18,7 +19,6 @@ from transforms.core.manifest import (
     Manifest,
     SplitFacts,
 )
-from transforms.core.naming import ShardName
 from transforms.core.rows.record_columns import number_labels, record_columns
 from transforms.core.schema import Feature, Kind, record_fields, record_type, row_type
 from transforms.core.statistics import summarize_feature

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from transforms.core.files import PART_PREFIX
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest
-from transforms.core.naming import PART_PREFIX
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BusyError, DamageError, RaceError
 from transforms.storage.entries import OvertakenError

@@ -9,7 +9,7 @@ import weakref
 
 import pyarrow as pa
 
-from transforms.core.regular_files import open_regular
+from transforms.core.files import open_regular
 from transforms.errors import SourceError, source_error
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote

@@ -10,9 +10,9 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.files import ShardName
 from transforms.core.manifest import FileFacts
 from transforms.core.model import ShardFile
-from transforms.core.naming import ShardName
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import return_freed_memory
 from transforms.shards.image_rows import store_fingerprints

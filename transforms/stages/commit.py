@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 import google_crc32c
 
+from transforms.core.files import folder_of_parts
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
@@ -19,7 +20,6 @@ from transforms.core.manifest import (
     Manifest,
 )
 from transforms.core.model import Fact, ShardFile
-from transforms.core.naming import folder_of_parts
 from transforms.core.outcome import (
     crowd_remarks,
     key_remarks,

@@ -23,7 +23,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from transforms.core.regular_files import open_regular, open_stream, open_with_status
+from transforms.core.files import open_regular, open_stream, open_with_status
 from transforms.storage import folders
 from transforms.storage.drafts import Draft
 from transforms.storage.entries import (

@@ -41,8 +41,8 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from transforms.core.files import open_regular
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
-from transforms.core.regular_files import open_regular
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, RecordKindError, SourceError, first_few
 

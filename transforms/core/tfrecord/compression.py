@@ -20,7 +20,7 @@ from typing import BinaryIO, cast
 
 import google_crc32c
 
-from transforms.core.regular_files import open_stream
+from transforms.core.files import open_stream
 from transforms.core.tfrecord.frame import HEADER_BYTES, header
 from transforms.errors import InputError, SpecError, TFRecordError, source_error
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.naming import COMPRESSION_SUFFIXES, ShardName, parse_shard_name
+from transforms.core.files import COMPRESSION_SUFFIXES, ShardName, parse_shard_name
 
 SPLITS = st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True)
 NAMES = st.text(min_size=1, max_size=12).filter(lambda text: "/" not in text)
