@@ -1,19 +1,29 @@
 """Import Beam in a thread while planning runs; the import takes most of a second."""
 
 import contextlib
+import functools
 import gc
 import importlib
 import logging
 import os
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 # Beam and Arrow import these where they are installed, for what no command here has: it
 # takes 0.4 s of processor time and 57 MB.
 _SPARED = "absl boto3 bson guppy pandas pyarrow.parquet pymongo requests".split()
+# Beam asks beartype about plain classes only, and speaks HTTP for Dataflow: 0.15 s.
+_STAND_INS: dict[str, Any] = {
+    "beartype.door": types.SimpleNamespace(is_subhint=issubclass),
+    "beartype.roar": types.SimpleNamespace(BeartypeDoorException=TypeError),
+    "httplib2": types.ModuleType("httplib2"),
+}
+_STAND_INS["httplib2"].__getattr__ = lambda name: getattr(
+    importlib.import_module("httplib2"), name
+)
 
 # AMD's processors of family 0x19, among them Zen 4. What NumPy's sort for AVX-512 does
 # for each word, compress it into memory, takes that one over 100 cycles: it needs five
@@ -55,10 +65,6 @@ def spare_imports() -> None:
     """
     _Process.is_own = True
     _ask_no_proxy_for_this_machine()
-    # Arrow reads docstrings with it, for help texts of functions: 20 ms.
-    docscrape = "pyarrow.vendored.docscrape"
-    texts = _module(docscrape, NumpyDocString=lambda _: {"Parameters": []})
-    sys.modules.setdefault(docscrape, texts)
     # NumPy's BLAS starts a thread for each processor. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if _is_slow_at_sorting():
@@ -147,79 +153,33 @@ def let_arrow_look() -> None:
 
 
 def _load() -> None:
-    with _spared():
-        with _stand_ins():
-            importlib.import_module("apache_beam")
+    with _spared() if _Process.is_own else contextlib.nullcontext():
         importlib.import_module("beam_pipeline.running.convert")
     if _Process.is_own:
-        _remember_specs()
-
-
-def _remember_specs() -> None:
-    """Lets Beam look for states and timers once in a class of DoFns.
-
-    It looks into every method of a DoFn, 200 times a job: 0.14 s.
-    """
-    userstate: Any = importlib.import_module("apache_beam.transforms.userstate")
-    look: Callable[[object], tuple[Any, Any]] = userstate.get_dofn_specs
-    specs: dict[type, tuple[Any, Any]] = {}
-    userstate.get_dofn_specs = lambda dofn: (
-        specs.get(type(dofn)) or specs.setdefault(type(dofn), look(dofn))
-    )
-
-
-@contextlib.contextmanager
-def _stand_ins() -> Iterator[None]:
-    """Stands in for beartype and httplib2 while Beam is imported: 0.15 s.
-
-    Beam asks beartype about plain classes only, and speaks HTTP for Dataflow. Who
-    imports them later gets the libraries.
-    """
-    if not _Process.is_own:
-        yield
-        return
-
-    def of_http(name: str) -> object:
-        return getattr(importlib.import_module("httplib2"), name)
-
-    ours = [
-        _module("beartype.door", is_subhint=issubclass),
-        _module("beartype.roar", BeartypeDoorException=TypeError),
-        _module("httplib2", __getattr__=of_http),
-    ]
-    ours = [module for module in ours if module.__name__ not in sys.modules]
-    sys.modules |= {module.__name__: module for module in ours}
-    yield
-    for module in ours:
-        del sys.modules[module.__name__]
-
-
-def _module(name: str, **content: object) -> ModuleType:
-    module = ModuleType(name)
-    vars(module).update(content)
-    return module
+        userstate: Any = importlib.import_module("apache_beam.transforms.userstate")
+        # Beam looks into every method of a DoFn four times a job: 0.12 s.
+        userstate.get_dofn_specs = functools.lru_cache(256)(userstate.get_dofn_specs)
 
 
 @contextlib.contextmanager
 def _spared() -> Iterator[None]:
-    """Hides `_SPARED` from imports of this thread, if `spare_imports` was called."""
-    if not _Process.is_own:
-        yield
-        return
-    finder = _Spared(threading.get_ident())
+    """Hides `_SPARED` from imports of this thread, and has `_STAND_INS` for others.
+
+    Who imports these later gets the libraries.
+    """
+    thread = threading.get_ident()
+
+    def find_spec(name: str, *_: object) -> None:
+        if name in _SPARED and threading.get_ident() == thread:
+            raise ModuleNotFoundError(f"{name} is not needed here", name=name)
+
+    finder: Any = types.SimpleNamespace(find_spec=find_spec)
+    ours = {name: _STAND_INS[name] for name in _STAND_INS.keys() - sys.modules.keys()}
     sys.meta_path.insert(0, finder)
+    sys.modules.update(ours)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-
-
-class _Spared(NamedTuple):
-    """Finder that hides modules from imports of one thread."""
-
-    thread: int
-
-    def find_spec(self, name: str, _path: object, _target: object = None) -> None:
-        """Raises ModuleNotFoundError for them, and leaves others to other finders."""
-        if name in _SPARED and threading.get_ident() == self.thread:
-            raise ModuleNotFoundError(f"{name} is not needed here", name=name)
+        for name in ours:
+            del sys.modules[name]

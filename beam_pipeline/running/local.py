@@ -6,7 +6,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -38,7 +38,6 @@ from transforms.storage.files import storage
 # How long the pipeline's thread of a stopped run may take to end.
 _STOP_SECONDS = 2.0
 _UNWATCHED = RunHooks()
-_View = TypeVar("_View", bound=PipelineOptions)
 
 
 class _Options(PipelineOptions):
@@ -48,18 +47,7 @@ class _Options(PipelineOptions):
     flags for each: a fifth of a second in all.
     """
 
-    def __init__(self, flags: Sequence[str]) -> None:
-        super().__init__(flags)
-        # Beam keeps other attributes for flags.
-        vars(self)["_views"] = {}
-
-    def view_as(self, cls: type[_View]) -> _View:
-        """Returns the same view each time."""
-        views: dict[type, Any] = vars(self)["_views"]
-        if cls not in views:
-            views[cls] = super().view_as(cls)
-        view: _View = views[cls]
-        return view
+    view_as: Any = functools.lru_cache(64)(PipelineOptions.view_as)
 
 
 def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None:

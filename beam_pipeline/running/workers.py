@@ -13,6 +13,7 @@ unused.
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import os
 import resource
 import signal
@@ -192,10 +193,10 @@ class WorkerPool:
 
     def killed(self) -> int | None:
         """Returns the id of a process that a signal has ended, if any."""
-        for worker in self._workers.values():
-            if os.WIFSIGNALED(self._status(worker) or 0):
-                return worker.pid
-        return None
+        workers = self._workers.values()
+        return next(
+            (w.pid for w in workers if os.WIFSIGNALED(self._status(w) or 0)), None
+        )
 
     def dead(self) -> int | None:
         """Returns the id of a process that has ended without being told to, if any."""
@@ -249,25 +250,25 @@ def _check_means(count: int) -> None:
     Raises:
       BeamTFRecordError: no loopback network, or too few descriptors are left.
     """
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            socket.create_connection(server.getsockname(), _CONNECT_SECONDS).close()
-    except OSError as error:
-        raise _not_working(
-            f"the loopback network, through which they are reached, does not work "
-            f"here: {error.strerror or error}. Turn it on (ip link set lo up)"
-        ) from error
     need = _OWN_FILES + _FILES_OF_A_WORKER * count
     try:
         with contextlib.ExitStack() as opened:
             for _ in range(need):
                 opened.enter_context(open(os.devnull, "rb", buffering=0))
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), _CONNECT_SECONDS).close()
     except OSError as error:
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        raise _not_working(
-            f"{count} of them need {need} more open files, and this process may have "
-            f"{limit:,} in all. Raise that limit (ulimit -n)"
-        ) from error
+        why = (
+            f"the loopback network, through which they are reached, does not work "
+            f"here: {error.strerror or error}. Turn it on (ip link set lo up)"
+        )
+        if error.errno == errno.EMFILE:
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            why = (
+                f"{count} of them need {need} more open files, and this process may "
+                f"have {limit:,} in all. Raise that limit (ulimit -n)"
+            )
+        raise _not_working(why) from error
 
 
 def _not_working(reason: str) -> BeamTFRecordError:

@@ -61,11 +61,10 @@ def test_loading_spares_what_beam_does_not_need(module: str) -> None:
     code = (
         "import sys\n"
         "from beam_pipeline.beam_internals import loading\n"
-        "import threading\n"
         f"loading._SPARED = [{module!r}]\n"
-        "sys.meta_path.insert(0, loading._Spared(threading.get_ident()))\n"
-        "import apache_beam as beam\n"
-        "import beam_pipeline.running.convert\n"
+        "with loading._spared():\n"
+        "    import apache_beam as beam\n"
+        "    import beam_pipeline.running.convert\n"
         "beam.Pipeline(runner='FnApiRunner') | beam.Create([1])\n"
         f"assert {module!r} not in sys.modules\n"
     )
@@ -177,15 +176,3 @@ def test_engine_worker_hears_of_failures_by_a_logger() -> None:
     """The worker loop logs failed work below the name of Beam's package."""
     assert sdk_worker._LOGGER.name.startswith("apache_beam.")
     assert sdk_worker._LOGGER.propagate
-
-
-# Of no file: three modules remove the folder of a pipeline that was stopped.
-
-
-# own_pipelines/declared.py
-
-
-# own_pipelines/write_dataset.py
-
-
-# engines/beam_errors.py
