@@ -8,18 +8,27 @@ It takes the parameters of `beam.io.WriteToTFRecord` and promises more. A write 
             -> finished files in the work folder                        Write files
             -> renamed, one after another                               Publish
 
-What decides the place of a record is in `records`; the work folder, and what is in it,
-is drawn in `renaming`.
+The work folder, and what is in it, is drawn in `renaming`. A record's place depends on
+its bytes alone: with h = blake2b(record, 8 bytes, LE),
+
+    shard  high 32 bits of h * shards >> 32
+    order  within the shard by (h, bytes); equal records stay, side by side
+
+so a multiset of records has one arrangement, whatever order and bundles it came in.
+None of this may change: the bytes of every file ever written depend on it. The golden
+files in tests/program/stages/test_tfrecord_transforms.py pin it.
 """
 
 import dataclasses
 import functools
+import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
@@ -27,7 +36,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from transforms.core import segment
 from transforms.core.model import Segment
-from transforms.core.placing.placement import shard_of_keys
+from transforms.core.placing.placement import UInt64s, shard_of_keys
 from transforms.core.segment import KEY_COLUMN, PIECE_BYTES
 from transforms.core.tfrecord import FrameFacts, TFRecordWriter
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
@@ -43,7 +52,6 @@ from transforms.tfrecord.parameters import (
     compression_of,
     type_of,
 )
-from transforms.tfrecord.records import framed, hashed_rows, in_order
 from transforms.tfrecord.renaming import (
     RenamedFiles,
     WritePlan,
@@ -62,6 +70,10 @@ _SHARD_BYTES = 150_000_000
 _PART_BYTES = _SHARD_BYTES
 # A record that waits takes its length and about this.
 _OBJECT_BYTES = 48
+# Of a part, records that are ordered at a time.
+_WINDOW_BYTES = 1 << 24
+_RECORD = "record"
+_SCHEMA = pa.schema([(_RECORD, pa.large_binary()), (KEY_COLUMN, pa.uint64())])
 
 
 @dataclasses.dataclass
@@ -347,5 +359,42 @@ def _write_file(
     ):
         for part in sorted(parts):
             for records in in_order(store.get_all(parts.pop(part))):
-                writer.write_framed(framed(records), records=len(records))
+                for record in records:
+                    writer.write(record)
     return writer.facts()
+
+
+def hashed_rows(records: Sequence[bytes]) -> tuple[pa.RecordBatch, UInt64s]:
+    """Returns records as rows, in the order of their hashes, and these."""
+    blake2b = hashlib.blake2b
+    digests = b"".join([blake2b(record, digest_size=8).digest() for record in records])
+    hashes = np.frombuffer(digests, "<u8")
+    order = np.argsort(hashes)
+    ordered = pa.array([records[i] for i in order.tolist()], pa.large_binary())
+    return pa.record_batch([ordered], [_RECORD]), hashes[order]
+
+
+def in_order(messages: Iterable[pa.Buffer]) -> Iterator[list[bytes]]:
+    """Yields all records by (hash, bytes), some 16 MiB at a time.
+
+    Hashes are spread evenly, so even windows of them hold about as many bytes each.
+
+    Args:
+      messages: one or more segments, each with a record or more, by their hashes.
+    """
+    batches = [segment.deserialize(piece, _SCHEMA) for piece in messages]
+    hashes = [batch[KEY_COLUMN].to_numpy() for batch in batches]
+    windows = sum(batch.nbytes for batch in batches) // _WINDOW_BYTES + 1
+    low = min(float(piece[0]) for piece in hashes)
+    high = max(float(piece[-1]) for piece in hashes)
+    bounds = np.linspace(low, high, windows + 1)[1:-1].astype(np.uint64)
+    edges = [
+        [0, *np.searchsorted(piece, bounds).tolist(), len(piece)] for piece in hashes
+    ]
+    for window in range(windows):
+        rows = pa.Table.from_batches(
+            batch.slice(edge[window], edge[window + 1] - edge[window])
+            for batch, edge in zip(batches, edges, strict=True)
+        )
+        order = [(KEY_COLUMN, "ascending"), (_RECORD, "ascending")]
+        yield rows.sort_by(order)[_RECORD].to_pylist()

@@ -26,7 +26,6 @@ from transforms.errors import (
     EncodingError,
     TargetError,
 )
-from transforms.tfrecord import records as records_in_files
 from transforms.tfrecord import renaming
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.write import WriteTFRecords
@@ -230,7 +229,7 @@ def test_failing_write(
 
 def test_sums_are_checked(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record lost on the way is found before anything is published."""
-    real = records_in_files.in_order
+    real = tfrecord.in_order
 
     def losing(messages: Any) -> Iterable[list[bytes]]:
         return [records[1:] for records in real(messages)]

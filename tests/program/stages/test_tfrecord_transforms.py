@@ -37,11 +37,9 @@ from transforms.errors import (
     SourceError,
     SpecError,
 )
-from transforms.tfrecord import records as tfrecord_records
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.read import ReadAllTFRecords, ReadTFRecords
-from transforms.tfrecord.records import hashed_rows, in_order
-from transforms.tfrecord.write import WriteTFRecords
+from transforms.tfrecord.write import WriteTFRecords, hashed_rows, in_order
 
 Folder = pathlib.Path
 
@@ -97,7 +95,7 @@ def test_any_order_any_bundles_same_files(
     monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
     monkeypatch.setattr(tfrecord, "PIECE_BYTES", 2000)
     monkeypatch.setattr(tfrecord, "_PART_BYTES", 1000)
-    monkeypatch.setattr(tfrecord_records, "_WINDOW_BYTES", 500)
+    monkeypatch.setattr(tfrecord, "_WINDOW_BYTES", 500)
     for name, (given_records, options) in ways.items():
         write(
             tmp_path / f"spilled {name}" / "x", given_records, num_shards=3, **options
@@ -134,7 +132,7 @@ def test_pieces_equal_a_plain_sort(
         for shard, some in segment.cut(rows, numbers):
             parts[shard].append(segment.serialize(some))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tfrecord_records, "_WINDOW_BYTES", window)
+        patch.setattr(tfrecord, "_WINDOW_BYTES", window)
         found = {
             shard: [record for some in in_order(messages) for record in some]
             for shard, messages in parts.items()
