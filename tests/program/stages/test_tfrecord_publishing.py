@@ -5,7 +5,7 @@ import fcntl
 import os
 import pathlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import apache_beam as beam
@@ -65,18 +65,71 @@ def _old_files(folder: Folder) -> dict[str, bytes]:
     return contents(folder)
 
 
-@pytest.mark.parametrize("spilled", [False, True])
-@pytest.mark.parametrize("element", ["text", None, {"a": 1}])
-def test_wrong_element(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, element: object, spilled: bool
+def _give_a_text(_: pytest.MonkeyPatch) -> None:
+    """The records have one already."""
+
+
+def _damage_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the disk change what is spooled."""
+    real = renaming.RenamedFiles.put_rows
+
+    def damaged(target: Any, name: str, pieces: Any) -> str:
+        stored = real(target, name, pieces)
+        with open(os.path.join(target.store.segments, stored), "r+b") as file:
+            file.seek(-9, os.SEEK_END)
+            file.write(b"?")
+        return stored
+
+    monkeypatch.setattr(renaming.RenamedFiles, "put_rows", damaged)
+
+
+def _fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.replace
+
+    def full(source: str, target: str) -> None:
+        if os.path.basename(os.path.dirname(target)) == "dataset":
+            raise OSError(errno.ENOSPC, "No space left on device", target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+
+
+def _lose_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tfrecord.in_order
+    monkeypatch.setattr(
+        tfrecord, "in_order", lambda given: [some[1:] for some in real(given)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "spilled", "error", "words"),
+    [
+        (_give_a_text, False, EncodingError, "str.*element 200"),
+        (_give_a_text, True, EncodingError, "str.*element 200"),
+        (_damage_pieces, True, DamageError, "as it was written"),
+        (_fill_disk, False, CommitError, "No space left on device.*dataset"),
+        (_fill_disk, True, CommitError, "No space left on device.*dataset"),
+        (_lose_records, False, ConservationError, "300 records"),
+    ],
+)
+def test_a_fault_leaves_all_as_it_was(
+    tmp_path: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
+    spilled: bool,
+    error: type[Exception],
+    words: str,
 ) -> None:
-    """What is not bytes fails the run, named by type and place; nothing is left."""
+    """An element that is not bytes, a bad disk, a lost record: nothing is published."""
     if spilled:
         monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
         monkeypatch.setattr(tfrecord, "PIECE_BYTES", 2000)
     before = _old_files(tmp_path)
-    records = [*RECORDS[:200], element, *RECORDS[200:]]
-    with pytest.raises(EncodingError, match=rf"{type(element).__name__}.*element 200"):
+    records: list[Any] = [*RECORDS]
+    if fault is _give_a_text:
+        records[200] = "text"
+    fault(monkeypatch)
+    with pytest.raises(error, match=words):
         write(tmp_path / "x", records, num_shards=3)
     assert contents(tmp_path) == before
 
@@ -102,27 +155,6 @@ def test_failure_in_front(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(work.glob("*/segments/*"))
     write(tmp_path / "x", num_shards=3)
     assert len(contents(tmp_path)) == 3
-
-
-def test_a_damaged_piece_is_found(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the disk has changed meanwhile is never written to a file."""
-    monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
-    before = _old_files(tmp_path)
-    real = renaming.RenamedFiles.put_rows
-
-    def damaged(target: Any, name: str, pieces: Any) -> str:
-        stored = real(target, name, pieces)
-        with open(os.path.join(target.store.segments, stored), "r+b") as file:
-            file.seek(-9, os.SEEK_END)
-            file.write(b"?")
-        return stored
-
-    monkeypatch.setattr(renaming.RenamedFiles, "put_rows", damaged)
-    with pytest.raises(DamageError, match="as it was written"):
-        write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
 
 
 class _Broken:
@@ -158,87 +190,43 @@ def test_failing_rename(
     assert contents(tmp_path) == expected
 
 
-def _publish_again(plan: Any, written: Iterable[Any], target: Any) -> list[str]:
-    """Publishes at the second attempt, and once more."""
-    shards = list(written)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "replace", _Broken(1))
-        with pytest.raises(CommitError):
-            renaming.publish(plan, shards, target)
-    names = renaming.publish(plan, shards, target)
-    folder = pathlib.Path(target.directory)
-    after = contents(folder)
-    assert renaming.publish(plan, shards, target) == names
-    assert contents(folder) == after
-    return names
-
-
-def test_a_second_attempt_finishes(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("renamed", "cleared"), [(True, False), (True, True), (False, True)]
+)
+def test_a_second_attempt_at_the_renames(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, renamed: bool, cleared: bool
 ) -> None:
-    """It renames the files that are left; a third one has nothing to do."""
+    """It goes on with the files that are left, and fails where another run has them."""
     write(tmp_path / "whole" / "x", num_shards=3)
-    monkeypatch.setattr(tfrecord, "publish", _publish_again)
-    (tmp_path / "again").mkdir()
-    _old_files(tmp_path / "again")
-    write(tmp_path / "again" / "x", num_shards=3)
-    assert contents(tmp_path / "again") == contents(tmp_path / "whole")
+    expected = contents(tmp_path / "whole")
+    folder = tmp_path / "again"
+    folder.mkdir()
+    before = _old_files(folder)
+    real = renaming.publish
 
+    def publish(plan: Any, written: Iterable[Any], target: Any) -> list[str]:
+        shards = list(written)
+        if renamed:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(os, "replace", _Broken(1))
+                with pytest.raises(CommitError):
+                    real(plan, shards, target)
+        if cleared:
+            shutil.rmtree(target.hidden)
+        names = real(plan, shards, target)
+        # A third one has nothing to do.
+        assert real(plan, shards, target) == names
+        return names
 
-def _publish_beside_another(plan: Any, written: Iterable[Any], target: Any) -> Any:
-    """Publishes half of the files before another run clears them, then again."""
-    shards = list(written)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "replace", _Broken(1))
-        with pytest.raises(CommitError):
-            renaming.publish(plan, shards, target)
-    shutil.rmtree(target.hidden)
-    return renaming.publish(plan, shards, target)
-
-
-def test_a_second_attempt_never_mixes(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It fails where another run has removed the files that are left."""
-    monkeypatch.setattr(tfrecord, "publish", _publish_beside_another)
+    monkeypatch.setattr(tfrecord, "publish", publish)
+    if not cleared:
+        write(folder / "x", num_shards=3)
+        assert contents(folder) == expected
+        return
     with pytest.raises(CommitError, match="Run again"):
-        write(tmp_path / "x", num_shards=3)
-    assert list(contents(tmp_path)) == ["x-00000-of-00003"]
-
-
-@pytest.mark.parametrize("spilled", [False, True])
-def test_failing_write(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, spilled: bool
-) -> None:
-    """A full disk: nothing is left, and the error says where."""
-    if spilled:
-        monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
-    before = _old_files(tmp_path)
-    real = os.replace
-
-    def full(source: str, target: str) -> None:
-        if os.path.basename(os.path.dirname(target)) == "dataset":
-            raise OSError(errno.ENOSPC, "No space left on device", target)
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(CommitError, match=r"No space left on device.*dataset"):
-        write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
-
-
-def test_sums_are_checked(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record lost on the way is found before anything is published."""
-    real = tfrecord.in_order
-
-    def losing(messages: Any) -> Iterable[list[bytes]]:
-        return [records[1:] for records in real(messages)]
-
-    monkeypatch.setattr(tfrecord, "in_order", losing)
-    before = _old_files(tmp_path)
-    with pytest.raises(ConservationError, match="300 records"):
-        write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
+        write(folder / "x", num_shards=3)
+    first = "x-00000-of-00003"
+    assert contents(folder) == before | ({first: expected[first]} if renamed else {})
 
 
 def test_files_left_by_other_runs_are_removed(tmp_path: Folder) -> None:
@@ -271,21 +259,3 @@ def test_one_renames_at_a_time(tmp_path: Folder) -> None:
         assert contents(tmp_path) == before
     write(tmp_path / "x")
     assert list(contents(tmp_path)) == ["x-00000-of-00001"]
-
-
-def _publish_after_another(plan: Any, written: Iterable[Any], target: Any) -> Any:
-    """Publishes once another run has cleared all files away."""
-    shards = list(written)
-    shutil.rmtree(target.hidden)
-    return renaming.publish(plan, shards, target)
-
-
-def test_a_run_that_another_one_overtakes(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run whose work a later one has cleared away fails and publishes nothing."""
-    before = _old_files(tmp_path)
-    monkeypatch.setattr(tfrecord, "publish", _publish_after_another)
-    with pytest.raises(CommitError, match="Run again"):
-        write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
