@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from beam_pipeline.reading.open_dataset import OpenDataset, condition_of, label_of
 from transforms.core.arrays import is_bytes, values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest
-from transforms.core.placing.vocabulary import ClassChanges, class_changes
 from transforms.core.schema import Kind
+from transforms.core.vocabulary import ClassChanges, class_changes
 from transforms.errors import InputError, SpecError, UsageError, nearest, shortened
 from transforms.reading.catalogue import Catalogue
 from transforms.storage.files import storage

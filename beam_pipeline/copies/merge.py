@@ -21,10 +21,10 @@ from beam_pipeline.copies.split_leaks import leak_notes
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.parts import class_counts, joined_statistics, summed
 from transforms.core.files import ShardName
-from transforms.core.label_map import LABEL_MAP_NAME
 from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import MAX_CLASSES
+from transforms.core.vocabulary import LABEL_MAP_NAME
 from transforms.errors import InputError, UsageError
 from transforms.formats.tfrecord_files.dataset import row_feature
 from transforms.work.store import Store

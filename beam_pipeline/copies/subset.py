@@ -27,7 +27,6 @@ from beam_pipeline.datasets.parts import class_counts
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text, counts_text
 from transforms.core.files import ShardName
-from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.manifest import (
     Account,
     FeatureFacts,
@@ -38,6 +37,7 @@ from transforms.core.manifest import (
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics, summarize_feature
 from transforms.core.tfrecord import TFRecordReader
+from transforms.core.vocabulary import LABEL_MAP_NAME, parse_label_map
 from transforms.errors import ExampleError, InputError, bounded, first_few
 from transforms.formats.tfrecord_files.columns import decode
 from transforms.formats.tfrecord_files.features import record_types

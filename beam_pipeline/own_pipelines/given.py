@@ -34,9 +34,9 @@ from transforms.core.files import folder_of_parts
 from transforms.core.manifest import FeatureFacts
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.splitting import Assignments
-from transforms.core.placing.vocabulary import UNKNOWN_NAME
 from transforms.core.schema import Feature, Kind, Unknown
 from transforms.core.statistics import Statistics
+from transforms.core.vocabulary import UNKNOWN_NAME
 from transforms.errors import SpecError
 from transforms.formats.tfrecord_files.dataset import row_feature
 from transforms.publishing import target

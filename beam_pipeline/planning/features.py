@@ -27,7 +27,6 @@ from beam_pipeline.planning.image_columns import (
 )
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.arrays import numpy_type
-from transforms.core.placing.vocabulary import Vocabulary, parse_names
 from transforms.core.rows.tensors import DATA_TYPES
 from transforms.core.schema import (
     Feature,
@@ -37,6 +36,7 @@ from transforms.core.schema import (
     Schema,
     Unknown,
 )
+from transforms.core.vocabulary import Vocabulary, parse_names
 from transforms.errors import SpecError, nearest
 from transforms.formats.images import BACKGROUND
 from transforms.storage.files import storage

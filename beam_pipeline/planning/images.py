@@ -24,8 +24,8 @@ from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
-from transforms.core.placing.vocabulary import UNKNOWN_NAME, Vocabulary
 from transforms.core.schema import Feature, Kind, Schema, Unknown
+from transforms.core.vocabulary import UNKNOWN_NAME, Vocabulary
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     InputError,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from transforms.core.placing.placement import Sharding, SplitRule
-from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Schema
+from transforms.core.vocabulary import Vocabulary
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, Publication
 from transforms.work.store import Store

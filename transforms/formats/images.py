@@ -43,8 +43,8 @@ from transforms.core.model import (
     Skipped,
 )
 from transforms.core.placing.placement import usual_order
-from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError, SpecError, first_few
 from transforms.formats.file_names import split_in_path
 from transforms.formats.label_join import Labels

@@ -32,9 +32,9 @@ from transforms.core.outcome import (
     turned_box_remarks,
 )
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.placing.vocabulary import vocabulary_warnings
 from transforms.core.schema import Kind
 from transforms.core.segment import get_names
+from transforms.core.vocabulary import vocabulary_warnings
 from transforms.errors import (
     CommitError,
     ConservationError,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import apache_beam as beam
 
 from transforms.core.placing.splitting import PLACE
-from transforms.core.placing.vocabulary import Vocabulary
+from transforms.core.vocabulary import Vocabulary
 from transforms.rows.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout
 from transforms.work.store import Store

@@ -7,8 +7,8 @@ import apache_beam as beam
 
 from transforms.core.model import PlaceFacts, Segment, ShardKey
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.segment import distinct_names, merged_lists, put_classes
+from transforms.core.vocabulary import Vocabulary
 from transforms.shards.allocation import return_freed_memory
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 

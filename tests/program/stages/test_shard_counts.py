@@ -12,12 +12,12 @@ from tests.support.placing import batch_of
 from transforms.core.model import Batch, PlaceFacts
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.core.segment import (
     load_classes,
     put_names,
 )
+from transforms.core.vocabulary import Vocabulary
 from transforms.stages.place import PlaceRows
 from transforms.stages.shard_counts import (
     CountShards,

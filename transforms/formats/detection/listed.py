@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block
-from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason, Skipped
+from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import BoxedReader, Numbers
 from transforms.formats.detection.objects import detection_features

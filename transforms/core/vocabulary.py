@@ -1,11 +1,23 @@
-r"""Vocabularies of class labels: the names and the id of each.
+r"""Vocabularies of class labels: the names and the id of each, and their files.
 
 A name's id is its position. Names that the spec gives come first, in their order. By
 `transforms.core.schema.Unknown`, other names in the rows follow in the order of
 `in_id_order`, or share the id after the last, or are rejected.
 
-File of a vocabulary: UTF-8, one name a line, the first has id 0. A vocabulary lock of
-version 0.2 has the escapes `\\`, `\n` and `\r`, and `\e` for the empty name.
+Two files have them. A list of names: UTF-8, one name a line, the first has id 0. A
+vocabulary lock of version 0.2 has the escapes `\\`, `\n` and `\r`, and `\e` for the
+empty name. And the label map of the TensorFlow Object Detection API, with ids from 1 (0
+is the background), the text form of the message StringIntLabelMap:
+
+    item {
+      id: 3
+      name: 'car'
+    }
+
+Its texts are UTF-8 in quotes; quotes, backslashes and control characters are escaped as
+in C (`\'`, `\\`, `\n`, `\001`). Sources:
+`object_detection/protos/string_int_label_map.proto` of tensorflow/models;
+https://protobuf.dev/reference/protobuf/textformat-spec/
 
 Where classes get other names: a new name that is a class already gives its id to the
 records. One that is not takes the id of the first of its old classes, and records of
@@ -16,10 +28,12 @@ records.
 
 import dataclasses
 import decimal
+import functools
 import re
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +54,11 @@ _WHOLE_NUMBER = "^-?[0-9]+$"
 _MAX_SHOWN = 10
 # Names that are looked at for lists of classes.
 _MAX_LISTS = 4096
+LABEL_MAP_NAME = "label_map.pbtxt"
+# The proto's id is an int32.
+_MAX_ID = 2**31 - 1
+_QUOTED = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_TO_QUOTE = re.compile(r"[\x00-\x1f\x7f\\']")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,17 +144,6 @@ def parse_names(data: bytes, *, path: str) -> tuple[str, ...]:
     Raises:
       SpecError: the text is not UTF-8, has an empty line, or names a class twice.
     """
-    lines = _lines(data, path)
-    for number, line in enumerate(lines, 1):
-        if not line:
-            raise SpecError(
-                f"Every line of the vocabulary {path!r} must hold a name; line "
-                f"{number:,} is empty. Remove it."
-            )
-    return _unique(_unescaped(lines), path)
-
-
-def _lines(data: bytes, path: str) -> list[str]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -144,10 +152,15 @@ def _lines(data: bytes, path: str) -> list[str]:
             f"{error.start:,}. Convert it."
         ) from error
     # Python's splitlines() would also split at characters that names may hold.
-    lines = text.replace("\r\n", "\n").split("\n")
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+    text = text.replace("\r\n", "\n").rstrip("\n")
+    lines = text.split("\n") if text else []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            raise SpecError(
+                f"Every line of the vocabulary {path!r} must hold a name; line "
+                f"{number:,} is empty. Remove it."
+            )
+    return _unique(_unescaped(lines), path)
 
 
 def _unescaped(lines: Sequence[str]) -> Sequence[str]:
@@ -326,3 +339,107 @@ def class_changes(names: Sequence[str], wanted: Mapping[str, str]) -> ClassChang
     return ClassChanges(
         tuple(new_names), {old: new for old, new in sorted(ids.items()) if old != new}
     )
+
+
+@functools.cache
+def _message() -> Any:
+    """Returns the class of StringIntLabelMap, of the fields that are read."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    package = "object_detection.protos"
+    file = descriptor_pb2.FileDescriptorProto(name="label_map.proto", package=package)
+    kind = descriptor_pb2.FieldDescriptorProto
+    item = file.message_type.add(name="Item")
+    item.field.add(name="name", number=1, type=kind.TYPE_STRING, label=1)
+    item.field.add(name="id", number=2, type=kind.TYPE_INT32, label=1)
+    file.message_type.add(name="StringIntLabelMap").field.add(
+        name="item",
+        number=1,
+        type=kind.TYPE_MESSAGE,
+        label=kind.LABEL_REPEATED,
+        type_name=f".{package}.Item",
+    )
+    # A pool of its own: TensorFlow's object_detection registers the same names.
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    descriptor = pool.FindMessageTypeByName(f"{package}.StringIntLabelMap")
+    return message_factory.GetMessageClass(descriptor)
+
+
+def render_label_map(names: Mapping[int, str]) -> bytes:
+    """Returns the file's content.
+
+    Args:
+      names: class id -> class name.
+
+    Raises:
+      SpecError: an id outside 1 to 2^31 - 1, or two ids of one name.
+    """
+    if wrong := [number for number in names if not 1 <= number <= _MAX_ID]:
+        raise SpecError(
+            f"Ids of a label map count from 1 to {_MAX_ID}; found {min(wrong)} for "
+            f"{names[min(wrong)]!r}. Renumber the classes."
+        )
+    _checked(names.items())
+    return "".join(
+        f"item {{\n  id: {number}\n  name: {quoted(names[number])}\n}}\n"
+        for number in sorted(names)
+    ).encode()
+
+
+def parse_label_map(data: bytes) -> dict[int, str]:
+    """Returns class id -> class name, in the file's order.
+
+    Only `id` and `name` of the items are read; other fields are skipped.
+
+    Raises:
+      SpecError: it is no label map, or ids or names repeat.
+    """
+    # Imported here: few runs read a label map.
+    from google.protobuf import text_format
+
+    try:
+        text = data.decode("utf-8-sig")
+        with warnings.catch_warnings():
+            # Python only warns of an escape that it does not know.
+            warnings.simplefilter("error")
+            label_map = text_format.Parse(text, _message()(), allow_unknown_field=True)
+        if not label_map.item and text.strip():
+            raise ValueError("no item")
+        for item in label_map.item:
+            if not (item.HasField("id") and item.HasField("name")):
+                raise ValueError("an item without id or name")
+    except (text_format.ParseError, ValueError, RecursionError, Warning) as error:
+        raise SpecError(
+            f"A label map is text like: item {{ id: 1 name: 'cat' }}. Found: {error}."
+        ) from error
+    return _checked((item.id, item.name) for item in label_map.item)
+
+
+def _checked(items: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """Returns class id -> class name; raises SpecError where one of them repeats."""
+    names: dict[int, str] = {}
+    ids: dict[str, int] = {}
+    for number, name in items:
+        if number in names:
+            raise SpecError(
+                f"Ids of a label map must differ; {number} is both "
+                f"{names[number]!r} and {name!r}."
+            )
+        if name in ids:
+            raise SpecError(
+                f"Names of a label map must differ; {ids[name]} and {number} are both "
+                f"{name!r}. Rename one."
+            )
+        names[number], ids[name] = name, number
+    return names
+
+
+def quoted(text: str) -> str:
+    r"""Returns a text in quotes.
+
+    >>> print(quoted("owner's"))
+    'owner\'s'
+    """
+    escaped = _TO_QUOTE.sub(lambda m: _QUOTED.get(m[0], f"\\{ord(m[0]):03o}"), text)
+    return f"'{escaped}'"
