@@ -28,12 +28,12 @@ from beam_pipeline.job import Job
 from beam_pipeline.running.retry_notes import collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
 from beam_pipeline.shared_change import shared_change
-from transforms.core.this_worker import python_command
 from transforms.errors import SpecError, closest, no_memory
 from transforms.shards import decoders
 from transforms.shards.allocation import return_freed_memory
 from transforms.storage.buckets import may_fork
 from transforms.storage.files import storage
+from transforms.storage.visibility import python_command
 
 # How long the pipeline's thread of a stopped run may take to end.
 _STOP_SECONDS = 2.0

@@ -28,8 +28,8 @@ from typing import IO
 
 from beam_pipeline.beam_internals.local_runner import NO_THREAD, serve_runner
 from beam_pipeline.running.retry_notes import print_retries
-from transforms.core.this_worker import python_command
 from transforms.errors import BeamTFRecordError, no_memory
+from transforms.storage.visibility import python_command
 
 # A worker may exit with 0 just before the run ends; later than this it is an error. One
 # that was told to stop has as long.

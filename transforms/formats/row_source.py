@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core import this_worker
 from transforms.core.arrays import lists_like, numpy_mask
 from transforms.core.model import Batch, Block, Reading, Rejection, Rounding, Skipped
 from transforms.core.placing.content import content_hashes
@@ -30,6 +29,7 @@ from transforms.formats.table import (
     RawRows,
     RowReader,
 )
+from transforms.storage import visibility
 from transforms.storage.paths import without_access
 from transforms.storage.visibility import first_local, unseen
 
@@ -168,7 +168,7 @@ class RowSource(Source):
         if self.reader.image_base == "file":
             folder = self.images_root or posixpath.dirname(raw.block.origin)
             rows = _based(rows, schema, folder)
-        if this_worker.is_elsewhere():
+        if visibility.is_elsewhere():
             _check_seen(rows, schema, raw)
         rows = _without_access(rows, schema)
         splits, discarded = None, None

@@ -23,11 +23,11 @@ import dataclasses
 import hashlib
 import os
 
-from transforms.core import this_worker
 from transforms.core.manifest import Manifest
 from transforms.errors import StorageError, TargetError, WorkerError
 from transforms.publishing import target
 from transforms.publishing.published import SHARED
+from transforms.storage import visibility
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, work_folder
 from transforms.storage.retry import storing
@@ -162,7 +162,7 @@ class SharedRun:
         if manifest is not None and _is_of(manifest, self.token):
             # The run has ended, and its work was removed.
             return
-        worker = this_worker.here()
+        worker = visibility.here()
         who = "a worker" if worker is None else worker.in_words()
         raise WorkerError(
             f"Every worker must see the output, for shared_output=True says so; "

@@ -45,8 +45,8 @@ from transforms.core.image.policy import (
 )
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
-from transforms.core.this_worker import python_command
 from transforms.errors import BeamTFRecordError
+from transforms.storage.visibility import python_command
 
 # For one image, of processor time: some four times what decoding 64 megapixels of any
 # format and encoding them as PNG takes.

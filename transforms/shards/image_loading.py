@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core import this_worker
 from transforms.core.image.policy import ImagePolicy, prepare_image, too_many_bytes
 from transforms.core.model import Reason
 from transforms.core.placing.shard_rows import ShardRows
@@ -31,7 +30,7 @@ from transforms.core.segment import STAMP_COLUMN
 from transforms.errors import SpecError, bounded
 from transforms.shards import decoders
 from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
-from transforms.storage import entries
+from transforms.storage import entries, visibility
 from transforms.storage.buckets import CONNECTIONS
 from transforms.storage.entries import TooLargeError
 from transforms.storage.files import storage
@@ -271,7 +270,7 @@ def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:
         if is_remote(path):
             return storage(path).read_stamped(limit)[0], 0
     full = _full_path(path, root)
-    if this_worker.is_elsewhere() and (never := unseen(full)):
+    if visibility.is_elsewhere() and (never := unseen(full)):
         raise never
     try:
         return storage(full).read_stamped(limit)

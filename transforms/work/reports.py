@@ -20,13 +20,13 @@ import re
 import threading
 import time
 
-from transforms.core.this_worker import Worker
 from transforms.errors import StorageError
 from transforms.storage import folders, stores
 from transforms.storage.entries import FileEntry, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, split_remote
 from transforms.storage.stores import client_of
+from transforms.storage.visibility import Worker
 
 WORKER = ".worker"
 FAILURE = ".failure"

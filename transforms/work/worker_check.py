@@ -12,18 +12,17 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from transforms.core import this_worker
-from transforms.core.this_worker import Worker
 from transforms.errors import (
     CommitError,
     StorageError,
     WorkerError,
     first_few,
 )
+from transforms.storage import visibility
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import reason_of
 from transforms.storage.stores import client_of, extra_of
-from transforms.storage.visibility import Witness
+from transforms.storage.visibility import Witness, Worker
 from transforms.work.reports import FailureReports, Reports
 
 PROGRAM = "beam-tfrecord"
@@ -153,7 +152,7 @@ def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
         if run not in _checked:
             worker = Worker.this()
             if rules.named:
-                this_worker.become(elsewhere=rules.elsewhere)
+                visibility.become(elsewhere=rules.elsewhere)
             if reports is not None:
                 _report_failures(reports, worker)
             rules.versions.check(run_folder)

@@ -18,10 +18,10 @@ from beam_pipeline.own_pipelines.engine_workers import workers_of
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.version import deciding_versions
-from transforms.core import this_worker
 from transforms.errors import TargetError, WorkerError
 from transforms.publishing.shared_run import SharedRun
 from transforms.publishing.target import read_manifest
+from transforms.storage import visibility
 from transforms.work import worker_check
 from transforms.work.worker_check import VersionRules
 
@@ -36,7 +36,7 @@ PROCESS = ["--environment_type=PROCESS", '--environment_config={"command":"/w"}'
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a process of its own, as far as the check of workers knows."""
-    monkeypatch.setattr(this_worker, "_known", None)
+    monkeypatch.setattr(visibility, "_known", None)
     monkeypatch.setattr(worker_check, "_checked", set())
 
 

@@ -13,7 +13,6 @@ import pytest
 from beam_pipeline.engines.beam_errors import telling, translated, with_words_of
 from beam_pipeline.engines.checks import not_started
 from beam_pipeline.engines.watch import Failure, JobWatch, lasting
-from transforms.core.this_worker import Worker
 from transforms.errors import (
     BeamTFRecordError,
     RejectLimitError,
@@ -23,6 +22,7 @@ from transforms.errors import (
     WorkerError,
 )
 from transforms.storage import stores
+from transforms.storage.visibility import Worker
 from transforms.work.reports import Reports
 
 Folder = pathlib.Path

@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from transforms.core import this_worker
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError, WorkerError
 from transforms.formats.table import unreadable
 from transforms.shards.image_loading import load_image
+from transforms.storage import visibility
 from transforms.storage.visibility import unseen
 
 Folder = pathlib.Path
@@ -21,9 +21,9 @@ POLICY = ImagePolicy()
 @pytest.fixture
 def become(monkeypatch: pytest.MonkeyPatch) -> Become:
     """Makes this process a worker, elsewhere or not."""
-    monkeypatch.setattr(this_worker, "_known", None)
+    monkeypatch.setattr(visibility, "_known", None)
     monkeypatch.setattr("socket.gethostname", lambda: "pod-7")
-    return lambda elsewhere: this_worker.become(elsewhere=elsewhere)
+    return lambda elsewhere: visibility.become(elsewhere=elsewhere)
 
 
 def test_the_program_itself_sees_what_is_there(

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from transforms.core.this_worker import Worker
+from transforms.storage.visibility import Worker
 from transforms.work import reports as reports_module
 from transforms.work.reports import FailureReports, Reports
 

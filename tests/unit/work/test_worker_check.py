@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from tests.support.product_code import tree
-from transforms.core import this_worker
 from transforms.core.model import (
     Block,
     Reading,
@@ -22,6 +21,7 @@ from transforms.errors import CommitError, WorkerError
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table import RawRows
 from transforms.formats.table_source import TableSource
+from transforms.storage import visibility
 from transforms.storage.visibility import Witness
 from transforms.work import worker_check
 from transforms.work.reports import Reports
@@ -39,7 +39,7 @@ VERSIONS = {"beam-tfrecord": "1.2.3", "pyarrow": "20.0.0", "libwebp": "1.4.0"}
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a process of its own, as far as the check knows."""
-    monkeypatch.setattr(this_worker, "_known", None)
+    monkeypatch.setattr(visibility, "_known", None)
     monkeypatch.setattr(worker_check, "_checked", set())
 
 
@@ -62,17 +62,17 @@ def rules(reports: Reports, found: Mapping[str, str] = VERSIONS) -> WorkerRules:
 def test_local_runs_know_no_worker() -> None:
     """Without rules nothing is checked, and no error names a worker."""
     check_worker(None)
-    assert this_worker.here() is None
+    assert visibility.here() is None
     # As of a pipeline that runs in the process of its submitter.
     unnamed = WorkerRules(VersionRules(VERSIONS, lambda: VERSIONS), named=False)
     check_worker(unnamed)
-    assert this_worker.here() is None
+    assert visibility.here() is None
 
 
 def test_a_checked_worker_reports(reports: Reports) -> None:
     """From the check on, the process is known, and reports that it is at work."""
     check_worker(rules(reports))
-    worker = this_worker.here()
+    worker = visibility.here()
     assert worker is not None
     assert worker.process == str(os.getpid())
     names = {entry.path for entry in reports.entries()}
