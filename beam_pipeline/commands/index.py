@@ -1,6 +1,6 @@
 """The command `index`: where each record is, for readers that look records up.
 
-OUT/index/SHARD.u64                       see `transforms.core.tfrecord.record_index`
+OUT/index/SHARD.u64                       see `transforms.core.tfrecord.walk`
 OUT/index/SHARD.idx                       the same as text, for DALI and vahidk
 OUT/catalogue/SPLIT-00000-of-0000N.pq     with --catalogue: a row for each record
 
@@ -30,7 +30,7 @@ from beam_pipeline.terminal.words import count_text
 from transforms.core.catalogue import catalogue_features
 from transforms.core.manifest import MANIFEST_NAME, DerivedFile, FileFacts, Manifest
 from transforms.core.schema import Kind
-from transforms.core.tfrecord.record_index import text_index_file
+from transforms.core.tfrecord.walk import text_index_file
 from transforms.errors import BusyError, TargetError, UsageError
 from transforms.publishing import target
 from transforms.publishing.derived_files import taken_name

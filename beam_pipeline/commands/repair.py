@@ -35,7 +35,7 @@ from transforms.core.tfrecord import (
 )
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import DAMAGE_KINDS, HEADER_BYTES
-from transforms.core.tfrecord.salvage import Fetch, LostRange, Salvage, unpack
+from transforms.core.tfrecord.walk import Fetch, LostRange, Salvage, unpack
 from transforms.errors import (
     DamageError,
     InputError,

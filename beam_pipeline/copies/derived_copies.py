@@ -22,7 +22,7 @@ from transforms.core.catalogue import (
 )
 from transforms.core.manifest import DerivedFile, FileFacts, Manifest, SplitFacts
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord.record_index import index_file, text_index_file
+from transforms.core.tfrecord.walk import index_file, text_index_file
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard, write_parts
 from transforms.reading.rows import class_names

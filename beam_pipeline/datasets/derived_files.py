@@ -14,7 +14,7 @@ from transforms.core.manifest import SplitFacts
 from transforms.core.tfrecord import PayloadBatch
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
-from transforms.core.tfrecord.record_index import (
+from transforms.core.tfrecord.walk import (
     index_file,
     scan_records,
     text_index,

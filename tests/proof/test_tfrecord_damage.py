@@ -20,7 +20,7 @@ from transforms.core.example.messages import message, parse_example
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame, header
-from transforms.core.tfrecord.salvage import Kept, Salvage, unpack
+from transforms.core.tfrecord.walk import Kept, Salvage, unpack
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     BeamTFRecordError,

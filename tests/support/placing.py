@@ -24,7 +24,7 @@ def mixed(value: int) -> int:
 
 
 def by_formula(text: str, kind: str, purpose: str, seed: int) -> int:
-    """The hash in plain integers, as `transforms.core.placing.identity` states it."""
+    """The hash in plain integers, as `transforms.core.placing.placement` states it."""
     data = unicodedata.normalize("NFC", text).encode()
     salt = f"{kind}\0{purpose}\0{seed}\0".encode()
     base = int.from_bytes(hashlib.blake2b(salt, digest_size=8).digest(), "little")

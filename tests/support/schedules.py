@@ -32,7 +32,7 @@ from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import put_classes
 from transforms.core.statistics import Statistics
-from transforms.core.tfrecord.record_index import index_file
+from transforms.core.tfrecord.walk import index_file
 from transforms.errors import (
     CommitError,
     ConservationError,

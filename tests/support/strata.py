@@ -8,8 +8,14 @@ import pyarrow as pa
 
 from tests.support.placing import batch_of
 from transforms.core.model import Batch, Block, Segment
-from transforms.core.placing.identity import LOCK, SPLIT, unit_hashes
-from transforms.core.placing.placement import SplitRule, SplitSource, UInt64s
+from transforms.core.placing.placement import (
+    LOCK,
+    SPLIT,
+    SplitRule,
+    SplitSource,
+    UInt64s,
+    unit_hashes,
+)
 from transforms.core.placing.splitting import Assignments
 from transforms.core.placing.strata import (
     Strata,

@@ -24,11 +24,7 @@ from transforms.core.tfrecord.frame import (
     mask,
 )
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.core.tfrecord.record_index import (
-    index_file,
-    parse_index,
-    scan_records,
-)
+from transforms.core.tfrecord.walk import index_file, parse_index, scan_records
 from transforms.errors import (
     DamageError,
     SourceError,

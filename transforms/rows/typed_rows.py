@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, numpy_mask, rows_holding
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Segment
-from transforms.core.placing.identity import order_hashes
+from transforms.core.placing.placement import order_hashes
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import fault
 from transforms.core.rows.common_type import PYTHON, wider_type

@@ -29,11 +29,7 @@ from transforms.core.model import CataloguePart, Segment
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.frame import FOOTER_BYTES, OVERHEAD_BYTES, unmask_all
-from transforms.core.tfrecord.record_index import (
-    index_file,
-    text_index,
-    text_index_file,
-)
+from transforms.core.tfrecord.walk import index_file, text_index, text_index_file
 from transforms.shards.allocation import return_freed_memory
 from transforms.shards.shard_job import ShardLayout
 from transforms.storage.drafts import CountedSink

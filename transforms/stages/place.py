@@ -28,9 +28,8 @@ from transforms.core.model import (
     task_of,
 )
 from transforms.core.placing import placement
-from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
-from transforms.core.placing.placement import Sharding
+from transforms.core.placing.placement import LOCK, Sharding, order_hashes, unit_hashes
 from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
 from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata

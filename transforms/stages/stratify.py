@@ -18,8 +18,14 @@ import pyarrow.compute as pc
 
 from transforms.core import segment
 from transforms.core.model import Batch, Block, Segment
-from transforms.core.placing.identity import LOCK, SPLIT, hash_texts, unit_hashes
-from transforms.core.placing.placement import SplitRule, UInt64s
+from transforms.core.placing.placement import (
+    LOCK,
+    SPLIT,
+    SplitRule,
+    UInt64s,
+    hash_texts,
+    unit_hashes,
+)
 from transforms.core.placing.splitting import Assignments, check_contents
 from transforms.core.placing.strata import (
     ClassCounts,

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.files import open_regular
-from transforms.core.placing.identity import key_hashes
-from transforms.core.placing.placement import check_split_name, usual_order
+from transforms.core.placing.placement import check_split_name, key_hashes, usual_order
 from transforms.core.placing.splitting import Assignments
 from transforms.errors import (
     COMMITTED_NOTE,

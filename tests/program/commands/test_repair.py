@@ -18,7 +18,7 @@ from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset, write_records
 from transforms.core.tfrecord import FrameFacts, TFRecordReader
 from transforms.core.tfrecord.frame import frame
-from transforms.core.tfrecord.salvage import LostRange
+from transforms.core.tfrecord.walk import LostRange
 from transforms.errors import SourceError, TargetError, UsageError
 
 Folder = pathlib.Path

@@ -10,7 +10,7 @@ import pytest
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import rows
 from tests.support.stress import sizes
-from transforms.core.placing import identity
+from transforms.core.placing import placement
 from transforms.errors import InputError, SpecError
 from transforms.publishing import target
 
@@ -52,7 +52,7 @@ def test_a_key_given_twice_is_named(
         def equal(texts: Any, *_: Any, **_options: Any) -> Any:
             return np.zeros(len(texts), np.uint64)
 
-        monkeypatch.setattr(identity, "hash_texts", equal)
+        monkeypatch.setattr(placement, "hash_texts", equal)
     write(tmp_path / "sound", some(), **settings)
     assert len(rows(tmp_path / "sound")) == 200
     twice = [*some(), {"id": "k7", "x": 1000, "part": "train"}]

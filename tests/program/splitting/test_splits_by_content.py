@@ -26,8 +26,14 @@ from tests.support.segments import waiting
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.model import Block
-from transforms.core.placing.identity import LOCK, SPLIT, order_hashes, unit_hashes
-from transforms.core.placing.placement import SplitRule, SplitSource
+from transforms.core.placing.placement import (
+    LOCK,
+    SPLIT,
+    SplitRule,
+    SplitSource,
+    order_hashes,
+    unit_hashes,
+)
 from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import EncodingError, SpecError

@@ -3,7 +3,7 @@
 Every item has a 64-bit fingerprint, stored with its split and its place in an Arrow
 table, like a segment; only descriptors cross the shuffle. Fingerprints are
 
-    unit   the hash of the row's group or key (`transforms.core.placing.identity`)
+    unit   the hash of the row's group or key (`transforms.core.placing.placement`)
     image  crc32c of its bytes << 32 | their number modulo 2**32, if the file can be
            read again: among a million images two collide in every hundredth dataset,
            so images of equal fingerprints are compared; otherwise blake2b of its bytes

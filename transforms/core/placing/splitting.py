@@ -3,7 +3,7 @@
 A lock takes precedence over the rule; see `SplitSource` for the rules.
 
 A unit of a lock, or of a table of ids, is identified by its 64-bit hash
-(`transforms.core.placing.identity`, purpose LOCK); among ten million, the chance that
+(`transforms.core.placing.placement`, purpose LOCK); among ten million, the chance that
 two share one is 3 in a million. As an Arrow table, rows ascend by hash and no hash
 occurs twice:
 
@@ -25,13 +25,16 @@ import pyarrow as pa
 
 from transforms.core.json_text import parse_json
 from transforms.core.model import Batch
-from transforms.core.placing.identity import LOCK, SPLIT, key_hashes, unit_hashes
 from transforms.core.placing.placement import (
+    LOCK,
+    SPLIT,
     SplitRule,
     SplitSource,
     UInt64s,
     check_split_name,
+    key_hashes,
     split_of_keys,
+    unit_hashes,
 )
 from transforms.core.placing.strata import Strata, class_names
 from transforms.errors import EncodingError, SpecError

@@ -22,8 +22,7 @@ from transforms.core.tfrecord.frame import (
     first_damage,
 )
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
-from transforms.core.tfrecord.record_index import record_ends
-from transforms.core.tfrecord.salvage import Kept, Salvage
+from transforms.core.tfrecord.walk import Kept, Salvage, record_ends
 from transforms.errors import InputError, TFRecordError
 from transforms.formats.columnar.arrow_batches import PIECE_BYTES, grouped
 from transforms.formats.table import InputFile

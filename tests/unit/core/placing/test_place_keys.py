@@ -13,20 +13,18 @@ from hypothesis import strategies as st
 from tests.support.placing import batch_of, by_formula, splits_of
 from transforms.core import segment
 from transforms.core.model import Batch, ShardKey
-from transforms.core.placing.identity import (
+from transforms.core.placing.placement import (
     LOCK,
     ORDER,
     SPLIT,
-    hash_texts,
-    key_hashes,
-    order_hashes,
-    unit_hashes,
-)
-from transforms.core.placing.placement import (
     Sharding,
     SplitRule,
     SplitSource,
     hash_rows,
+    hash_texts,
+    key_hashes,
+    order_hashes,
+    unit_hashes,
 )
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.placing.splitting import Assignments, SplitTables, split_rows

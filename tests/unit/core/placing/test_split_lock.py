@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.placing import batch_of, splits_of
-from transforms.core.placing.identity import key_hashes
-from transforms.core.placing.placement import SplitRule, SplitSource
+from transforms.core.placing.placement import SplitRule, SplitSource, key_hashes
 from transforms.core.placing.splitting import (
     Assignments,
     SplitTables,

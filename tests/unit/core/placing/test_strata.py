@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from tests.support.placing import batch_of, splits_of
 from tests.support.strata import cut_class, random_batches, rule_of, strata_of
-from transforms.core.placing.identity import LOCK, unit_hashes
 from transforms.core.placing.placement import (
+    LOCK,
     SplitRule,
     SplitSource,
     UInt64s,
+    unit_hashes,
 )
 from transforms.core.placing.splitting import Assignments, SplitTables
 from transforms.core.placing.strata import (

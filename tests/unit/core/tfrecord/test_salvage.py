@@ -2,21 +2,25 @@
 
 import gzip
 import io
+import itertools
 import random
 import time
 import zlib
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from tests.conftest import Headline
 from tests.support.stress import CASES
+from transforms.core.tfrecord import walk
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, frame, header
-from transforms.core.tfrecord.salvage import (
+from transforms.core.tfrecord.walk import (
     Kept,
     LostRange,
     Salvage,
     header_places,
+    text_index,
     unpack,
 )
 
@@ -319,3 +323,14 @@ def test_bytes_that_are_no_member() -> None:
     """Padding and garbage, also in front of a member."""
     for tail in (bytes(700), b"garbage", b"garbage" + MORE):
         assert unpacked(PACKED + tail) == (TEXT, "trailing")
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 100])
+@pytest.mark.parametrize("offsets", [[], [0], [0, 20], [0, 20, 37, 54, 80]])
+def test_a_text_index_has_a_line_for_each_record(
+    offsets: list[int], together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it begins and its size, however many lines are made together."""
+    monkeypatch.setattr(walk, "_LINES_TOGETHER", together)
+    lines = [f"{start} {stop - start}\n" for start, stop in itertools.pairwise(offsets)]
+    assert text_index(np.array(offsets, np.uint64)) == "".join(lines).encode()
