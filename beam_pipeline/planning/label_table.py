@@ -24,8 +24,8 @@ from transforms.core.infer.texts import infer_columns
 from transforms.core.model import ReadFacts
 from transforms.core.outcome import rounding_remarks
 from transforms.core.rows.conform import conform
-from transforms.core.rows.rounding import roundings_of
 from transforms.core.rows.text_cells import with_nulls, with_points
+from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import BeamTFRecordError, SourceError, SpecError, source_error
 from transforms.formats.file_names import is_image_name, is_split_word

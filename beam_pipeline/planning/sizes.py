@@ -16,7 +16,7 @@ from beam_pipeline.settings.options import MAX_SHARDS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import size_text
 from transforms.core.infer.evidence import Evidence
-from transforms.core.rows.float32 import FLOAT32_EXACT
+from transforms.core.rows.column import FLOAT32_EXACT
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import SpecError

@@ -80,7 +80,7 @@ class InexactIntegers(enum.StrEnum):
 
     Rounding makes an id or a count useless, but not a measured value. So an inferred
     float rejects these numbers unless its large values have fractions (see
-    `transforms.core.rows.float32`), and a declared one rounds them.
+    `transforms.core.infer.evidence`), and a declared one rounds them.
     """
 
     # To the nearest float32, as numbers with a fraction are.

@@ -19,8 +19,8 @@ from transforms.core.reasons import Reason
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.record_columns import count_parts
-from transforms.core.rows.rounding import roundings_of
 from transforms.core.rows.text_cells import plain_doubles, with_nulls, with_points
+from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.raw_rows import rejections_of

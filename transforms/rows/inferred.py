@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 import pyarrow as pa
 
 from transforms.core.arrays import is_bytes, is_list
-from transforms.core.infer.evidence import inference
+from transforms.core.infer.evidence import LargeNumbers, inference
 from transforms.core.infer.typed import infer_typed, is_named_like_images
 from transforms.core.rows.common_type import PYTHON, wider_type
-from transforms.core.rows.float32 import LargeNumbers
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import EncodingError, bounded
 from transforms.rows.tally import Counts, Tally

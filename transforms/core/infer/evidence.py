@@ -4,6 +4,15 @@
 
 `texts` and `typed` give the evidence of a column in their own ways; from there on both
 take the same way.
+
+A float32 does not hold every whole number beyond 2^24 (`transforms.core.rows.column`).
+An id or a count is worthless once it is rounded, a measured value is not. The large
+numbers of a column decide which of them it holds:
+
+    of those in 2^24 to 2^53, 1 in 100 or more has a fraction -> measured: they round
+    fewer have one, or there are no such numbers              -> whole numbers that
+                                                                 float32 does not hold
+                                                                 are rejects
 """
 
 import collections
@@ -17,7 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list
-from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
+from transforms.core.rows.column import (
+    FLOAT32_EXACT,
+    FLOAT32_MAX,
+    Doubles,
+    is_inside,
+    unheld,
+)
 from transforms.core.rows.text_cells import trimmed
 from transforms.core.schema import Feature, InexactIntegers, Kind
 
@@ -34,6 +49,12 @@ _FEW = 20
 # cells of the kind suggest that it was meant.
 _NEAR_IN_100, _NEAR_BUT_FOR_MANY_IN_100 = 50, 90
 _MOST_STOPS = 4
+# Percent of fractions from which on numbers count as measured. Amounts of money and
+# rounded measurements have far more; ids with a stray fraction have fewer.
+_MEASURED_IN_100 = 1
+# Large numbers that are compared with one another, roughly: half a megabyte a column.
+_COMPARED = 65_536
+_NO_NUMBERS = np.zeros(0, np.float64)
 _BOOLS = frozenset(["true", "false"])
 EXAMPLES = 3
 """How many example values a message shows."""
@@ -118,6 +139,73 @@ def _near(
     if not stops or share * 100 < least:
         return None
     return NearKind(kind, share, tuple(stops[:_MOST_STOPS]), alone)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LargeNumbers:
+    """The numbers of a column that are 2^24 or more from 0.
+
+    Attributes:
+      voters: how many of them are in 2^24 to 2^53, both not included and included.
+      fractions: how many of those are not whole.
+      unheld: how many cells hold a whole one of those that float32 does not hold.
+      examples: the first of these cells as texts.
+      sample: some of the numbers, none beyond float32.
+    """
+
+    voters: int = 0
+    fractions: int = 0
+    unheld: int = 0
+    examples: tuple[str, ...] = ()
+    sample: Doubles = dataclasses.field(default_factory=lambda: _NO_NUMBERS)
+
+    @classmethod
+    def of(
+        cls, numbers: Doubles, *, unheld: int = 0, examples: tuple[str, ...] = ()
+    ) -> "LargeNumbers":
+        """Counts numbers of 2^24 and more, none beyond float32; see the attributes."""
+        inside = is_inside(numbers)
+        fractions = inside & (np.floor(numbers) != numbers)
+        return cls(
+            int(np.count_nonzero(inside)),
+            int(np.count_nonzero(fractions)),
+            unheld,
+            examples,
+            numbers[:_COMPARED],
+        )
+
+    def merge(self, other: "LargeNumbers") -> "LargeNumbers":
+        """Returns the numbers of both, the examples of the first in front."""
+        sample = self.sample
+        if len(sample) < _COMPARED and len(other.sample):
+            sample = np.concatenate([sample, other.sample])
+        return LargeNumbers(
+            self.voters + other.voters,
+            self.fractions + other.fractions,
+            self.unheld + other.unheld,
+            tuple(dict.fromkeys((*self.examples, *other.examples)))[:EXAMPLES],
+            sample,
+        )
+
+    @property
+    def policy(self) -> InexactIntegers:
+        """What becomes of whole numbers that float32 does not hold."""
+        if self.fractions and self.fractions * 100 >= self.voters * _MEASURED_IN_100:
+            return InexactIntegers.ROUND
+        return InexactIntegers.REJECT
+
+    def told_apart(self) -> tuple[int, int]:
+        """Returns how many distinct numbers of the sample there are, and as float32.
+
+        Those that are rejected do not count.
+        """
+        numbers = self.sample
+        if not len(numbers):
+            return 0, 0
+        if self.policy is InexactIntegers.REJECT:
+            numbers = numbers[~unheld(numbers)]
+        distinct = np.unique(numbers)
+        return len(distinct), len(np.unique(distinct.astype(np.float32)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Numbers are int64 if all of them are whole, and 99 of 100 cells inside int64. A 
 with a whole number written as 7.0 or 1e9 needs one beyond 2^24 for that, up to where
 float32 holds every whole number, and all of them inside int64. Else it is float. In a
 float, whole numbers up to 2^53 that float32 does not hold do not fit, unless 1 in 100
-of the numbers beyond 2^24 has a fraction (`transforms.core.rows.float32`).
+of the numbers beyond 2^24 has a fraction (`transforms.core.infer.evidence`).
 
 Missing cells do not count. NA and its like are missing only where the other cells are
 numbers or bools: a column of nothing else is text, and NA a class like any other.
@@ -32,6 +32,7 @@ from transforms.core.infer.evidence import (
     Extent,
     Found,
     Inference,
+    LargeNumbers,
     NearKind,
     Texts,
     as_float32,
@@ -40,10 +41,9 @@ from transforms.core.infer.evidence import (
     wider,
 )
 from transforms.core.reasons import Reason
-from transforms.core.rows.column import Column
-from transforms.core.rows.float32 import (
+from transforms.core.rows.column import (
     FLOAT32_EXACT,
-    LargeNumbers,
+    Column,
     doubles_of,
     large_places,
     unheld,

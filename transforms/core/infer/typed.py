@@ -25,7 +25,7 @@
 
 float32 holds whole numbers up to 2^24; a float64 column that is float does not take
 whole numbers up to 2^53 that float32 does not hold, unless 1 in 100 of the numbers
-beyond 2^24 has a fraction (`transforms.core.rows.float32`).
+beyond 2^24 has a fraction (`transforms.core.infer.evidence`).
 
 Readers flatten structs; other structs, maps and unions have no feature. Which column
 is the label, and whether float64 becomes int64, is decided in `evidence`.
@@ -55,21 +55,16 @@ from transforms.core.infer.evidence import (
     Evidence,
     Extent,
     Found,
+    LargeNumbers,
     example_text,
     extent_of,
     first_distinct,
     wider,
 )
 from transforms.core.reasons import Reason
-from transforms.core.rows.column import complaint
+from transforms.core.rows.column import FLOAT32_EXACT, FLOAT32_MAX, complaint, unheld
 from transforms.core.rows.common_type import FILES, plain, plain_type
 from transforms.core.rows.conform import cast
-from transforms.core.rows.float32 import (
-    FLOAT32_EXACT,
-    FLOAT32_MAX,
-    LargeNumbers,
-    unheld,
-)
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind

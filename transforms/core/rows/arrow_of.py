@@ -30,7 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.json_text import MAX_NESTING, TOO_DEEP, check_key
-from transforms.core.rows.float32 import FLOAT64_EXACT
+from transforms.core.rows.column import FLOAT64_EXACT
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,

@@ -1,6 +1,10 @@
 """The cells of a column after conversion: values, and why some do not fit.
 
-Shared by `text_cells`, `typed_cells`, `nested` and `tensors`.
+Shared by `text_cells`, `typed_cells`, `nested` and `tensors`. Among what does not fit
+are integers that float32 cannot represent exactly: it has a significand of 24 bits, and
+holds every whole number up to 2^24, every second one up to 2^25, every fourth one up to
+2^26. Beyond 2^53 a float64 has such gaps too, so that a whole float64 need not come
+from a whole number.
 """
 
 import dataclasses
@@ -11,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask
+from transforms.core.arrays import numpy_mask, raw_values
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import EncodingError, bounded
@@ -21,6 +25,17 @@ Mask = npt.NDArray[np.bool_]
 # byte a cell: most columns have no faults, and those that do are filtered by masks.
 Faults = npt.NDArray[np.uint8]
 
+Doubles = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+
+FLOAT32_EXACT = 2**24
+"""float32 holds every whole number up to here."""
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+"""The largest finite float32."""
+FLOAT64_EXACT = 2**53
+"""float64 holds every whole number up to here."""
+
+NO_PLACES = np.zeros(0, np.int64)
 _REASONS = tuple(Reason)
 _NUMBERS: Mapping[Reason, int] = {r: i for i, r in enumerate(_REASONS, start=1)}
 
@@ -262,3 +277,63 @@ def without(values: pa.Array, bad: Mask, reason: Reason) -> Column:
     return Column(
         pc.if_else(pa.array(bad), pa.scalar(None, values.type), values), faults
     )
+
+
+def is_large(values: pa.Array) -> bool:
+    """Tells whether one of n numbers is 2^24 or more from 0; NaN does not count."""
+    extent = pc.min_max(values).as_py()
+    least, most = extent["min"], extent["max"]
+    return least is not None and (least <= -FLOAT32_EXACT or most >= FLOAT32_EXACT)
+
+
+def large_places(values: pa.Array) -> Places:
+    """Returns the places of finite numbers that are 2^24 or more from 0."""
+    if not is_large(values):
+        return NO_PLACES
+    numbers = raw_values(values)
+    large = (np.abs(numbers) >= FLOAT32_EXACT) & np.isfinite(numbers)
+    if values.null_count:
+        large &= np.asarray(values.is_valid().to_numpy(zero_copy_only=False), bool)
+    return np.flatnonzero(large)
+
+
+def doubles_of(texts: pa.Array, places: Places) -> Doubles:
+    """Returns the numbers that texts hold at places, where `coerce` found numbers."""
+    some = texts if len(places) == len(texts) else texts.take(pa.array(places))
+    numbers = pc.cast(pc.ascii_trim(some, " \t"), pa.float64())
+    return raw_values(numbers).astype(np.float64, copy=False)
+
+
+def unheld(numbers: Doubles) -> Mask:
+    """Tells which numbers are whole, in 2^24 to 2^53, and not held by float32."""
+    inside = is_inside(numbers)
+    # Numbers outside might overflow float32, which NumPy warns of.
+    rounded = np.where(inside, numbers, 0).astype(np.float32)
+    return inside & (rounded != numbers) & (np.floor(numbers) == numbers)
+
+
+def is_inside(numbers: Doubles) -> Mask:
+    """Tells which numbers float64 can hold to the last digit and float32 cannot."""
+    size = np.abs(numbers)
+    return (size > FLOAT32_EXACT) & (size <= FLOAT64_EXACT)
+
+
+def unheld_texts(texts: pa.Array, rounded: pa.Array) -> Mask | None:
+    """Finds the texts whose whole number float32 cannot represent.
+
+    Args:
+      texts: n decimal numbers, possibly with spaces around them.
+      rounded: the same as float32; null where there is no number.
+
+    Returns:
+      n bools, or None for no such text.
+    """
+    places = large_places(rounded)
+    if not len(places):
+        return None
+    lost = places[unheld(doubles_of(texts, places))]
+    if not len(lost):
+        return None
+    out = np.zeros(len(texts), np.bool_)
+    out[lost] = True
+    return out

@@ -30,8 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import lists_like
-from transforms.core.rows.column import too_large
-from transforms.core.rows.float32 import FLOAT64_EXACT
+from transforms.core.rows.column import FLOAT64_EXACT, too_large
 from transforms.core.rows.python_kinds import OddValueError
 
 _INT64_DIGITS = 19

@@ -29,13 +29,14 @@ import pyarrow.compute as pc
 from transforms.core.arrays import numpy_mask, offsets_of, raw_values
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
+    FLOAT32_EXACT,
     Column,
     fault,
     first_fault,
     number_of,
+    unheld_texts,
     without,
 )
-from transforms.core.rows.float32 import FLOAT32_EXACT, unheld_texts
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
 
 Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray, pa.Array | pa.ChunkedArray)

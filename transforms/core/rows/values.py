@@ -32,9 +32,8 @@ import pyarrow as pa
 
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of, of_one_type
-from transforms.core.rows.column import Column, complaint
+from transforms.core.rows.column import FLOAT32_MAX, Column, complaint
 from transforms.core.rows.conform import cast_nested
-from transforms.core.rows.float32 import FLOAT32_MAX
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
 from transforms.core.rows.python_kinds import OddValueError, family_of, plain_values
 from transforms.core.rows.tensors import STRING, elements, tensors

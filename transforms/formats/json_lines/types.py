@@ -32,7 +32,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.rows.float32 import FLOAT32_EXACT
+from transforms.core.rows.column import FLOAT32_EXACT
 
 _SCALARS = {
     "bool": pa.bool_(),

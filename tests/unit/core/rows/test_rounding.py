@@ -12,8 +12,8 @@ from transforms.core.json_text import from_json, to_json
 from transforms.core.model import ReadFacts, Rounding
 from transforms.core.outcome import rounding_remarks
 from transforms.core.rows.conform import conform
-from transforms.core.rows.rounding import losses, roundings_of
 from transforms.core.rows.text_cells import coerce
+from transforms.core.rows.typed_cells import losses, roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 
 FLOAT = Feature("f", Kind.FLOAT)
