@@ -179,9 +179,7 @@ def _checked(batch: Batch, *, keyed: bool) -> Batch:
             f"{type(batch).__name__}. Return the batch, or one that was made of it: "
             f"dataclasses.replace(batch, rows=...)."
         )
-    batch.check()
-    if not keyed:
-        batch.check_places()
+    batch.check(keyed=keyed)
     return batch
 
 

@@ -10,7 +10,6 @@ read; lines are 1-based everywhere.
 """
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.manifest import FileFacts
+from transforms.core.reasons import Fact as Fact
 from transforms.core.reasons import Reason as Reason
+from transforms.core.reasons import Rejection as Rejection
+from transforms.core.reasons import RejectLog as RejectLog
 from transforms.core.reasons import Skipped as Skipped
+from transforms.core.reasons import reject_in_words as reject_in_words
+from transforms.core.reasons import task_of as task_of
 from transforms.core.statistics import Statistics
-from transforms.errors import ConservationError, bounded
+from transforms.errors import ConservationError
 
 # (split, shard) as `place` numbers them; empty shards are left out of the files.
 ShardKey = tuple[str, int]
@@ -62,11 +66,7 @@ class Block:
     stamp: int = 0
 
     def positions_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Returns the bytes of input before each row, in proportion to the rows.
-
-        Args:
-          numbers: of rows of the block, in their origin.
-        """
+        """Returns the bytes of input before rows, by their numbers in the origin."""
         share = (numbers - self.first_row) * (self.stop - self.start)
         return self.position + share // max(self.rows, 1)
 
@@ -151,14 +151,16 @@ class Batch:
                 changed[name] = values[chosen] if is_numpy else of_arrow(values)
         return dataclasses.replace(self, **changed)
 
-    def check(self, schema: pa.Schema | None = None) -> None:
+    def check(self, schema: pa.Schema | None = None, *, keyed: bool = True) -> None:
         """Checks what users' steps between reading and writing must keep.
 
         Args:
           schema: names and types that the columns must have, in order; None for any.
+          keyed: whether rows are known by their keys, and not by their places.
 
         Raises:
-          ConservationError: its parts are of different rows, or the columns differ.
+          ConservationError: its parts are of different rows, the columns differ, or two
+            rows are from one place that they are known by.
         """
         if not isinstance(self.rows, pa.RecordBatch):
             raise ConservationError(
@@ -187,15 +189,7 @@ class Batch:
             )
         if schema is not None:
             _check_columns(self.rows.schema, schema)
-
-    def check_places(self) -> None:
-        """Checks that no row of a step's batch is there twice.
-
-        Raises:
-          ConservationError: two rows are from one place, which is what they are known
-            by where they have no keys.
-        """
-        if (self.numbers[1:] > self.numbers[:-1]).all():
+        if keyed or (self.numbers[1:] > self.numbers[:-1]).all():
             return
         columns = {"number": pa.array(self.numbers)}
         if self.origins is not None:
@@ -232,13 +226,7 @@ def _check_columns(found: pa.Schema, wanted: pa.Schema) -> None:
 
 
 def added_rows(origin: str, read: int, found: int) -> str:
-    """Returns the error of a step that adds rows that have no keys.
-
-    Args:
-      origin: of the rows.
-      read: how many there were.
-      found: how many the step returned.
-    """
+    """Returns the error of a step that makes more rows, without keys for them."""
     return (
         f"Rows that a step between reading and writing adds must have keys of their "
         f"own, for nothing else tells them apart; of {read:,} rows of {origin!r} it "
@@ -249,121 +237,6 @@ def added_rows(origin: str, read: int, found: int) -> str:
 
 # Fields with one value a row, beside the rows and their numbers.
 _PER_ROW = ("origins", "stamps", "splits", "keys", "groups", "positions")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rejection:
-    """One item that did not become a record, and why.
-
-        >>> message = "column 'id': 'x' is not an integer"
-        >>> reason = Reason.NOT_AN_INTEGER
-        >>> one = Rejection("a.csv", 3, 4, "read", reason, message, sha256=None)
-        >>> one.in_words()
-        "a.csv, row 3, line 4: column 'id': 'x' is not an integer"
-
-    Attributes:
-      source: the item's origin, relative to the source's root.
-      row: 1-based data record (header and blank lines not counted); None for files.
-      line: 1-based physical line where the record starts; None for files.
-      stage: the stage that refused it.
-      reason: from the closed list.
-      message: at most 1 KiB, for a person.
-      sha256: hex digest of the raw item; None when it could not be read.
-      part: for a part of an item, its kind ("boxes"): the item itself is kept. Empty
-        for whole items.
-      raw: the item's bytes in its source, or JSON if it has none of its own; None when
-        it could not be read. `to_json` leaves it out.
-    """
-
-    source: str
-    row: int | None
-    line: int | None
-    stage: str
-    reason: Reason
-    message: str
-    sha256: str | None
-    part: str = ""
-    raw: bytes | None = dataclasses.field(default=None, repr=False, compare=False)
-
-    def in_words(self) -> str:
-        """Returns its place and the message."""
-        return reject_in_words(self.source, self.row, self.line, self.message)
-
-    def to_json(self) -> str:
-        """Returns the line of `rejects.jsonl`, without its line end."""
-        data: dict[str, Any] = {
-            "source": self.source,
-            "row": self.row,
-            "line": self.line,
-            "stage": self.stage,
-            "reason": str(self.reason),
-            "message": bounded(self.message),
-            "sha256": self.sha256,
-        }
-        if self.part:
-            data["part"] = self.part
-        return _as_json(data)
-
-
-_as_json = json.JSONEncoder(ensure_ascii=False).encode
-
-
-def reject_in_words(
-    source: str, row: int | None, line: int | None, message: str
-) -> str:
-    """Returns place and message, as "rows.csv, row 3, line 4: column ..."."""
-    places = [("row", row), ("line", line)]
-    where = [source, *(f"{name} {number:,}" for name, number in places if number)]
-    return f"{', '.join(where)}: {message}"
-
-
-class Fact:
-    """What a stage says of its work, to the stages behind it and to later runs."""
-
-    __slots__ = ()
-
-
-def task_of(stage: str, origin: str, start: int) -> str:
-    """Returns the text that identifies what a stage does with one piece of a block."""
-    return f"{stage}\0{origin}\0{start}"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RejectLog(Fact):
-    """The rejections of one task; `transforms.work.rejects` draws their bytes.
-
-        >>> RejectLog({Reason.NOT_AN_INTEGER: 2, Reason.FIELD_COUNT: 1}).items
-        3
-
-    Attributes:
-      counts: rejected items by reason.
-      examples: one sentence for each reason, and with its reason for each kind of part.
-      parts: rejected parts of items, by kind ("boxes").
-      task: text that identifies the task; logs are ordered by it where rejections of
-        several tasks tie.
-      first: the key of its first line.
-      pieces: (offset, size) in the log of each piece, in order.
-      item_bytes: bytes of all records with kept items, framed; 0 if none are kept.
-      payload: the log itself, or empty when it was spilled.
-      path: the file that holds it, or empty when it is inline.
-      crc32c: of the file.
-    """
-
-    counts: Mapping[Reason, int]
-    examples: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    task: str = ""
-    first: bytes = b""
-    pieces: tuple[tuple[int, int], ...] = ()
-    item_bytes: int = 0
-    payload: bytes = b""
-    path: str = ""
-    crc32c: int = 0
-
-    @property
-    def items(self) -> int:
-        """How many items were rejected; parts are not counted."""
-        return sum(self.counts.values())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -570,9 +443,6 @@ class CataloguePart(Fact):
         >>> facts = FileFacts("catalogue/train-00000-of-00001.pq", 900, 0xBEEF)
         >>> CataloguePart(facts).file.bytes
         900
-
-    Attributes:
-      file: facts of its file.
     """
 
     file: FileFacts

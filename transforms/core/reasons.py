@@ -1,10 +1,16 @@
-"""Reasons why items are rejected or skipped: two closed lists.
+"""Rejects: the reasons why items are rejected or skipped, and what is said of each.
 
-The text below each member is its entry in the documentation.
+The reasons are two closed lists. The text below each member is its entry in the
+documentation.
 """
 
+import dataclasses
 import enum
-from typing import NamedTuple
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from transforms.errors import bounded
 
 
 class Reason(enum.StrEnum):
@@ -142,3 +148,118 @@ class FaultError(Exception):
     def __init__(self, reason: Reason, message: str = "") -> None:
         super().__init__(message)
         self.fault = Fault(reason, message)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rejection:
+    """One item that did not become a record, and why.
+
+        >>> message = "column 'id': 'x' is not an integer"
+        >>> reason = Reason.NOT_AN_INTEGER
+        >>> one = Rejection("a.csv", 3, 4, "read", reason, message, sha256=None)
+        >>> one.in_words()
+        "a.csv, row 3, line 4: column 'id': 'x' is not an integer"
+
+    Attributes:
+      source: the item's origin, relative to the source's root.
+      row: 1-based data record (header and blank lines not counted); None for files.
+      line: 1-based physical line where the record starts; None for files.
+      stage: the stage that refused it.
+      reason: from the closed list.
+      message: at most 1 KiB, for a person.
+      sha256: hex digest of the raw item; None when it could not be read.
+      part: for a part of an item, its kind ("boxes"): the item itself is kept. Empty
+        for whole items.
+      raw: the item's bytes in its source, or JSON if it has none of its own; None when
+        it could not be read. `to_json` leaves it out.
+    """
+
+    source: str
+    row: int | None
+    line: int | None
+    stage: str
+    reason: Reason
+    message: str
+    sha256: str | None
+    part: str = ""
+    raw: bytes | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def in_words(self) -> str:
+        """Returns its place and the message."""
+        return reject_in_words(self.source, self.row, self.line, self.message)
+
+    def to_json(self) -> str:
+        """Returns the line of `rejects.jsonl`, without its line end."""
+        data: dict[str, Any] = {
+            "source": self.source,
+            "row": self.row,
+            "line": self.line,
+            "stage": self.stage,
+            "reason": str(self.reason),
+            "message": bounded(self.message),
+            "sha256": self.sha256,
+        }
+        if self.part:
+            data["part"] = self.part
+        return _as_json(data)
+
+
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def reject_in_words(
+    source: str, row: int | None, line: int | None, message: str
+) -> str:
+    """Returns place and message, as "rows.csv, row 3, line 4: column ..."."""
+    places = [("row", row), ("line", line)]
+    where = [source, *(f"{name} {number:,}" for name, number in places if number)]
+    return f"{', '.join(where)}: {message}"
+
+
+class Fact:
+    """What a stage says of its work, to the stages behind it and to later runs."""
+
+    __slots__ = ()
+
+
+def task_of(stage: str, origin: str, start: int) -> str:
+    """Returns the text that identifies what a stage does with one piece of a block."""
+    return f"{stage}\0{origin}\0{start}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RejectLog(Fact):
+    """The rejections of one task; `transforms.work.rejects` draws their bytes.
+
+        >>> RejectLog({Reason.NOT_AN_INTEGER: 2, Reason.FIELD_COUNT: 1}).items
+        3
+
+    Attributes:
+      counts: rejected items by reason.
+      examples: one sentence for each reason, and with its reason for each kind of part.
+      parts: rejected parts of items, by kind ("boxes").
+      task: text that identifies the task; logs are ordered by it where rejections of
+        several tasks tie.
+      first: the key of its first line.
+      pieces: (offset, size) in the log of each piece, in order.
+      item_bytes: bytes of all records with kept items, framed; 0 if none are kept.
+      payload: the log itself, or empty when it was spilled.
+      path: the file that holds it, or empty when it is inline.
+      crc32c: of the file.
+    """
+
+    counts: Mapping[Reason, int]
+    examples: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    task: str = ""
+    first: bytes = b""
+    pieces: tuple[tuple[int, int], ...] = ()
+    item_bytes: int = 0
+    payload: bytes = b""
+    path: str = ""
+    crc32c: int = 0
+
+    @property
+    def items(self) -> int:
+        """How many items were rejected; parts are not counted."""
+        return sum(self.counts.values())
