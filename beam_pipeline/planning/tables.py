@@ -58,7 +58,8 @@ from beam_pipeline.terminal.words import count_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.model import Skipped
-from transforms.core.placing.content import content_hashes, holds_images
+from transforms.core.placing.content import content_hashes
+from transforms.core.placing.leakage import holds_images
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest

@@ -20,7 +20,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 from transforms.core.schema import Feature, Kind
@@ -35,6 +35,12 @@ REJECTS_NAME = "rejects.jsonl"
 DERIVED_FOLDERS = ("catalogue", "index")
 """The folders below that of a dataset that may hold derived files."""
 _INT64_MIN = -(2**63)
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+# Other kinds are numbers: one that no record holds.
+_ABSENT: Mapping[Kind, Any] = {
+    **{Kind.FLOAT: math.nan, Kind.BOOL: False, Kind.TEXT: ""},
+    **{Kind.BYTES: b"", Kind.IMAGE: b"", Kind.TENSOR: None, Kind.BOX: None},
+}
 _FOLDER = re.compile("data-[0-9a-f]{32}(-[0-9a-f]{12})?")
 
 
@@ -67,10 +73,8 @@ class DerivedFile(FileFacts):
     It can be made again at any time, by another version in other bytes. So the digest
     of the dataset does not cover it.
 
-        >>> DerivedFile("schema.pbtxt", 755, 0xBEEF, "beam-tfrecord", "0.3.0").to_json()
-        ... # doctest: +NORMALIZE_WHITESPACE
-        {'file': 'schema.pbtxt', 'bytes': 755, 'crc32c': '0000beef',
-         'maker': 'beam-tfrecord', 'version': '0.3.0'}
+        >>> DerivedFile("schema.pbtxt", 755, 0xBEEF, "beam-tfrecord", "0.3.0").maker
+        'beam-tfrecord'
 
     Attributes:
       maker, version: what has written it, which decides its bytes.
@@ -149,12 +153,9 @@ class FeatureFacts:
     @property
     def number_below(self) -> int:
         """A number that no record holds: -1, or below the smallest; 0 if all are."""
-        smallest = self.statistics.minimum
-        if self.feature.kind not in (Kind.INT64, Kind.TIMESTAMP) or smallest is None:
-            return -1
-        if smallest >= 0:
-            return -1
-        return int(smallest) - 1 if smallest > _INT64_MIN else 0
+        is_whole = self.feature.kind in (Kind.INT64, Kind.TIMESTAMP)
+        smallest = min(int(self.statistics.minimum or 0), 0) if is_whole else 0
+        return smallest - 1 if smallest > _INT64_MIN else 0
 
     @property
     def absent(self) -> Any:
@@ -164,19 +165,7 @@ class FeatureFacts:
         """
         if self.feature.is_list:
             return None
-        match self.feature.kind:
-            case Kind.FLOAT:
-                return math.nan
-            case Kind.BOOL:
-                return False
-            case Kind.TEXT:
-                return ""
-            case Kind.BYTES | Kind.IMAGE:
-                return b""
-            case Kind.TENSOR | Kind.BOX:
-                return None
-            case _:
-                return self.number_below
+        return _ABSENT.get(self.feature.kind, self.number_below)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON."""
@@ -189,13 +178,7 @@ class FeatureFacts:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Inverse of `to_json`; infinities come back as floats."""
         data = dict(data)
-        statistics = Statistics(
-            present=data.pop("present"),
-            minimum=_number(data.pop("min", None)),
-            maximum=_number(data.pop("max", None)),
-            fewest=data.pop("fewest", None),
-            most=data.pop("most", None),
-        )
+        statistics = Statistics.pop_json(data)
         classes = tuple(data.pop("classes", ()))
         always = data.pop("always_present", None)
         return cls(Feature.from_json(data), statistics, classes, always)
@@ -233,28 +216,22 @@ class Account:
     def balance(self) -> int:
         """Returns read + added - written - rejected - skipped - dropped."""
         gone = sum(self.rejected.values()) + sum(self.skipped.values())
-        gone += self.dropped_by_steps
-        return self.read + self.added_by_steps - self.written - gone
-
-    @property
-    def by_steps(self) -> dict[str, int]:
-        """What users' own steps have changed, by the name here."""
-        names = ("dropped_by_steps", "added_by_steps")
-        return {name: getattr(self, name) for name in names}
+        rest = self.read - self.dropped_by_steps + self.added_by_steps
+        return rest - self.written - gone
 
     @property
     def part_balances(self) -> dict[str, int]:
         """By part: read - written - rejected - gone."""
+        signs = {"read": 1, "written": -1, "rejected": -1, "gone": -1}
         return {
-            name: counts.get("read", 0)
-            - sum(counts.get(word, 0) for word in ("written", "rejected", "gone"))
+            name: sum(sign * counts.get(word, 0) for word, sign in signs.items())
             for name, counts in self.parts.items()
         }
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON, without parts and steps where there are none."""
         out = dataclasses.asdict(self)
-        for name in ("parts", *self.by_steps):
+        for name in ("parts", "dropped_by_steps", "added_by_steps"):
             if not out[name]:
                 # A manifest from before there were any keeps its digest.
                 del out[name]
@@ -374,22 +351,15 @@ class Manifest:
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON of the dataset part."""
-        return self._digest or self._digest_of(self.dataset_json())
-
-    def _digest_of(self, dataset: Mapping[str, Any]) -> str:
-        """Returns the digest, and keeps it: 10,000 features take 0.05 s."""
-        object.__setattr__(self, "_digest", _digest(dataset))
+        # Kept: 10,000 features take 0.05 s.
+        if not self._digest:
+            object.__setattr__(self, "_digest", _digest(self.dataset_json()))
         return self._digest
 
     def to_bytes(self) -> bytes:
         """Returns the content of `manifest.json`."""
-        dataset = self.dataset_json()
-        dataset["digest"] = self._digest or self._digest_of(dataset)
-        data: dict[str, Any] = {
-            "format": FORMAT,
-            "dataset": dataset,
-            "run": dict(self.run),
-        }
+        dataset = self.dataset_json() | {"digest": self.digest}
+        data = {"format": FORMAT, "dataset": dataset, "run": dict(self.run)}
         if self.derived:
             data["derived"] = [facts.to_json() for facts in self.derived]
         out = io.BytesIO()
@@ -417,19 +387,14 @@ class Manifest:
             inner = outer["dataset"]
             stated = str(inner["digest"])
             digest = _digest({k: v for k, v in inner.items() if k != "digest"})
-            manifest = cls._from_json(inner, outer["run"], outer.get("derived", ()))
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            IndexError,
-            RecursionError,
-        ) as error:
+            manifest = cls._from_json(outer)
+        except _MALFORMED as error:
+            said = f"it has no {error}" if isinstance(error, KeyError) else ""
+            said = bounded(str(error)) if isinstance(error, ValueError) else said
             raise DamageError(
-                f"{path} is damaged, or is no manifest of this tool: {_fault(error)}. "
-                f"The dataset counts as uncommitted: move it away, and convert it "
-                f"again."
+                f"{path} is damaged, or is no manifest of this tool: "
+                f"{said or 'its values have other types'}. The dataset counts as "
+                f"uncommitted: move it away, and convert it again."
             ) from error
         if digest != stated:
             raise DamageError(
@@ -439,31 +404,24 @@ class Manifest:
         return manifest
 
     @classmethod
-    def _from_json(
-        cls,
-        inner: Mapping[str, Any],
-        run: Mapping[str, Any],
-        derived: Sequence[Mapping[str, Any]],
-    ) -> Self:
+    def _from_json(cls, outer: Mapping[str, Any]) -> Self:
+        inner = outer["dataset"]
+        shards = [map(ShardFacts.from_json, it["shards"]) for it in inner["splits"]]
+        splits = zip(inner["splits"], map(tuple, shards), strict=True)
         manifest = cls(
             name=inner["name"],
             compression=inner["compression"],
             features=tuple(map(FeatureFacts.from_json, inner["features"])),
             splits=tuple(
-                SplitFacts(
-                    split["name"],
-                    tuple(map(ShardFacts.from_json, split["shards"])),
-                    split["classes"],
-                )
-                for split in inner["splits"]
+                SplitFacts(it["name"], own, it["classes"]) for it, own in splits
             ),
             files=tuple(map(FileFacts.from_json, inner["files"])),
             account=Account(**inner["account"]),
             inputs=dict(inner["inputs"]),
             settings=dict(inner["settings"]),
             image_notes=dict(inner.get("image_notes", {})),
-            run=dict(run),
-            derived=tuple(map(DerivedFile.from_json, derived)),
+            run=dict(outer["run"]),
+            derived=tuple(map(DerivedFile.from_json, outer.get("derived", ()))),
         )
         gone = manifest.replaced_names
         below = {*gone, *(facts.file for facts in manifest.derived)}
@@ -484,22 +442,9 @@ def is_data_folder(name: str) -> bool:
     return _FOLDER.fullmatch(name) is not None
 
 
-def _fault(error: Exception) -> str:
-    """Returns what is wrong with the text of a manifest."""
-    if isinstance(error, KeyError):
-        return f"it has no {error}"
-    if isinstance(error, ValueError):
-        return bounded(str(error))
-    return "its values have other types"
-
-
 def _digest(dataset: Mapping[str, Any]) -> str:
     digest = hashlib.sha256()
     encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
     for piece in encoder.iterencode(dataset):
         digest.update(piece.encode())
     return digest.hexdigest()
-
-
-def _number(value: Any) -> int | float | None:
-    return float(value) if isinstance(value, str) else value

@@ -440,9 +440,9 @@ class ShardFile(Fact):
 class CataloguePart(Fact):
     """A finished part of the catalogue.
 
-        >>> facts = FileFacts("catalogue/train-00000-of-00001.pq", 900, 0xBEEF)
-        >>> CataloguePart(facts).file.bytes
-        900
+    >>> facts = FileFacts("catalogue/train-00000-of-00001.pq", 900, 0xBEEF)
+    >>> CataloguePart(facts).file.bytes
+    900
     """
 
     file: FileFacts

@@ -46,10 +46,8 @@ def padding_remarks(features: Sequence[Feature]) -> list[str]:
     if not padded:
         return []
     shown = first_few([repr(name[:SHOWN_CHARS]) for name in padded], _SHOWN)
-    what = (
-        "1 column name begins or ends"
-        if len(padded) == 1
-        else (f"{len(padded):,} column names begin or end")
+    what = _counted(
+        len(padded), "column name begins or ends", "column names begin or end"
     )
     return [bounded(f"{what} with a space: {shown}; for CSV, --trim removes it")]
 
@@ -64,7 +62,7 @@ def label_remarks(name: str, lacking: int, records: int) -> list[str]:
     """
     if not lacking:
         return []
-    what = "1 has" if lacking == 1 else f"{lacking:,} have"
+    what = _counted(lacking, "has", "have")
     feature = repr(name[:SHOWN_CHARS])
     return [
         f"of {records:,} records {what} no {feature}, the label to predict; readers "
@@ -78,8 +76,7 @@ def key_remarks(shards: Iterable[ShardFile]) -> list[str]:
     repeating = [shard for shard in shards if shard.repeated]
     if not repeating:
         return []
-    count = sum(shard.repeated for shard in repeating)
-    what = "1 row has" if count == 1 else f"{count:,} rows have"
+    what = _counted(sum(s.repeated for s in repeating), "row has", "rows have")
     shown = " and ".join(
         origin if row is None else f"{origin}, row {row + 1:,}"
         for origin, row in sorted(min(shard.repeated_example for shard in repeating))
@@ -103,22 +100,22 @@ def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
         if zeros := sum(entry.zeros for entry in roundings):
             first = next(entry.first_zero for entry in roundings if entry.zeros)
             out.append(
-                f"{_values(zeros)} of {column!r} became 0, being nearer to it than "
-                f"float32 can be: {first}"
+                f"{_counted(zeros, 'value', 'values')} of {column!r} became 0, being "
+                f"nearer to it than float32 can be: {first}"
             )
         if large := sum(entry.large for entry in roundings):
             first = next(entry.first_large for entry in roundings if entry.large)
             error = max(entry.error for entry in roundings)
             out.append(
-                f"{_values(large)} of {column!r} of 2^24 and more changed in float32, "
-                f"by {error:,.6g} at most: {first}"
+                f"{_counted(large, 'value', 'values')} of {column!r} of 2^24 and more "
+                f"changed in float32, by {error:,.6g} at most: {first}"
             )
         if cut := sum(entry.cut for entry in roundings):
             first = next(entry.first_cut for entry in roundings if entry.cut)
-            what = "1 row has" if cut == 1 else f"{cut:,} rows have"
             out.append(
-                f"{what} a timestamp in {column!r} that is finer than a microsecond; "
-                f"the digits beyond are cut off: {first}"
+                f"{_counted(cut, 'row has', 'rows have')} a timestamp in {column!r} "
+                f"that is finer than a microsecond; the digits beyond are cut off: "
+                f"{first}"
             )
     return [bounded(text) for text in out]
 
@@ -143,7 +140,7 @@ def replacement_remarks(before: Manifest, after: Manifest) -> list[str]:
         pairs = enumerate(zip(was.classes, now.classes, strict=False))
         if moved := [(n, a, b) for n, (a, b) in pairs if a != b]:
             number, first, second = moved[0]
-            what = "1 class id" if len(moved) == 1 else f"{len(moved):,} class ids"
+            what = _counted(len(moved), "class id", "class ids")
             changes.append(
                 f"{what} of {name[:SHOWN_CHARS]!r} changed: {number} was "
                 f"{first[:SHOWN_CHARS]!r} and is {second[:SHOWN_CHARS]!r}"
@@ -159,14 +156,9 @@ def _read_as(facts: FeatureFacts | None, records: int) -> str:
     if facts is None:
         return "absent"
     feature = facts.feature
-    stored = Feature(
-        feature.name,
-        feature.kind,
-        shape=feature.shape,
-        dtype=feature.dtype,
-        encoding=feature.encoding,
-        unit=feature.unit,
-    )
+    names = ("shape", "dtype", "encoding", "unit")
+    options = {name: getattr(feature, name) for name in names}
+    stored = Feature(feature.name, feature.kind, **options)
     is_whole = facts.always_present
     if is_whole is None:
         is_whole = facts.statistics.present == records
@@ -175,12 +167,10 @@ def _read_as(facts: FeatureFacts | None, records: int) -> str:
 
 def step_remarks(account: Account) -> list[str]:
     """Returns a remark on rows that users' own steps have dropped or added."""
+    changes = {"dropped": account.dropped_by_steps, "added": account.added_by_steps}
     return [
-        f"{count:,} {'row was' if count == 1 else 'rows were'} {word} by your own steps"
-        for count, word in (
-            (account.dropped_by_steps, "dropped"),
-            (account.added_by_steps, "added"),
-        )
+        f"{_counted(count, 'row was', 'rows were')} {word} by your own steps"
+        for word, count in changes.items()
         if count
     ]
 
@@ -216,7 +206,7 @@ def turned_box_remarks(
     """
     if not turned or not any(feature.kind is Kind.BOX for feature in features):
         return []
-    what = "1 image" if turned == 1 else f"{turned:,} images"
+    what = _counted(turned, "image", "images")
     meant = (
         "boxes are taken as drawn on the turned image, unless the stated size is that "
         "of the stored one alone"
@@ -231,8 +221,8 @@ def turned_box_remarks(
     ]
 
 
-def _values(count: int) -> str:
-    return f"{count:,} {'value' if count == 1 else 'values'}"
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def share_remarks(
@@ -289,12 +279,10 @@ _ITEMS = "items"
 # A column as the words of rejects name it.
 _COLUMN = re.compile(r"\bcolumn '((?:[^'\\]|\\.)+)'")
 # Reasons that say that a value is not of the kind of its feature.
-_OF_KINDS = frozenset(
-    (
-        *(Reason.NOT_AN_INTEGER, Reason.NOT_A_NUMBER, Reason.NOT_A_BOOL),
-        *(Reason.NOT_A_TIMESTAMP, Reason.NOT_FLOAT32, Reason.OUT_OF_RANGE),
-        *(Reason.WRONG_TYPE, Reason.WRONG_SHAPE),
-    )
+_OF_KINDS = (
+    *(Reason.NOT_AN_INTEGER, Reason.NOT_A_NUMBER, Reason.NOT_A_BOOL),
+    *(Reason.NOT_A_TIMESTAMP, Reason.NOT_FLOAT32, Reason.OUT_OF_RANGE),
+    *(Reason.WRONG_TYPE, Reason.WRONG_SHAPE),
 )
 
 
@@ -418,11 +406,10 @@ def _shares(account: Account) -> dict[str, tuple[int, int]]:
     # Rows that `where` leaves out had to fit their types as well.
     left_out = account.skipped.get(Skipped.FILTERED, 0) + account.dropped_by_steps
     considered = account.written + rejected + left_out
-    parts = {
-        part: (counts.get("rejected", 0), counts.get("read", 0))
-        for part, counts in account.parts.items()
-    }
-    return {_ITEMS: (rejected, considered), **parts}
+    shares = {_ITEMS: (rejected, considered)}
+    for part, counts in account.parts.items():
+        shares[part] = counts.get("rejected", 0), counts.get("read", 0)
+    return shares
 
 
 def _passes(rejected: int, considered: int, rate: float | None) -> bool:

@@ -115,7 +115,8 @@ _RECORD_TYPES: Mapping[Kind, str] = {
 LOADED = frozenset([Kind.IMAGE, Kind.FILE])
 
 # Fields of a feature whose values are members of an enum.
-_POLICIES: Mapping[str, type[enum.StrEnum]] = {
+_WORDS: Mapping[str, type[enum.StrEnum]] = {
+    "kind": Kind,
     "missing": Missing,
     "unknown": Unknown,
     "inexact_integers": InexactIntegers,
@@ -218,22 +219,17 @@ class Feature:
     def __repr__(self) -> str:
         """Returns the call that makes it, without the twenty defaults."""
         said = [repr(self.name), f"Kind.{self.kind.name}"]
-        for name, value, default in zip(
-            _OPTIONS, _options_of(self), _DEFAULTS, strict=True
-        ):
-            if value != default:
-                is_word = isinstance(value, enum.Enum)
-                shown = (
-                    f"{type(value).__name__}.{value.name}" if is_word else repr(value)
-                )
-                said.append(f"{name}={shown}")
+        for name, value in _said(self).items():
+            is_word = isinstance(value, enum.Enum)
+            shown = f"{type(value).__name__}.{value.name}" if is_word else repr(value)
+            said.append(f"{name}={shown}")
         return f"{type(self).__name__}({', '.join(said)})"
 
     @property
     def has_contract(self) -> bool:
         """Whether values must keep more than their kind."""
-        said = (self.at_least, self.at_most, self.allowed, self.matches or None)
-        return said != (None, None, None, None)
+        limits = (self.at_least, self.at_most, self.allowed)
+        return bool(self.matches) or limits != (None, None, None)
 
     @property
     def source_column(self) -> str:
@@ -281,13 +277,7 @@ class Feature:
     def to_json(self) -> dict[str, Any]:
         """Returns the fields that differ from their defaults, as plain JSON."""
         out: dict[str, Any] = {"name": self.name, "kind": str(self.kind)}
-        values = _options_of(self)
-        if values == _DEFAULTS:
-            # Nearly every feature of a table of thousands.
-            return out
-        for name, value, default in zip(_OPTIONS, values, _DEFAULTS, strict=True):
-            if value == default:
-                continue
+        for name, value in _said(self).items():
             if isinstance(value, enum.StrEnum):
                 value = str(value)
             out[name] = list(value) if isinstance(value, tuple) else value
@@ -300,26 +290,20 @@ class Feature:
         'int64 (shape: [2])'
         """
         facts = self.to_json()
-        said = {
-            name: json.dumps(facts[name], ensure_ascii=False)
-            for name in facts
+        settings = ", ".join(
+            f"{name}: {json.dumps(value, ensure_ascii=False)}"
+            for name, value in facts.items()
             if name not in _OF_ROWS
-        }
-        settings = ", ".join(f"{name}: {text}" for name, text in said.items())
+        )
         return f"{self.kind} ({settings})" if settings else str(self.kind)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Inverse of `to_json`."""
-        data = dict(data)
-        data["kind"] = Kind(data["kind"])
-        for key, make in _POLICIES.items():
-            if key in data:
-                data[key] = make(data[key])
-        for key in ("shape", "vocabulary", "allowed"):
-            if data.get(key) is not None:
-                data[key] = tuple(data[key])
-        return cls(**data)
+        words = {key: make(data[key]) for key, make in _WORDS.items() if key in data}
+        lists = ("shape", "vocabulary", "allowed")
+        tuples = {key: tuple(data[key]) for key in lists if data.get(key) is not None}
+        return cls(**{**data, **words, **tuples})
 
 
 # What does not decide how records are read.
@@ -330,6 +314,16 @@ _OF_ROWS = frozenset(
 _OPTIONS = tuple(field.name for field in dataclasses.fields(Feature)[2:])
 _DEFAULTS = tuple(field.default for field in dataclasses.fields(Feature)[2:])
 _options_of = operator.attrgetter(*_OPTIONS)
+
+
+def _said(feature: Feature) -> dict[str, Any]:
+    """Returns the options of a feature that differ from their defaults."""
+    values = _options_of(feature)
+    if values == _DEFAULTS:
+        # Nearly every feature of a table of thousands.
+        return {}
+    options = zip(_OPTIONS, values, _DEFAULTS, strict=True)
+    return {name: value for name, value, default in options if value != default}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -412,15 +406,7 @@ class Schema:
 
 def _packed(features: tuple[Feature, ...]) -> bytes:
     """Returns the features as bytes: of each, the fields that are not by default."""
-    fields = [(f.name, f.default) for f in dataclasses.fields(Feature)]
-    said = [
-        {
-            name: value
-            for name, default in fields
-            if (value := getattr(feature, name)) is not default and value != default
-        }
-        for feature in features
-    ]
+    said = [(feature.name, feature.kind, _said(feature)) for feature in features]
     return zlib.compress(pickle.dumps(said, 5), 1)
 
 
@@ -428,7 +414,7 @@ def _packed(features: tuple[Feature, ...]) -> bytes:
 def _unpacked(schema: type[Schema], packed: bytes) -> Schema:
     """Inverse of `_packed`; gives the same object for the same bytes."""
     said = pickle.loads(zlib.decompress(packed))
-    restored = schema(tuple(Feature(**fields) for fields in said))
+    restored = schema(tuple(Feature(n, kind, **options) for n, kind, options in said))
     object.__setattr__(restored, "_packed", packed)
     return restored
 
@@ -459,10 +445,6 @@ def record_fields(feature: Feature) -> "list[pa.Field]":
     """Returns the feature's columns for the Example encoder, one for each key."""
     import pyarrow as pa
 
-    types = [record_type(feature) for _ in feature.record_keys]
-    if feature.is_ragged:
-        types[1] = pa.list_(pa.int64())
-    return [
-        pa.field(key, kind)
-        for key, kind in zip(feature.record_keys, types, strict=True)
-    ]
+    kind, keys = record_type(feature), feature.record_keys
+    kinds = [kind, pa.list_(pa.int64())] if feature.is_ragged else [kind] * len(keys)
+    return list(map(pa.field, keys, kinds))

@@ -65,6 +65,14 @@ class Statistics:
             out["fewest"], out["most"] = self.fewest, self.most
         return out
 
+    @classmethod
+    def pop_json(cls, data: dict[str, Any]) -> Self:
+        """Inverse of `to_json`, whose keys go; infinities come back as floats."""
+        extremes = (data.pop("min", None), data.pop("max", None))
+        low, high = (float(n) if isinstance(n, str) else n for n in extremes)
+        lengths = {"fewest": data.pop("fewest", None), "most": data.pop("most", None)}
+        return cls(data.pop("present"), low, high, **lengths)
+
 
 def _least(mine: Any, others: Any) -> Any:
     """Returns the smaller of two numbers, either of which may be None."""

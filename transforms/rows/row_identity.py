@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, rows_holding
 from transforms.core.model import Batch, Block
-from transforms.core.placing.content import content_hashes, hashed_images
+from transforms.core.placing.content import content_hashes
+from transforms.core.placing.leakage import hashed_images
 from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from transforms.core.arrays import in_one_piece
 from transforms.core.model import Rejection, Segment
-from transforms.core.placing.content import content_hashes, hashed_images
+from transforms.core.placing.content import content_hashes
+from transforms.core.placing.leakage import hashed_images
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.column import fault as faults_where

@@ -41,7 +41,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, offsets_of, raw_values
+from transforms.core.arrays import is_list, numpy_mask, offsets_of, raw_values
+from transforms.core.placing.leakage import image_mask, is_binary
 from transforms.core.placing.placement import (
     UInt64s,
     hash_texts,
@@ -66,36 +67,14 @@ _PURPOSE = "content"
 _ROWS = 1 << 15
 # Cells that are cast to a number before all of them are.
 _PROBES = (8, 256)
-_SAMPLE_CELLS = 256
 # Dictionary encoding pays if at most a quarter of the sample is distinct.
-_CELLS_EACH = 4
-# Every integer up to here is a float64.
-_EXACT = 2**53
-# Larger than every integer of 64 bits.
-_NO_INTEGER = 2.0**65
+_SAMPLE_CELLS, _CELLS_EACH = 256, 4
+# Every integer up to the first is a float64; the second is above those of 64 bits.
+_EXACT, _NO_INTEGER = 2**53, 2.0**65
 _NANOS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_DAY_SECONDS = 86_400
 # 10**22 is the largest power of ten that is a float64; a division by it rounds once.
 _MOST_SCALE = 22
 _ODD = np.uint64(0xD1342543DE82EF95)
-# Signatures of image files: (position, bytes). Frozen, unlike those of inference: a
-# new one would move rows to other splits.
-_IMAGES: tuple[tuple[int, bytes], ...] = (
-    (0, b"\xff\xd8\xff"),
-    (0, b"\x89PNG\r\n\x1a\n"),
-    (0, b"GIF87a"),
-    (0, b"GIF89a"),
-    (8, b"WEBP"),
-    (0, b"II*\x00"),
-    (0, b"MM\x00*"),
-    (0, b"\x00\x00\x00\x0cjP  "),
-    (0, b"\xff\x4f\xff\x51"),
-    (4, b"ftypavif"),
-    (4, b"ftypheic"),
-    (4, b"ftypheix"),
-    (4, b"ftypmif1"),
-)
-_IMAGE_HEAD = 12
 
 
 def _bytes(given: bytes) -> Mask:
@@ -108,8 +87,7 @@ _NUMBER_STARTS = _bytes(b"0123456789+-. \t")
 _WORD_STARTS = _bytes(b"nNiI")
 _TRUTH_STARTS = _bytes(b"tTfF")
 # nan, inf, infinity; true, false
-_WORD_LENGTHS = (3, 8)
-_TRUTH_LENGTHS = (4, 5)
+_WORD_LENGTHS, _TRUTH_LENGTHS = (3, 8), (4, 5)
 
 
 def _base(kind: str) -> np.uint64:
@@ -147,72 +125,6 @@ def _base_of(name: str) -> np.uint64:
     return origin_bases([name], f"column\0{_PURPOSE}", 0)[0]
 
 
-def holds_images(array: pa.Array) -> bool:
-    """Whether some of the values are images, whose bytes do not count as content."""
-    kind = array.type
-    if isinstance(array, pa.ExtensionArray):
-        return holds_images(array.storage)
-    if pa.types.is_dictionary(kind):
-        return holds_images(array.dictionary)
-    if pa.types.is_struct(kind):
-        fields = range(kind.num_fields)
-        return any(holds_images(pc.struct_field(array, i)) for i in fields)
-    if is_list(kind):
-        return holds_images(array.flatten())
-    return _is_binary(kind) and bool(image_mask(array.cast(pa.large_binary())).any())
-
-
-def hashed_images(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns rows with the digests of images in their place, as texts.
-
-    `content_hashes` leaves the bytes of images out; of these rows it counts them.
-    """
-    for index, column in enumerate(rows.columns):
-        hashed = _with_digests(column)
-        if hashed is not column:
-            rows = rows.set_column(index, rows.schema.names[index], hashed)
-    return rows
-
-
-def _with_digests(array: pa.Array) -> pa.Array:
-    """Returns values with digests for images; the same array where it has none."""
-    kind = array.type
-    if is_list(kind):
-        flat = array.flatten()
-        items = _with_digests(flat)
-        if items is flat:
-            return array
-        lengths = np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
-        offsets = pa.array(np.append(0, np.cumsum(lengths)))
-        return pa.LargeListArray.from_arrays(offsets, items, mask=array.is_null())
-    if pa.types.is_struct(kind):
-        fields = [pc.struct_field(array, index) for index in range(kind.num_fields)]
-        hashed = [_with_digests(field) for field in fields]
-        if all(new is old for new, old in zip(hashed, fields, strict=True)):
-            return array
-        names = [field.name for field in kind]
-        return pa.StructArray.from_arrays(hashed, names, mask=array.is_null())
-    if not _is_binary(kind):
-        return array
-    images = image_mask(array.cast(pa.large_binary()))
-    if not images.any():
-        return array
-    cells = array.to_pylist()
-    for row in np.flatnonzero(images).tolist():
-        digest = hashlib.blake2b(cells[row], digest_size=16)
-        cells[row] = digest.hexdigest().encode()
-    return pa.array(cells, pa.large_binary())
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    )
-
-
 def _mixed(base: np.uint64, words: _Words) -> UInt64s:
     """Returns the summands of n values of one column."""
     values, present = words
@@ -247,13 +159,12 @@ def _words(array: pa.Array) -> _Words:
     if types.is_map(kind):
         return _of_lists(array.cast(pa.list_(pa.struct(list(kind.field(0).type)))))
     if types.is_boolean(kind):
-        values = array.fill_null(False).to_numpy(zero_copy_only=False)
-        return _BOOL + values.astype(np.uint64), _present(array)
+        return _BOOL + numpy_mask(array).astype(np.uint64), _present(array)
     if types.is_integer(kind):
         return _of_integers(raw_values(array)), _present(array)
     if types.is_decimal(kind):
         return _of_decimals(array)
-    if _is_binary(kind):
+    if is_binary(kind):
         return _of_bytes(array.cast(pa.large_binary()))
     if types.is_temporal(kind) and not types.is_interval(kind):
         return _of_times(array)
@@ -263,9 +174,7 @@ def _words(array: pa.Array) -> _Words:
 
 
 def _present(array: pa.Array) -> Mask | None:
-    if not array.null_count:
-        return None
-    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    return numpy_mask(array.is_valid()) if array.null_count else None
 
 
 def _taken(words: _Words, indices: pa.Array) -> _Words:
@@ -339,15 +248,12 @@ def _of_times(array: pa.Array) -> _Words:
     types = pa.types
     base = _INSTANT
     if types.is_date32(kind):
-        seconds = array.cast(pa.int32()).fill_null(0).to_numpy().astype(np.int64)
-        return splitmix64(base + (seconds * _DAY_SECONDS).astype(np.uint64)), _present(
-            array
-        )
-    if types.is_time(kind):
+        array = array.cast(pa.timestamp("s"))
+    elif types.is_time(kind):
         base = _CLOCK
     elif types.is_duration(kind):
         base = _DURATION
-    unit = "ms" if types.is_date64(kind) else kind.unit
+    unit = "ms" if types.is_date64(kind) else array.type.unit
     narrow = pa.int32() if types.is_time32(kind) else pa.int64()
     values = array.view(narrow).fill_null(0).to_numpy().astype(np.int64)
     seconds, rest = np.divmod(values, _NANOS[unit])
@@ -393,16 +299,6 @@ def _of_bytes(array: pa.Array) -> _Words:
         digest = hashlib.blake2b(array[row].as_py(), digest_size=8).digest()
         words[row] = int.from_bytes(digest, "little")
     return words, None if there is None else there | raw
-
-
-def image_mask(array: pa.LargeBinaryArray) -> Mask:
-    """Returns which of n values start as image files do; a null does not."""
-    heads = pc.binary_slice(array, 0, _IMAGE_HEAD)
-    out = np.zeros(len(array), np.bool_)
-    for at, mark in _IMAGES:
-        matches = pc.equal(pc.binary_slice(heads, at, at + len(mark)), pa.scalar(mark))
-        out |= matches.fill_null(False).to_numpy(zero_copy_only=False)
-    return out
 
 
 def _of_texts(texts: pa.Array) -> _Words:
@@ -461,9 +357,8 @@ def _of_parsed(values: npt.NDArray[np.float64], texts: pa.Array) -> UInt64s:
         return words
     written = texts.take(pa.array(large))
     written = pc.replace_substring_regex(written, r"\.0*$", "")
-    whole = pc.match_substring_regex(written, INTEGER).fill_null(False)
-    large = large[whole.to_numpy(zero_copy_only=False)]
-    written = written.filter(whole)
+    whole = pc.match_substring_regex(written, INTEGER)
+    large, written = large[numpy_mask(whole)], written.filter(whole)
     integers = _all_integers(written)
     if integers is not None:
         words[large] = integers
@@ -501,7 +396,7 @@ def _of_different(texts: pa.Array) -> _Words:
     is_date &= _DIGIT[data.take(starts + 3, mode="clip")]
     present = lengths > 0
     if texts.null_count:
-        present &= np.asarray(texts.is_valid().to_numpy(zero_copy_only=False), bool)
+        present &= numpy_mask(texts.is_valid())
     words = np.zeros(len(texts), np.uint64)
     rest = present.copy()
     maybe = np.flatnonzero((is_word | _NUMBER_STARTS[first]) & present & ~is_date)
@@ -516,7 +411,7 @@ def _of_different(texts: pa.Array) -> _Words:
         # Not at import: the first `pa.array` of a process imports pandas.
         names = pa.array(["false", "true"])
         which = pc.index_in(lower.cast(pa.string()), value_set=names)
-        said = which.is_valid().to_numpy(zero_copy_only=False) & rest[truth]
+        said = numpy_mask(which.is_valid()) & rest[truth]
         values = which.fill_null(0).to_numpy().astype(np.uint64)
         words[truth[said]] = _BOOL + values[said]
         rest[truth[said]] = False
@@ -536,7 +431,7 @@ def _of_candidates(texts: pa.Array) -> tuple[UInt64s, Mask, Mask]:
         return quick, every, ~every
     texts = trimmed(texts)
     decimals = pc.match_substring_regex(texts, DECIMAL)
-    numbers = decimals.to_numpy(zero_copy_only=False).copy()
+    numbers = numpy_mask(decimals).copy()
     words = np.zeros(len(texts), np.uint64)
     missing = np.zeros(len(texts), np.bool_)
     written = texts.filter(decimals)
@@ -546,7 +441,7 @@ def _of_candidates(texts: pa.Array) -> tuple[UInt64s, Mask, Mask]:
     numbers[np.flatnonzero(numbers)[np.isinf(values)]] = False
     others = np.flatnonzero(~numbers)
     named = pc.match_substring_regex(texts.take(pa.array(others)), NUMBER_WORD)
-    others = others[named.to_numpy(zero_copy_only=False)]
+    others = others[numpy_mask(named)]
     if len(others):
         values = raw_values(pc.cast(texts.take(pa.array(others)), pa.float64()))
         words[others] = _bits(values)

@@ -7,6 +7,8 @@ table, like a segment; only descriptors cross the shuffle. Fingerprints are
     image  crc32c of its bytes << 32 | their number modulo 2**32, if the file can be
            read again: among a million images two collide in every hundredth dataset,
            so images of equal fingerprints are compared; otherwise blake2b of its bytes
+
+In the content of rows, images do not count, unless their digests take their place.
 """
 
 import dataclasses
@@ -18,13 +20,32 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from transforms.core.arrays import is_list, numpy_mask
 from transforms.core.model import Fact, Segment
 from transforms.core.placing.placement import UInt64s, is_among
 from transforms.errors import bounded
 
 Mask = npt.NDArray[np.bool_]
 
+# Signatures of image files: (position, bytes). Frozen, unlike those of inference: a
+# new one would move rows to other splits.
+_IMAGES: tuple[tuple[int, bytes], ...] = (
+    (0, b"\xff\xd8\xff"),
+    (0, b"\x89PNG\r\n\x1a\n"),
+    (0, b"GIF87a"),
+    (0, b"GIF89a"),
+    (8, b"WEBP"),
+    (0, b"II*\x00"),
+    (0, b"MM\x00*"),
+    (0, b"\x00\x00\x00\x0cjP  "),
+    (0, b"\xff\x4f\xff\x51"),
+    (4, b"ftypavif"),
+    (4, b"ftypheic"),
+    (4, b"ftypheix"),
+    (4, b"ftypmif1"),
+)
 # Examples and pairs of splits that a warning names; the report has all.
 _EXAMPLES_SHOWN = 3
 _PAIRS_SHOWN = 6
@@ -253,3 +274,79 @@ def find_shared(
     table[np.searchsorted(twice, values[members]), splits[members]] = True
     several = table.sum(axis=1) > 1
     return Shared(twice[several], table[several])
+
+
+def holds_images(array: pa.Array) -> bool:
+    """Whether some of the values are images, whose bytes do not count as content."""
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return holds_images(array.storage)
+    if pa.types.is_dictionary(kind):
+        return holds_images(array.dictionary)
+    if pa.types.is_struct(kind):
+        fields = range(kind.num_fields)
+        return any(holds_images(pc.struct_field(array, i)) for i in fields)
+    if is_list(kind):
+        return holds_images(array.flatten())
+    return is_binary(kind) and bool(image_mask(array.cast(pa.large_binary())).any())
+
+
+def hashed_images(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns rows with the digests of images in their place, as texts.
+
+    `content_hashes` leaves the bytes of images out; of these rows it counts them.
+    """
+    for index, column in enumerate(rows.columns):
+        hashed = _with_digests(column)
+        if hashed is not column:
+            rows = rows.set_column(index, rows.schema.names[index], hashed)
+    return rows
+
+
+def _with_digests(array: pa.Array) -> pa.Array:
+    """Returns values with digests for images; the same array where it has none."""
+    kind = array.type
+    if is_list(kind):
+        flat = array.flatten()
+        items = _with_digests(flat)
+        if items is flat:
+            return array
+        lengths = np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
+        offsets = pa.array(np.append(0, np.cumsum(lengths)))
+        return pa.LargeListArray.from_arrays(offsets, items, mask=array.is_null())
+    if pa.types.is_struct(kind):
+        fields = [pc.struct_field(array, index) for index in range(kind.num_fields)]
+        hashed = [_with_digests(field) for field in fields]
+        if all(new is old for new, old in zip(hashed, fields, strict=True)):
+            return array
+        names = [field.name for field in kind]
+        return pa.StructArray.from_arrays(hashed, names, mask=array.is_null())
+    if not is_binary(kind):
+        return array
+    images = image_mask(array.cast(pa.large_binary()))
+    if not images.any():
+        return array
+    cells = array.to_pylist()
+    for row in np.flatnonzero(images).tolist():
+        digest = hashlib.blake2b(cells[row], digest_size=16)
+        cells[row] = digest.hexdigest().encode()
+    return pa.array(cells, pa.large_binary())
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values are bytes, of any or of one length."""
+    return (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def image_mask(array: pa.LargeBinaryArray) -> Mask:
+    """Returns which of n values start as image files do; a null does not."""
+    out = np.zeros(len(array), np.bool_)
+    for at, mark in _IMAGES:
+        heads = pc.binary_slice(array, at, at + len(mark))
+        out |= numpy_mask(pc.equal(heads, pa.scalar(mark)))
+    return out

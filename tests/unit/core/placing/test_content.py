@@ -13,11 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.placing import MASK, by_formula, mixed
-from transforms.core.placing.content import (
-    content_hashes,
-    hashed_images,
-    holds_images,
-)
+from transforms.core.placing.content import content_hashes
+from transforms.core.placing.leakage import hashed_images, holds_images
 
 
 def base(kind: str) -> int:
