@@ -358,8 +358,8 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Returns the content of `manifest.json`."""
-        dataset = self.dataset_json() | {"digest": self.digest}
-        data = {"format": FORMAT, "dataset": dataset, "run": dict(self.run)}
+        dataset, run = self.dataset_json() | {"digest": self.digest}, dict(self.run)
+        data: dict[str, Any] = {"format": FORMAT, "dataset": dataset, "run": run}
         if self.derived:
             data["derived"] = [facts.to_json() for facts in self.derived]
         out = io.BytesIO()

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MAX_CLASSES = 10_000
 
 Number = int | float
+# The least and the largest of some numbers; None, None of no numbers.
+Extent: TypeAlias = tuple[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,13 +48,13 @@ class Statistics:
 
     def merge(self, other: Self) -> "Statistics":
         """Returns the facts of both."""
+        ours, theirs = (self.minimum, self.maximum), (other.minimum, other.maximum)
+        lengths = wider((self.fewest, self.most), (other.fewest, other.most))
         return Statistics(
-            present=self.present + other.present,
-            minimum=_least(self.minimum, other.minimum),
-            maximum=_most(self.maximum, other.maximum),
-            classes=_merged(self.classes, other.classes),
-            fewest=_least(self.fewest, other.fewest),
-            most=_most(self.most, other.most),
+            self.present + other.present,
+            *wider(ours, theirs),
+            _merged(self.classes, other.classes),
+            *lengths,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -74,18 +76,11 @@ class Statistics:
         return cls(data.pop("present"), low, high, **lengths)
 
 
-def _least(mine: Any, others: Any) -> Any:
-    """Returns the smaller of two numbers, either of which may be None."""
-    if mine is None or others is None:
-        return others if mine is None else mine
-    return others if others < mine else mine
-
-
-def _most(mine: Any, others: Any) -> Any:
-    """Returns the larger of two numbers, either of which may be None."""
-    if mine is None or others is None:
-        return others if mine is None else mine
-    return others if others > mine else mine
+def wider(a: Extent, b: Extent) -> Extent:
+    """Returns the least and the largest number of both; None where there is none."""
+    least = [n for n in (a[0], b[0]) if n is not None]
+    most = [n for n in (a[1], b[1]) if n is not None]
+    return min(least, default=None), max(most, default=None)
 
 
 def _merged(
@@ -146,10 +141,8 @@ class Summaries:
     @property
     def facts(self) -> dict[str, Statistics]:
         """The facts by the feature's name, in the order of the schema."""
-        names = [
-            feature.name for feature in self._features if feature.name in self._known
-        ]
-        return {name: self._known[name] for name in names}
+        names = (feature.name for feature in self._features)
+        return {name: self._known[name] for name in names if name in self._known}
 
 
 def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:
@@ -218,14 +211,14 @@ def summarize_feature(
     return dataclasses.replace(merged, present=first.present)
 
 
-def _extent(integers: "pa.Array") -> tuple[int | None, int | None]:
+def _extent(integers: "pa.Array") -> Extent:
     import pyarrow.compute as pc
 
     extremes = pc.min_max(integers)
     return extremes["min"].as_py(), extremes["max"].as_py()
 
 
-def _extent_of_floats(floats: "pa.Array") -> tuple[float | None, float | None]:
+def _extent_of_floats(floats: "pa.Array") -> Extent:
     """Returns the smallest and the largest number; None of no number but NaN."""
     values = (floats.drop_null() if floats.null_count else floats).to_numpy()
     if not len(values):

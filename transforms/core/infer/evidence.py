@@ -35,6 +35,7 @@ from transforms.core.rows.column import (
 )
 from transforms.core.rows.text_cells import trimmed
 from transforms.core.schema import Feature, InexactIntegers, Kind
+from transforms.core.statistics import Extent, wider
 
 # Cells of each piece that are counted: enough to find frequent texts, and cheap.
 _LOOKED_AT = 4096
@@ -59,8 +60,6 @@ _BOOLS = frozenset(["true", "false"])
 EXAMPLES = 3
 """How many example values a message shows."""
 
-# The least and the largest of some numbers; None, None of no numbers.
-Extent: TypeAlias = tuple[int | float | None, int | float | None]
 _CHARS = 40
 _LIST_CHARS = 32
 _REST = ", ..."
@@ -356,13 +355,6 @@ def extent_of(values: pa.Array) -> Extent:
         return None, None
     extremes = pc.min_max(values).as_py()
     return extremes["min"], extremes["max"]
-
-
-def wider(a: Extent, b: Extent) -> Extent:
-    """Returns the extent of the numbers of both."""
-    least = [n for n in (a[0], b[0]) if n is not None]
-    most = [n for n in (a[1], b[1]) if n is not None]
-    return min(least, default=None), max(most, default=None)
 
 
 def as_float32(extent: Extent) -> Extent:

@@ -29,7 +29,6 @@ from transforms.core.arrays import stored_offsets
 from transforms.core.infer.evidence import (
     EXAMPLES,
     Evidence,
-    Extent,
     Found,
     Inference,
     LargeNumbers,
@@ -38,7 +37,6 @@ from transforms.core.infer.evidence import (
     as_float32,
     extent_of,
     inference,
-    wider,
 )
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
@@ -58,6 +56,7 @@ from transforms.core.rows.text_cells import (
     without_missing,
 )
 from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import Extent, wider
 from transforms.errors import SpecError, nearest
 
 # Percent of the cells of a numeric column that must be numbers: a few broken cells

@@ -53,13 +53,11 @@ from transforms.core.infer.evidence import (
     EXAMPLE_ITEMS,
     EXAMPLES,
     Evidence,
-    Extent,
     Found,
     LargeNumbers,
     example_text,
     extent_of,
     first_distinct,
-    wider,
 )
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import FLOAT32_EXACT, FLOAT32_MAX, complaint, unheld
@@ -68,6 +66,7 @@ from transforms.core.rows.conform import cast
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import Extent, wider
 from transforms.errors import InputError
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
