@@ -79,22 +79,6 @@ def test_fault_131_every_kind_of_bad_box(box: list[float], fault: BoxFault) -> N
     assert (found == 0).all() == (fault is not BoxFault.NONE)
 
 
-def test_tolerance() -> None:
-    """A box that crosses an edge by up to the tolerance ends at the edge."""
-    boxes: list[list[float]] = [
-        [-1, 0, 641, 481],
-        [-1.001, 0, 100, 100],
-        [0, 0, 641.001, 100],
-    ]
-    assert faults(*boxes, form=BoxForm.XYXY) == [0, BoxFault.OUTSIDE, BoxFault.OUTSIDE]
-    found = check_boxes(boxes[:1], [SIZE], form=BoxForm.XYXY)
-    assert found.relative.tolist() == [[0, 0, 1, 1]]
-    exact = faults([0, 0, 640.001, 480], form=BoxForm.XYXY, tolerance=0)
-    assert exact == [BoxFault.OUTSIDE]
-    # A box within the tolerance alone has no area in the image.
-    assert faults([-1, 0, 0, 10], form=BoxForm.XYXY) == [BoxFault.OUTSIDE]
-
-
 def test_clip() -> None:
     """Clipping cuts boxes at the edges and fixes nothing else."""
     boxes = [[-50, -50, 320, 240], [700, 0, 800, 10], [30, 0, 20, 10], [0, 0, 0, 9]]
@@ -113,13 +97,6 @@ def test_relative_boxes_are_checked_with_a_size_of_one() -> None:
     boxes: list[list[float]] = [[0.1, 0.1, 0.9, 0.9], [0, 0, 1, 1], [10, 10, 20, 20]]
     options: dict[str, Any] = {"form": BoxForm.XYXY, "size": (1, 1), "tolerance": 1e-6}
     assert faults(*boxes, **options) == [0, 0, BoxFault.OUTSIDE]
-
-
-def test_small_boxes_of_small_images() -> None:
-    """In an image one pixel wide or high, a box of one pixel is a box."""
-    assert faults([0, 0, 1, 1], size=(1, 1)) == [BoxFault.NONE]
-    assert faults([0, 0, 1, 1], size=(1, 9)) == [BoxFault.NONE]
-    assert faults([1, 1, 1, 1], size=(9, 9)) == [BoxFault.NONE]
 
 
 def naive(box: list[float], size: tuple[int, int], tolerance: int) -> BoxFault:

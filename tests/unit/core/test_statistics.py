@@ -5,22 +5,23 @@ import json
 import math
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import (
     MAX_CLASSES,
     Statistics,
+    Summaries,
     merge_all,
     summarize,
     summarize_feature,
 )
 
-FLOATS = st.lists(st.none() | st.floats(width=32), max_size=30)
+FLOAT = st.none() | st.floats(width=32) | st.sampled_from([0.0, -0.0])
+FLOATS = st.lists(FLOAT, max_size=30)
 INTEGERS = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=30)
 CLASSES = st.lists(st.none() | st.integers(0, 4), max_size=30)
 TEXTS = st.lists(st.none() | st.text(max_size=5), max_size=30)
@@ -40,33 +41,30 @@ def merged(parts: list[Statistics]) -> Statistics:
     return functools.reduce(Statistics.merge, parts, Statistics())
 
 
-@given(st.lists(st.lists(st.none() | st.integers(-99, 99), max_size=9)), st.data())
-def test_merge_has_no_order(parts: list[list[int | None]], data: st.DataObject) -> None:
-    """Any order and any grouping of parts give the facts of the whole."""
-    found = [summarize(pa.array(p, pa.int64()), count_classes=True) for p in parts]
-    whole = summarize(
-        pa.array([v for p in parts for v in p], pa.int64()), count_classes=True
-    )
+LISTS = st.lists(st.none() | st.lists(st.integers(-9, 9), max_size=4), max_size=8)
+COLUMNS = {
+    pa.int64(): INTEGERS | CLASSES,
+    pa.float32(): FLOATS,
+    pa.list_(pa.int64()): LISTS,
+}
+
+
+@given(st.data())
+def test_merge_has_no_order(data: st.DataObject) -> None:
+    """Any order and any grouping of parts give the facts of the whole.
+
+    With NaN, infinities and both zeros too; parts of no list change no lengths.
+    """
+    kind = data.draw(st.sampled_from([*COLUMNS]))
+    parts = data.draw(st.lists(COLUMNS[kind], max_size=5))
+    arrays = [pa.array(part, kind, from_pandas=False) for part in parts]
+    found = [summarize(array, count_classes=True) for array in arrays]
     shuffled = data.draw(st.permutations(found))
     at = data.draw(st.integers(0, len(found)))
     grouped = merged(shuffled[:at]).merge(merged(shuffled[at:]))
-    assert written(merged(found)) == written(grouped) == written(whole)
-
-
-@given(st.lists(FLOATS, max_size=5), st.data())
-def test_merge_of_floats_has_no_order(
-    parts: list[list[float | None]], data: st.DataObject
-) -> None:
-    """With NaN, infinities and both zeros too, the manifest's text is the same."""
-    found = [summarize(floats(part)) for part in parts]
-    shuffled = data.draw(st.permutations(found))
-    assert written(merged(found)) == written(merged(shuffled))
-
-
-def test_both_zeros_merge_to_one_text() -> None:
-    """0.0 and -0.0 are equal, and the manifest says the same whichever came first."""
-    plus, minus = summarize(floats([0.0])), summarize(floats([-0.0]))
-    assert written(plus.merge(minus)) == written(minus.merge(plus))
+    whole = pa.concat_arrays([pa.array([], kind), *arrays])
+    wanted = written(summarize(whole, count_classes=True))
+    assert written(merged(found)) == written(grouped) == wanted
 
 
 @given(FLOATS)
@@ -80,16 +78,6 @@ def test_floats_against_plain_python(values: list[float | None]) -> None:
     assert found.maximum == max(finite, default=None)
 
 
-@given(INTEGERS)
-def test_integers_against_plain_python(values: list[int | None]) -> None:
-    """Bounds are exact over the whole range of int64."""
-    found = summarize(pa.array(values, pa.int64()))
-    numbers = [v for v in values if v is not None]
-    assert found == Statistics(
-        len(numbers), min(numbers, default=None), max(numbers, default=None)
-    )
-
-
 @given(TEXTS)
 def test_texts_are_measured_in_bytes(values: list[str | None]) -> None:
     """The bounds of text and bytes are of their lengths in UTF-8."""
@@ -100,74 +88,16 @@ def test_texts_are_measured_in_bytes(values: list[str | None]) -> None:
     assert summarize(pa.array(data, pa.large_binary())) == wanted
 
 
-@given(CLASSES)
-def test_classes_are_counted(values: list[int | None]) -> None:
-    """Class ids are counted in ascending order; missing ones are not."""
-    found = summarize(pa.array(values, pa.int64()), count_classes=True).classes
-    ids = [v for v in values if v is not None]
-    assert found is not None
-    assert dict(found) == {v: ids.count(v) for v in set(ids)}
-    assert list(found) == sorted(found)
-
-
-def test_bools_are_counted_as_integers() -> None:
-    """A bool's bounds are 0 and 1, as its records hold it."""
-    found = summarize(pa.array([True, None, False]), count_classes=True)
-    assert found == Statistics(2, 0, 1, {0: 1, 1: 1})
-
-
-@pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.string(), pa.bool_()])
-def test_no_value_no_bounds(kind: pa.DataType) -> None:
-    """An empty column and one of nulls say nothing, in JSON too."""
-    for values in ([], [None, None]):
-        found = summarize(pa.array(values, kind))
-        assert found == Statistics()
-        assert found.to_json() == {"present": 0}
-
-
-def test_only_nan_has_no_bounds() -> None:
-    """NaN alone is present without bounds, and merges as such."""
-    found = summarize(floats([math.nan, math.nan]))
-    assert found == Statistics(2)
-    assert found.merge(Statistics(1, 2.0, 3.0)) == Statistics(3, 2.0, 3.0)
-
-
-def test_json_of_floats() -> None:
-    """Infinities are text, since JSON has none; a float32 has its shortest form."""
-    assert Statistics(1, -math.inf, math.inf).to_json() == {
-        "present": 1,
-        "min": "-inf",
-        "max": "inf",
-    }
-    tenth = float(np.float32(0.1))
-    assert Statistics(1, tenth, tenth).to_json() == {
-        "present": 1,
-        "min": 0.1,
-        "max": 0.1,
-    }
-
-
-def test_slices_are_measured_alone() -> None:
-    """The facts of a slice are of its own values."""
-    column = pa.array(["a", "bbbb", None, "cc"])
-    assert summarize(column.slice(2)) == Statistics(1, 2, 2)
-
-
-def test_merge_all_is_by_feature() -> None:
-    """Features are merged by name; one that a part lacks keeps its own."""
-    parts = [
-        {"a": Statistics(1, 0, 5)},
-        {"b": Statistics(2)},
-        {"a": Statistics(1, 3, 9)},
-    ]
-    assert merge_all(parts) == {"a": Statistics(2, 0, 9), "b": Statistics(2)}
-    assert merge_all([]) == {}
-
-
-def test_a_float_label_is_not_counted_by_value() -> None:
-    """A number to predict has as many values as records, NaN among them: no classes."""
-    parts = [summarize(floats([math.nan, 1.0]), count_classes=True) for _ in range(3)]
-    assert merged(parts).classes == {}
+@given(INTEGERS | CLASSES)
+def test_integers_are_counted(values: list[int | None]) -> None:
+    """Bounds are exact over all of int64; ids ascend, and missing ones do not count."""
+    found = summarize(pa.array(values, pa.int64()), count_classes=True)
+    ids = sorted(v for v in values if v is not None)
+    classes = {v: ids.count(v) for v in ids}
+    assert found == Statistics(
+        len(ids), *(ids[:1] or [None]), *(ids[-1:] or [None]), classes
+    )
+    assert [*(found.classes or {})] == [*classes]
 
 
 def test_too_many_classes_are_not_counted() -> None:
@@ -180,7 +110,6 @@ def test_too_many_classes_are_not_counted() -> None:
     assert merged(parts[::-1]).classes is None
 
 
-LISTS = st.lists(st.none() | st.lists(st.integers(-9, 9), max_size=4), max_size=8)
 RAGGED = st.lists(
     st.none() | st.lists(st.lists(st.integers(-9, 9), max_size=3), max_size=3),
     max_size=6,
@@ -211,20 +140,16 @@ def test_lists_against_plain_python(values: list[Any], kind: Any) -> None:
     )
 
 
-@given(st.lists(LISTS, max_size=5), st.data())
-def test_merge_of_lists_has_no_order(parts: list[Any], data: st.DataObject) -> None:
-    """Parts of no list at all have no lengths, and change none."""
-    arrays = [pa.array(part, pa.list_(pa.int64())) for part in parts]
-    found = [summarize(array, count_classes=True) for array in arrays]
-    whole = pa.array([v for part in parts for v in part], pa.list_(pa.int64()))
-    shuffled = data.draw(st.permutations(found))
-    expected = written(summarize(whole, count_classes=True))
-    assert written(merged(shuffled)) == expected
-
-
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
+        *((pa.array([], k), {"present": 0}) for k in (pa.int64(), pa.float32())),
+        *((pa.nulls(2, k), {"present": 0}) for k in (pa.string(), pa.bool_())),
+        (floats([math.nan] * 2), {"present": 2}),
+        (floats([-math.inf, math.inf]), {"present": 2, "min": "-inf", "max": "inf"}),
+        (floats([0.1]), {"present": 1, "min": 0.1, "max": 0.1}),
+        (pa.array([True, None, False]), {"present": 2, "min": 0, "max": 1}),
+        (pa.array(["a", "bbbb", None, "cc"])[2:], {"present": 1, "min": 2, "max": 2}),
         (pa.array([["글"], [], None]), {"present": 2, "min": 3, "max": 3}),
         (pa.array([[True, False]]), {"present": 1, "min": 0, "max": 1}),
         (pa.array([[0.5, math.nan]]), {"present": 1, "min": 0.5, "max": 0.5}),
@@ -236,10 +161,11 @@ def test_merge_of_lists_has_no_order(parts: list[Any], data: st.DataObject) -> N
         (pa.array([[1], [2], [3]]).slice(1), {"present": 2, "min": 2, "max": 3}),
     ],
 )
-def test_lists_of_every_type(column: pa.Array, expected: dict[str, Any]) -> None:
-    """Text by its bytes, no bound for NaN, fixed sizes, slices."""
-    lengths = [len(v) for v in column.to_pylist() if v is not None]
-    expected |= {"fewest": min(lengths), "most": max(lengths)}
+def test_columns_of_every_type(column: pa.Array, expected: dict[str, Any]) -> None:
+    """In JSON: text by its bytes, no bound for NaN, infinities as text, slices."""
+    if pa.types.is_nested(column.type):
+        lengths = [len(v) for v in column.to_pylist() if v is not None]
+        expected |= {"fewest": min(lengths), "most": max(lengths)}
     assert summarize(column).to_json() == expected
 
 
@@ -263,3 +189,57 @@ def test_features_of_several_keys() -> None:
     }
     found = summarize_feature(ragged, columns)
     assert found == Statistics(2, 5, 7, {5: 2, 7: 1}, 0, 2)
+
+
+SCHEMA = Schema(
+    (
+        Feature("x", Kind.FLOAT),
+        Feature("n", Kind.INT64, is_label=True),
+        Feature("y", Kind.FLOAT, is_label=False),
+        Feature("z", Kind.FLOAT, shape=(None,)),
+    )
+)
+ROWS = st.tuples(
+    FLOAT,
+    st.none() | st.integers(0, 3),
+    FLOAT,
+    st.none() | st.lists(st.floats(width=32), max_size=3),
+)
+TYPES = (pa.float32(), pa.int64(), pa.float32(), pa.list_(pa.float32()))
+
+
+@given(st.lists(st.lists(ROWS, max_size=5), max_size=4))
+def test_the_facts_are_those_of_each_column(
+    chunks: list[list[tuple[object, ...]]],
+) -> None:
+    """For chunks of any length."""
+    columns = [
+        {
+            name: pa.array([row[i] for row in chunk], TYPES[i], from_pandas=False)
+            for i, name in enumerate(SCHEMA.names)
+        }
+        for chunk in chunks
+    ]
+    wanted = merge_all(
+        [
+            {
+                feature.name: summarize_feature(feature, each)
+                for feature in SCHEMA.features
+            }
+            for each in columns
+        ]
+    )
+    summaries = Summaries(SCHEMA.features)
+    for each in columns:
+        summaries.add(each)
+    found = summaries.facts
+    assert [*found] == [*wanted]
+    # As text, in which 0.0 and -0.0 differ.
+    assert repr(dict(found)) == repr(wanted)
+
+
+def test_features_without_columns_have_no_facts() -> None:
+    """Nothing is said of what no chunk held."""
+    summaries = Summaries(SCHEMA.features)
+    summaries.add({})
+    assert summaries.facts == {}

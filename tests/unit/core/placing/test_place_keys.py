@@ -97,15 +97,6 @@ def test_normal_forms_are_one_key() -> None:
     assert len(set(hash_texts(pa.array(forms), "key", purpose=SPLIT).tolist())) == 1
 
 
-def test_key_hashes_are_spread() -> None:
-    """A million like keys: no two alike, and every bit is as often set as not."""
-    hashes = key_hashes(pa.array([f"user-{i:07d}" for i in range(1_000_000)]))
-    assert len(np.unique(hashes)) == 1_000_000
-    for bit in range(64):
-        ones = int((hashes >> np.uint64(bit) & np.uint64(1)).sum())
-        assert abs(ones - 500_000) < 5 * 500
-
-
 def test_kinds_purposes_and_seeds_differ() -> None:
     """A group is no key, a split hash no order hash, a lock knows no seed."""
     batch = batch_of([1, 2], keys=["a", "b"], groups=["a", "b"])
@@ -293,18 +284,3 @@ def test_keys_where_none_are_awaited(keyed: bool) -> None:
     batch = batch_of([0], keys=None if keyed else ["a"])
     with pytest.raises(EncodingError, match="key in this job"):
         place.cut_batch(batch, Sharding(SplitRule(), {"train": 1}, keyed=keyed))
-
-
-@pytest.mark.parametrize(
-    ("source", "names", "shares"),
-    [
-        (SplitSource.COLUMN, ("a",), ("1", "1")),
-        (SplitSource.TABLE, ("a",), ("1", "1")),
-    ],
-)
-def test_more_shares_than_splits(
-    source: SplitSource, names: tuple[str, ...], shares: tuple[str, ...]
-) -> None:
-    """A share is of a split that has a name."""
-    with pytest.raises(Exception, match="needs a share"):
-        SplitRule(source, names, shares)

@@ -179,30 +179,6 @@ def test_order_seed_moves_no_row_between_splits() -> None:
     assert (hashes(5_000, "order") != hashes(5_000, "order", seed=1)).all()
 
 
-def test_split_and_order_are_independent() -> None:
-    """A small split still falls into every shard, about evenly."""
-    rule = shares(train="0.98", test="0.02")
-    count, shards = 100_000, 8
-    is_test = placement.split_of_keys(hashes(count, "split"), rule) == 1
-    shard = placement.shard_of_keys(hashes(count, "order"), shards)[is_test]
-    found = np.bincount(shard, minlength=shards)
-    assert abs(is_test.sum() - 2_000) < 5 * 2_000**0.5
-    assert (abs(found - 250) < 5 * 250**0.5).all()
-
-
-@pytest.mark.parametrize("shards", [1, 2, 3, 7, 64, 1000])
-def test_shards_are_even(shards: int) -> None:
-    """Chi-square of rows over shards stays within five deviations of its mean."""
-    count = 200_000
-    shard = placement.shard_of_keys(hashes(count, "order"), shards)
-    assert shard.min() >= 0
-    assert shard.max() < shards
-    wanted = count / shards
-    chi_square = ((np.bincount(shard, minlength=shards) - wanted) ** 2 / wanted).sum()
-    freedom = shards - 1
-    assert abs(chi_square - freedom) <= 5 * max(2 * freedom, 0) ** 0.5
-
-
 def test_shards_follow_the_order_of_keys() -> None:
     """Shards are ranges of keys, so reading them in order is reading by key."""
     keys = np.sort(hashes(10_000, "order"))
@@ -250,18 +226,27 @@ def test_split_names_that_readers_refuse(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "parts", "message"),
+    ("source", "names", "parts", "by", "message"),
     [
-        (("a", "a"), ("1", "1"), "differ in name"),
-        (("a", "b"), ("1",), "needs a share"),
-        (("a", "b"), ("1", "0"), "above 0"),
-        (("a", "b"), ("1", "-1/2"), "above 0"),
-        (("a", "all"), ("1", "1"), "split is named"),
+        (SplitSource.SHARES, ("a", "a"), ("1", "1"), "", "differ in name"),
+        (SplitSource.SHARES, ("a", "b"), ("1",), "", "needs a share"),
+        (SplitSource.COLUMN, ("a",), ("1", "1"), "", "needs a share"),
+        (SplitSource.TABLE, ("a",), ("1", "1"), "", "needs a share"),
+        (SplitSource.STRATIFIED, ("a", "b"), ("1",), "label", "needs a share"),
+        (SplitSource.SHARES, ("a", "b"), ("1", "0"), "", "above 0"),
+        (SplitSource.SHARES, ("a", "b"), ("1", "-1/2"), "", "above 0"),
+        (SplitSource.SHARES, ("a", "all"), ("1", "1"), "", "split is named"),
+        (SplitSource.STRATIFIED, ("a",), ("1",), "", "feature of the classes"),
+        (SplitSource.SHARES, ("a",), ("1",), "label", "feature of the classes"),
     ],
 )
 def test_rules_that_cannot_be(
-    names: tuple[str, ...], parts: tuple[str, ...], message: str
+    source: SplitSource,
+    names: tuple[str, ...],
+    parts: tuple[str, ...],
+    by: str,
+    message: str,
 ) -> None:
     """A rule that cannot place every row is refused when it is made."""
     with pytest.raises(SpecError, match=message):
-        SplitRule(SplitSource.SHARES, names, parts)
+        SplitRule(source, names, parts, stratify_by=by)

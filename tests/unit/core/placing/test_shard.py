@@ -268,20 +268,6 @@ def test_rows_with_origins_of_their_own() -> None:
     )
 
 
-def test_equal_keys_stay_in_source_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ties are broken by (origin, row), so the order is one order only."""
-
-    def coarse(origins: Any, numbers: Any, **_: Any) -> Any:
-        return (numbers % 3).astype(np.uint64)
-
-    monkeypatch.setattr(placement, "hash_rows", coarse)
-    segments = [("a", numbered(0, 100)), ("b", numbered(0, 100))]
-    rows = ShardRows.of(segments, seed=0, shuffle=True)
-    found = [rows.origin(position) for position in rows.order.tolist()]
-    everything = [(o, row) for o in "ab" for row in range(100)]
-    assert found == sorted(everything, key=lambda item: (item[1] % 3, item))
-
-
 def test_numbering_leaves_empty_shards_out() -> None:
     """Files are numbered over the shards of their split that have rows."""
     counts = ShardCounts({("train", 1): 5, ("test", 0): 1, ("train", 7): 2}, {})

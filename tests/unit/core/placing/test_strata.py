@@ -15,8 +15,6 @@ from tests.support.placing import batch_of, splits_of
 from tests.support.strata import cut_class, random_batches, rule_of, strata_of
 from transforms.core.placing.placement import (
     LOCK,
-    SplitRule,
-    SplitSource,
     UInt64s,
     unit_hashes,
 )
@@ -27,7 +25,7 @@ from transforms.core.placing.strata import (
     cut_classes,
     share_out,
 )
-from transforms.errors import EncodingError, SpecError
+from transforms.errors import EncodingError
 from transforms.stages.stratify import hash_classes
 from transforms.work.store import Store
 
@@ -228,16 +226,6 @@ def test_a_class_that_was_not_counted() -> None:
         splits_of(batch_of([0], labels=["c"]), rule, SplitTables(strata=strata))
     with pytest.raises(EncodingError, match="counted first"):
         splits_of(batch_of([0], labels=["c"]), rule)
-
-
-def test_a_stratified_rule_names_its_feature() -> None:
-    """Shares for all splits, and a feature of the classes; no other rule has one."""
-    with pytest.raises(SpecError, match="feature of the classes"):
-        SplitRule(SplitSource.STRATIFIED, ("a",), ("1",))
-    with pytest.raises(SpecError, match="feature of the classes"):
-        SplitRule(SplitSource.SHARES, ("a",), ("1",), stratify_by="label")
-    with pytest.raises(SpecError, match="needs a share"):
-        SplitRule(SplitSource.STRATIFIED, ("a", "b"), ("1",), stratify_by="label")
 
 
 @pytest.fixture(params=[True, False], ids=["inline", "files"])

@@ -76,6 +76,16 @@ def test_numbers_follow_the_rules(data: st.DataObject) -> None:
     assert same(found(pa.array(values, arrow), Feature("x", kind)), wanted)
 
 
+MILLIS = Feature("x", Kind.TIMESTAMP, unit="ms")
+TEXTS = Feature("x", Kind.TEXT, shape=ANY)
+INLINE = Feature("x", Kind.IMAGE, inline=True)
+FILES = [
+    {"bytes": b"x", "path": "a"},
+    {"bytes": None, "path": "b"},
+    {"bytes": b"y", "path": None},
+    {"bytes": None, "path": None},
+    None,
+]
 FLOATS_THAT_ARE_NO_INT64 = [Reason.OUT_OF_RANGE] + [Reason.NOT_AN_INTEGER] * 2
 
 EVERY_COLUMN = [
@@ -186,11 +196,42 @@ def test_no_column_is_too_much(column: pa.Array) -> None:
         ([5], Kind.BYTES, [Reason.WRONG_TYPE]),
         ([[1]], Kind.INT64, [Reason.WRONG_SHAPE]),
         ([{"a": 1}], Kind.TEXT, [Reason.WRONG_TYPE]),
+        # A bad value is bad in each row that has it; an unused one in none.
+        (
+            pa.DictionaryArray.from_arrays([0, 1, None, 1], [b"a", b"\xff", b"\xfe"]),
+            Kind.TEXT,
+            ["a", Reason.INVALID_ENCODING, None, Reason.INVALID_ENCODING],
+        ),
+        # A date is its first instant; an integer is the count that it is.
+        ([datetime.date(2024, 5, 1), None], MILLIS, [1714521600000, None]),
+        (pa.array([datetime.date(2024, 5, 1)], pa.date64()), MILLIS, [1714521600000]),
+        ([5, None], MILLIS, [5, None]),
+        ([5.0], MILLIS, [Reason.WRONG_TYPE]),
+        ([datetime.time(1)], MILLIS, [Reason.WRONG_TYPE]),
+        # Strings stay unchanged, numbers keep their digits, lone surrogates are bad.
+        (
+            ['["a,b", "가", ""]', "[1.50, true]"],
+            TEXTS,
+            [["a,b", "가", ""], ["1.50", "true"]],
+        ),
+        (['["\\ud800"]', '["NA"]'], TEXTS, [Reason.INVALID_ENCODING, ["NA"]]),
+        # Text is no image file, and a number is no path.
+        *(
+            (pa.array([b"\xff\xd8", None], kind), INLINE, [b"\xff\xd8", None])
+            for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(2))
+        ),
+        (["a.jpg"], INLINE, [Reason.WRONG_TYPE]),
+        (pa.array(["a.jpg"], pa.large_string()), Kind.IMAGE, ["a.jpg"]),
+        ([5], Kind.IMAGE, [Reason.WRONG_TYPE]),
+        # A struct may have the file or its path; the other one is not accepted.
+        (FILES, INLINE, [b"x", Reason.MISSING_VALUE, b"y", None, None]),
+        (FILES, Kind.IMAGE, ["a", "b", Reason.MISSING_VALUE, None, None]),
     ],
 )
-def test_single_values(column: Any, feature: Kind, wanted: list[Any]) -> None:
+def test_single_values(column: Any, feature: Kind | Feature, wanted: list[Any]) -> None:
     """What each kind takes of columns that are not plain numbers."""
-    assert found(column, Feature("x", feature)) == wanted
+    feature = feature if isinstance(feature, Feature) else Feature("x", feature)
+    assert found(column, feature) == wanted
 
 
 @given(st.lists(st.floats() | st.integers(0, 2**40).map(float), min_size=1))
@@ -216,14 +257,6 @@ def test_one_bad_text_among_many_is_found() -> None:
     assert found(column, Feature("x", Kind.TEXT)) == wanted
     claimed = pa.Array.from_buffers(pa.string(), 5000, column.buffers())
     assert found(claimed, Feature("x", Kind.TEXT)) == wanted
-
-
-def test_dictionaries_are_looked_at_once_a_value() -> None:
-    """A bad value is bad in each row that has it; an unused one in none."""
-    indices = pa.array([0, 1, None, 1, 0], pa.int8())
-    column = pa.DictionaryArray.from_arrays(indices, pa.array([b"a", b"\xff", b"\xfe"]))
-    bad = Reason.INVALID_ENCODING
-    assert found(column, Feature("x", Kind.TEXT)) == ["a", bad, None, bad, "a"]
 
 
 def test_whole_numbers_into_float_have_one_rule() -> None:
@@ -374,17 +407,6 @@ def test_timestamps_change_units_exactly(
     column = pa.array(values, pa.int64()).cast(pa.timestamp(source, zone))
     feature = Feature("x", Kind.TIMESTAMP, unit=unit)
     assert found(column, feature) == [expected(value) for value in values]
-
-
-def test_dates_and_counts_are_timestamps() -> None:
-    """A date is its first instant; an integer is the count that it is."""
-    feature = Feature("x", Kind.TIMESTAMP, unit="ms")
-    day = datetime.date(2024, 5, 1)
-    for kind in (pa.date32(), pa.date64()):
-        assert found(pa.array([day, None], kind), feature) == [1714521600000, None]
-    assert found([5, None], feature) == [5, None]
-    assert found([5.0], feature) == [Reason.WRONG_TYPE]
-    assert found([datetime.time(1)], feature) == [Reason.WRONG_TYPE]
 
 
 def test_text_of_timestamps_reads_back() -> None:
@@ -544,14 +566,6 @@ def test_json_in_text(text: str, wanted: Any) -> None:
     assert found([text, "[1]"], feature) == [wanted, [1]]
 
 
-def test_json_of_texts() -> None:
-    """Strings stay unchanged, numbers keep their digits, lone surrogates are bad."""
-    feature = Feature("x", Kind.TEXT, shape=ANY)
-    texts = ['["a,b", "가", ""]', "[1.50, true]", '["\\ud800"]', '["NA"]']
-    wanted = [["a,b", "가", ""], ["1.50", "true"], Reason.INVALID_ENCODING, ["NA"]]
-    assert found(texts, feature) == wanted
-
-
 def test_a_separator_splits_text() -> None:
     """The empty text is the empty list; spaces count in texts, not around numbers."""
     texts = ["1|2", " 3 | 4", "", None, "x|1", "5|"]
@@ -687,31 +701,3 @@ def test_raw_bytes_have_the_size_of_the_shape() -> None:
     ]
     assert found(column, tensor("int16", (None, 3))) == [b"", b"abcdef", bad, bad, None]
     assert found(column, tensor("float32", ())) == [bad, bad, b"abcd", bad, None]
-
-
-def test_images_of_hugging_face() -> None:
-    """A struct may have the file or its path; the other one is not accepted."""
-    column = pa.array(
-        [
-            {"bytes": b"x", "path": "a.jpg"},
-            {"bytes": None, "path": "b.jpg"},
-            {"bytes": b"y", "path": None},
-            {"bytes": None, "path": None},
-            None,
-        ]
-    )
-    lacking = Reason.MISSING_VALUE
-    inline = found(column, Feature("x", Kind.IMAGE, inline=True))
-    assert inline == [b"x", lacking, b"y", None, None]
-    paths = found(column, Feature("x", Kind.IMAGE))
-    assert paths == ["a.jpg", "b.jpg", lacking, None, None]
-
-
-def test_images_are_bytes_or_paths() -> None:
-    """Text is no image file, and a number is no path."""
-    inline, path = Feature("x", Kind.IMAGE, inline=True), Feature("x", Kind.IMAGE)
-    for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(2)):
-        assert found(pa.array([b"\xff\xd8", None], kind), inline) == [b"\xff\xd8", None]
-    assert found(["a.jpg"], inline) == [Reason.WRONG_TYPE]
-    assert found(pa.array(["a.jpg"], pa.large_string()), path) == ["a.jpg"]
-    assert found([5], path) == [Reason.WRONG_TYPE]

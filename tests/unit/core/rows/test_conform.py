@@ -1,5 +1,6 @@
 """Raw columns become rows under a schema; misfits are reported row by row."""
 
+import dataclasses
 import datetime
 import re
 from collections.abc import Mapping
@@ -64,21 +65,68 @@ def test_a_feature_without_a_column_is_missing() -> None:
     )
 
 
+LABEL = Feature("x", Kind.LABEL, vocabulary=("cat", "5"))
+FLOATS = [1.5, None, 2.5]
+
+
 @pytest.mark.parametrize(
-    ("feature", "wanted"),
+    ("feature", "cells", "values", "faults"),
     [
-        (Feature("c", Kind.INT64, constant=7), 7),
-        (Feature("c", Kind.TEXT, constant="v1"), "v1"),
-        (Feature("c", Kind.BYTES, constant="v1"), b"v1"),
-        (Feature("c", Kind.BOOL, constant=False), False),
-        (Feature("c", Kind.FLOAT, constant=0.5), 0.5),
-        (Feature("c", Kind.LABEL, constant="cat"), "cat"),
+        (Feature("x", Kind.INT64, constant=7), "abc", [7] * 3, {}),
+        (Feature("x", Kind.TEXT, constant="v1"), "abc", ["v1"] * 3, {}),
+        (Feature("x", Kind.BYTES, constant="v1"), "abc", [b"v1"] * 3, {}),
+        (Feature("x", Kind.BOOL, constant=False), "abc", [False] * 3, {}),
+        (Feature("x", Kind.FLOAT, constant=0.5), "abc", [0.5] * 3, {}),
+        (Feature("x", Kind.LABEL, constant="cat"), "abc", ["cat"] * 3, {}),
+        (
+            Feature("l", Kind.LABEL, column="x", pattern=r"^([a-z]+)_"),
+            ["cat_1", "dog_2", None],
+            ["cat", "dog", None],
+            {},
+        ),
+        (Feature("x", Kind.FLOAT), FLOATS, FLOATS, {}),
+        (
+            Feature("x", Kind.FLOAT, missing=Missing.FILL, fill=-1.0),
+            FLOATS,
+            [1.5, -1.0, 2.5],
+            {},
+        ),
+        (
+            Feature("x", Kind.FLOAT, missing=Missing.REJECT),
+            FLOATS,
+            FLOATS,
+            {1: "missing_value"},
+        ),
+        # One reason a cell: a value that does not fit is there.
+        (
+            Feature("x", Kind.INT64, missing=Missing.REJECT),
+            ["x", None, "1"],
+            [None, None, 1],
+            {0: "not_an_integer", 1: "missing_value"},
+        ),
+        # A null item gets the value; a bad one stays a fault.
+        (
+            Feature("x", Kind.INT64, shape=(None,), missing=Missing.FILL, fill=7),
+            ["[1, null]", None, "[]", '["x", null]'],
+            [[1, 7], [7], [], None],
+            {3: "not_an_integer"},
+        ),
+        # Never -1 silently; names that later stages number are kept.
+        (LABEL, ["cat", "Cat", None], ["cat", None, None], {1: "unknown_label"}),
+        (LABEL, [5, 4], ["5", None], {1: "unknown_label"}),
+        (dataclasses.replace(LABEL, unknown=Unknown.OOV), ["cow"], ["cow"], {}),
+        (dataclasses.replace(LABEL, unknown=Unknown.APPEND), ["cow"], ["cow"], {}),
     ],
-    ids=lambda value: str(getattr(value, "kind", "")),
 )
-def test_constants(feature: Feature, wanted: Any) -> None:
-    """Every row has the value, whatever the source has."""
-    assert conformed(feature, {"c": ["x"] * 3}) == ([wanted] * 3, [])
+def test_cells_become_values_or_faults(
+    feature: Feature, cells: Any, values: list[Any], faults: dict[int, str]
+) -> None:
+    """Constants, patterns, missing values, what fills them, and vocabularies."""
+    found, misfits = conformed(feature, {"x": list(cells)}, count=len(cells))
+    reasons = {row: str(reason) for m in misfits for row, reason, _ in told(m)}
+    assert reasons == faults
+    pairs = zip(found, values, strict=True)
+    assert all(a == b for row, (a, b) in enumerate(pairs) if row not in faults)
 
 
 def test_patterns_over_the_path_of_the_file() -> None:
@@ -93,71 +141,6 @@ def test_patterns_over_the_path_of_the_file() -> None:
     assert told(misfit)[0][1] is Reason.NOT_AN_INTEGER
 
 
-def test_patterns_over_a_column() -> None:
-    """Where a column is named, its text is searched instead of the path."""
-    feature = Feature("kind", Kind.LABEL, column="name", pattern=r"^([a-z]+)_")
-    values, misfits = conformed(feature, {"name": ["cat_1", "dog_2", None]})
-    assert (values, misfits) == (["cat", "dog", None], [])
-
-
-def test_missing_values_are_omitted_filled_or_rejected() -> None:
-    """Missing cells are; bad ones stay bad, NaN is a value."""
-    columns = {"n": [1.5, None, float("nan")]}
-    values, misfits = conformed(Feature("n", Kind.FLOAT), columns)
-    assert values[:2] == [1.5, None]
-    assert not misfits
-    filling = Feature("n", Kind.FLOAT, missing=Missing.FILL, fill=-1.0)
-    values, misfits = conformed(filling, columns)
-    assert values[:2] == [1.5, -1.0]
-    assert np.isnan(values[2])
-    assert not misfits
-    rejecting = Feature("n", Kind.FLOAT, missing=Missing.REJECT)
-    _, (misfit,) = conformed(rejecting, columns)
-    assert misfit.bad.tolist() == [False, True, False]
-
-
-def test_fill_reaches_inside_lists() -> None:
-    """A null item gets the value; a bad one stays a fault."""
-    feature = Feature("n", Kind.INT64, shape=(None,), missing=Missing.FILL, fill=7)
-    cells = ["[1, null]", None, "[]", '["x", null]']
-    values, misfits = conformed(feature, {"n": cells}, count=4)
-    assert values[:3] == [[1, 7], [7], []]
-    assert [(row, reason) for m in misfits for row, reason, _ in told(m)] == [
-        (3, "not_an_integer")
-    ]
-
-
-def test_a_bad_cell_is_not_missing_too() -> None:
-    """One reason a cell: a value that does not fit is there."""
-    feature = Feature("n", Kind.INT64, missing=Missing.REJECT)
-    _, misfits = conformed(feature, {"n": ["x", None, "1"]})
-    assert [(row, reason) for m in misfits for row, reason, _ in told(m)] == [
-        (0, Reason.NOT_AN_INTEGER),
-        (1, Reason.MISSING_VALUE),
-    ]
-
-
-def test_unknown_labels_are_rejected() -> None:
-    """Never -1 silently: the message has the name that is not in the vocabulary."""
-    feature = Feature("l", Kind.LABEL, vocabulary=("cat", "dog"))
-    values, (misfit,) = conformed(feature, {"l": ["dog", "Cat", None]})
-    assert (values[0], values[2]) == ("dog", None)
-    assert told(misfit) == [
-        (
-            1,
-            Reason.UNKNOWN_LABEL,
-            "column 'l' holds 'Cat': not in the vocabulary that was given",
-        )
-    ]
-
-
-@pytest.mark.parametrize("unknown", [Unknown.OOV, Unknown.APPEND])
-def test_unknown_labels_may_be_kept(unknown: Unknown) -> None:
-    """Later stages number them."""
-    feature = Feature("l", Kind.LABEL, vocabulary=("cat",), unknown=unknown)
-    assert conformed(feature, {"l": ["cat", "cow", None]}) == (["cat", "cow", None], [])
-
-
 def test_unknown_names_in_lists_of_labels() -> None:
     """One is enough; rows that are bad, missing or empty do not shift the others."""
     feature = Feature("l", Kind.LABEL, shape=(None,), vocabulary=("a", "b"))
@@ -167,14 +150,6 @@ def test_unknown_names_in_lists_of_labels() -> None:
         _, (faulty, unknown) = conformed(feature, {"l": column}, count=6 - start)
         assert [row + start for row, *_ in told(faulty)] == [1]
         assert [row + start for row, *_ in told(unknown)] == [4] if start else [0, 4]
-
-
-def test_labels_of_integers_are_their_names() -> None:
-    """The vocabulary of an integer column is of decimal texts."""
-    feature = Feature("l", Kind.LABEL, vocabulary=("3", "5"))
-    values, (misfit,) = conformed(feature, {"l": [5, 3, 4]})
-    assert values[:2] == ["5", "3"]
-    assert told(misfit)[0][2].startswith("column 'l' holds 4:")
 
 
 def test_lists_tensors_and_timestamps_in_text() -> None:

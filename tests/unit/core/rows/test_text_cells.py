@@ -106,8 +106,11 @@ def test_every_cell_follows_the_rules(feature: Any, texts: Any) -> None:
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
 @given(texts=st.lists(cells, max_size=8))
 def test_the_fast_path_gives_what_the_exact_one_gives(feature: Any, texts: Any) -> None:
-    """A bad cell elsewhere, which switches the fast path off, changes nothing."""
-    alone = coerce(pa.array(texts, pa.string()), feature)
+    """A bad cell elsewhere, which switches the fast path off, changes nothing.
+
+    Nor does it that the array starts inside its buffers.
+    """
+    alone = coerce(pa.array(["7", *texts], pa.string()).slice(1), feature)
     column = pa.array([*texts, "no number at all"], pa.string())
     exact = coerce(column, feature)
     assert exact.bad is not None
@@ -120,16 +123,6 @@ def test_the_fast_path_gives_what_the_exact_one_gives(feature: Any, texts: Any) 
         assert first.drop_null().view(bits).equals(second.drop_null().view(bits))
     bad = np.zeros(len(texts), bool) if alone.bad is None else alone.bad
     assert bad.tolist() == exact.bad[:-1].tolist()
-
-
-@pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
-@given(texts=st.lists(cells, min_size=2, max_size=8))
-def test_a_slice_is_coerced_like_its_copy(feature: Any, texts: Any) -> None:
-    """An array that starts inside its buffers gives the same as one that does not."""
-    column = pa.array(texts, pa.string())
-    one = coerce(column.slice(1), feature)
-    two = coerce(pa.array(texts[1:], pa.string()), feature)
-    assert str(one.values) == str(two.values)
 
 
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
