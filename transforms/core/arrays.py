@@ -12,6 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
+_BYTES = frozenset(
+    (
+        *(pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING),
+        *(pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY),
+    )
+)
+_LISTS = frozenset(
+    (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_FIXED_SIZE_LIST)
+)
 Sizes = npt.NDArray[np.int64]
 
 
@@ -29,21 +38,12 @@ def numpy_type(kind: pa.DataType) -> np.dtype:
 
 def is_bytes(arrow_type: pa.DataType) -> bool:
     """Whether values are texts or bytes of any length, with offsets."""
-    return (
-        pa.types.is_string(arrow_type)
-        or pa.types.is_large_string(arrow_type)
-        or pa.types.is_binary(arrow_type)
-        or pa.types.is_large_binary(arrow_type)
-    )
+    return arrow_type.id in _BYTES
 
 
 def is_list(arrow_type: pa.DataType) -> bool:
     """Whether values are lists, of fixed size or with offsets."""
-    return (
-        pa.types.is_list(arrow_type)
-        or pa.types.is_large_list(arrow_type)
-        or pa.types.is_fixed_size_list(arrow_type)
-    )
+    return arrow_type.id in _LISTS
 
 
 def values_and_rows(column: pa.Array) -> tuple[pa.Array, Sizes]:

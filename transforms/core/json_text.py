@@ -22,7 +22,7 @@ import json
 import operator
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -227,34 +227,25 @@ def check_key(key: str) -> None:
 
 def type_nesting(kind: pa.DataType) -> int:
     """Returns how many levels of lists and structs a type has."""
-    deepest = 0
-    inside: list[tuple[pa.DataType, int]] = [(kind, 0)]
-    while inside:
-        current, level = inside.pop()
-        children = _children(current)
-        if children and not isinstance(
-            current, pa.BaseExtensionType | pa.DictionaryType
-        ):
-            level += 1
-        deepest = max(deepest, level)
-        inside += [(child, level) for child in children]
-    return deepest
+    return max(level for _, level in _types(kind))
 
 
 def has_arrays(kind: pa.DataType) -> bool:
     """Whether pyarrow has a class for arrays of a type; it lacks those of intervals."""
-    inside = [kind]
+    return not any(inner.id in _WITHOUT_ARRAYS for inner, _ in _types(kind))
+
+
+def _types(kind: pa.DataType) -> Iterator[tuple[pa.DataType, int]]:
+    """Yields a type and those within it, each with the levels it is or is below."""
+    inside: list[tuple[pa.DataType, int]] = [(kind, 0)]
     while inside:
-        current = inside.pop()
-        if current.id in _WITHOUT_ARRAYS:
-            return False
-        inside += _children(current)
-    return True
-
-
-def _children(kind: pa.DataType) -> Sequence[pa.DataType]:
-    if isinstance(kind, pa.BaseExtensionType):
-        return [kind.storage_type]
-    if isinstance(kind, pa.DictionaryType):
-        return [kind.value_type]
-    return [kind.field(index).type for index in range(kind.num_fields)]
+        current, level = inside.pop()
+        if isinstance(current, pa.BaseExtensionType):
+            children = [current.storage_type]
+        elif isinstance(current, pa.DictionaryType):
+            children = [current.value_type]
+        else:
+            children = [current.field(i).type for i in range(current.num_fields)]
+            level += bool(children)
+        yield current, level
+        inside += [(child, level) for child in children]

@@ -41,7 +41,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, numpy_mask, offsets_of, raw_values
+from transforms.core.arrays import numpy_mask, offsets_of, raw_values
 from transforms.core.placing.leakage import image_mask, is_binary
 from transforms.core.placing.placement import (
     UInt64s,
@@ -50,6 +50,7 @@ from transforms.core.placing.placement import (
     splitmix64,
 )
 from transforms.core.rows.column import not_utf8
+from transforms.core.rows.common_type import is_any_list
 from transforms.core.rows.text_cells import (
     DECIMAL,
     INTEGER,
@@ -136,8 +137,7 @@ def _mixed(base: np.uint64, words: _Words) -> UInt64s:
 
 
 def _words(array: pa.Array) -> _Words:
-    kind = array.type
-    types = pa.types
+    kind, types = array.type, pa.types
     if isinstance(array, pa.ExtensionArray):
         return _words(array.storage)
     if types.is_null(kind):
@@ -154,7 +154,7 @@ def _words(array: pa.Array) -> _Words:
         return _of_floats(array)
     if types.is_struct(kind):
         return _of_structs(array)
-    if is_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
+    if is_any_list(kind):
         return _of_lists(array)
     if types.is_map(kind):
         return _of_lists(array.cast(pa.list_(pa.struct(list(kind.field(0).type)))))

@@ -46,6 +46,10 @@ _IMAGES: tuple[tuple[int, bytes], ...] = (
     (4, b"ftypheix"),
     (4, b"ftypmif1"),
 )
+_BINARY = (
+    *(pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY),
+    *(pa.lib.Type_FIXED_SIZE_BINARY, pa.lib.Type_BINARY_VIEW),
+)
 # Examples and pairs of splits that a warning names; the report has all.
 _EXAMPLES_SHOWN = 3
 _PAIRS_SHOWN = 6
@@ -335,12 +339,7 @@ def _with_digests(array: pa.Array) -> pa.Array:
 
 def is_binary(kind: pa.DataType) -> bool:
     """Whether values are bytes, of any or of one length."""
-    return (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    )
+    return kind.id in _BINARY
 
 
 def image_mask(array: pa.LargeBinaryArray) -> Mask:

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import lists_like
+from transforms.core.arrays import is_list, lists_like
 from transforms.core.rows.column import FLOAT64_EXACT, too_large
 from transforms.core.rows.python_kinds import OddValueError
 
@@ -37,6 +37,9 @@ _INT64_DIGITS = 19
 _MOST_DIGITS = 76
 _UNITS = ("s", "ms", "us", "ns")
 _INT64_MAX = 2**63 - 1
+_BYTES = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY)
+_BINARIES = (*_BYTES, pa.lib.Type_FIXED_SIZE_BINARY)
+_LIST_VIEWS = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,13 +113,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 def is_any_list(kind: pa.DataType) -> bool:
     """Whether values are lists: of a fixed size, with offsets, or views."""
-    return bool(
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-        or pa.types.is_fixed_size_list(kind)
-    )
+    return is_list(kind) or kind.id in _LIST_VIEWS
 
 
 def wider_type(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
@@ -177,11 +174,7 @@ def _wider_bytes(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | No
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
+    return kind.id in _BINARIES
 
 
 def _wider_time(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:

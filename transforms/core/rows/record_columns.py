@@ -153,11 +153,8 @@ def _offsets(lists: pa.Array) -> np.ndarray:
 def _sides(boxes: pa.Array) -> list[pa.Array]:
     """Returns n lists of the boxes' sides, one column for each side."""
     flat = boxes.flatten()
-    sides = flat.flatten().to_numpy(zero_copy_only=False).reshape(-1, len(BOX_SIDES))
-    return [
-        lists_like(boxes, pa.array(np.ascontiguousarray(sides[:, i])))
-        for i in range(len(BOX_SIDES))
-    ]
+    sides = range(len(BOX_SIDES))
+    return [lists_like(boxes, pc.list_element(flat, side)) for side in sides]
 
 
 def _unragged(lists: pa.Array) -> list[pa.Array]:

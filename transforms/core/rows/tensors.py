@@ -255,52 +255,35 @@ def tensors_of_bytes(column: pa.Array, feature: Feature) -> Column:
 
 def check_shape(feature: Feature) -> None:
     """Raises SpecError where the shape of a feature, or what a tensor is, is none."""
-    name, kind, shape = feature.name, feature.kind, list(feature.shape)
-    if shape and kind is Kind.BOX:
-        raise SpecError(
-            f"Feature {name!r}: a box has no shape of its own; leave it out."
-        )
-    if len(shape) > 1 and kind is Kind.IMAGE:
-        raise SpecError(
-            f"Feature {name!r}: several images are a list, of a shape like [null]; "
-            f"found {str(shape)[:60]}."
-        )
-    if feature.separator and feature.is_ragged:
-        raise SpecError(
-            f"Feature {name!r}: lists of lists have no separator; leave it out."
-        )
-    if math.prod(length or 1 for length in shape) > _MAX_VALUES:
-        raise SpecError(
-            f"Feature {name!r}: a shape must be of at most 2^28 values; found "
-            f"{str(shape)[:60]}."
-        )
-    if kind is Kind.TENSOR:
-        _check_tensor(feature)
-    elif shape.count(None) > 1 and not feature.is_ragged:
-        raise SpecError(
-            f"Feature {name!r}: of a list one size at most may be open, or both of "
-            f"two; found {str(shape)[:60]}."
-        )
-
-
-def _check_tensor(feature: Feature) -> None:
-    name = feature.name
-    if feature.dtype not in DATA_TYPES:
-        raise SpecError(
-            f"Feature {name!r}: dtype must be one of {', '.join(DATA_TYPES)}; found "
-            f"{bounded(repr(feature.dtype), 60)}"
-            f"{nearest(str(feature.dtype)[:60], DATA_TYPES)}."
-        )
-    if feature.encoding == PROTO:
+    kind, shape, is_tensor = feature.kind, feature.shape, feature.kind is Kind.TENSOR
+    if not shape and not is_tensor:
         return
-    if feature.dtype == STRING:
-        raise SpecError(f"Feature {name!r}: a tensor of strings needs encoding: proto.")
-    if not feature.shape:
-        raise SpecError(
-            f"Feature {name!r}: a raw tensor needs its shape; or use encoding: proto."
-        )
-    if feature.shape.count(None) > 1:
-        raise SpecError(
-            f"Feature {name!r}: of a raw tensor one size at most may be open, or no "
-            f"reader could tell the shape; use encoding: proto."
-        )
+    shown, several_open = str(list(shape))[:60], shape.count(None) > 1
+    is_raw = is_tensor and feature.encoding != PROTO
+    is_unknown = is_tensor and feature.dtype not in DATA_TYPES
+    dtype = bounded(repr(feature.dtype), 60)
+    if is_unknown:
+        dtype += nearest(str(feature.dtype)[:60], DATA_TYPES)
+    faults = {
+        "a box has no shape of its own; leave it out": shape and kind is Kind.BOX,
+        f"several images are a list, of a shape like [null]; found {shown}": (
+            len(shape) > 1 and kind is Kind.IMAGE
+        ),
+        "lists of lists have no separator; leave it out": (
+            feature.separator and feature.is_ragged
+        ),
+        f"a shape must be of at most 2^28 values; found {shown}": (
+            math.prod(length or 1 for length in shape) > _MAX_VALUES
+        ),
+        f"dtype must be one of {', '.join(DATA_TYPES)}; found {dtype}": is_unknown,
+        "a tensor of strings needs encoding: proto": is_raw and feature.dtype == STRING,
+        "a raw tensor needs its shape; or use encoding: proto": is_raw and not shape,
+        "of a raw tensor one size at most may be open, or no reader could tell the "
+        "shape; use encoding: proto": is_raw and several_open,
+        f"of a list one size at most may be open, or both of two; found {shown}": (
+            several_open and not is_tensor and not feature.is_ragged
+        ),
+    }
+    for why, is_wrong in faults.items():
+        if is_wrong:
+            raise SpecError(f"Feature {feature.name!r}: {why}.")
