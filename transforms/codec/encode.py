@@ -57,7 +57,17 @@ _STORED: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "text": ("bytes_list", str.encode),
     "bytes": ("bytes_list", bytes),
 }
+_FLOAT32 = struct.Struct("<f").pack
+
+
+def _as_float32(value: float) -> float:
+    """Returns a float that float32 can hold; raises OverflowError for another one."""
+    _FLOAT32(value)
+    return value
+
+
 _PLAIN = {kind: _STORED[family_of(kind)] for kind in _OF_TYPE}
+_PLAIN[float] = ("float_list", _as_float32)
 _OUTSIDE = {
     "": "it is nested too deeply",
     "int64_list": "outside int64, -2^63 to 2^63-1",
@@ -164,7 +174,7 @@ def plain_example(row: Row, types: Mapping[str, type] | None) -> bytes | None:
         and all(v is None or type(v) is types[name] for name, v in row.items())
     ):
         return None
-    if not all(type(name) is str for name in row):
+    if not {*map(type, row)} <= {str}:
         return None
     try:
         return _example(row)
@@ -218,25 +228,29 @@ def _example(row: Row) -> bytes:
     example = OrderedExample()
     # An Example without features is `0a 00`, not nothing.
     example.features.SetInParent()
+    add = example.features.feature.add
     # Texts sort as their UTF-8 does.
     for name in sorted(row):
         value = row[name]
         stored = ""
         try:
-            stored, items = _items_of(value)
+            rule = _PLAIN.get(type(value))
+            if rule is not None:
+                stored = rule[0]
+                items: Any = (rule[1](value),)
+            else:
+                stored, items = _items_of(value)
             if not stored:
                 continue
-            entry = example.features.feature.add()
+            entry = add()
             entry.key = name
             target = getattr(entry.value, stored)
-            if isinstance(items, np.ndarray):
-                target.MergeFromString(_packed(items))
-                items = []
-            elif stored == "float_list":
-                # protobuf makes an infinity of a value that is beyond float32.
-                struct.pack(f"<{len(items)}f", *items)
-            target.SetInParent()
-            target.value.extend(items)
+            if type(items) is bytes:
+                target.MergeFromString(b"\x0a" + varint(len(items)) + items)
+            elif items:
+                target.value.extend(items)
+            else:
+                target.SetInParent()
         except (TypeError, ValueError, OverflowError) as error:
             why = error if isinstance(error, OddValueError) else _OUTSIDE[stored]
             raise OddValueError(
@@ -244,7 +258,7 @@ def _example(row: Row) -> bytes:
                 f"({type(value).__name__}): {why}"
             ) from error
     try:
-        data: bytes = example.SerializeToString()
+        data = example.SerializeToString()
     except EncodeError:  # of 2 GiB and more
         data = b""
     if not 0 < len(data) <= MAX_EXAMPLE_BYTES:
@@ -257,20 +271,14 @@ def _items_of(value: Any) -> tuple[str, Any]:
 
     "" for one that is missing, and for an empty list.
     """
-    rule = _PLAIN.get(type(value))
-    if rule is not None:
-        return rule[0], [rule[1](value)]
     (value,) = plain_values([value])
     if value is None:
         return "", []
     if type(value) is np.ndarray and value.dtype.kind in "biuf":
         flat = value.ravel()
-        is_float = value.dtype.kind == "f"
-        return (
-            ("float_list", flat)
-            if is_float
-            else ("int64_list", [*map(int, flat.tolist())])
-        )
+        if value.dtype.kind == "f":
+            return "float_list", _packed(flat)
+        return "int64_list", [*map(int, flat.tolist())]
     items: list[Any] = [value]
     if isinstance(value, _LISTS):
         items = []
@@ -283,26 +291,27 @@ def _items_of(value: Any) -> tuple[str, Any]:
         raise OddValueError(_NO_RULE)
     if len(families) == 1:
         stored, make = _STORED[families.pop()]
-        return stored, list(map(make, items))
+        return stored, list(map(make, items)) if make is not float else _packed(items)
     if families == {"int", "float"}:
         integers = [v for v in items if family_of(type(v)) == "int"]
         if any(float(np.float32(v)) != v for v in integers):
             raise OddValueError(_OUTSIDE["float_list"])
-        return "float_list", items
+        return "float_list", _packed(items)
     names = {_STORED[family][0] for family in families}
     if len(names) > 1:
         raise OddValueError(_NO_RULE)
     return names.pop(), [_STORED[family_of(type(v))][1](v) for v in items]
 
 
-def _packed(floats: npt.NDArray[np.floating]) -> bytes:
-    """Returns a FloatList; raises OverflowError for what float32 cannot hold."""
-    with np.errstate(over="ignore"):
-        narrow = floats.astype("<f4")
-    if (np.isinf(narrow) & np.isfinite(floats)).any():
-        raise OverflowError
-    data = narrow.tobytes()
-    return b"\x0a" + varint(len(data)) + data if data else data
+def _packed(floats: Sequence[float] | npt.NDArray[np.floating]) -> bytes:
+    """Returns floats as float32; raises OddValueError for what it cannot hold."""
+    try:
+        if not isinstance(floats, np.ndarray):
+            return struct.pack(f"<{len(floats)}f", *floats)
+        with np.errstate(over="raise"):
+            return floats.astype("<f4").tobytes()
+    except (OverflowError, FloatingPointError) as error:
+        raise OddValueError(_OUTSIDE["float_list"]) from error
 
 
 def _add_items(value: Any, items: list[Any]) -> tuple[int, ...]:
