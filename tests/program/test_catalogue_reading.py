@@ -16,8 +16,7 @@ from beam_pipeline.reading.open_dataset import OpenDataset
 from tests.support.runs import command, convert
 from tests.support.sources import write_csv
 from transforms.errors import DamageError, ExampleError, SourceError
-from transforms.reading.gathered import warn_once
-from transforms.reading.records import Records
+from transforms.reading.records import Records, warn_once
 from transforms.reading.view import View
 
 Folder = pathlib.Path

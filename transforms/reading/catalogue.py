@@ -365,4 +365,4 @@ def _read(records: Records, wanted: Longs) -> Iterator[PayloadBatch]:
         yield from records.ascending(wanted)
         return
     for start in range(0, len(wanted), _READ_TOGETHER):
-        yield PayloadBatch.of([*records.many(wanted[start : start + _READ_TOGETHER])])
+        yield PayloadBatch.of(records.many(wanted[start : start + _READ_TOGETHER]))

@@ -3,6 +3,7 @@
 import bisect
 import functools
 import itertools
+import logging
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -33,10 +34,11 @@ from transforms.errors import (
 )
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
-from transforms.reading.gathered import Gathered, warn_once
 from transforms.reading.positions import Longs
 from transforms.storage.files import read_ahead
 from transforms.storage.paths import is_remote
+
+_log = logging.getLogger(__name__)
 
 # Reads of a store at the same time.
 _IN_FLIGHT = 8
@@ -47,6 +49,12 @@ _ALONE = 16
 # Lengths are those of the index, which fits the file.
 _LONGEST = 1 << 62
 _CRC = struct.Struct("<I")
+
+
+@functools.lru_cache(maxsize=256)
+def warn_once(message: str) -> None:
+    """Logs a warning, unless this process has said the same before."""
+    _log.warning("%s", message)
 
 
 def _folder_of(shards: Sequence[Shard]) -> str:
@@ -178,37 +186,30 @@ class Records:
                 )
             start, done = start + len(batch), stop
 
-    def many(self, positions: Longs) -> Gathered:
+    def many(self, positions: Longs) -> list[bytes]:
         """Returns records in the order of their positions. Raises as `[i]` does.
 
-        Neighbours are read together.
+        Neighbours are read together, and a record that is asked for twice once.
         """
         if self.in_order_only:
             for shard in range(len(self._shards)):
                 self._check_plain(shard)
-        order = np.argsort(positions, kind="stable")
-        ascending = positions[order]
-        is_first = np.diff(ascending, prepend=ascending[:1] - 2) > 1
-        firsts = ascending[is_first].tolist()
-        lasts = ascending[np.roll(is_first, -1)].tolist()
+        distinct, places = np.unique(positions, return_inverse=True)
+        firsts = distinct[np.diff(distinct, prepend=-2) > 1].tolist()
+        lasts = distinct[np.diff(distinct, append=1 << 62) > 1].tolist()
         runs = zip(firsts, lasts, strict=True)
         far = self._folder.is_remote
-        gathered = Gathered()
-        for batches in read_ahead(self._run, runs, far=far, threads=_IN_FLIGHT):
-            for batch in batches:
-                gathered.add(batch)
-        # A record that is asked for twice was read once.
-        steps = np.diff(ascending, prepend=ascending[:1] - 1) > 0
-        gathered.order = np.empty(len(positions), np.int64)
-        gathered.order[order] = np.cumsum(steps) - 1
-        return gathered
+        read = read_ahead(self._run, runs, far=far, threads=_IN_FLIGHT)
+        records = [*itertools.chain.from_iterable(read)]
+        return [records[place] for place in places.tolist()]
 
-    def _run(self, run: tuple[int, int]) -> list[PayloadBatch | bytes]:
+    def _run(self, run: tuple[int, int]) -> list[bytes]:
         """Returns the records from a position to another one."""
         first, last = run
         if last - first < self._alone:
             return [self[position] for position in range(first, last + 1)]
-        return [*self.batches(first, last + 1)]
+        batches = self.batches(first, last + 1)
+        return [record for batch in batches for record in batch.to_list()]
 
     def batches(self, start: int, stop: int) -> Iterator[PayloadBatch]:
         """Yields the records at `start` to `stop`; also those of compressed shards.

@@ -12,7 +12,6 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest
 from transforms.reading.catalogue import matching
 from transforms.reading.condition import parse_condition
-from transforms.reading.gathered import Gathered, warn_once
 from transforms.reading.positions import (
     Longs,
     Selection,
@@ -22,6 +21,7 @@ from transforms.reading.positions import (
     places_of,
     whole_number,
 )
+from transforms.reading.records import warn_once
 from transforms.reading.rows import RowDecoder, first_misfit, located
 from transforms.reading.split import Split
 from transforms.reading.stream import Columns, regrouped
@@ -94,7 +94,7 @@ class _Sequence:
     def __getitems__(self, indices: Iterable[int]) -> list[Any]:
         """Returns several items at once, as PyTorch asks for a batch of them."""
         positions = self._selection.many(places_of(indices, len(self)))
-        payloads = PayloadBatch.of([*self._split.records.many(positions)])
+        payloads = PayloadBatch.of(self._split.records.many(positions))
         try:
             return [*self._items(payloads)] if len(payloads) else []
         except ExampleError as error:
@@ -126,8 +126,8 @@ class _Sequence:
                     yield position, piece
                     position += len(piece)
             return
-        for gathered in self._gathered(rows):
-            for some in gathered.parts(rows, _BYTES_TOGETHER):
+        for records in self._gathered(rows):
+            for some in _in_pieces(records, rows):
                 yield position, PayloadBatch.of(some)
                 position += len(some)
 
@@ -144,7 +144,7 @@ class _Sequence:
         positions = selection.span(0, len(selection))
         return records.ascending(positions) if np.all(np.diff(positions) > 0) else None
 
-    def _gathered(self, rows: int = _TOGETHER) -> Iterator[Gathered]:
+    def _gathered(self, rows: int = _TOGETHER) -> Iterator[list[bytes]]:
         """Yields the records of views in any order, some at a time."""
         selection, records = self._selection, self._split.records
         base = selection.base
@@ -163,7 +163,7 @@ class _Sequence:
             stop = min(start + together, len(selection))
             gathered = records.many(selection.span(start, stop))
             yield gathered
-            mean = gathered.size // len(gathered) + 1
+            mean = sum(map(len, gathered)) // len(gathered) + 1
             start, together = stop, max(min(rows, _BYTES_TOGETHER // mean), 1)
 
     def shuffled(
@@ -204,6 +204,16 @@ class _Sequence:
             neighbours,
         )
         return self._with(Selection.whole(order))
+
+
+def _in_pieces(records: list[bytes], rows: int) -> Iterator[list[bytes]]:
+    """Yields records some at a time: at least one, and not many more bytes."""
+    start = size = 0
+    for stop, record in enumerate(records, 1):
+        size += len(record)
+        if stop - start == rows or size >= _BYTES_TOGETHER or stop == len(records):
+            yield records[start:stop]
+            start, size = stop, 0
 
 
 class View(_Sequence):

@@ -23,7 +23,7 @@ from transforms.errors import (
     SpecError,
     TFRecordError,
 )
-from transforms.reading.gathered import warn_once
+from transforms.reading.records import warn_once
 from transforms.reading.view import View
 
 Folder = pathlib.Path

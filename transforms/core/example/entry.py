@@ -278,7 +278,7 @@ class Entry:
         self._kind = kind.value
         self._form = form
         self._layouts: dict[tuple[int, int], PrefixLayout | None] = {}
-        self._table: _EntryTable | None = None
+        self._table = pa.array([], pa.large_binary())
 
     def prefix(self, size: int) -> bytes:
         """Returns the bytes before a payload of `size` bytes."""
@@ -306,17 +306,18 @@ class Entry:
         self, sizes: npt.NDArray[np.int64], largest: int, buffers: DataBuffers
     ) -> tuple[Words, npt.NDArray[np.int64]]:
         """Returns the prefixes of n payloads as views (n, 2), and their sizes (n)."""
-        if largest < _TABLE_BYTES:
-            table = self._table
-            if table is None or len(table.sizes) <= largest:
-                count = max(256, 1 << largest.bit_length())
-                table = self._new_table(np.arange(count, dtype=np.int64))
-                self._table = table
-            views, widths = taken_views(table.views, sizes), table.sizes.take(sizes)
+        if largest >= _TABLE_BYTES:
+            prefixes = self._prefixes(sizes)
+            views = DataBuffers().views_of(prefixes)
+            widths = np.diff(offsets_of(prefixes))
         else:
-            table = self._new_table(sizes)
-            views, widths = table.views, table.sizes
-        return buffers.renumbered(views, table.data), widths
+            if len(self._table) <= largest:
+                count = max(256, 1 << largest.bit_length())
+                self._table = self._prefixes(np.arange(count))
+            prefixes = self._table
+            views = taken_views(DataBuffers().views_of(prefixes), sizes)
+            widths = np.diff(offsets_of(prefixes)).take(sizes)
+        return buffers.renumbered(views, prefixes.buffers()[2]), widths
 
     def _has_inner(self, size: int) -> bool:
         return self._form is Form.SINGLE or (self._form is Form.PACKED and size > 0)
@@ -339,8 +340,8 @@ class Entry:
             fields.append(VarintField(at, end - at, 0))
         return PrefixLayout(template, tuple(fields))
 
-    def _new_table(self, sizes: npt.NDArray[np.int64]) -> "_EntryTable":
-        """Returns the prefixes of n sizes."""
+    def _prefixes(self, sizes: Longs) -> pa.LargeBinaryArray:
+        """Returns the prefixes of payloads of n sizes."""
         heads: list[Words] = []
         buffers, around = DataBuffers(), sizes
         key = buffers.views_of(pa.array([self._key]))
@@ -357,21 +358,10 @@ class Entry:
                 heads.insert(0, np.broadcast_to(key, views.shape))
         joined = join(np.stack(heads, axis=1), buffers)
         bounds = offsets_of(joined)[:: len(heads)]
-        data = joined.buffers()[2]
-        whole = [None, pa.py_buffer(bounds.copy()), data]
-        prefixes = pa.Array.from_buffers(pa.large_binary(), len(sizes), whole)
-        return _EntryTable(DataBuffers().views_of(prefixes), np.diff(bounds), data)
+        whole = [None, pa.py_buffer(bounds.copy()), joined.buffers()[2]]
+        return pa.Array.from_buffers(pa.large_binary(), len(sizes), whole)
 
 
 def _width_at(data: bytes, at: int) -> int:
     """Returns the bytes of the varint at a position."""
     return next(n for n, byte in enumerate(data[at:], 1) if byte < 0x80)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _EntryTable:
-    """Prefixes as views into `data`, and their sizes."""
-
-    views: Words
-    sizes: npt.NDArray[np.int64]
-    data: pa.Buffer
