@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from beam_pipeline.planning.features import class_names
 from beam_pipeline.planning.recognition import (
     are_json_lines,
+    check_no_lone_object,
     choose,
     format_of_named,
     is_yolo_dataset,
@@ -327,6 +328,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             "Such files must be in a folder: label/file or split/label/file"
         )
     if not format_name:
+        check_no_lone_object(paths[0])
         raise SourceError(
             f"A file is recognised by its suffix, such as .csv, .jsonl or .parquet; "
             f"that of {paths[0]!r} is not known. Say what it is, as in --format csv; "

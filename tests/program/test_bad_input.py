@@ -181,6 +181,8 @@ class TestSources:
             ("notes", "notes.txt", 4),
             ("notes/notes.txt", "notes.txt", 2),
             ("", "SOURCE", 2),
+            ("object", "--format jsonl", 4),
+            ("object/o.json", "--format jsonl", 4),
         ],
     )
     def test_a_source_without_input_is_an_error(
@@ -194,10 +196,11 @@ class TestSources:
         """No such path is exit code 2, nothing to read there 4; both are shown."""
         (tmp_path / "empty").mkdir()
         write_files(tmp_path / "notes", {"notes.txt": b"hello"})
+        write_files(tmp_path / "object", {"o.json": b'{\n "rows": [{"a": 1}]\n}'})
         monkeypatch.chdir(tmp_path)
         message = refused(code, name, "out")
         assert word.lower() in message.lower()
-        assert names(tmp_path) == ["empty", "notes"]
+        assert names(tmp_path) == ["empty", "notes", "object"]
 
     def test_an_empty_folder_of_images_may_be_allowed(self, tmp_path: Folder) -> None:
         """With --format and --allow-empty, no image is an empty dataset (row 29)."""

@@ -21,7 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import numpy_mask
 from transforms.core.infer.texts import infer_columns
+from transforms.core.reasons import Reason
 from transforms.core.rows.text_cells import (
     DECIMAL,
     MISSING_WORDS,
@@ -39,6 +41,7 @@ from transforms.errors import (
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.read import equal_to
+from transforms.formats.table import RawRows
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
 _BOOL = r"^(?i:true|false)$"
@@ -227,29 +230,66 @@ def _most(cells: pa.ChunkedArray, pattern: str) -> bool:
     return count * 100 >= _MOST_IN_100 * len(cells)
 
 
-def line_end_notes(
-    columns: Mapping[str, pa.ChunkedArray], dialect: CsvDialect
-) -> list[str]:
-    """Returns a note if a quote has perhaps made whole lines a part of a cell.
+@dataclasses.dataclass(slots=True)
+class LineEnds:
+    """The sampled cells of a column that hold line ends.
 
-    It has where few cells hold line ends, or one holds the delimiters of whole rows.
+    Attributes:
+      cells: how many there are.
+      rows: how many cells of the column were looked at.
+      example: one of them, that holds whole rows if one does; empty for none.
+      place: the lines of its row, and the file.
     """
-    for name, column in columns.items():
+
+    cells: int = 0
+    rows: int = 0
+    example: str = ""
+    place: str = ""
+    _swallowed: bool = False
+
+    def add(
+        self, raw: RawRows, column: pa.Array, width: int, dialect: CsvDialect
+    ) -> None:
+        """Looks at the cells of a column in a piece; a table has `width` columns."""
+        self.rows += len(column)
         # To search the cells one by one takes fifty times as long.
-        texts = [chunk.buffers()[2] for chunk in column.chunks]
-        if not any(text and b"\n" in text.to_pybytes() for text in texts):
-            continue
-        cells = column.filter(pc.match_substring(column, "\n")).to_pylist()
-        swallowed = [cell for cell in cells if _holds_rows(cell, len(columns), dialect)]
-        few = len(cells) * 100 <= _FEW_IN_100 * len(column)
-        if cells and (few or swallowed):
-            first = shortened([*swallowed, *cells][0])
-            return [
-                f"{len(cells):,} of {len(column):,} sampled cells of "
-                f"{name[:_SHOWN_CHARS]!r} hold line ends, such as {first!r}; if quotes "
-                f"are part of the texts, say --quote ''"
-            ]
-    return []
+        texts = column.buffers()[2]
+        if not texts or b"\n" not in texts.to_pybytes():
+            return
+        at = np.flatnonzero(numpy_mask(pc.match_substring(column, "\n")))
+        self.cells += len(at)
+        if not len(at) or self._swallowed:
+            return
+        cells = {index: column[index].as_py() for index in at.tolist()}
+        whole = (i for i, cell in cells.items() if _holds_rows(cell, width, dialect))
+        index = next(whole, None)
+        self._swallowed = index is not None
+        if self.example and not self._swallowed:
+            return
+        index = int(at[0]) if index is None else index
+        numbers = raw.numbers if raw.places is None else raw.places
+        assert raw.reject is not None
+        (row,) = raw.reject([(int(numbers[index]), Reason.MALFORMED, "")])
+        self.example, self.place = cells[index], row.source
+        if raw.block.first_line and row.line and row.raw:
+            last = row.line + row.raw.count(b"\n")
+            self.place = f"lines {row.line:,} to {last:,} of {row.source}"
+
+    def note(self, name: str) -> str:
+        """Returns a note if a quote has perhaps made whole lines a part of a cell.
+
+        It has where few cells hold line ends, or one holds the delimiters of whole
+        rows.
+        """
+        few = self.cells * 100 <= _FEW_IN_100 * self.rows
+        if not self.cells or not (few or self._swallowed):
+            return ""
+        return bounded(
+            f"{self.cells:,} of {self.rows:,} sampled cells of "
+            f"{name[:_SHOWN_CHARS]!r} hold line ends, such as "
+            f"{shortened(self.example)!r} in {self.place}; if quotes are part of the "
+            f"texts, say --quote ''"
+        )
 
 
 def _holds_rows(cell: str, width: int, dialect: CsvDialect) -> bool:

@@ -21,8 +21,8 @@ from transforms.formats.csv.blocks import text_of, whole_records
 from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
 from transforms.formats.csv.header import read_header
 from transforms.formats.csv.header_check import (
+    LineEnds,
     cell_notes,
-    line_end_notes,
     naming_others,
 )
 from transforms.formats.csv.read import read_raw
@@ -208,8 +208,8 @@ def sample_in(
     _check_lengths(seen)
     columns = dict(zip(seen.reader.names, seen.columns(), strict=True))
     notes = [*seen.check_heads(), *cell_notes(columns, dialect, reader.decimal)]
-    if dialect.quote:
-        notes += line_end_notes(columns, dialect)
+    ends = (ends.note(name) for name, ends in seen.line_ends.items())
+    notes += [*filter(None, ends)][:1]
     # A source that holds nothing but headers is complete, too.
     complete = (is_small and seen.all_ended) or not seen.sampled_bytes
     return TableSample(
@@ -233,6 +233,7 @@ class _Seen:
       rows: the number of rows.
       sampled_bytes: of input that was looked at.
       all_ended: whether the content of each file ended where the file does.
+      line_ends: by column, the cells that hold line ends.
     """
 
     def __init__(self, reader: CsvFiles, looks: Iterable[SampledRanges]) -> None:
@@ -242,6 +243,7 @@ class _Seen:
         self.sampled_bytes = 0
         self.all_ended = True
         self.rows = 0
+        self.line_ends: dict[str, LineEnds] = {}
         self._batches: list[Mapping[str, pa.Array]] = []
         # The first rows that are judged: of every file if the columns are given, else
         # of the first file, which the others must equal.
@@ -313,6 +315,9 @@ class _Seen:
             self.unread[message] += 1
         self.sampled_bytes += raw.block.stop - raw.block.start
         self.rows += len(raw.numbers)
+        for name, column in raw.columns.items() if self.dialect.quote else ():
+            ends = self.line_ends.setdefault(name, LineEnds())
+            ends.add(raw, column, len(raw.columns), self.dialect)
         # Not the raw rows: they hold the text for messages.
         self._batches.append(raw.columns)
 
