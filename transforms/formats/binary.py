@@ -1,55 +1,121 @@
-"""CIFAR-10, CIFAR-100 and pairs of IDX files, as MNIST's: images and class numbers.
+"""CIFAR-10 and CIFAR-100, and what they share with IDX files: images and class numbers.
 
     CIFAR-10    data_batch_1.bin ... test_batch.bin     label, 1 | pixels, 3 x 32 x 32
     CIFAR-100   train.bin, test.bin     coarse label, 1 | label, 1 | pixels, 3 x 32 x 32
-    IDX         train-images-idx3-ubyte, train-labels-idx1-ubyte, .gz or not:
-                00 00 | type, 1 | dimensions, 1 | each size, 4 | values, big-endian
 
 The layouts are those of https://www.cs.toronto.edu/~kriz/cifar.html, which has files of
-class names, one a line by id, and of http://yann.lecun.com/exdb/mnist. Plain files are
-cut into blocks; a compressed one is a single block that is read piece by piece.
+class names, one a line by id. Plain files are cut into blocks; a compressed one is a
+single block that is read piece by piece.
 """
 
 import abc
 import dataclasses
+import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.image.png_encode import encode_png, png_channels
+from transforms.core.image.png_encode import encode_png
 from transforms.core.model import Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind
-from transforms.errors import InputError, SourceError
+from transforms.errors import InputError
 from transforms.formats import table
-from transforms.formats.binary_files import (
-    BATCH,
-    IS_TEST,
-    MAX_BYTES,
-    WHOLE,
-    Items,
-    Names,
-    check_owner,
-    idx_items,
-    labels_of,
-    read_names,
-    shared_names,
-)
-from transforms.formats.file_names import split_in_path
+from transforms.formats.whole_files import Unpacked, open_content
 from transforms.storage.files import storage
 
-_Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, npt.NDArray[Any]]
+Names = Mapping[str, tuple[str, ...]]
+Listed = Iterable[tuple[str, int]]
 
+_BATCH = re.compile(r"(.*/)?(data|test)_batch[^/]*\.bin").fullmatch
+_WHOLE = re.compile(r"(.*/)?(train|test)\.bin").fullmatch
+# Its pickled version has the same names without a suffix.
+_PICKLE = re.compile(r"(.*/)?(data|test)_batch(_\d)?").fullmatch
+# Of an item, and of a block: Arrow counts the bytes of a column in int32.
+MAX_BYTES = 1 << 30
+# Deflate's densest code: 258 bytes from two bits.
+_MAX_DEFLATE_RATIO = 1032
 _SAMPLE_ROWS, _SAMPLE_BYTES = 1024, 64 << 20
 _PIECE_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Reader(table.TableReader):
+class Items:
+    """A file of `size` bytes: `count` items of one type and shape after `start`."""
+
+    file: table.SourceFile
+    size: int
+    start: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    count: int
+    packed: bool = False
+
+    @property
+    def width(self) -> int:
+        """Bytes of an item."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __post_init__(self) -> None:
+        """Raises InputError if the file cannot hold its items."""
+        expected = self.start + self.count * self.width
+        if self.packed and expected > self.size * _MAX_DEFLATE_RATIO:
+            raise self._wrong_size(f"{self.size} compressed bytes")
+        if not self.packed and expected != self.size:
+            raise self._wrong_size(f"{self.size} bytes")
+
+    def pieces(self, block: Block, step: int) -> Iterator[tuple[bytes, int]]:
+        """Yields the items of a block, `step` at a time, and the bytes read before.
+
+        A packed file must end after its last item.
+        """
+        stop = block.first_row + block.rows
+        with open_content(self.file) as stream:
+            begin = self.start + block.first_row * self.width
+            self._take(stream, begin) if self.packed else stream.seek(begin)
+            for first in range(block.first_row, stop, step):
+                before = stream.consumed if isinstance(stream, Unpacked) else 0
+                yield self._take(stream, min(step, stop - first) * self.width), before
+            if self.packed and stop == self.count and stream.read(1):
+                raise self._wrong_size("more")
+
+    def _take(self, stream: IO[bytes] | Unpacked, size: int) -> bytes:
+        data = read_up_to(stream, size)
+        if len(data) < size:
+            raise self._wrong_size("less")
+        return data
+
+    def values(self, data: bytes) -> npt.NDArray[Any]:
+        """Returns items as an array."""
+        return np.frombuffer(data, self.dtype).reshape(-1, *self.shape)
+
+    def _wrong_size(self, found: str) -> InputError:
+        return InputError(
+            f"A file of {self.count} items of {self.width} bytes after {self.start} of "
+            f"header has a size to match; {self.file.origin} has {found}. It is cut "
+            f"off or damaged; fetch or write it again."
+        )
+
+
+def read_up_to(stream: IO[bytes] | Unpacked, size: int) -> bytes:
+    """Returns `size` bytes, or all there are: a member of gzip may end before."""
+    parts = []
+    while size and (chunk := stream.read(size)):
+        parts.append(chunk)
+        size -= len(chunk)
+        if isinstance(stream, Unpacked):
+            stream.forget(stream.tell())
+    return b"".join(parts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BinaryReader(table.TableReader):
     """Reads images, and the numbers of their classes.
 
     Attributes:
@@ -66,7 +132,7 @@ class _Reader(table.TableReader):
         """Returns the files that an input consists of, itself first."""
 
     @abc.abstractmethod
-    def _arrays(self, opened: Sequence[Items], data: Sequence[bytes]) -> _Arrays:
+    def _arrays(self, opened: Sequence[Items], data: Sequence[bytes]) -> Arrays:
         """Returns n items of each file as n values of each feature, in their order."""
 
     def plan(self, files: Sequence[table.InputFile]) -> table.Planned:
@@ -77,9 +143,7 @@ class _Reader(table.TableReader):
         """
         opened = [self._opened(file, file.size) for file in files]
         _check_alike(opened)
-        names = shared_names(
-            {(f := os.path.dirname(x.path)): self._names(f) for x in files}
-        )
+        names = self._shared_names(files)
         total, at, read = sum(items[0].count for items in opened), 0, 0
         sampled: list[table.RawRows] = []
         rows = min(total, _SAMPLE_ROWS, max(1, _SAMPLE_BYTES // opened[0][0].width))
@@ -87,8 +151,8 @@ class _Reader(table.TableReader):
             at += items[0].count
             share = at * rows // max(total, 1) - read
             read += share
-            block = Block(file.origin, 0, 0, rows=share, stamp=file.stamp)
             try:
+                block = file.block(0, 0, rows=share)
                 pieces = [*_pieces(items, block)] if share else []
             except OSError as error:
                 raise table.unreadable(file.path, error) from error
@@ -135,10 +199,24 @@ class _Reader(table.TableReader):
     def _names(self, folder: str) -> Names:
         paths = {name: os.path.join(folder, c[0]) for name, c in self.classes.items()}
         return {
-            n: read_names(path) for n, path in paths.items() if storage(path).exists()
+            n: _read_names(path) for n, path in paths.items() if storage(path).exists()
         }
 
-    def _check_named(self, origin: str, arrays: _Arrays, names: Names) -> None:
+    def _shared_names(self, files: Sequence[table.InputFile]) -> Names:
+        """Returns the class names that all folders share."""
+        folders = dict.fromkeys(os.path.dirname(file.path) for file in files)
+        first, *others = folders
+        names = self._names(first)
+        for folder in others:
+            if self._names(folder) != names:
+                raise InputError(
+                    f"Class names must be the same, in the same order, beside all "
+                    f"files of a source; those in {first!r} and {folder!r} differ. "
+                    f"Convert the folders one by one."
+                )
+        return names
+
+    def _check_named(self, origin: str, arrays: Arrays, names: Names) -> None:
         """Raises InputError if a file of names lacks that of a class."""
         for label, (path, count) in self.classes.items():
             ids, total = arrays[label], len(names.get(label, range(count)))
@@ -158,33 +236,31 @@ class _Reader(table.TableReader):
     ) -> table.RawRows:
         """Returns the items of a block but those of a class that there is not."""
         arrays = self._arrays(opened, data)
-        bad = np.zeros(block.rows, np.bool_)
-        refused: list[table.Complaint] = []
+        refused: dict[int, table.Complaint] = {}
         for name, ids in arrays.items():
             count = len(names.get(name, ())) or self.classes.get(name, ("", 0))[1]
-            wrong = (
-                ((ids < 0) | (ids >= count)) & ~bad if count else np.zeros(0, np.bool_)
-            )
-            for at in np.flatnonzero(wrong).tolist():
-                bad[at] = True
+            wrong = np.flatnonzero((ids < 0) | (ids >= count)) if count else ids[:0]
+            for at in wrong.tolist():
                 message = (
                     f"field {name!r} holds {ids[at]}: "
                     f"the classes are numbered 0 to {count - 1}"
                 )
-                refused.append((block.first_row + at, Reason.OUT_OF_RANGE, message))
+                complaint = block.first_row + at, Reason.OUT_OF_RANGE, message
+                refused.setdefault(at, complaint)
 
         def rejection(complaint: table.Complaint) -> Rejection:
             at, parts = complaint[0] - block.first_row, zip(opened, data, strict=True)
             record = b"".join(d[at * i.width : (at + 1) * i.width] for i, d in parts)
             return table.rejection_of(block.origin, complaint, record)
 
+        good = np.delete(np.arange(block.rows), [*refused])
         columns = {
-            name: self._column(values[~bad], names.get(name))
+            name: self._column(values[good] if refused else values, names.get(name))
             for name, values in arrays.items()
         }
-        numbers = block.first_row + np.flatnonzero(~bad)
+        complaints = [refused[at] for at in sorted(refused)]
         reject = table.rejecter(rejection)
-        return table.RawRows(block, columns, numbers, sorted(refused), reject)
+        return table.RawRows(block, columns, block.first_row + good, complaints, reject)
 
     def _column(
         self, values: npt.NDArray[Any], names: Sequence[str] | None
@@ -201,7 +277,7 @@ class _Reader(table.TableReader):
         images = pa.Array.from_buffers(pa.binary(width), len(ready), buffers)
         return images.cast(pa.binary())
 
-    def _features(self, arrays: _Arrays, names: Names) -> Iterator[Feature]:
+    def _features(self, arrays: Arrays, names: Names) -> Iterator[Feature]:
         for name, values in arrays.items():
             is_label, shape = name == "label", values.shape[1:]
             if name in names:
@@ -220,7 +296,7 @@ class _Reader(table.TableReader):
                     yield Feature(side, Kind.INT64, derived=side, derived_from=name)
 
 
-class Cifar10Reader(_Reader):
+class Cifar10Reader(BinaryReader):
     """Reads CIFAR-10."""
 
     title = "CIFAR-10"
@@ -230,16 +306,15 @@ class Cifar10Reader(_Reader):
 
     def split_of(self, origin: str) -> str:
         """Returns train or test by the file's name; empty for another name."""
-        match = BATCH(origin) or WHOLE(origin)
+        match = _BATCH(origin) or _WHOLE(origin)
         return match[2].replace("data", "train") if match else ""
 
     def _opened(self, file: table.SourceFile, size: int) -> tuple[Items, ...]:
-        kind, width = np.dtype(np.uint8), len(self.classes) + 3072
-        count = size // width
-        return (Items(file.origin, file.path, size, 0, kind, (width,), count),)
+        width = len(self.classes) + 3072
+        return (Items(file, size, 0, np.dtype(np.uint8), (width,), size // width),)
 
-    def _arrays(self, opened: Sequence[Items], data: Sequence[bytes]) -> _Arrays:
-        records = np.frombuffer(data[0], np.uint8).reshape(-1, *opened[0].shape)
+    def _arrays(self, opened: Sequence[Items], data: Sequence[bytes]) -> Arrays:
+        records = opened[0].values(data[0])
         labels = {name: records[:, at] for at, name in enumerate(self.classes)}
         pixels = records[:, len(labels) :].reshape(-1, 3, 32, 32)
         return {**labels, "image": pixels.transpose(0, 2, 3, 1)}
@@ -255,82 +330,17 @@ class Cifar100Reader(Cifar10Reader):
     }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class IdxReader(_Reader):
-    """Reads files of images, each with the labels that its name leads to.
-
-    Attributes:
-      vocabulary: the names of the classes, by id.
-    """
-
-    title = "IDX"
-    vocabulary: tuple[str, ...] = ()
-
-    def split_of(self, origin: str) -> str:
-        """Returns the split by the words of the file's name, else of its folders."""
-        return "test" if IS_TEST(os.path.basename(origin)) else split_in_path(origin)
-
-    def _opened(self, file: table.SourceFile, size: int) -> tuple[Items, ...]:
-        folder, beside = (
-            os.path.dirname(file_path) for file_path in (file.path, file.origin)
-        )
-        name = os.path.basename(
-            labels_of(file.path, lambda path: storage(path).is_file())
-        )
-        images = idx_items(file.path, file.origin)
-        labels = idx_items(os.path.join(folder, name), os.path.join(beside, name))
-        if labels.shape or labels.dtype.kind == "f" or not images.shape:
-            raise InputError(
-                f"Labels are one integer each, and images have sides; {labels.origin} "
-                f"holds {labels.dtype.name} of {labels.shape}, {images.origin} "
-                f"{images.dtype.name} of {images.shape}."
-            )
-        if images.count != labels.count:
-            raise InputError(
-                f"Every image has a label; {images.origin} holds {images.count} "
-                f"images, {labels.origin} {labels.count} labels. Fetch or write them "
-                f"again."
-            )
-        return images, labels
-
-    def _arrays(self, opened: Sequence[Items], data: Sequence[bytes]) -> _Arrays:
-        images, labels = (
-            np.frombuffer(buffer, items.dtype).reshape(-1, *items.shape)
-            for items, buffer in zip(opened, data, strict=True)
-        )
-        # Gray images get a channel axis, as TensorFlow's decoders give them.
-        images = images[..., np.newaxis] if images.ndim == 3 else images
-        dtype, shape = images.dtype.name, images.shape[1:]
-        if self.encode == "png" and png_channels(dtype, shape) is None:
-            raise SourceError(
-                f"Images of (height, width) in uint8 can become PNG; "
-                f"{opened[0].origin} holds {dtype} of {shape}. Leave them raw."
-            )
-        return {"image": images, "label": labels}
-
-    def _names(self, folder: str) -> Names:
-        return {"label": self.vocabulary} if self.vocabulary else {}
-
-
 def _pieces(
     opened: Sequence[Items], block: Block
 ) -> Iterator[tuple[Block, list[bytes]]]:
     """Yields a block with its items of each file; of a packed file in pieces."""
     first, rows = opened[0], block.rows
-    step = max(1, _PIECE_BYTES // first.width) if first.packed else max(1, rows)
-    stamps = [block.stamp, *[0] * (len(opened) - 1)]
-    pieces = zip(
-        *(
-            items.pieces(block.first_row, rows, step, stamp)
-            for items, stamp in zip(opened, stamps, strict=True)
-        ),
-        strict=True,
-    )
-    for number, parts in enumerate(pieces):
+    step = max(1, _PIECE_BYTES // first.width if first.packed else rows)
+    pieces = zip(*(items.pieces(block, step) for items in opened), strict=True)
+    for at, parts in zip(itertools.count(0, step), pieces, strict=False):
         piece, (data, before) = block, parts[0]
         if first.packed:
             # Offsets of the content: those of the file do not tell pieces apart.
-            at = number * step
             count = len(data) // first.width
             piece = dataclasses.replace(
                 block,
@@ -346,12 +356,68 @@ def _pieces(
 def _check_alike(opened: Sequence[Sequence[Items]]) -> None:
     """Raises InputError where inputs differ in shape, or have the same labels."""
     owner: dict[str, str] = {}
+    one = opened[0][0]
     for first, *_, last in ((items[0], *items) for items in opened):
-        check_owner(owner, first.origin, last.origin)
-        one = opened[0][0]
+        images = owner.setdefault(last.file.origin, first.file.origin)
+        if images != first.file.origin:
+            raise InputError(
+                f"Every file of labels belongs to one of images; {last.file.origin} "
+                f"does to {images} and to {first.file.origin}. Keep one of the two."
+            )
         if (one.dtype, one.shape) != (first.dtype, first.shape):
             raise InputError(
-                f"All images of a source have one shape and type; {one.origin} has "
-                f"{one.shape} of {one.dtype.name}, {first.origin} {first.shape} of "
-                f"{first.dtype.name}. Convert them one by one."
+                f"All images of a source have one shape and type; {one.file.origin} "
+                f"has {one.shape} of {one.dtype.name}, {first.file.origin} "
+                f"{first.shape} of {first.dtype.name}. Convert them one by one."
             )
+
+
+def _read_names(path: str) -> tuple[str, ...]:
+    """Returns the names of classes in a file, by id; blank lines may end it."""
+    lines, problem = [""], ""
+    try:
+        text = storage(path).read_bytes().decode("utf-8-sig")
+        lines = [line.strip() for line in text.rstrip().split("\n")]
+    except (OSError, UnicodeDecodeError) as error:
+        problem = str(error)
+    twice = next((line for line in lines if lines.count(line) > 1), "")
+    if "" in lines:
+        problem = problem or f"line {lines.index('') + 1} is blank"
+    elif twice:
+        problem = f"{twice!r} is in it twice"
+    if problem:
+        raise InputError(
+            f"A file of class names must be UTF-8 text with one name a line, the first "
+            f"for id 0, each once; {path!r} is not: {problem}."
+        )
+    return tuple(lines)
+
+
+def cifar_files(listed: Listed, head: Callable[[str], bytes]) -> list[str] | None:
+    """Returns which files are CIFAR's; None if none are.
+
+    The names of CIFAR-10 say enough: a file of theirs with another size is not left
+    out but damaged when it is read. `train.bin` and `test.bin` may be anything, so one
+    at least must have the size of whole records, and start with labels of CIFAR-100.
+
+    Raises:
+      InputError: there are both; or the pickled version.
+    """
+    batches = [path for path, _ in listed if _BATCH(path)]
+    whole = [path for path, _ in listed if _WHOLE(path)]
+    width = 3074
+    starts = [head(p)[:2] for p, n in listed if _WHOLE(p) and n and n % width == 0]
+    is_100 = any(len(two) == 2 and two[0] < 20 and two[1] < 100 for two in starts)
+    if batches and is_100:
+        raise InputError(
+            f"A source is CIFAR-10 or CIFAR-100; found {batches[0]} and {whole[0]}. "
+            f"Convert the folders one by one."
+        )
+    for path, _ in () if batches or is_100 else listed:
+        if _PICKLE(path) and head(path).startswith(b"\x80"):
+            raise InputError(
+                f"{path} is CIFAR's Python version, a pickle, which is never loaded: "
+                f"that could run any code. Fetch the binary version, "
+                f"cifar-10-binary.tar.gz."
+            )
+    return batches or (whole if is_100 else None)

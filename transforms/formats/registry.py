@@ -127,7 +127,7 @@ _FILES: Mapping[str, Format] = {
         "binary.Cifar10Reader",
         names=r"(^|/)(data|test)_batch[^/]*\.bin$",
         companions=r"(^|/)batches\.meta\.txt$",
-        content_check="binary_files.cifar_files",
+        content_check="binary.cifar_files",
         options=("encode",),
     ),
     "cifar100": Format(
@@ -135,15 +135,15 @@ _FILES: Mapping[str, Format] = {
         "binary.Cifar100Reader",
         names=r"(^|/)(train|test)\.bin$",
         companions=r"(^|/)(fine|coarse)_label_names\.txt$",
-        content_check="binary_files.cifar_files",
+        content_check="binary.cifar_files",
         options=("encode",),
     ),
     "idx": Format(
         "IDX",
-        "binary.IdxReader",
+        "idx.IdxReader",
         names=r"images[-.]idx\d-[a-z]+(\.gz)?$",
         companions=r"labels[-.]idx\d-[a-z]+(\.gz)?$",
-        content_check="binary_files.idx_files",
+        content_check="idx.idx_files",
         options=("encode",),
     ),
     "tfrecord": Format(

@@ -14,8 +14,7 @@ from tests.support.cifar import listed, pixels_of, read_all, real_folder, rows_o
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
-from transforms.formats.binary import Cifar10Reader, Cifar100Reader
-from transforms.formats.binary_files import cifar_files
+from transforms.formats.binary import Cifar10Reader, Cifar100Reader, cifar_files
 from transforms.formats.table import InputFile
 
 CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
@@ -45,7 +44,7 @@ def test_real_files_are_recognised() -> None:
     """The folder holds CIFAR-10: batches are inputs, the names a companion."""
     folder = real_folder()
     found = cifar_files(sizes(folder), heads(folder))
-    assert found == ("data_batch_1.bin", "test_batch.bin")
+    assert found == ["data_batch_1.bin", "test_batch.bin"]
     assert [Cifar10Reader().split_of(path) for path in found] == ["train", "test"]
 
 
@@ -77,7 +76,7 @@ def test_cifar_100(tmp_path: pathlib.Path) -> None:
     records = made(tmp_path / "train.bin", 50, labels=2)
     made(tmp_path / "test.bin", 20, labels=2)
     found = cifar_files(sizes(tmp_path), heads(tmp_path))
-    assert found == ("test.bin", "train.bin")
+    assert found == ["test.bin", "train.bin"]
     reader = Cifar100Reader()
     assert reader.split_of("train.bin") == "train"
     assert reader.split_of("cifar/test.bin") == "test"
@@ -200,7 +199,7 @@ def test_a_file_that_changed_is_not_read(tmp_path: pathlib.Path) -> None:
     os.truncate(path, 3073)
     with pytest.raises(SourceError, match="changed"):
         reader.plan([file])
-    with pytest.raises(SourceError, match="shorter"):
+    with pytest.raises(SourceError, match=r"data_batch_1\.bin"):
         reader.plan([dataclasses.replace(file, stamp=0)])
 
 
@@ -245,7 +244,7 @@ def test_fault_133_cut_file(tmp_path: pathlib.Path) -> None:
     made(tmp_path / "data_batch_2.bin", 3)
     os.truncate(tmp_path / "data_batch_2.bin", 7000)
     found = cifar_files(sizes(tmp_path), heads(tmp_path))
-    assert found == ("data_batch_1.bin", "data_batch_2.bin")
+    assert found == ["data_batch_1.bin", "data_batch_2.bin"]
     with pytest.raises(SourceError, match=r"3073 bytes.*data_batch_2\.bin has 7000"):
         Cifar10Reader().plan([listed(tmp_path / name) for name in found])
 
