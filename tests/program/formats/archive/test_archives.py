@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.support.format_sources import PHOTOS, job_digest, photos, picture, values
-from tests.support.outputs import contents, payloads, rejects
+from tests.support.outputs import contents
 from tests.support.runs import convert
 from tests.support.sources import write_files
 
@@ -137,39 +137,6 @@ def test_webdataset(tmp_path: Folder) -> None:
         told = json.loads(sample["json"])
         assert row["json/caption"] == [told["caption"].encode()]
         assert row["json/size"] == told["size"]
-
-
-def special(tar: tarfile.TarFile, name: str, kind: bytes, target: str = "") -> None:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, target
-    tar.addfile(info)
-
-
-def test_fault_115_116_117_121_in_a_tar_from_end_to_end(tmp_path: Folder) -> None:
-    """Ways out, links, archives inside and equal names are rejects, the rest rows."""
-    path = tmp_path / "a.tar"
-    good = {"cat/1.png": picture(1), "dog/2.png": picture(2)}
-    bad = {
-        "../cat/out.png": "unsafe_path",
-        "/cat/absolute.png": "unsafe_path",
-        "C:\\cat\\drive.png": "unsafe_path",
-        "cat/inner.zip": "nested_archive",
-        "cat/1.PNG": "duplicate_name",
-    }
-    members = {**good, **dict.fromkeys(bad, picture(3))}
-    write_archive(path, members)
-    with tarfile.open(path, "a") as tar:
-        special(tar, "cat/link.png", tarfile.SYMTYPE, "/etc/passwd")
-        special(tar, "cat/hard.png", tarfile.LNKTYPE, "cat/1.png")
-        special(tar, "cat/pipe.png", tarfile.FIFOTYPE)
-    links = dict.fromkeys(
-        ["cat/link.png", "cat/hard.png", "cat/pipe.png"], "not_a_regular_file"
-    )
-    convert(path, tmp_path / "out", *TOLERANT)
-    found = {each["source"]: each["reason"] for each in rejects(tmp_path / "out")}
-    assert found == bad | links
-    assert len(payloads(tmp_path / "out")) == 2
-    assert not (tmp_path / "cat").exists()
 
 
 def test_fault_125_archive_that_changes_under_a_plan(tmp_path: Folder) -> None:

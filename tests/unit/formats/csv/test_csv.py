@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,14 +221,6 @@ def test_files_of_one_source_must_have_the_same_columns(
 # --- rows --------------------------------------------------------------------------
 
 
-def test_the_tutorials_row_is_read() -> None:
-    """Four features, four types."""
-    rows, numbers, bad = read(HEADER + b"False,4,goat,0.9876\n")
-    (score,) = pa.array([0.9876], pa.float32()).to_pylist()
-    assert rows == [{"flag": False, "count": 4, "name": "goat", "score": score}]
-    assert (numbers, bad) == ([0], [])
-
-
 def test_missing_is_blank_and_unquoted_or_a_word_beside_numbers() -> None:
     """Text keeps NA and empty quotes; numbers and bools take NA for missing."""
     schema = Schema((*FOUR.features, Feature("kind", Kind.LABEL)))
@@ -297,13 +288,6 @@ def test_a_row_that_does_not_fit_is_rejected(
             assert message in one.message
             assert one.sha256 == sha(record)
             assert json.loads(one.to_json())["reason"] == str(reason)
-
-
-def test_a_long_value_is_shortened() -> None:
-    """The message names the cell without repeating all of it."""
-    _, _, (bad,) = read(HEADER + b"true," + b"9" * 100_000 + b",a,1\n")
-    assert bad.reason is Reason.OUT_OF_RANGE
-    assert len(bad.message) < 200
 
 
 @pytest.mark.parametrize("column", ["name", "n" * 5000, "값" * 1700])
