@@ -4,7 +4,8 @@ dialect.py       how the files are written: delimiter, quote, header, encoding
 scan.py          bytes -> where records and lines begin
 blocks.py        a file -> blocks that end where records end
 read.py          a block -> columns of text, and the rows that cannot be read
-header.py        a file -> the names of its columns
-reader.py        files -> blocks and their rows
+reader.py        files -> their headers, blocks and rows
+header_check.py  whether a first row is a header, and what cells say of settings
+joined.py        small files -> one text
 sample.py        files -> a sample of their rows, and the plan of a source
 """

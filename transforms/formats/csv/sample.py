@@ -17,16 +17,16 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
+from transforms.formats.columnar.arrow_batches import grouped
 from transforms.formats.csv.blocks import text_of, whole_records
 from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
-from transforms.formats.csv.header import read_header
 from transforms.formats.csv.header_check import (
     LineEnds,
     cell_notes,
     naming_others,
 )
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.reader import CsvFiles
+from transforms.formats.csv.reader import CsvFiles, read_header
 from transforms.formats.csv.scan import pieces_of
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
@@ -350,25 +350,20 @@ def _gathered(
     A place that was wrongly taken to be outside quotes must not swallow the next one.
     """
     marks = [mark.encode() for mark in (dialect.quote, dialect.escape) if mark]
-    pieces: list[bytes] = []
-    whole: Block | None = None
-    for text, block in texts:
-        is_marked = any(mark in text for mark in marks)
-        is_full = sum(map(len, pieces)) >= _PARSED_BYTES
-        if whole is not None and (is_marked or is_full):
-            yield b"".join(pieces), whole
-            pieces, whole = [], None
+    for is_marked, run in itertools.groupby(
+        texts, lambda it: any(mark in it[0] for mark in marks)
+    ):
         if is_marked:
-            yield text, block
+            yield from run
             continue
-        pieces += [text] if text.endswith((b"\n", b"\r")) else [text, b"\n"]
-        if whole is not None:
-            stop = whole.stop + block.stop - block.start
-            rows = whole.rows + block.rows
-            block = dataclasses.replace(whole, stop=stop, first_line=0, rows=rows)
-        whole = block
-    if whole is not None:
-        yield b"".join(pieces), whole
+        for group in grouped(run, lambda it: len(it[0]), _PARSED_BYTES):
+            parts, (block, *more) = zip(*group, strict=True)
+            if more:
+                stop = block.stop + sum(other.stop - other.start for other in more)
+                rows = block.rows + sum(other.rows for other in more)
+                block = dataclasses.replace(block, stop=stop, first_line=0, rows=rows)
+            ended = (p if p.endswith((b"\n", b"\r")) else p + b"\n" for p in parts)
+            yield b"".join(ended), block
 
 
 def _places(

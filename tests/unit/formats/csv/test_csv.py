@@ -24,8 +24,8 @@ from transforms.errors import (
 )
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.header import check_same_columns, read_header
 from transforms.formats.csv.read import read_raw
+from transforms.formats.csv.reader import check_same_columns, read_header
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table_source import TableSource
 

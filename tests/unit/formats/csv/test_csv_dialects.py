@@ -19,8 +19,8 @@ from transforms.core.schema import Kind
 from transforms.errors import ConservationError, SourceError
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.header import read_header
 from transforms.formats.csv.read import locate, parse, read_raw
+from transforms.formats.csv.reader import read_header
 from transforms.formats.csv.scan import Scan, offsets, pieces_of
 
 SLASHED = CsvDialect(header=False, escape="\\")
