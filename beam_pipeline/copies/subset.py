@@ -39,8 +39,7 @@ from transforms.core.statistics import Statistics, summarize_feature
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.vocabulary import LABEL_MAP_NAME, parse_label_map
 from transforms.errors import ExampleError, InputError, bounded, first_few
-from transforms.formats.tfrecord_files.columns import decode
-from transforms.formats.tfrecord_files.features import record_types
+from transforms.formats.tfrecord_files.columns import decode, record_types
 from transforms.storage.files import storage
 from transforms.work.store import Store
 

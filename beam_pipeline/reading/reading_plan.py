@@ -25,14 +25,13 @@ from transforms.core.schema import LISTS, SEQUENCE_ENCODING, Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import InputError, SpecError, bounded, nearest
 from transforms.formats.table import InputFile
-from transforms.formats.tfrecord_files.columns import learn
-from transforms.formats.tfrecord_files.cut import sampled
+from transforms.formats.tfrecord_files.columns import stored_feature
 from transforms.formats.tfrecord_files.dataset import (
     check_all_there,
     dataset_beside,
     row_feature,
 )
-from transforms.formats.tfrecord_files.features import stored_feature
+from transforms.formats.tfrecord_files.records import learn, sampled
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard, TypedRows
 from transforms.reading.catalogue import CatalogueRows
 from transforms.storage.files import storage

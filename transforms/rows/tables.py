@@ -22,7 +22,7 @@ from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_types import flat_columns
-from transforms.formats.tfrecord_files.features import composed, record_types
+from transforms.formats.tfrecord_files.columns import composed, record_types
 from transforms.rows.row_types import check_names
 
 # In the metadata of a batch: the columns that were mappings, as JSON.

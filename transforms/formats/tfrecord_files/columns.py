@@ -1,4 +1,4 @@
-"""Decode tf.train.Examples to raw columns of known types.
+"""The columns of records: decoded from Examples, and put together as features.
 
 Records that do not fit are refused:
 
@@ -13,6 +13,10 @@ Records that do not fit are refused:
 
 SequenceExamples and lists of Examples are decoded with `any_example` as the Examples
 that `transforms.core.example.decoder` makes of them.
+
+    record_types(feature)        -> the keys in the Examples, and their raw types
+    composed(feature, columns)   -> one raw column, and the rows that do not fit
+    read_features(records, ...)  -> both, for several features
 """
 
 import dataclasses
@@ -22,18 +26,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from transforms.core.arrays import is_list, lists_like, numpy_mask, rows_with
 from transforms.core.example.decoder import StepTypeError, any_message
 from transforms.core.example.example_columns import VALUE_TYPES, read_columns
 from transforms.core.example.messages import message
 from transforms.core.reasons import Fault, Reason
-from transforms.core.schema import STEPS, Kind
+from transforms.core.schema import BOX_SIDES, SEQUENCE_ENCODING, Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 
 _Longs = npt.NDArray[np.int64]
 
+_VALUES = {
+    Kind.INT64: pa.int64(),
+    Kind.BOOL: pa.int64(),
+    Kind.TIMESTAMP: pa.int64(),
+    Kind.LABEL: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.BOX: pa.float32(),
+}
+_STORED = {
+    pa.int64(): Kind.INT64,
+    pa.float32(): Kind.FLOAT,
+    pa.large_binary(): Kind.BYTES,
+}
 _KINDS = {str(kind): name for name, kind in VALUE_TYPES.items()}
 
 
@@ -123,96 +142,6 @@ def single_row(
     return row
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Learned:
-    """What some payloads hold.
-
-    Attributes:
-      kinds: by feature, in how many records it is which list of the message.
-      lists: features that have another number of values than one somewhere.
-      steps: by list of a SequenceExample or a list of Examples, how many values all of
-        its steps have; -1 where their numbers differ, 0 where there is no step.
-      unread: how many payloads are no Examples.
-      complaint: why the first of those is not an Example.
-    """
-
-    kinds: Mapping[str, Mapping[str, int]]
-    lists: frozenset[str]
-    steps: Mapping[str, int]
-    unread: int
-    complaint: str
-
-    @property
-    def types(self) -> dict[str, pa.DataType]:
-        """The columns, by sorted names; of several types the one found most often."""
-        return self.columns_of(self.values)
-
-    @property
-    def values(self) -> dict[str, pa.DataType]:
-        """The types of single values of each column."""
-        return {
-            name: VALUE_TYPES[max(counts, key=counts.__getitem__)]
-            for name, counts in sorted(self.kinds.items())
-        }
-
-    def columns_of(self, values: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-        """Returns the types of columns of these values."""
-        out = {}
-        for name, value in values.items():
-            size = self.steps.get(name)
-            is_list = name in self.lists or size is not None
-            if size == -1:
-                value = pa.list_(value)
-            elif size is not None and size > 1:
-                value = pa.list_(value, size)
-            out[name] = pa.list_(value) if is_list else value
-        return out
-
-
-def combined(a: Learned, b: Learned) -> Learned:
-    """Returns what the payloads of both hold."""
-    kinds = {name: dict(by_kind) for name, by_kind in a.kinds.items()}
-    for name, by_kind in b.kinds.items():
-        counts = kinds.setdefault(name, {})
-        for kind, count in by_kind.items():
-            counts[kind] = counts.get(kind, 0) + count
-    steps = dict(a.steps)
-    for name, size in b.steps.items():
-        before = steps.get(name) or size
-        steps[name] = before if size in (0, before) else -1
-    return Learned(
-        kinds,
-        a.lists | b.lists,
-        steps,
-        a.unread + b.unread,
-        a.complaint or b.complaint,
-    )
-
-
-def learn(payloads: PayloadBatch) -> Learned:
-    """Returns the features of n payloads."""
-    payloads = payloads.trimmed()
-    parsed = read_columns(payloads, parse=any_example)
-    kinds: dict[str, dict[str, int]] = {}
-    lists: set[str] = set()
-    steps: dict[str, int] = {}
-    for name, columns in parsed.features.items():
-        if name.endswith(STEPS):
-            counts = columns["int64_list"].values.unique().to_pylist()
-            only = counts[0] if len(counts) == 1 else -1
-            steps[name.removesuffix(STEPS)] = (only or -1) if counts else 0
-            continue
-        # Of two kinds that are as frequent, the one found first counts.
-        for kind in sorted(columns, key=lambda kind: columns[kind].first):
-            column = columns[kind]
-            rows = payloads if column.rows is None else column.rows
-            kinds.setdefault(name, {})[kind] = len(rows)
-            if column.counts is not None:
-                lists.add(name)
-    complaint = next(map(str, parsed.errors.values()), "")
-    return Learned(kinds, frozenset(lists), steps, len(parsed.errors), complaint)
-
-
 def decode(
     payloads: PayloadBatch,
     types: Mapping[str, pa.DataType],
@@ -270,3 +199,219 @@ def decode(
 
 def _kind_of(kind: pa.DataType) -> str:
     return _KINDS[str(kind.value_type if pa.types.is_list(kind) else kind)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Composed:
+    """One raw column.
+
+    Attributes:
+      column: n values.
+      bad: n bools, true where the records do not hold the feature; None for none.
+      reason: why those do not fit.
+      message: the same in words.
+    """
+
+    column: pa.Array
+    bad: npt.NDArray[np.bool_] | None = None
+    reason: Reason = Reason.WRONG_TYPE
+    message: str = ""
+
+
+def stored_feature(name: str, kind: pa.DataType, *, in_sequence: bool) -> Feature:
+    """Returns what is stored in records as a feature.
+
+    Args:
+      name: of the feature.
+      kind: of its column; see `Learned`.
+      in_sequence: whether the records are SequenceExamples, or lists of Examples.
+    """
+    shape: tuple[int | None, ...] = ()
+    while is_list(kind):
+        is_fixed = pa.types.is_fixed_size_list(kind)
+        shape += (kind.list_size if is_fixed else None,)
+        kind = kind.value_type
+    encoding = SEQUENCE_ENCODING if in_sequence else ""
+    return Feature(name, _STORED[kind], shape=shape, encoding=encoding)
+
+
+def record_types(feature: Feature) -> dict[str, pa.DataType]:
+    """Returns the raw types of a feature's keys in the records."""
+    value = _VALUES.get(feature.kind, pa.large_binary())
+    many = feature.is_list or feature.kind is Kind.BOX
+    types = {key: pa.list_(value) if many else value for key in feature.record_keys}
+    if feature.is_ragged or feature.has_steps:
+        types[feature.record_keys[1]] = pa.list_(pa.int64())
+    return types
+
+
+def raw_type(feature: Feature) -> pa.DataType:
+    """Returns the type of the column that `composed` gives."""
+    empty = {key: pa.array([], kind) for key, kind in record_types(feature).items()}
+    return composed(feature, empty).column.type
+
+
+def read_features(
+    payloads: PayloadBatch,
+    features: Sequence[Feature],
+    compose: "Callable[[Feature, Mapping[str, pa.Array]], Composed] | None" = None,
+) -> Decoded:
+    """Returns n records as a column for each feature; records that misfit are refused.
+
+    Args:
+      payloads: of the records.
+      features: to read; others are not decoded.
+      compose: makes the column of a feature; None: `composed`.
+    """
+    types: dict[str, pa.DataType] = {}
+    for feature in features:
+        types |= record_types(feature)
+    in_sequence = any(field.encoding == SEQUENCE_ENCODING for field in features)
+    decoded = decode(payloads, types, any_example if in_sequence else example)
+    places, columns = decoded.places, {}
+    refused = {index: (index, why, what) for index, why, what in decoded.refused}
+    bad = np.zeros(len(places), np.bool_)
+    for feature in features:
+        item = (compose or composed)(feature, decoded.columns)
+        columns[feature.name] = item.column
+        if item.bad is not None:
+            for index in places[item.bad & ~bad].tolist():
+                refused[index] = (index, item.reason, item.message)
+            bad |= item.bad
+    if bad.any():
+        fits = pa.array(~bad)
+        columns = {name: column.filter(fits) for name, column in columns.items()}
+        places = places[~bad]
+    return Decoded(columns, places, [refused[index] for index in sorted(refused)])
+
+
+def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
+    """Returns one raw column from those of the feature's keys."""
+    keys = feature.record_keys
+    if feature.kind is Kind.BOX:
+        return _boxes(feature.name, [columns[key] for key in keys])
+    item = _values(feature, columns[keys[0]])
+    if not feature.is_ragged and not feature.has_steps:
+        return item
+    lists = _ragged(feature, item.column, columns[keys[1]])
+    if item.bad is None:
+        return lists
+    bad = item.bad if lists.bad is None else item.bad | lists.bad
+    return dataclasses.replace(item, column=lists.column, bad=bad)
+
+
+def _values(feature: Feature, column: pa.Array) -> Composed:
+    """Returns stored values as what they mean: names of classes, bools."""
+    if feature.kind is Kind.LABEL and feature.vocabulary is not None:
+        return _mapped(column, lambda values: _names(values, feature))
+    if feature.kind is Kind.BOOL:
+        return _mapped(column, lambda values: _bools(values, feature.name))
+    return Composed(column)
+
+
+def _mapped(column: pa.Array, map_values: Callable[[pa.Array], Composed]) -> Composed:
+    """Maps values, or those of lists."""
+    if not pa.types.is_list(column.type):
+        return map_values(column)
+    inner = map_values(column.flatten())
+    lists = lists_like(column, inner.column)
+    if inner.bad is None:
+        return dataclasses.replace(inner, column=lists)
+    bad = rows_with(column, inner.bad)
+    return dataclasses.replace(inner, column=lists, bad=bad)
+
+
+def _names(ids: pa.Array, feature: Feature) -> Composed:
+    names = pa.array(feature.vocabulary, pa.string())
+    inside = pc.and_(pc.greater_equal(ids, 0), pc.less(ids, len(names)))
+    bad = _unless(pc.fill_null(inside, True))
+    if bad is None:
+        return Composed(names.take(ids))
+    column = names.take(pc.if_else(inside, ids, pa.scalar(None, pa.int64())))
+    message = (
+        f"feature {feature.name!r} holds an id for which the dataset has no class name "
+        f"(it has {len(names):,})"
+    )
+    return Composed(column, bad, Reason.UNKNOWN_LABEL, message)
+
+
+def _bools(values: pa.Array, name: str) -> Composed:
+    valid = pc.or_(pc.is_in(values, value_set=pa.array([0, 1])), values.is_null())
+    message = f"feature {name!r} is a bool and holds another number than 0 and 1"
+    column = pc.not_equal(values, 0)
+    return Composed(column, _unless(valid), Reason.NOT_A_BOOL, message)
+
+
+def _unless(valid: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Returns which values are not valid; None for none."""
+    return None if pc.all(valid, min_count=0).as_py() else ~numpy_mask(valid)
+
+
+def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return np.asarray(lengths, np.int64)
+
+
+def _boxes(name: str, sides: list[pa.Array]) -> Composed:
+    """Returns boxes from the lists of their sides, in the order of `BOX_SIDES`."""
+    lengths = [_lengths(side) for side in sides]
+    bad: npt.NDArray[np.bool_] = np.zeros(len(sides[0]), np.bool_)
+    for other in lengths[1:]:
+        bad |= other != lengths[0]
+    kept = [side.filter(pa.array(~bad)) if bad.any() else side for side in sides]
+    counts = np.where(bad, 0, lengths[0])
+    flat = np.empty((int(counts.sum()), len(BOX_SIDES)), np.float32)
+    for index, side in enumerate(kept):
+        flat[:, index] = side.flatten().to_numpy(zero_copy_only=False)
+    boxes = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), 4)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    absent = sides[0].is_null()
+    column = pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), boxes, mask=absent if len(absent) else None
+    )
+    message = f"feature {name!r} must have as many of each side; their numbers differ"
+    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+
+
+def _ragged(feature: Feature, values: pa.Array, rows: pa.Array) -> Composed:
+    """Returns lists of lists from flat values and the lengths of their rows.
+
+    Of steps that have one value or k each, these are lists of one or of k.
+    """
+    size = None
+    if feature.has_steps:
+        size = (*feature.shape, 1)[1]
+        # Only an Example has the name of a list, and no steps.
+        bad = numpy_mask(pc.and_(values.is_valid(), rows.is_null()))
+        if size is not None:
+            bad |= rows_with(rows, np.asarray(rows.flatten()) != size)
+        message = f"feature {feature.name!r} must have steps of {size or 'all'} values"
+    else:
+        bad = _differs(values, rows)
+        message = (
+            f"feature {feature.name!r}: its rows' lengths do not sum to its values"
+        )
+    if bad.any():
+        fits = pa.array(~bad)
+        values = pc.if_else(fits, values, pa.scalar(None, values.type))
+        rows = pc.if_else(fits, rows, pa.scalar(None, rows.type))
+    items = values.flatten()
+    if size is None:
+        ends = np.cumsum(np.asarray(rows.flatten(), np.int64))
+        bounds = pa.array(np.concatenate(([0], ends)), pa.int32())
+        items = pa.ListArray.from_arrays(bounds, items)
+    elif len(feature.shape) > 1:
+        items = pa.FixedSizeListArray.from_arrays(items, size)
+    column = lists_like(rows, items)
+    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+
+
+def _differs(values: pa.Array, rows: pa.Array) -> npt.NDArray[np.bool_]:
+    """Tells which records have lengths that do not sum to the number of values."""
+    totals = np.zeros(len(rows), np.int64)
+    lengths = np.asarray(rows.flatten(), np.int64)
+    np.add.at(totals, np.asarray(pc.list_parent_indices(rows)), lengths)
+    bad = rows_with(rows, lengths < 0) | (totals != _lengths(values))
+    return np.asarray(
+        bad | (numpy_mask(values.is_null()) != numpy_mask(rows.is_null()))
+    )

@@ -48,20 +48,10 @@ from transforms.formats.table import (
 )
 from transforms.formats.tfrecord_files.columns import (
     Decoded,
-    Learned,
-    combined,
-    learn,
-)
-from transforms.formats.tfrecord_files.cut import (
-    MAX_FILES,
-    compression_of,
-    cut,
-    damage_of,
-    learned_from,
-    payloads_between,
-    refuse,
-    sampled,
-    unpacked,
+    raw_type,
+    read_features,
+    record_types,
+    stored_feature,
 )
 from transforms.formats.tfrecord_files.dataset import (
     StatedDataset,
@@ -74,11 +64,19 @@ from transforms.formats.tfrecord_files.dataset import (
     stated,
     stated_splits,
 )
-from transforms.formats.tfrecord_files.features import (
-    raw_type,
-    read_features,
-    record_types,
-    stored_feature,
+from transforms.formats.tfrecord_files.records import (
+    MAX_FILES,
+    Learned,
+    combined,
+    compression_of,
+    cut,
+    damage_of,
+    learn,
+    learned_from,
+    payloads_between,
+    refuse,
+    sampled,
+    unpacked,
 )
 from transforms.storage.files import storage
 

@@ -44,13 +44,13 @@ from transforms.errors import (
     SourceError,
     TFRecordError,
 )
-from transforms.formats.tfrecord_files.cut import in_pieces
-from transforms.formats.tfrecord_files.features import (
+from transforms.formats.tfrecord_files.columns import (
     Composed,
     composed,
     read_features,
     record_types,
 )
+from transforms.formats.tfrecord_files.records import in_pieces
 from transforms.storage.files import storage
 
 _Longs = npt.NDArray[np.int64]

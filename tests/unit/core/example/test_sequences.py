@@ -18,7 +18,8 @@ from tests.support.sequences import (
 from transforms.core.example.decoder import StepTypeError, decode_records, parse_record
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
-from transforms.formats.tfrecord_files.columns import any_example, decode, learn
+from transforms.formats.tfrecord_files.columns import any_example, decode
+from transforms.formats.tfrecord_files.records import learn
 
 
 @pytest.mark.parametrize(

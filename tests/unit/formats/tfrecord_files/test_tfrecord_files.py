@@ -463,7 +463,7 @@ def test_features_that_differ_are_named_on_both_sides() -> None:
 
 def test_boxes_and_ragged_lists_are_put_together(tmp_path: pathlib.Path) -> None:
     """Four lists are boxes again, and flat values with lengths lists of lists."""
-    from transforms.formats.tfrecord_files.features import composed, record_types
+    from transforms.formats.tfrecord_files.columns import composed, record_types
 
     box = Feature("b", Kind.BOX, shape=(None,))
     sides = {
@@ -493,7 +493,7 @@ def test_boxes_and_ragged_lists_are_put_together(tmp_path: pathlib.Path) -> None
 
 def test_ragged_bools_and_labels_keep_their_rows() -> None:
     """Values get their meaning, and stay in the lists that they are in."""
-    from transforms.formats.tfrecord_files.features import composed, record_types
+    from transforms.formats.tfrecord_files.columns import composed, record_types
 
     def lists(feature: Feature, values: list[int], lengths: list[int]) -> Any:
         columns = [pa.array([each], pa.list_(pa.int64())) for each in (values, lengths)]

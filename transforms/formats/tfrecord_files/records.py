@@ -1,4 +1,4 @@
-"""Where TFRecord files can be cut: at the frames of their records.
+"""The records of TFRecord files: where files can be cut, and what a sample holds.
 
 A plain file is cut at any record, found by walking from header to header. The walk
 checks the headers' checksums and no more: those of payloads are checked when the block
@@ -8,12 +8,14 @@ is read. Of a compressed file nothing but the beginning can be found.
 import dataclasses
 import functools
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, NoReturn
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
+from transforms.core.example.example_columns import VALUE_TYPES, read_columns
+from transforms.core.schema import STEPS
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import (
     DEFAULT_MAX_RECORD_BYTES,
@@ -26,9 +28,7 @@ from transforms.core.tfrecord.walk import Kept, Salvage, record_ends
 from transforms.errors import InputError, TFRecordError
 from transforms.formats.columnar.arrow_batches import PIECE_BYTES, grouped
 from transforms.formats.table import InputFile
-from transforms.formats.tfrecord_files.columns import Learned, combined, learn
-
-_Longs = npt.NDArray[np.int64]
+from transforms.formats.tfrecord_files.columns import any_example
 
 # A sample reads at most this many files, and this many places in each, so that
 # planning takes no longer for a larger source.
@@ -129,6 +129,96 @@ def some_payloads(data: bytes) -> PayloadBatch | None:
             starts, lengths, _ = boundaries(sound)
             return PayloadBatch(sound, starts, lengths, 0, starts)
     return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Learned:
+    """What some payloads hold.
+
+    Attributes:
+      kinds: by feature, in how many records it is which list of the message.
+      lists: features that have another number of values than one somewhere.
+      steps: by list of a SequenceExample or a list of Examples, how many values all of
+        its steps have; -1 where their numbers differ, 0 where there is no step.
+      unread: how many payloads are no Examples.
+      complaint: why the first of those is not an Example.
+    """
+
+    kinds: Mapping[str, Mapping[str, int]]
+    lists: frozenset[str]
+    steps: Mapping[str, int]
+    unread: int
+    complaint: str
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The columns, by sorted names; of several types the one found most often."""
+        return self.columns_of(self.values)
+
+    @property
+    def values(self) -> dict[str, pa.DataType]:
+        """The types of single values of each column."""
+        return {
+            name: VALUE_TYPES[max(counts, key=counts.__getitem__)]
+            for name, counts in sorted(self.kinds.items())
+        }
+
+    def columns_of(self, values: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+        """Returns the types of columns of these values."""
+        out = {}
+        for name, value in values.items():
+            size = self.steps.get(name)
+            is_list = name in self.lists or size is not None
+            if size == -1:
+                value = pa.list_(value)
+            elif size is not None and size > 1:
+                value = pa.list_(value, size)
+            out[name] = pa.list_(value) if is_list else value
+        return out
+
+
+def combined(a: Learned, b: Learned) -> Learned:
+    """Returns what the payloads of both hold."""
+    kinds = {name: dict(by_kind) for name, by_kind in a.kinds.items()}
+    for name, by_kind in b.kinds.items():
+        counts = kinds.setdefault(name, {})
+        for kind, count in by_kind.items():
+            counts[kind] = counts.get(kind, 0) + count
+    steps = dict(a.steps)
+    for name, size in b.steps.items():
+        before = steps.get(name) or size
+        steps[name] = before if size in (0, before) else -1
+    return Learned(
+        kinds,
+        a.lists | b.lists,
+        steps,
+        a.unread + b.unread,
+        a.complaint or b.complaint,
+    )
+
+
+def learn(payloads: PayloadBatch) -> Learned:
+    """Returns the features of n payloads."""
+    payloads = payloads.trimmed()
+    parsed = read_columns(payloads, parse=any_example)
+    kinds: dict[str, dict[str, int]] = {}
+    lists: set[str] = set()
+    steps: dict[str, int] = {}
+    for name, columns in parsed.features.items():
+        if name.endswith(STEPS):
+            counts = columns["int64_list"].values.unique().to_pylist()
+            only = counts[0] if len(counts) == 1 else -1
+            steps[name.removesuffix(STEPS)] = (only or -1) if counts else 0
+            continue
+        # Of two kinds that are as frequent, the one found first counts.
+        for kind in sorted(columns, key=lambda kind: columns[kind].first):
+            column = columns[kind]
+            rows = payloads if column.rows is None else column.rows
+            kinds.setdefault(name, {})[kind] = len(rows)
+            if column.counts is not None:
+                lists.add(name)
+    complaint = next(map(str, parsed.errors.values()), "")
+    return Learned(kinds, frozenset(lists), steps, len(parsed.errors), complaint)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
