@@ -39,6 +39,7 @@ from transforms.formats.input_files import (
     only_texts,
     unmatched,
 )
+from transforms.formats.listing import HeldListing
 from transforms.formats.pairs import PairFolders
 from transforms.formats.registry import (
     FORMAT_OPTIONS,
@@ -47,7 +48,7 @@ from transforms.formats.registry import (
     Format,
     table_format,
 )
-from transforms.formats.source import HeldListing, Source
+from transforms.formats.source import Source
 from transforms.formats.table import TableFormat
 from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, Order, lines_of, origins_of

@@ -25,7 +25,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, bounded
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import InputFiles
-from transforms.formats.row_source import BY_SHARES, DISCARD
+from transforms.formats.source import BY_SHARES, DISCARD
 from transforms.formats.table import TableReader, TableSample
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute

@@ -65,7 +65,7 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.input_files import InputFiles, file_notes
 from transforms.formats.registry import FORMATS
-from transforms.formats.row_source import RowSource
+from transforms.formats.source import Source
 from transforms.formats.table import (
     InputFile,
     Planned,
@@ -198,7 +198,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         "group_column": spec.group_column or "",
         "limit": spec.limit,
     }
-    source: RowSource
+    source: Source
     if isinstance(reader, RunReader):
         # Files of one row each are read by the thousand.
         source = RunSource(reader=reader, **shared)
@@ -262,7 +262,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     )
 
 
-def _content(source: RowSource, sample: TableSample) -> Sequence[str]:
+def _content(source: Source, sample: TableSample) -> Sequence[str]:
     """Returns the columns whose content decides a row's split; empty for its place."""
     names = [*sample.columns]
     content = source.reader.content_columns(names, source.wanted)

@@ -32,7 +32,7 @@ from transforms.errors import (
     UsageError,
     bounded,
 )
-from transforms.formats.source import write_listing
+from transforms.formats.listing import write_listing
 from transforms.publishing import target
 from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock

@@ -15,7 +15,8 @@ from beam_pipeline.planning.inputs import PlannedSource, find_inputs
 from beam_pipeline.planning.tables import plan_tables
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import Block, Reading
-from transforms.formats.source import Source, write_listing
+from transforms.formats.listing import write_listing
+from transforms.formats.source import Source
 
 Folder = pathlib.Path
 

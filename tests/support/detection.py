@@ -22,8 +22,8 @@ from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection.objects import BOXES
 from transforms.formats.input_files import InputFiles
-from transforms.formats.row_source import RowSource
-from transforms.formats.source import InlineListing, Source
+from transforms.formats.listing import InlineListing
+from transforms.formats.source import Source
 from transforms.formats.table import InputFile, TableReader
 from transforms.formats.table_source import RunReader, RunSource, TableSource
 from transforms.storage.files import storage
@@ -65,9 +65,7 @@ def inputs(root: Folder, suffix: str) -> list[InputFile]:
     return out
 
 
-def source_of(
-    root: Folder, reader: TableReader, suffix: str, **options: Any
-) -> RowSource:
+def source_of(root: Folder, reader: TableReader, suffix: str, **options: Any) -> Source:
     """Plans a folder's files with this suffix, as the program does."""
     listed = inputs(root, suffix)
     planned = reader.plan(listed)
@@ -78,7 +76,7 @@ def source_of(
         out.write_table(table)
     kind: Any = RunSource if isinstance(planned.reader, RunReader) else TableSource
     schema = Schema(planned.features)
-    source: RowSource = kind(planned.reader, str(root), listing, schema, **options)
+    source: Source = kind(planned.reader, str(root), listing, schema, **options)
     return source
 
 
@@ -164,7 +162,7 @@ def read_all(source: Source) -> Read:
     return out
 
 
-def records(source: RowSource, root: Folder) -> list[bytes]:
+def records(source: Source, root: Folder) -> list[bytes]:
     """Returns the rows as serialised Examples, images loaded, nothing derived."""
     out: list[bytes] = []
     features = [f for f in source.schema.stored if not f.derived]

@@ -1,62 +1,84 @@
-"""The interface of an input format to the stages: blocks, their rows, a listing.
+"""A planned source: its blocks, and their raw rows typed, split and refused.
 
-A new format is one module beside this one and one entry in `registry.FORMATS`.
-Sources travel to the workers: frozen, small, and without open files.
-
-A listing of the inputs is in a file of the work folder, or held by the source itself.
-The file is an Arrow IPC file whose batches have `BATCH_ROWS` rows, but for the last:
-who wants some rows reads the batches that hold them.
+Sources travel to the workers: frozen, small, and without open files. Their formats
+give raw rows; typing, rejects, splits, keys and groups are the same for all.
 """
 
 import abc
-import contextlib
 import dataclasses
 import functools
 import hashlib
-import io
 import pickle
-from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from transforms.core.model import Block, Reading
-from transforms.core.schema import Schema
-from transforms.storage.drafts import Sink
-from transforms.storage.files import storage
-from transforms.storage.paths import is_remote
-from transforms.storage.retry import persistently, storing
-from transforms.storage.row_spool import BATCH_ROWS, RowSpool
+from transforms.core import this_worker
+from transforms.core.arrays import lists_like, numpy_mask
+from transforms.core.model import Batch, Block, Reading, Rejection, Rounding, Skipped
+from transforms.core.placing.content import content_hashes
+from transforms.core.placing.placement import UInt64s, is_split_name
+from transforms.core.reasons import Reason
+from transforms.core.rows.column import fault
+from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.record_columns import count_parts
+from transforms.core.rows.rounding import roundings_of
+from transforms.core.rows.text_cells import plain_doubles, with_nulls, with_points
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.formats.file_names import split_of_stem
+from transforms.formats.listing import HeldListing, opened
+from transforms.formats.raw_rows import rejections_of
+from transforms.formats.table import RawRows, RowReader
+from transforms.storage.paths import without_access
+from transforms.storage.visibility import first_local, unseen
 
-# Up to this size, a worker that asks again and again has it in memory.
-_HELD_BYTES = 16 << 20
-# A longer one in a store is not fetched whole.
-_WHOLE_BYTES = 64 << 20
+# Values of `Source.split_words` beside names of splits.
+BY_SHARES = ""
+DISCARD = "/discard"
 
 
-class HeldListing(abc.ABC):
-    """A listing that needs no file in a work folder; small, and sent to the workers."""
-
-    @abc.abstractmethod
-    def table(self) -> pa.Table:
-        """Returns the listing as the format draws it."""
-
-
+@dataclasses.dataclass(frozen=True, slots=True)
 class Source(abc.ABC):
-    """A planned source: where the inputs are and how their rows are typed.
+    """A planned source: where the inputs are, and how their rows are typed.
 
     Attributes:
-      schema: the features of every row.
-      many_origins: whether a batch spans several origins, each row with its own.
-      origins_name_rows: whether a row's origin alone says where it is, as that of an
-        image in a tree does.
+      reader: of the format.
+      root: folder that the listing's paths are relative to.
       listing: of the inputs: the path of the file that holds it, or itself.
+      schema: the features of every row.
+      images_root: folder that paths of images are relative to, as an absolute path;
+        empty for that of the file that names them.
+      split_column: the column that says each row's split; empty for none.
+      split_words: what its values mean where they are no names of splits: a name,
+        `BY_SHARES` or `DISCARD`.
+      default_split: of files whose name says none, where those of others do; empty
+        where none does.
+      split_stems: whether the names of files are words for splits, all of them.
+      key_column: the column that says each row's identity; empty for none.
+      group_column: rows of one value in it share a split; empty for none.
+      content: columns whose content rows are known by; empty where they are known by
+        something else, or where nothing asks.
+      limit: read this many rows, the first in source order; None for all.
     """
 
-    schema: Schema
-    many_origins: ClassVar[bool]
-    origins_name_rows: ClassVar[bool]
+    reader: RowReader
+    root: str
     listing: str | HeldListing
+    schema: Schema
+    images_root: str = ""
+    split_column: str = ""
+    split_words: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    default_split: str = ""
+    split_stems: bool = False
+    key_column: str = ""
+    group_column: str = ""
+    content: tuple[str, ...] = ()
+    limit: int | None = None
 
     @abc.abstractmethod
     def inputs(self) -> Iterator[int]:
@@ -75,6 +97,16 @@ class Source(abc.ABC):
         block of its own in its batch: (origin, start) tells all pieces of a job apart.
         """
 
+    @property
+    def many_origins(self) -> bool:
+        """Whether a batch spans several origins, each row with its own."""
+        return self.reader.many_origins
+
+    @property
+    def origins_name_rows(self) -> bool:
+        """Whether a row's origin alone says where it is, as that of an image does."""
+        return self.reader.origins_name_rows
+
     def input_digest(self, block: Block, *, by_position: bool) -> str:
         """Returns a digest of what decides the rows of a block: of equal ones, equal.
 
@@ -83,166 +115,332 @@ class Source(abc.ABC):
           by_position: whether it matters how much input is before each row.
         """
         digest = hashlib.blake2b(self.planned_digest(), digest_size=16)
-        digest.update(self.facts_of(block, by_position=by_position))
+        digest.update(self._facts_of(block, by_position=by_position))
         return digest.hexdigest()
 
     def planned_digest(self) -> bytes:
         """Returns a digest of all that planning decided; not of the listing."""
-        # That it is a dataclass is what makes it travel; mypy cannot know.
-        plain = dataclasses.replace(self, listing="")  # type: ignore[type-var]
+        reader = self.reader.without_diagnostics()
+        plain = dataclasses.replace(self, reader=reader, listing="")
         return hashlib.blake2b(pickle.dumps(plain), digest_size=16).digest()
 
-    @abc.abstractmethod
-    def facts_of(self, block: Block, *, by_position: bool) -> bytes:
-        """Returns what the rows of a block depend on, beside what was planned."""
+    def known_by(self, content: Sequence[str]) -> Self:
+        """Returns the source whose batches have the content of these columns."""
+        columns = set(self.wanted)
+        beside = [name for name in content if name not in columns]
+        reader = self.reader.giving(beside)
+        return dataclasses.replace(self, reader=reader, content=tuple(content))
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class InlineListing(HeldListing):
-    """A listing within the source itself.
-
-        >>> listing = InlineListing.of(pa.table({"path": ["a.csv"]}))
-        >>> listing.table().to_pylist()
-        [{'path': 'a.csv'}]
-
-    Attributes:
-      data: an Arrow IPC stream, compressed.
-    """
-
-    data: bytes
-
-    @classmethod
-    def of(cls, table: pa.Table) -> Self:
-        """Returns the listing that gives this table."""
-        out = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(out, table.schema, options=options) as writer:
-            writer.write_table(table)
-        return cls(out.getvalue().to_pybytes())
-
-    def table(self) -> pa.Table:
-        """Returns the listing as the format draws it."""
-        return pa.ipc.open_stream(self.data).read_all()
-
-
-class OpenListing:
-    """A listing whose rows are read as they are asked for.
-
-    Attributes:
-      count: how many rows it has.
-    """
-
-    def __init__(self, table: pa.Table | None, reader: Any) -> None:
-        """Takes a listing that is held, or the reader of one that is stored."""
-        self._table = table
-        self._reader = reader
-        if table is not None:
-            self.count = table.num_rows
-            return
-        self._batches = reader.num_record_batches
-        self.count = 0
-        if self._batches:
-            last = reader.get_batch(self._batches - 1)
-            self.count = (self._batches - 1) * BATCH_ROWS + last.num_rows
-
-    def rows(self, start: int, stop: int) -> pa.Table:
-        """Returns the rows [start, stop)."""
-        if self._table is not None:
-            return self._table.slice(start, stop - start)
-        first = start // BATCH_ROWS
-        batches = [
-            self._reader.get_batch(number)
-            for number in range(first, min(-(-stop // BATCH_ROWS), self._batches))
+    @property
+    def wanted(self) -> list[str]:
+        """The columns that become rows."""
+        names = [
+            feature.source_column
+            for feature in self.schema.features
+            if not feature.derived
+            and feature.constant is None
+            and not (feature.pattern and not feature.column)
         ]
-        table = pa.Table.from_batches(batches, self._reader.schema)
-        return table.slice(start - first * BATCH_ROWS, stop - start)
+        extra = [self._splits_by, self.key_column, self.group_column]
+        return list(dict.fromkeys([*names, *filter(None, extra)]))
 
-    def pieces(self) -> Iterator[pa.Table]:
-        """Yields all rows, some at a time."""
-        size = self.count if self._table is not None else BATCH_ROWS
-        for start in range(0, self.count, max(size, 1)):
-            yield self.rows(start, start + size)
+    @property
+    def _splits_by(self) -> str:
+        return self.split_column or self.reader.split_column
+
+    def _files(self) -> pa.Table:
+        with opened(self.listing) as listing:
+            return listing.rows(0, listing.count)
+
+    def _run(self, block: Block) -> pa.Table:
+        """Returns the rows of the listing that a run of it is."""
+        with opened(self.listing) as listing:
+            return listing.rows(block.start, block.stop)
+
+    def _facts_of(self, block: Block, *, by_position: bool) -> bytes:
+        """Returns what the rows of a block depend on, beside what was planned.
+
+        Of a run of the listing, what that says of its files.
+        """
+        if block.origin:
+            if not by_position:
+                block = dataclasses.replace(block, position=0)
+            return repr(dataclasses.astuple(block)).encode("utf-8", "surrogatepass")
+        run = self._run(block)
+        if not by_position:
+            run = run.drop_columns("position")
+        (rows,) = run.combine_chunks().to_batches() or [None]
+        return b"" if rows is None else rows.serialize().to_pybytes()
+
+    def reading(self, raw: RawRows) -> Reading:
+        """Returns the typed rows of raw ones, and those that do not fit."""
+        schema = self.schema
+        count = len(raw.numbers)
+        origins = raw.block.origin if raw.origins is None else raw.origins
+        as_read = raw.columns
+        pointed = with_points(as_read, schema.features, self.reader.decimal)
+        if pointed is not as_read:
+            raw = dataclasses.replace(raw, columns=pointed)
+        columns = with_nulls(raw.columns, self.reader.null_values)
+        doubles = self._doubles(raw, columns)
+        rows, misfits = conform(
+            columns,
+            schema,
+            count,
+            origins,
+            texts_checked=self.reader.texts_checked,
+            doubles=doubles,
+        )
+        if pointed is not as_read:
+            # Messages show what the source holds.
+            misfits = [
+                dataclasses.replace(m, raw=as_read.get(m.feature.source_column, m.raw))
+                for m in misfits
+            ]
+        if self.reader.image_base == "file":
+            folder = self.images_root or posixpath.dirname(raw.block.origin)
+            rows = _based(rows, schema, folder)
+        if this_worker.is_elsewhere():
+            _check_seen(rows, schema, raw)
+        rows = _without_access(rows, schema)
+        splits, discarded = None, None
+        if self._splits_by:
+            column = columns[self._splits_by]
+            splits, discarded, wrong = self._splits(column)
+            if wrong is not None:
+                misfits.append(wrong)
+        elif name := self._split_of(raw.block.origin):
+            splits = pa.repeat(pa.scalar(name, pa.string()), count)
+        keys = self._texts(columns, self.key_column, misfits)
+        groups = self._texts(columns, self.group_column, misfits)
+        blamed = _blamed(misfits, count)
+        if discarded is not None:
+            blamed[discarded] = -2
+        keep = blamed == -1
+        skipped = dict(raw.skipped)
+        if discarded is not None and discarded.any():
+            skipped[str(Skipped.DISCARDED)] = int(discarded.sum())
+        rejections = rejections_of(raw, misfits, blamed)
+        parts, gone, bad_parts = self._parts(raw, rows, keep)
+        locate = functools.partial(_place, raw)
+        roundings = roundings_of(columns, rows, schema, keep, locate)
+        for name, mask in raw.cut.items():
+            if len(at := np.flatnonzero(mask & keep)):
+                roundings[name] = dataclasses.replace(
+                    roundings.get(name, Rounding()),
+                    cut=len(at),
+                    first_cut=_row(raw, int(at[0])),
+                )
+        contents = self._contents(raw, doubles)
+        each_origin = raw.origins
+        if each_origin is None and self.many_origins:
+            each_origin = pa.repeat(pa.scalar(origins, pa.string()), count)
+        batch = Batch(
+            raw.block,
+            rows,
+            raw.numbers,
+            origins=each_origin,
+            splits=splits,
+            keys=keys,
+            groups=groups,
+            contents=contents,
+            stamps=raw.stamps,
+            positions=raw.positions,
+        )
+        if not keep.all():
+            batch = batch.filter(keep)
+        return Reading(
+            batch,
+            [*rejections, *bad_parts] if bad_parts else rejections,
+            skipped,
+            parts,
+            gone,
+            roundings,
+        )
+
+    def _doubles(
+        self, raw: RawRows, columns: Mapping[str, pa.Array]
+    ) -> dict[str, pa.Array]:
+        """Returns columns of text read as float64, for features and content at once."""
+        out = {}
+        own = frozenset(self.content)
+        for feature in self.schema.features if own else ():
+            name = feature.source_column
+            if (
+                name not in own
+                or feature.kind is not Kind.FLOAT
+                or not _is_own(feature)
+            ):
+                continue
+            column = columns[name]
+            # What `null_values` has taken out is content all the same.
+            if pa.types.is_string(column.type) and column is raw.columns[name]:
+                doubles = plain_doubles(column)
+                if doubles is not None:
+                    out[name] = doubles
+        return out
+
+    def _contents(
+        self, raw: RawRows, doubles: Mapping[str, pa.Array]
+    ) -> UInt64s | None:
+        if not self.content:
+            return None
+        own = {name: raw.columns[name] for name in self.content} | dict(doubles)
+        batch = pa.RecordBatch.from_arrays([*own.values()], [*own])
+        return content_hashes(batch, self.content)
+
+    def _split_of(self, origin: str) -> str:
+        """Returns the split that the path of a file says, or the one for the rest."""
+        stem = split_of_stem(origin) if self.split_stems else ""
+        return self.reader.split_of(origin) or stem or self.default_split
+
+    def _parts(
+        self, raw: RawRows, rows: pa.RecordBatch, keep: npt.NDArray[np.bool_]
+    ) -> tuple[dict[str, int], dict[str, int], Sequence[Rejection]]:
+        """Returns the parts of all rows, those of rows not kept, and bad ones.
+
+        Formats that judge no boxes state none: theirs are counted as they are.
+        """
+        if not self.schema.of_kind(Kind.BOX):
+            return {}, {}, ()
+        if not raw.parts:
+            gone = rows.filter(pa.array(~keep))
+            features = self.schema.features
+            return count_parts(rows, features), count_parts(gone, features), ()
+        lost = dict(raw.parts_gone)
+        for part, counts in raw.parts_each.items():
+            lost[part] = lost.get(part, 0) + int(counts[~keep].sum())
+        return dict(raw.parts), lost, raw.part_rejections
+
+    def _splits(
+        self, column: pa.Array
+    ) -> tuple[pa.StringArray, npt.NDArray[np.bool_] | None, Misfit | None]:
+        """Returns each row's split, which rows to leave out, and which name none."""
+        encoded = column.cast(pa.string()).dictionary_encode()
+        names: list[str | None] = []
+        wrong: list[bool] = []
+        out: list[bool] = []
+        for text in encoded.dictionary.to_pylist():
+            meant = self.split_words.get(text, text)
+            names.append(meant or None)
+            out.append(meant == DISCARD)
+            wrong.append(bool(meant) and meant != DISCARD and not is_split_name(meant))
+            if not text and text not in self.split_words:
+                wrong[-1] = True
+        indices = encoded.indices
+        splits = pa.array(names, pa.string()).take(indices)
+        bad = _chosen(wrong, indices, when_null=BY_SHARES not in self.split_words)
+        discarded = _chosen(out, indices, when_null=False)
+        faults = fault(bad, Reason.BAD_SPLIT)
+        misfit = None
+        if faults is not None:
+            misfit = Misfit(Feature(self._splits_by, Kind.TEXT), column, faults)
+        return splits, discarded if discarded.any() else None, misfit
+
+    def _texts(
+        self, columns: Mapping[str, pa.Array], name: str, misfits: list[Misfit]
+    ) -> pa.StringArray | None:
+        """Returns a column of keys as text; a row without one may be a misfit."""
+        if not name:
+            return None
+        column = columns[name]
+        texts = column
+        if not pa.types.is_string(column.type):
+            texts = column.cast(pa.string())
+        lacking = fault(numpy_mask(texts.is_null()), Reason.MISSING_VALUE)
+        if lacking is not None and self.reader.keys_required:
+            misfits.append(Misfit(Feature(name, Kind.TEXT), column, lacking))
+        return texts
 
 
-@contextlib.contextmanager
-def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
-    """Opens a listing: one that is held, or the path of one that is stored.
-
-    Raises:
-      OSError, StorageError: it cannot be read.
-    """
-    if isinstance(listing, HeldListing):
-        yield OpenListing(listing.table(), None)
-        return
-    entry = storage(listing).stat_entry("")
-    if entry.size <= _HELD_BYTES:
-        yield _held(listing, entry.size, entry.modified_ns)
-        return
-    is_long = is_remote(listing) and entry.size > _WHOLE_BYTES
-    source = (
-        storage(listing).open_unbuffered() if is_long else storage(listing).mapped()
+def _is_own(feature: Feature) -> bool:
+    """Tells whether a feature has the values of its column, one a row."""
+    return not (
+        feature.shape
+        or feature.derived
+        or feature.pattern
+        or feature.constant is not None
     )
-    with source:
-        yield OpenListing(None, pa.ipc.open_file(source))
 
 
-@functools.lru_cache(maxsize=2)
-def _held(path: str, _size: int, _modified_ns: int) -> OpenListing:
-    """Returns a listing that is read into memory.
+def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:
+    """Returns the rows with the paths of images relative to the source's root."""
+    if not folder:
+        return rows
+    for feature in schema.of_kind(Kind.IMAGE):
+        if feature.inline:
+            continue
+        column = rows[feature.name]
+        paths = column.flatten() if feature.is_list else column
+        fixed = pc.match_substring_regex(paths, "^(/|[A-Za-z][A-Za-z0-9+.-]*://)")
+        moved = pc.binary_join_element_wise(folder, paths, "/")
+        based = pc.if_else(fixed, paths, moved)
+        rows = _with_items(rows, feature, based)
+    return rows
 
-    A mapped file would keep the work folder from being removed, on NFS.
+
+def _without_access(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Returns the rows; names of image files say no more how their place is reached.
+
+    The images themselves keep that until they are read.
     """
-    stored = pa.ipc.open_file(pa.py_buffer(storage(path).read_bytes()))
-    return OpenListing(stored.read_all(), None)
+    images = {f.source_column for f in schema.of_kind(Kind.IMAGE) if not f.inline}
+    for feature in schema.features:
+        if feature.kind is not Kind.TEXT or feature.source_column not in images:
+            continue
+        column = rows[feature.name]
+        names = column.flatten() if feature.is_list else column
+        given = pc.fill_null(pc.match_substring_regex(names, "://.*[?@]"), False)
+        if not pc.any(given).as_py():
+            continue
+        plain = pa.array(map(without_access, names.filter(given).to_pylist()))
+        names = pc.replace_with_mask(names, given, plain.cast(names.type))
+        rows = _with_items(rows, feature, names)
+    return rows
 
 
-def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
-    """Writes a listing to a file, batch by batch.
-
-    Args:
-      rows: of the listing.
-      path, attempts: see `StoredPath.create`.
-
-    Raises:
-      StorageError: it could not be written; nothing has appeared.
-    """
-
-    def once() -> None:
-        with (
-            storage(path).create(attempts=attempts, durable=False) as sink,
-            pa.ipc.new_file(_Writable(sink), rows.schema) as writer,
-        ):
-            for batch in _equal_batches(rows):
-                writer.write_batch(batch)
-
-    with storing(path):
-        persistently(once, path=path)
+def _with_items(
+    rows: pa.RecordBatch, feature: Feature, items: pa.Array
+) -> pa.RecordBatch:
+    """Returns rows with other values of a feature, or other items of its lists."""
+    index = rows.schema.get_field_index(feature.name)
+    column = lists_like(rows[index], items) if feature.is_list else items
+    return rows.set_column(index, rows.schema.field(index), column)
 
 
-class _Writable(io.RawIOBase):
-    """A file that Arrow can write to, but not close."""
-
-    def __init__(self, sink: Sink) -> None:
-        super().__init__()
-        self._sink = sink
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        return self._sink.write(data)
+def _check_seen(rows: pa.RecordBatch, schema: Schema, raw: RawRows) -> None:
+    """Raises WorkerError for an image that is on the disk of another machine."""
+    for feature in schema.of_kind(Kind.IMAGE):
+        if feature.inline or (first := first_local(rows[feature.name])) is None:
+            continue
+        position, path = first
+        if never_seen := unseen(path, place=_row(raw, position)):
+            raise never_seen
 
 
-def _equal_batches(rows: RowSpool) -> Iterator[pa.RecordBatch]:
-    """Yields the rows in batches of `BATCH_ROWS`, and a last one."""
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in rows.batches():
-        waiting.append(batch)
-        count += batch.num_rows
-        while count >= BATCH_ROWS:
-            (joined,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            yield joined.slice(0, BATCH_ROWS)
-            waiting, count = [joined.slice(BATCH_ROWS)], count - BATCH_ROWS
-    if count:
-        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+def _place(raw: RawRows, position: int, shown: str) -> str:
+    """Returns a cell and where it is, in words."""
+    return f"{shown!r} in {_row(raw, position)}"
+
+
+def _row(raw: RawRows, position: int) -> str:
+    """Returns where a row is, in words."""
+    origin = raw.block.origin
+    if raw.origins is not None:
+        origin = raw.origins[position].as_py()
+    return f"row {int(raw.numbers[position]) + 1:,} of {origin}"
+
+
+def _chosen(
+    flags: Sequence[bool], indices: pa.Array, *, when_null: bool
+) -> npt.NDArray[np.bool_]:
+    taken = pa.array([*flags, when_null]).take(pc.fill_null(indices, len(flags)))
+    return np.asarray(taken.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _blamed(misfits: Sequence[Misfit], count: int) -> npt.NDArray[np.int64]:
+    """Returns for each row the first misfit that is true of it, or -1."""
+    blamed = np.full(count, -1, np.int64)
+    for index in reversed(range(len(misfits))):
+        blamed[misfits[index].bad] = index
+    return blamed

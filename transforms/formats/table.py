@@ -6,7 +6,7 @@
 A format is a `TableFormat`: it looks at the files of a source once, and plans how to
 read them. What it returns is a `TableReader`: how the files fall into blocks, and how a
 block becomes raw columns. All the rest is the same for all formats and lives in
-`row_source.py` and `table_source.py`.
+`source.py` and `table_source.py`.
 """
 
 import abc

@@ -27,9 +27,9 @@ from transforms.core.model import Block, Reading
 from transforms.core.placing.placement import origin_bases
 from transforms.core.schema import Kind
 from transforms.errors import DamageError
+from transforms.formats.listing import opened
 from transforms.formats.raw_rows import gathered
-from transforms.formats.row_source import RowSource
-from transforms.formats.source import opened
+from transforms.formats.source import Source
 from transforms.formats.table import (
     SMALL_BYTES,
     InputFile,
@@ -76,7 +76,7 @@ class RunReader(abc.ABC, RowReader):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RunSource(RowSource):
+class RunSource(Source):
     """The rows of a format of one row a file, under a listing.
 
     Attributes:
@@ -119,7 +119,7 @@ class RunSource(RowSource):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TableSource(RowSource):
+class TableSource(Source):
     """The files of one table format under a listing, each cut into blocks.
 
     Attributes:
@@ -133,7 +133,7 @@ class TableSource(RowSource):
     run_files: int = 0
 
     @property
-    def many_origins(self) -> bool:  # type: ignore[override]
+    def many_origins(self) -> bool:
         """Whether batches carry each row's own origin."""
         return self.reader.many_origins or bool(self.run_files)
 

@@ -175,7 +175,7 @@ def test_secrets_in_uris_are_shown_nowhere(tmp_path: Folder) -> None:
 
 def test_the_name_of_an_image_does_not_say_how_it_is_reached(tmp_path: Folder) -> None:
     """What is stored beside an image is its path; the image keeps the whole URI."""
-    from transforms.formats.row_source import _without_access
+    from transforms.formats.source import _without_access
 
     uri = "s3://TOPAK:TOPSK@b/x.jpg?region=eu"
     source = table(tmp_path, {"image_path": [uri, "y.jpg"], "label": ["a", "b"]})

@@ -5,8 +5,8 @@ import pathlib
 import pyarrow as pa
 import pytest
 
-from transforms.formats import source
-from transforms.formats.source import opened, write_listing
+from transforms.formats import listing
+from transforms.formats.listing import opened, write_listing
 from transforms.storage.local import LocalPath
 from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
@@ -26,7 +26,7 @@ def test_rows_of_a_listing(
 ) -> None:
     """Any rows, and all of them in pieces, whether it is held in memory or not."""
     if not held:
-        monkeypatch.setattr(source, "_HELD_BYTES", 0)
+        monkeypatch.setattr(listing, "_HELD_BYTES", 0)
     path = written(tmp_path / "listing", 0)
     with opened(path) as found:
         assert found.count == ROWS

@@ -16,7 +16,7 @@ from tests.support.detection import (
     write_image,
 )
 from transforms.errors import InputError, SpecError
-from transforms.formats.source import InlineListing
+from transforms.formats.listing import InlineListing
 
 Folder = pathlib.Path
 NAMES = "nc: 2\nnames: [cat, dog]\n"
