@@ -17,15 +17,16 @@ Source: `numpy/lib/_format_impl.py` of NumPy 2 for the header, APPNOTE.TXT of PK
 for the zip's local header.
 """
 
-import ast
 import collections
 import contextlib
 import dataclasses
+import io
 import lzma
 import os
 import re
 import shlex
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -58,30 +59,18 @@ _LOCAL_BYTES = 30
 _LOCAL_LENGTHS = struct.Struct("<HH")
 _DATES = [(unit, 1) for unit in ("D", "s", "ms", "us", "ns")]
 _TEXTS = {"S": pa.binary(), "U": pa.string()}
-# Of each version of the .npy format: the header's length, its encoding.
-_VERSIONS = {
-    (1, 0): (struct.Struct("<H"), "latin-1"),
-    (2, 0): (struct.Struct("<I"), "latin-1"),
-    (3, 0): (struct.Struct("<I"), "utf-8"),
-}
-_HEADER_KEYS = {"descr", "fortran_order", "shape"}
+# Of each version of the .npy format: the bytes of the header's length.
+_LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _MAX_HEADER_BYTES = 1 << 20
-# A text, which stays as it is, or the digits of a long integer.
-_LONG = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\b(\d+)L\b""")
+# A text, which stays as it is, or the digits of a long integer of Python 2.
+_LONG = re.compile(rb"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\b(\d+)L\b""")
 
 # What zipfile, its codecs and the header's parser raise of a damaged file; the last one
 # also of a member that is encrypted, packed in another way, or nested too deep.
 _FAULTS = (
     *(zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error),
-    *(
-        EOFError,
-        OverflowError,
-        SyntaxError,
-        SystemError,
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ),
+    *(tokenize.TokenError, EOFError, OverflowError, SyntaxError, SystemError),
+    *(TypeError, ValueError, RuntimeError),
 )
 
 
@@ -343,28 +332,18 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
       ValueError: the magic, the version or the header is not NumPy's.
     """
     version = npy.read_magic(stream)
-    if version not in _VERSIONS:
+    if version not in _LENGTH_BYTES:
         raise ValueError(f"version {version} of the .npy format is not known")
-    length, encoding = _VERSIONS[version]
-    (size,) = length.unpack(stream.read(length.size))
+    size = int.from_bytes(stream.read(_LENGTH_BYTES[version]), "little")
     if size > _MAX_HEADER_BYTES:
         raise ValueError(f"its header claims {size:,} bytes")
-    header = _literal(stream.read(size).decode(encoding))
-    if not isinstance(header, dict) or header.keys() != _HEADER_KEYS:
-        raise ValueError("its header does not say descr, fortran_order and shape")
-    shape = header["shape"]
-    if not isinstance(shape, tuple) or not all(isinstance(n, int) for n in shape):
-        raise ValueError(f"its shape is {shape!r}")
-    dtype = npy.descr_to_dtype(header["descr"])
-    return shape, bool(header["fortran_order"]), dtype
-
-
-def _literal(text: str) -> object:
-    try:
-        return ast.literal_eval(text)
-    except SyntaxError:
-        # Python 2 wrote its long integers as 3L.
-        return ast.literal_eval(_LONG.sub(r"\1\2", text))
+    text = _LONG.sub(rb"\1\2", stream.read(size))
+    if version == (3, 0):
+        # Names in UTF-8 become escapes, so that one function reads all versions.
+        text = text.decode().encode("ascii", "backslashreplace")
+    header = io.BytesIO(len(text).to_bytes(4, "little") + text)
+    shape, fortran, dtype = npy.read_array_header_2_0(header, max_header_size=len(text))
+    return shape, fortran, dtype
 
 
 def _arrow(values: npt.NDArray[Any], where: str) -> pa.Array:
