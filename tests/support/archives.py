@@ -8,14 +8,14 @@ import lzma
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
 import zstandard
 
 from transforms.core.model import Reason
-from transforms.formats.archive.archives import iter_members
-from transforms.formats.archive.members import Content, Found, MemberFault
+from transforms.formats.archive.archives import members_in
+from transforms.formats.archive.members import Content, Item, MemberFault
 
 FILES = {
     "train/cat/1.jpg": b"one" * 100,
@@ -92,8 +92,15 @@ WRITERS: dict[str, Callable[[dict[str, bytes]], bytes]] = {
 }
 
 
-def found_in(data: bytes, **options: Any) -> list[Found]:
-    return list(iter_members(io.BytesIO(data), "a.zip", **options))
+def read_in_turn(file: BinaryIO, **options: Any) -> Iterator[Item]:
+    """Yields what becomes of the members that are not litter."""
+    for member, read in members_in(file, "a.zip", **options):
+        if not member.is_hidden:
+            yield read()
+
+
+def found_in(data: bytes, **options: Any) -> list[Item]:
+    return list(read_in_turn(io.BytesIO(data), **options))
 
 
 def contents(data: bytes, **options: object) -> dict[str, bytes]:

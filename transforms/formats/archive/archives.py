@@ -1,7 +1,7 @@
 """The members of an archive: zip, and tar with or without compression, by content.
 
     list_members   what the headers say, for planning; only a packed tar is unpacked
-    iter_members   every member in order with its content, or why it has none
+    members_in     every member in order, and what reads it
     read_member    one member of a zip or plain tar, by what its listing says
     stream_member  the same piece by piece
 
@@ -12,24 +12,21 @@ error that names the member before it.
 """
 
 import dataclasses
-import enum
 import functools
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 from transforms.core.image.resize import MAX_BYTES
-from transforms.core.model import Reason, Skipped
+from transforms.core.model import Reason
 from transforms.errors import DamageError, InputError, SpecError
 from transforms.formats.archive.members import (
     Content,
-    Found,
     Item,
     Limits,
     Member,
     MemberError,
     MemberFault,
     MemberList,
-    SkippedMember,
     checked,
     refusal,
     shown_name,
@@ -43,21 +40,10 @@ _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _DEFAULT_LIMITS = Limits()
 
 
-class ArchiveKind(enum.StrEnum):
-    """What an archive is, by its content."""
-
-    ZIP = "zip"
-    TAR = "tar"
-    PACKED_TAR = "packed tar"
-
-    @property
-    def is_sequential(self) -> bool:
-        """Whether a member can only be reached through all those before it."""
-        return self is ArchiveKind.PACKED_TAR
-
-
-def kind_of(file: BinaryIO, path: str) -> ArchiveKind:
+def kind_of(file: BinaryIO, path: str) -> Literal["zip", "tar", "packed tar"]:
     """Returns what the archive is; its name is not looked at.
+
+    A member of a packed tar can only be reached through all those before it.
 
     Raises:
       InputError: it is not an archive that can be read.
@@ -65,11 +51,11 @@ def kind_of(file: BinaryIO, path: str) -> ArchiveKind:
     file.seek(0)
     head = file.read(BLOCK_BYTES)
     if is_packed(head):
-        return ArchiveKind.PACKED_TAR
+        return "packed tar"
     if is_header(head) or head == bytes(BLOCK_BYTES):
-        return ArchiveKind.TAR
+        return "tar"
     if head.startswith(_ZIP_MAGICS):
-        return ArchiveKind.ZIP
+        return "zip"
     if head[257:262] == b"ustar":
         raise DamageError(
             f"{path}: the archive is damaged before its first member: the checksum of "
@@ -104,55 +90,47 @@ def list_members(
       InputError: it is no archive, or goes beyond the limits.
       SpecError: no such encoding.
     """
-    return MemberList.of(_members(file, path, limits, name_encoding)[0])
+    listed = members_in(file, path, limits=limits, name_encoding=name_encoding)
+    return MemberList.of(member for member, _ in listed)
 
 
-def iter_members(
+def members_in(
     file: BinaryIO,
     path: str,
     *,
     limits: Limits = _DEFAULT_LIMITS,
     name_encoding: str = "",
-    skip: Callable[[Member], Skipped | None] = lambda _member: None,
-) -> Iterator[Found]:
-    """Yields what became of each member, in their order.
+) -> Iterator[tuple[Member, Callable[[], Item]]]:
+    """Yields each member, in their order, and what reads it before the next one.
 
     Args:
       file, path, limits, name_encoding: see `list_members`.
-      skip: why to leave a member out, or None to read it. It is asked before a fault
-        counts, so that a member with one can be left out on purpose; hidden ones and
-        the litter of operating systems are left out without being asked for.
 
     Raises:
       See `list_members`.
     """
-    members, tar = _members(file, path, limits, name_encoding)
-    for member in members:
-        reason = Skipped.HIDDEN if member.is_hidden else skip(member)
-        if reason is not None:
-            yield SkippedMember(member, reason)
-        elif tar is None or member.fault is not None:
-            yield read_member(file, path, member)
-        else:
-            yield Content(member, tar.content(member.size))
-
-
-def _members(
-    file: BinaryIO, path: str, limits: Limits, encoding: str
-) -> tuple[Iterator[Member], Tar | None]:
-    """Returns the members, and of a tar what gives the content of each in turn."""
     try:
-        b"a".decode(encoding or "utf-8")
+        b"a".decode(name_encoding or "utf-8")
     except (LookupError, UnicodeError, AttributeError) as error:
         raise SpecError(
             f"The encoding of names must be one that Python knows, like cp949; found "
-            f"{encoding!r}."
+            f"{name_encoding!r}."
         ) from error
-    if kind_of(file, path) is ArchiveKind.ZIP:
-        listed = zip_members(file, path, limits, encoding=encoding)
-        return checked(listed, limits, path), None
+    if kind_of(file, path) == "zip":
+        listed = zip_members(file, path, limits, encoding=name_encoding)
+        for member in checked(listed, limits, path):
+            yield member, functools.partial(read_member, file, path, member)
+        return
     tar = Tar(file, path, limits)
-    return checked(tar.members(encoding=encoding), limits, path), tar
+    for member in checked(tar.members(encoding=name_encoding), limits, path):
+        yield member, functools.partial(_next_member, tar, member)
+
+
+def _next_member(tar: Tar, member: Member) -> Item:
+    """Returns the member whose header was read last."""
+    if member.fault is not None:
+        return MemberFault(member, member.fault, member.message)
+    return Content(member, tar.content(member.size))
 
 
 def read_member(file: BinaryIO, path: str, member: Member) -> Item:
@@ -208,10 +186,10 @@ def _listing(
     path: str, origin: str, stamp: int, encoding: str, max_image_bytes: int
 ) -> ArchiveListing:
     with storage(path).open_input(stamp=stamp) as file:
-        kind = kind_of(file, origin)
+        is_sequential = kind_of(file, origin) == "packed tar"
         limits = Limits(max_image_bytes=max_image_bytes)
         members = list_members(file, origin, limits=limits, name_encoding=encoding)
-        return ArchiveListing(members, kind.is_sequential)
+        return ArchiveListing(members, is_sequential)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -238,18 +216,13 @@ class Archives:
             file.path, file.origin, file.stamp, encoding, self.max_image_bytes
         )
 
-    def walk(
-        self,
-        stream: BinaryIO,
-        file: SourceFile,
-        skip: Callable[[Member], Skipped | None],
-    ) -> Iterator[Found]:
-        """Yields what became of each member of an open archive."""
-        limits = Limits(max_image_bytes=self.max_image_bytes)
-        return iter_members(
+    def members(
+        self, stream: BinaryIO, file: SourceFile
+    ) -> Iterator[tuple[Member, Callable[[], Item]]]:
+        """Yields the members of an open archive, and what reads each in turn."""
+        return members_in(
             stream,
             file.origin,
-            limits=limits,
+            limits=Limits(max_image_bytes=self.max_image_bytes),
             name_encoding=self.zip_encoding or "",
-            skip=skip,
         )

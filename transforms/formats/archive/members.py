@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from transforms.core.image.policy import too_many_bytes
 from transforms.core.image.resize import MAX_BYTES
-from transforms.core.model import Reason, Skipped
+from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import DamageError, InputError, bounded
 from transforms.formats.file_names import is_image_name
@@ -169,20 +169,11 @@ class MemberFault:
     message: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SkippedMember:
-    """A member that is left out on purpose."""
-
-    member: Member
-    reason: Skipped
-
-
 class MemberError(DamageError):
     """One member is damaged; those beside it may be whole. Becomes a `MemberFault`."""
 
 
 Item = Content | MemberFault
-Found = Item | SkippedMember
 
 
 def is_litter(name: str) -> bool:

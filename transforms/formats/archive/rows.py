@@ -10,18 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, ClassVar, NamedTuple
 
 from transforms.core.model import Block, Skipped
-from transforms.formats.archive.archives import (
-    Archives,
-    kind_of,
-    read_member,
-)
-from transforms.formats.archive.members import (
-    Content,
-    Item,
-    Member,
-    MemberList,
-    SkippedMember,
-)
+from transforms.formats.archive.archives import Archives, kind_of, read_member
+from transforms.formats.archive.members import Content, Item, Member, MemberList
 from transforms.formats.table import InputFile, RawRows, SourceFile, TableReader
 
 # A block of an archive that can be read at any place, and a piece of any block.
@@ -171,11 +161,11 @@ class RowArchive(Archives, TableReader):
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block, piece by piece."""
-        skipped: collections.Counter[str] = collections.Counter()
+        skipped = collections.Counter[str]()
         piece: list[Row] = []
         start, size = block.start, 0
         with file.open() as stream:
-            is_packed = kind_of(stream, file.origin).is_sequential
+            is_packed = kind_of(stream, file.origin) == "packed tar"
             whole = stream.seek(0, 2) if is_packed else 0
 
         def part() -> Block:
@@ -209,7 +199,7 @@ class RowArchive(Archives, TableReader):
         """
         with file.open() as stream:
             # Listing a packed archive would unpack it a second time.
-            if kind_of(stream, file.origin).is_sequential:
+            if kind_of(stream, file.origin) == "packed tar":
                 for row in self._walked(stream, file, skipped):
                     # The walk goes on past a limit, to find out whether the archive is
                     # whole.
@@ -229,11 +219,11 @@ class RowArchive(Archives, TableReader):
         """Yields the rows of all members of an archive that are read in turn."""
 
         def items() -> Iterator[Item]:
-            for item in self.walk(stream, file, self.skip_reason):
-                if isinstance(item, SkippedMember):
-                    skipped[str(item.reason)] += 1
+            for member, read in self.members(stream, file):
+                if (reason := self.skip_reason(member)) is not None:
+                    skipped[str(reason)] += 1
                 else:
-                    yield item
+                    yield read()
 
         seen: set[str] = set()
         groups = itertools.groupby(

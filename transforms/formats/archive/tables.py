@@ -267,7 +267,7 @@ class ArchiveTables(Archives, TableReader):
     ) -> Iterator[_TableMember]:
         """Yields members of an archive, as they come or in the order of their names."""
         with file.open() as stream:
-            if not kind_of(stream, file.origin).is_sequential:
+            if kind_of(stream, file.origin) != "packed tar":
                 for member in members:
                     origin, before = _origin(file, member), position + member.offset
                     yield _TableMember(
@@ -275,15 +275,17 @@ class ArchiveTables(Archives, TableReader):
                     )
                 return
             numbers = frozenset(member.number for member in members)
-
-            def skip(member: Member) -> Skipped | None:
-                return None if member.number in numbers else Skipped.NOT_SELECTED
-
+            # The walk goes on to the end, to find out whether the archive is whole.
+            items = (
+                read()
+                for member, read in self.members(stream, file)
+                if member.number in numbers
+            )
             tables = (
                 _TableMember(
                     _origin(file, item.member), len(item.data), [item.data], position
                 )
-                for item in self.walk(stream, file, skip)
+                for item in items
                 if isinstance(item, Content)
             )
             by_name = operator.attrgetter("origin")
