@@ -41,7 +41,6 @@ from transforms.formats.detection.coco_json import (
     image_folder,
     leading_folders,
     load_coco,
-    load_outlined,
 )
 from transforms.formats.detection.listed import even_rows, root_of, sample_of
 from transforms.formats.detection.objects import (
@@ -166,7 +165,7 @@ class CocoReader(BoxedReader):
         return captioned
 
     def _load(self, path: str, stamp: int) -> CocoFile:
-        return (load_outlined if self.masks == "all" else load_coco)(path, stamp)
+        return load_coco(path, stamp, self.masks == "all")
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None

@@ -11,6 +11,7 @@ of images and annotations may be texts.
 Source: https://cocodataset.org/#format-data
 """
 
+import contextlib
 import dataclasses
 import io
 import itertools
@@ -21,7 +22,7 @@ import posixpath
 import re
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -118,29 +119,24 @@ class CocoFile:
 
 
 @kept_in_memory(_KEPT_FILES)
-def load_coco(path: str, stamp: int) -> CocoFile:
+def load_coco(path: str, stamp: int, outlined: bool = False) -> CocoFile:
     """Returns a file's content.
 
     Args:
       path: of the file.
       stamp: of the file as it was listed; 0 for unknown.
+      outlined: whether to keep the outlines.
 
     Raises:
       InputError: it is not COCO JSON.
       OSError: it cannot be read, or has changed since it was listed.
     """
-    return _load(path, stamp, None)
-
-
-@kept_in_memory(_KEPT_FILES)
-def load_outlined(path: str, stamp: int) -> CocoFile:
-    """As `load_coco`, with outlines."""
-    outlines = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the content
-    try:
-        return _load(path, stamp, outlines)
-    except BaseException:
-        outlines.close()
-        raise
+    with contextlib.ExitStack() as opened:
+        outlines = opened.enter_context(tempfile.TemporaryFile()) if outlined else None
+        coco = _load(path, stamp, outlines)
+        # The file stays open as long as the content.
+        opened.pop_all()
+    return coco
 
 
 def _load(path: str, stamp: int, outlines: IO[bytes] | None) -> CocoFile:
@@ -222,48 +218,6 @@ def _categories(table: Sequence[Mapping[str, Any]], path: str) -> dict[int, str]
     return dict(sorted(out.items()))
 
 
-class _Columns:
-    """A list of the file as columns, some thousand items at a time.
-
-    Args:
-      schema: of the columns.
-      row_of: makes the values of an item.
-    """
-
-    def __init__(
-        self, schema: pa.Schema, row_of: Callable[[Any], Sequence[Any]]
-    ) -> None:
-        self._schema, self._row_of = schema, row_of
-        self.clear()
-
-    def clear(self) -> None:
-        """Forgets all items."""
-        self._rows: list[Sequence[Any]] = []
-        self._batches: list[pa.RecordBatch] = []
-
-    def append(self, item: Any) -> None:
-        """Appends an item; what is no object has no values."""
-        self._rows.append(self._row_of(item if isinstance(item, dict) else {}))
-        if len(self._rows) >= _ITEMS:
-            self._flush()
-
-    def _flush(self) -> None:
-        arrays = [
-            pa.array(values, field.type)
-            for field, values in zip(
-                self._schema, zip(*self._rows, strict=True), strict=True
-            )
-        ]
-        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._rows = []
-
-    def table(self) -> pa.Table:
-        """Returns the columns of all items."""
-        if self._rows:
-            self._flush()
-        return pa.Table.from_batches(self._batches, self._schema).combine_chunks()
-
-
 _NUMBERS = pa.list_(pa.float64())
 _IMAGES = pa.schema(
     {
@@ -286,10 +240,11 @@ _ANNOTATIONS = pa.schema(
         "keypoints": _NUMBERS,
         # The text of an annotation that lacks numbers.
         "written": pa.string(),
+        # Of the outline, in the file of all.
+        "start": pa.int64(),
+        "stop": pa.int64(),
     }
 )
-# With where the outline begins and ends in the file of all.
-_OUTLINED = pa.schema([*_ANNOTATIONS, ("start", pa.int64()), ("stop", pa.int64())])
 _CATEGORIES = pa.schema(
     {"id": pa.int64(), "name": pa.string(), "keypoints": pa.list_(pa.string())}
 )
@@ -305,42 +260,37 @@ def _parse(
     Raises:
       ValueError, RecursionError: the file is not COCO JSON.
     """
-    written = outlined = labelled = 0
-
-    def annotation(item: Mapping[str, Any]) -> Sequence[Any]:
-        nonlocal written, outlined, labelled
-        start, outline = written, item.get("segmentation")
-        if outlines is not None and outline:
-            text = outline if isinstance(outline, Outline) else json.dumps(outline)
-            written += outlines.write(text.encode())
-        outlined += bool(outline)
-        # Where an annotation says how many key points are labelled, that decides.
-        points = item.get("keypoints")
-        count = item.get("num_keypoints", isinstance(points, list) and len(points))
-        labelled += isinstance(count, int) and count > 0
-        values = _annotation(item)
-        return values if outlines is None else (*values, start, written)
-
-    lists = {
-        "images": _Columns(_IMAGES, _image),
-        "annotations": _Columns(
-            _ANNOTATIONS if outlines is None else _OUTLINED, annotation
-        ),
-        "categories": _Columns(_CATEGORIES, _category),
+    counts = {"outlined": 0, "labelled": 0}
+    text = ItemText(file, outlined=outlines is not None)
+    tables = {
+        "annotations": _columns(_ANNOTATIONS, ()),
+        "categories": _columns(_CATEGORIES, ()),
     }
-    has_images = False
-    for name, item in ItemText(file, outlined=outlines is not None).items():
-        if item is ...:
-            has_images = has_images or name == "images"
-            if name in lists:
-                lists[name].clear()
-        elif name in lists:
-            lists[name].append(item)
+    for name, items in text.lists():
+        objects = (item if isinstance(item, dict) else {} for item in items)
+        if name == "images":
+            tables[name] = _columns(_IMAGES, map(_image, objects))
+        elif name == "categories":
+            tables[name] = _columns(_CATEGORIES, map(_category, objects))
+        elif name == "annotations":
+            rows = _annotations(objects, outlines, counts)
+            tables[name] = _columns(_ANNOTATIONS, rows)
     if outlines is not None:
         outlines.flush()
-    if not has_images:
+    if "images" not in tables:
         raise ValueError("no object with a list of images")
-    return {name: rows.table() for name, rows in lists.items()}, outlined, labelled
+    return tables, counts["outlined"], counts["labelled"]
+
+
+def _columns(schema: pa.Schema, rows: Iterable[Sequence[Any]]) -> pa.Table:
+    """Returns rows as columns, some thousand at a time."""
+    rows = iter(rows)
+    batches = []
+    while some := list(itertools.islice(rows, _ITEMS)):
+        columns = zip(schema, zip(*some, strict=True), strict=True)
+        arrays = [pa.array(values, field.type) for field, values in columns]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
 def _image(item: Mapping[str, Any]) -> Sequence[Any]:
@@ -354,33 +304,45 @@ def _category(item: Mapping[str, Any]) -> Sequence[Any]:
     return integer_of(item.get("id")), text_of(item.get("name")), names
 
 
-def _annotation(item: Mapping[str, Any]) -> Sequence[Any]:
-    image, box = id_of(item.get("image_id")), numbers_of(item.get("bbox"))
-    category, caption = (
-        integer_of(item.get("category_id")),
-        text_of(item.get("caption")),
-    )
-    area, points = number_of(item.get("area")), numbers_of(item.get("keypoints"))
-    if not box and image is not None and caption is None:
-        if "segments_info" in item:
-            raise ValueError("panoptic segments (segments_info), which are not read")
-        box = box_around(item.get("segmentation")) or box
-    written = None
-    if caption is None and (category is None or not box or any(map(math.isnan, box))):
-        written = json.dumps(item)[:_SHOWN]
-    if area is None:
-        area = box[2] * box[3] if box and len(box) == 4 else math.nan
-    return (
-        id_of(item.get("id")),
-        image,
-        category,
-        box,
-        area,
-        integer_of(item.get("iscrowd")) or 0,
-        caption,
-        points,
-        written,
-    )
+def _annotations(
+    items: Iterable[Mapping[str, Any]],
+    outlines: IO[bytes] | None,
+    counts: dict[str, int],
+) -> Iterator[Sequence[Any]]:
+    """Yields the values of annotations; writes their outlines, and counts."""
+    start = stop = 0
+    for item in items:
+        outline = item.get("segmentation")
+        if outline:
+            counts["outlined"] += 1
+            if outlines is not None:
+                text = outline if isinstance(outline, Outline) else json.dumps(outline)
+                stop += outlines.write(text.encode())
+        # Where an annotation says how many key points are labelled, that decides.
+        points = item.get("keypoints")
+        count = item.get("num_keypoints", isinstance(points, list) and len(points))
+        counts["labelled"] += isinstance(count, int) and count > 0
+        image, box = id_of(item.get("image_id")), numbers_of(item.get("bbox"))
+        category = integer_of(item.get("category_id"))
+        caption, area = text_of(item.get("caption")), number_of(item.get("area"))
+        if not box and image is not None and caption is None:
+            if "segments_info" in item:
+                raise ValueError(
+                    "panoptic segments (segments_info), which are not read"
+                )
+            box = box_around(outline) or box
+        written = None
+        is_whole = category is not None and box and not any(map(math.isnan, box))
+        if caption is None and not is_whole:
+            written = json.dumps(item)[:_SHOWN]
+        if area is None:
+            area = box[2] * box[3] if box and len(box) == 4 else math.nan
+        crowd = integer_of(item.get("iscrowd")) or 0
+        yield (
+            *(id_of(item.get("id")), image, category, box, area, crowd),
+            *(caption, numbers_of(points), written, start, stop),
+        )
+        start = stop
 
 
 def image_folder(file: InputFile, coco: CocoFile) -> tuple[str, int]:

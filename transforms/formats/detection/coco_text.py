@@ -34,7 +34,8 @@ _OUTLINE = re.compile(
 )
 _CUT = "outline"
 _MARK = re.compile(rf'\{{"{_CUT}":(\d+)\}}')
-_SPACE, _COMMA = re.compile(r"[ \t\r\n]*"), re.compile(r"[ \t\r\n]*,")
+_SPACE = re.compile(r"[ \t\r\n]*")
+_COMMA = re.compile(rf"{_SPACE.pattern},{_SPACE.pattern}")
 # Bytes that are read at once.
 _WINDOW = 4 << 20
 # An error of the parser so near the end of a window may be due to the end.
@@ -69,11 +70,8 @@ class ItemText:
         self._cut: dict[int, str] = {}
         self._cuts = 0
 
-    def items(self) -> Iterator[tuple[str, Any]]:
-        """Yields the items of the object's lists, behind the name of their list.
-
-        A list begins with its name alone: an item that is Ellipsis.
-        """
+    def lists(self) -> Iterator[tuple[str, Iterator[Any]]]:
+        """Yields the lists of the object: their names, and their items."""
         if self._next() == "[":
             self._at += 1
             first = self._value() if self._next() != "]" else None
@@ -91,9 +89,10 @@ class ItemText:
             key = self._value()
             self._take(":")
             if self._next() == "[":
-                yield key, ...
-                for _ in self._members("]"):
-                    yield key, self._value()
+                items = (self._value() for _ in self._members("]"))
+                yield key, items
+                for _ in items:
+                    """Pass over what nobody has taken."""
             elif self._value() and key in _OTHERS:
                 raise ValueError(f"{key} is no list")
         if self._next():
@@ -106,12 +105,13 @@ class ItemText:
             yield
             while True:
                 comma = _COMMA.match(self._text, self._at)
-                if comma is not None:
+                if comma is not None and comma.end() < len(self._text):
                     self._at = comma.end()
                 elif self._next() == end:
                     break
                 else:
                     self._take(",")
+                    self._next()
                 yield
         self._at += 1
 
@@ -134,7 +134,7 @@ class ItemText:
                 self._read_on()
 
     def _value(self) -> Any:
-        self._next()
+        """Returns the value that begins here."""
         while True:
             size = len(self._text)
             try:
