@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from PIL import Image
 
 from transforms.core.image.masks import Mask as Pixels
@@ -35,10 +34,8 @@ from transforms.errors import InputError
 from transforms.formats.detection.listed import (
     ListedReader,
     SourcePaths,
-    annotation_file,
     class_ids,
     listing_of,
-    load_annotation,
     root_of,
 )
 from transforms.formats.detection.objects import (
@@ -50,8 +47,6 @@ from transforms.formats.detection.objects import (
 from transforms.formats.file_names import split_in_path
 from transforms.formats.table import InputFile, Planned
 
-# A file may hold its image.
-_MOST_BYTES = 64 << 20
 # Kinds of shapes -> the least number of their points.
 _KINDS = {"polygon": 3, "rectangle": 2, "circle": 2, "mask": 2}
 _SHAPES = re.compile(rb'"shapes"\s*:\s*\[')
@@ -86,19 +81,14 @@ class _Mask(NamedTuple):
         pixels[self.top : bottom, self.left : right] |= drawn
 
 
-class _LabelMeFile(NamedTuple):
-    """What a file says: the path of its image, its objects, how many are outlines."""
-
-    image: str
-    objects: ImageObjects
-    outlines: int
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class LabelmeReader(ListedReader):
     """Reads LabelMe's files."""
 
     title: ClassVar[str] = "LabelMe JSON"
+    what: ClassVar[str] = "LabelMe's"
+    # A file may hold its image.
+    most_bytes: ClassVar[int] = 64 << 20
     by_annotation: ClassVar[bool] = True
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
@@ -114,16 +104,15 @@ class LabelmeReader(ListedReader):
         others: list[str] = []
         outlines = 0
         for file in files:
-            content, _ = load_annotation(
-                file, _parsed, what="LabelMe's", most_bytes=_MOST_BYTES
-            )
+            content, _ = self.load(file)
             if content is None:
                 others.append(file.origin)
                 continue
             stated = ""
-            if isinstance(content, _LabelMeFile):
-                stated, outlines = content.image, outlines + content.outlines
-                names.update(item.name for item in content.objects.objects)
+            if isinstance(content, ImageObjects):
+                stated = content.path
+                names.update(item.name for item in content.objects)
+                outlines += sum(map(_outlines_of, content.objects))
             image = self._image_path(stated, file.origin, paths)
             split = split_in_path(posixpath.dirname(file.origin))
             rows.append(
@@ -148,7 +137,7 @@ class LabelmeReader(ListedReader):
             )
         reader = dataclasses.replace(self, class_ids=class_ids(names))
         return reader.planned(
-            listing_of(rows, {"label_stamp": pa.int64()}),
+            listing_of(rows),
             root,
             notes=notes,
             others=others,
@@ -182,51 +171,46 @@ class LabelmeReader(ListedReader):
         return path or next(iter(beside), likely)
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
-        """Returns the objects of a file."""
-        file = annotation_file(root, row["annotation"], row["label_stamp"])
-        content, data = load_annotation(
-            file, _parsed, what="LabelMe's", most_bytes=_MOST_BYTES
-        )
-        if isinstance(content, _LabelMeFile):
-            return content.objects, None
-        if content is None:
-            content = Fault(Reason.CHANGED_DURING_RUN, "it has no shapes any more")
-        return content, data
+        """Returns the objects of a file; its image is where the listing has it."""
+        image, data = super(LabelmeReader, self).objects_of(row, root)
+        if isinstance(image, Fault):
+            return image, data
+        return image._replace(path=""), None
+
+    def parse(self, data: bytes) -> ImageObjects | None:
+        """Returns what a file says; None for other JSON; raises ValueError."""
+        content = json.loads(data.decode("utf-8-sig"))
+        shapes = content.get("shapes") if isinstance(content, dict) else None
+        if shapes is None:
+            return None
+        if not isinstance(shapes, list):
+            raise ValueError("shapes must be a list")
+        objects: list[BoxedObject] = []
+        groups: dict[tuple[str, str], int] = {}
+        for number, shape in enumerate(shapes, start=1):
+            item, group = _object(number, shape)
+            index = groups.setdefault((item.name, group), len(objects))
+            if group and item.fault is None and index < len(objects):
+                objects[index] = _joined(objects[index], item)
+                continue
+            if item.fault is not None:
+                groups.pop((item.name, group), None)
+            objects.append(item)
+        image = content.get("imagePath")
+        sides = map(_side, (content.get("imageWidth"), content.get("imageHeight")))
+        return ImageObjects(objects, *sides, image if isinstance(image, str) else "")
 
 
-def _parsed(data: bytes) -> _LabelMeFile | None:
-    """Returns what a file says; None for other JSON; raises ValueError."""
-    content = json.loads(data.decode("utf-8-sig"))
-    shapes = content.get("shapes") if isinstance(content, dict) else None
-    if shapes is None:
-        return None
-    if not isinstance(shapes, list):
-        raise ValueError("shapes must be a list")
-    objects: list[BoxedObject] = []
-    groups: dict[tuple[str, str], int] = {}
-    outlines = 0
-    for number, shape in enumerate(shapes, start=1):
-        item, group, is_outline = _object(number, shape)
-        outlines += is_outline
-        index = groups.setdefault((item.name, group), len(objects))
-        if group and item.fault is None and index < len(objects):
-            objects[index] = _joined(objects[index], item)
-            continue
-        if item.fault is not None:
-            groups.pop((item.name, group), None)
-        objects.append(item)
-    image = content.get("imagePath")
-    return _LabelMeFile(
-        image if isinstance(image, str) else "",
-        ImageObjects(
-            objects, _side(content.get("imageWidth")), _side(content.get("imageHeight"))
-        ),
-        outlines,
+def _outlines_of(item: BoxedObject) -> int:
+    """Returns how many shapes of an object are no boxes."""
+    return sum(
+        item.fault is None and shape.get("shape_type") != "rectangle"
+        for shape in item.raw
     )
 
 
-def _object(number: int, shape: Any) -> tuple[BoxedObject, str, bool]:
-    """Returns a shape as an object, its group, and whether it is an outline."""
+def _object(number: int, shape: Any) -> tuple[BoxedObject, str]:
+    """Returns a shape as an object, and its group."""
     where = f"shape {number}"
     shape = shape if isinstance(shape, dict) else {}
     raw = {key: value for key, value in shape.items() if key != "mask"}
@@ -249,8 +233,7 @@ def _object(number: int, shape: Any) -> tuple[BoxedObject, str, bool]:
     if name:
         where += f", {name[:60]!r}"
     item = BoxedObject(name, box, where, [raw], fault=fault, outline=[outline])
-    is_outline = fault is None and kind != "rectangle"
-    return item, "" if group is None else json.dumps(group), is_outline
+    return item, "" if group is None else json.dumps(group)
 
 
 def _box(kind: str, points: Any) -> Sequence[float]:

@@ -3,6 +3,7 @@
     path, size, position, stamp    of the image, as `InputFiles` draws them
     annotation  string   path of the file with its objects, null for none; where there
                          is no image, `path` is that of this file, too
+    label_stamp int64    of that file, where it is read by itself
     stated      string   the image as the annotation calls it; null for nothing
     split       string   null for none
     reason, message      why there is no row; null where there is one
@@ -17,8 +18,8 @@ import dataclasses
 import os
 import posixpath
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,11 @@ from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import BoxedReader, Numbers
-from transforms.formats.detection.objects import detection_features
+from transforms.formats.detection.objects import (
+    Found,
+    ImageObjects,
+    detection_features,
+)
 from transforms.formats.file_names import is_image_name
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
@@ -46,8 +51,6 @@ from transforms.storage.visibility import unseen
 SPLIT_COLUMN = "image set"
 # The reasons of images that are skipped.
 DISCARDED, NOT_SELECTED = f"/{Skipped.DISCARDED}", f"/{Skipped.NOT_SELECTED}"
-# Real files have a few KB; a larger one is no annotation.
-MAX_BYTES = 16 << 20
 SAMPLE_ROWS = 2000
 # What is read of a listing at once; and images whose masks are drawn at once.
 _RUN_BYTES, _DRAWN_AT_ONCE = 8 << 20, 64
@@ -57,13 +60,15 @@ _COLUMNS: Mapping[str, pa.DataType] = {
     "position": pa.int64(),
     "stamp": pa.int64(),
     "annotation": pa.string(),
+    "label_stamp": pa.int64(),
     "stated": pa.string(),
     "split": pa.string(),
     "reason": pa.string(),
     "message": pa.string(),
 }
 
-_Parsed = TypeVar("_Parsed")
+# Columns that have no nulls.
+_STATED = frozenset(["size", "position", "stamp"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,6 +86,11 @@ class ListedReader(BoxedReader, RunReader):
     says_split: ClassVar[bool] = True
     # Whether a row is known by its annotation; else by its image.
     by_annotation: ClassVar[bool] = False
+    # What a file with the objects of an image is called; the most of its bytes (real
+    # ones have a few KB); whether an empty one says that there are none.
+    what: ClassVar[str] = ""
+    most_bytes: ClassVar[int] = 16 << 20
+    may_be_empty: ClassVar[bool] = False
 
     companions: tuple[FileEntry, ...] = ()
     whole: bool = True
@@ -89,6 +99,59 @@ class ListedReader(BoxedReader, RunReader):
     def with_companions(self, files: Sequence[FileEntry], *, whole: bool) -> Self:
         """Returns the format that knows what is beside the files that it plans."""
         return dataclasses.replace(self, companions=tuple(files), whole=whole)
+
+    def parse(self, data: bytes) -> ImageObjects | None:
+        """Returns what a file of one image says, None for a file of others.
+
+        Raises:
+          ValueError, RecursionError: it is no such file.
+        """
+        raise NotImplementedError
+
+    def load(
+        self, file: SourceFile
+    ) -> tuple[ImageObjects | Fault | None, bytes | None]:
+        """Returns what a file of one image says, or why it cannot be read; its bytes.
+
+        Args:
+          file: whose stamp must be the one it has, unless it is 0.
+
+        Raises:
+          WorkerError: the file is on the disk of another machine.
+        """
+        try:
+            data, stamp = storage(file.path).read_stamped(self.most_bytes)
+        except FileNotFoundError:
+            if never_seen := unseen(file.path):
+                raise never_seen from None
+            return Fault(Reason.CHANGED_DURING_RUN, "there is no such file"), None
+        except TooLargeError as large:
+            words = f"it has {large.size:,} bytes; at most {self.most_bytes:,} are read"
+            return Fault(Reason.MALFORMED, f"not {self.what}: {words}"), None
+        except OSError as error:
+            return Fault(Reason.UNREADABLE, str(error.strerror)), None
+        if file.stamp and stamp != file.stamp:
+            message = "it has another size or time than when it was listed"
+            return Fault(Reason.CHANGED_DURING_RUN, message), data
+        if not data and not self.may_be_empty:
+            return Fault(Reason.EMPTY_FILE, "the file is empty"), data
+        try:
+            return self.parse(data), data
+        except UnicodeDecodeError:
+            return Fault(Reason.INVALID_ENCODING, "it must be UTF-8"), data
+        except (ValueError, RecursionError) as error:
+            words = str(error) or type(error).__name__
+            return Fault(Reason.MALFORMED, f"not {self.what}: {words}"), data
+
+    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
+        """Returns the objects of the file of an image; none where it has none."""
+        if row["annotation"] is None:
+            return ImageObjects(()), None
+        file = annotation_file(root, row["annotation"], row["label_stamp"])
+        image, data = self.load(file)
+        if image is None:
+            image = Fault(Reason.CHANGED_DURING_RUN, f"it is no {self.title} any more")
+        return image, data
 
     def companion_images(self) -> "SourcePaths":
         """Returns the images beside the files that are planned."""
@@ -211,7 +274,7 @@ def class_ids(names: Set[str]) -> dict[str, int]:
 
 
 def listing_of(
-    rows: Sequence[Mapping[str, Any]], more: Mapping[str, pa.DataType]
+    rows: Sequence[Mapping[str, Any]], more: Mapping[str, pa.DataType] = {}
 ) -> pa.Table:
     """Returns rows as a listing; what a row lacks is null, and 0 of a number.
 
@@ -221,54 +284,9 @@ def listing_of(
     """
     columns = {}
     for name, kind in {**_COLUMNS, **more}.items():
-        absent = 0 if kind == pa.int64() and name in _COLUMNS else None
+        absent = 0 if name in _STATED else None
         columns[name] = pa.array([row.get(name, absent) for row in rows], kind)
     return pa.table(columns)
-
-
-def load_annotation(
-    file: SourceFile,
-    parse: Callable[[bytes], _Parsed],
-    *,
-    what: str,
-    empty: _Parsed | None = None,
-    most_bytes: int = MAX_BYTES,
-) -> tuple[_Parsed | Fault, bytes | None]:
-    """Returns what a file of one image says, or why it cannot be read; its bytes.
-
-    Args:
-      file: whose stamp must be the one it has, unless it is 0.
-      parse: raises ValueError for what is no such file.
-      what: the file should be, in words.
-      empty: what an empty file says; None for a fault.
-      most_bytes: of a file that is read.
-
-    Raises:
-      WorkerError: the file is on the disk of another machine.
-    """
-    try:
-        data, stamp = storage(file.path).read_stamped(most_bytes)
-    except FileNotFoundError:
-        if never_seen := unseen(file.path):
-            raise never_seen from None
-        return Fault(Reason.CHANGED_DURING_RUN, "there is no such file"), None
-    except TooLargeError as large:
-        words = f"it has {large.size:,} bytes; at most {most_bytes:,} are read"
-        return Fault(Reason.MALFORMED, f"not {what}: {words}"), None
-    except OSError as error:
-        return Fault(Reason.UNREADABLE, str(error.strerror)), None
-    if file.stamp and stamp != file.stamp:
-        message = "it has another size or time than when it was listed"
-        return Fault(Reason.CHANGED_DURING_RUN, message), data
-    if not data:
-        return (empty or Fault(Reason.EMPTY_FILE, "the file is empty")), data
-    try:
-        return parse(data), data
-    except UnicodeDecodeError:
-        return Fault(Reason.INVALID_ENCODING, "it must be UTF-8"), data
-    except (ValueError, RecursionError) as error:
-        words = str(error) or type(error).__name__
-        return Fault(Reason.MALFORMED, f"not {what}: {words}"), data
 
 
 def annotation_file(root: str, path: str, stamp: int = 0) -> SourceFile:

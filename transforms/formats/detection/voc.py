@@ -64,10 +64,8 @@ from transforms.formats.detection.listed import (
     NOT_SELECTED,
     SAMPLE_ROWS,
     ListedReader,
-    annotation_file,
     class_ids,
     listing_of,
-    load_annotation,
     root_of,
 )
 from transforms.formats.detection.objects import SIDES, BoxedObject, Found, ImageObjects
@@ -104,6 +102,7 @@ class VocReader(ListedReader):
     """
 
     title: ClassVar[str] = "Pascal VOC XML"
+    what: ClassVar[str] = "a VOC annotation"
     by_annotation: ClassVar[bool] = True
 
     values: tuple[str, ...] = ("difficult", "truncated", "view")
@@ -132,7 +131,7 @@ class VocReader(ListedReader):
         sets: dict[str, Mapping[str, str] | None] = {}
         rows: list[dict[str, Any]] = []
         for file in files:
-            image, _ = load_annotation(file, parse_voc, what="a VOC annotation")
+            image, _ = self.load(file)
             if isinstance(image, ImageObjects):
                 names.update(item.name for item in image.objects)
             folder, name = posixpath.split(file.origin)
@@ -161,9 +160,7 @@ class VocReader(ListedReader):
             )
         counts, notes = self._find_masks(rows, root)
         reader = dataclasses.replace(self, class_ids=class_ids(names))
-        own = {"label_stamp": pa.int64()}
-        if self.masks == "all":
-            own |= {name: pa.string() for name in counts}
+        own = {name: pa.string() for name in counts if self.masks == "all"}
         return reader.planned(
             listing_of(rows, own),
             root,
@@ -204,11 +201,10 @@ class VocReader(ListedReader):
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
         """Returns the objects of an XML file."""
-        file = annotation_file(root, row["annotation"], row["label_stamp"])
-        image, data = load_annotation(file, parse_voc, what="a VOC annotation")
+        image, data = super(VocReader, self).objects_of(row, root)
         if isinstance(image, Fault):
             return image, data
-        path = self._image_path(root, file.origin, image.name)
+        path = self._image_path(root, row["annotation"], image.name)
         if mask := row.get(_OBJECTS):
             pixels = functools.cache(lambda: _numbers_in(mask, self.image_policy))
             objects = [
@@ -217,6 +213,25 @@ class VocReader(ListedReader):
             ]
             image = image._replace(objects=objects)
         return image._replace(path=path), data
+
+    def parse(self, data: bytes) -> ImageObjects:
+        """Returns the content of a file; its name is that which is stated.
+
+        Raises:
+          ValueError: it is not XML, has a document type, or is no annotation.
+        """
+        root = _parse(data)
+        if root.tag != "annotation":
+            hint = f": {_CVAT}" if root.tag == "annotations" else ""
+            raise ValueError(
+                f"its root must be <annotation>, it is <{root.tag[:60]}>{hint}"
+            )
+        size = root.find("size")
+        stated = [None if size is None else _number(size.findtext(s)) for s in SIDES]
+        sides = (None if s is None or math.isnan(s) else s for s in stated)
+        objects = [_object(*it) for it in enumerate(root.findall("object"), start=1)]
+        name = (root.findtext("filename") or "").strip()
+        return ImageObjects(objects, *sides, name=name)
 
     def mask_of(
         self, item: BoxedObject, height: int, width: int, box: Sequence[float]
@@ -276,26 +291,6 @@ class VocReader(ListedReader):
                 if storage(os.path.join(root, path)).exists():
                     return path
         return posixpath.join(places[0], likely)
-
-
-def parse_voc(data: bytes) -> ImageObjects:
-    """Returns the content of a file; its name is that which is stated.
-
-    Raises:
-      ValueError: it is not XML, has a document type, or is no annotation.
-    """
-    root = _parse(data)
-    if root.tag != "annotation":
-        hint = f": {_CVAT}" if root.tag == "annotations" else ""
-        raise ValueError(
-            f"its root must be <annotation>, it is <{root.tag[:60]}>{hint}"
-        )
-    size = root.find("size")
-    sides = [None if size is None else _number(size.findtext(side)) for side in SIDES]
-    width, height = (None if s is None or math.isnan(s) else s for s in sides)
-    objects = [_object(*pair) for pair in enumerate(root.findall("object"), start=1)]
-    name = (root.findtext("filename") or "").strip()
-    return ImageObjects(objects, width, height, name=name)
 
 
 def _parse(data: bytes) -> Element:

@@ -24,23 +24,18 @@ import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError, SpecError, bounded
 from transforms.formats.detection.listed import (
     ListedReader,
     SourcePaths,
-    annotation_file,
     even_rows,
     listing_of,
-    load_annotation,
     root_of,
 )
 from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
-    Found,
     ImageObjects,
 )
 from transforms.formats.detection.yolo_files import (
@@ -67,6 +62,8 @@ class YoloReader(ListedReader):
     """
 
     title: ClassVar[str] = "YOLO labels"
+    what: ClassVar[str] = "a YOLO label"
+    may_be_empty: ClassVar[bool] = True
     # Tools round coordinates to a few decimals.
     tolerance: ClassVar[float] = 0.01
 
@@ -146,7 +143,7 @@ class YoloReader(ListedReader):
             class_ids={name: number + 1 for number, name in sorted(names.items())},
         )
         return reader.planned(
-            listing_of(rows, {"label_stamp": pa.int64()}),
+            listing_of(rows),
             root,
             notes=notes,
             left_out=len(files) - len(listed),
@@ -174,15 +171,8 @@ class YoloReader(ListedReader):
                     numbers.update(int(box.name) for box in good)
         return numbers, 0 if self.points else outlines
 
-    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
-        """Returns the objects of an image's label."""
-        nothing = ImageObjects(())
-        if row["annotation"] is None:
-            return nothing, None
-        file = annotation_file(root, row["annotation"], row["label_stamp"])
-        return load_annotation(file, self._parse, what="a YOLO label", empty=nothing)
-
-    def _parse(self, data: bytes) -> ImageObjects:
+    def parse(self, data: bytes) -> ImageObjects:
+        """Returns the objects of a label; raises UnicodeDecodeError."""
         lines = data.decode("utf-8-sig").split("\n")
         return ImageObjects(
             [
