@@ -23,12 +23,10 @@ from beam_pipeline.commands.report_file import (
     success_json,
     try_report,
 )
-from beam_pipeline.engines.checks import refuse_starts
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.engines.watch import RunHooks
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.planning.request import prepare
-from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import printable
@@ -81,7 +79,7 @@ def run(
             try_report(path, f"{text}\n", done=done)
 
     try:
-        given = {key: _plain(key, value) for key, value in settings().items()}
+        given = {key: _plain(value) for key, value in settings().items()}
         if report_json:
             # A report that is part of the spec's source or output is not written.
             path = None
@@ -112,10 +110,8 @@ def run(
     return 0
 
 
-def _plain(key: str, value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Returns a setting without secrets: from here on it may be reported."""
-    if key in SETTINGS and SETTINGS[key].is_address:
-        return value
     return plain(value) if isinstance(value, str) and is_remote(value) else value
 
 
@@ -130,8 +126,6 @@ def _convert(
         from beam_pipeline.running.convert import find_engine
 
         engine = find_engine(spec, beam_flags)
-    else:
-        refuse_starts(spec, "a local run")
     # A run that was killed while publishing is completed or undone first.
     target.at(spec.output).recover()
     before = 0

@@ -93,22 +93,18 @@ def silence_check(starts: str, flags: Sequence[str]) -> str:
     )
 
 
-def refuse_starts(settings: Spec, who: str) -> None:
-    """Raises SpecError for settings of engines with a job server, which this is not.
+def refuse_starts(flags: Sequence[str], who: str) -> None:
+    """Raises SpecError for flags of engines with a job server, which this is not.
 
     Args:
-      settings: of the job.
-      who: starts the workers, as in "a local run".
+      flags: Beam's.
+      who: runs the job, as in "a local run".
     """
-    for name, runners in (
-        ("job_endpoint", "flink, spark or prism"),
-        ("flink_master", "flink"),
-        ("spark_master", "spark"),
-    ):
-        if getattr(settings, name):
+    for name in ("job_endpoint", "flink_master", "spark_master_url"):
+        if flag_given(flags, name):
             raise SpecError(
-                f"--{name.replace('_', '-')} is for --runner {runners}, and this is "
-                f"{who}. Choose that runner, or leave it out."
+                f"--{name} is for Flink, Spark and Prism, and this is {who}. Leave it "
+                f"out, or choose the engine with --runner."
             )
 
 
@@ -139,7 +135,7 @@ def check_shared(name: str, master: str, settings: Spec, flags: Sequence[str]) -
       UsageError: nothing starts workers there.
     """
     apart = starts_elsewhere(flags)
-    endpoint = flag_given(flags, "job_endpoint") or settings.job_endpoint or ""
+    endpoint = flag_given(flags, "job_endpoint") or ""
     host = host_elsewhere(master) or host_elsewhere(endpoint)
     if not (apart or host):
         return

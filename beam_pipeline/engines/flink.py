@@ -96,8 +96,8 @@ def size(master: str) -> tuple[int, int]:
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
             f"There must be a Flink at {master!r}; found none: {error}. Start it, or "
-            f"name another with --flink-master; in a checkout, 'scripts/cluster flink "
-            f"up' starts one for trials."
+            f"name another after --: --flink_master=HOST:PORT; in a checkout, "
+            f"'scripts/cluster flink up' starts one for trials."
         ) from error
     if not version.startswith(f"{VERSION}.") or not slots:
         raise UsageError(

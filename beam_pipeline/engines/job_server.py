@@ -121,7 +121,7 @@ def check_job_server(endpoint: str) -> None:
         why = str(error) or "what answers there is no gRPC server"
         raise UsageError(
             f"There must be a job server at {endpoint!r}; found none: {why}. Start "
-            f"it, or leave out --job-endpoint: each job then starts its own."
+            f"it, or leave out --job_endpoint: each job then starts its own."
         ) from error
 
 
@@ -146,8 +146,8 @@ def check_spark(master: str) -> None:
             why = str(error)
     raise UsageError(
         f"There must be a Spark at {master!r}; found none: {why}. Start it, or "
-        f"name another with --spark-master; in a checkout, 'scripts/cluster spark up' "
-        f"starts one for trials."
+        f"name another after --: --spark_master_url=URL; in a checkout, "
+        f"'scripts/cluster spark up' starts one for trials."
     )
 
 

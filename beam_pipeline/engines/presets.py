@@ -108,7 +108,7 @@ class Engine:
           SpecError, TargetError, UsageError: the engine cannot take the job.
         """
         checks.check_pool(beam_flags)
-        master = self._master(settings, beam_flags)
+        master = self._master(beam_flags)
         checks.check_shared(self.name, master, settings, beam_flags)
 
     def works_elsewhere(self, beam_flags: Sequence[str]) -> bool:
@@ -125,8 +125,8 @@ class Engine:
         Raises:
           UsageError: what the engine needs is not there.
         """
-        master = self._master(settings, beam_flags)
-        endpoint = flag_given(beam_flags, "job_endpoint") or settings.job_endpoint or ""
+        master = self._master(beam_flags)
+        endpoint = flag_given(beam_flags, "job_endpoint") or ""
         program = flag_given(beam_flags, self.program_flag) or ""
         java = flag_given(beam_flags, "job_server_java_launcher") or ""
         if endpoint:
@@ -198,12 +198,11 @@ class Engine:
         """
         return []
 
-    def _master(self, settings: Spec, beam_flags: Sequence[str]) -> str:
+    def _master(self, beam_flags: Sequence[str]) -> str:
         """Returns the master that was named, or else the one of the usual port."""
         if not self.master_flag:
             return ""
-        named: str | None = getattr(settings, f"{self.name}_master")
-        return flag_given(beam_flags, self.master_flag) or named or self.default_master
+        return flag_given(beam_flags, self.master_flag) or self.default_master
 
     def _java_presets(self, place: WorkerPlace, room: str) -> list[str]:
         """Returns Beam's flags for a job server in Java."""
@@ -365,7 +364,7 @@ class Dataflow(Engine):
 
     def check(self, settings: Spec, beam_flags: Sequence[str]) -> None:
         """Refuses what its machines could not see, and flags that it lacks."""
-        checks.refuse_starts(settings, "Dataflow, which starts its workers itself")
+        checks.refuse_starts(beam_flags, "Dataflow")
         checks.check_dataflow(settings, beam_flags)
         if self.detaches(beam_flags) and settings.split_lock:
             raise SpecError(

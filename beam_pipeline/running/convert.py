@@ -128,7 +128,7 @@ def find_engine(spec: Spec, beam_flags: Sequence[str]) -> Engine | None:
     if beam_flags:
         check_beam_flags(beam_flags, engine)
     if engine is None:
-        refuse_starts(spec, "a local run")
+        refuse_starts(beam_flags, "a local run")
     else:
         engine.check(spec, beam_flags)
     return engine

@@ -92,7 +92,4 @@ class Keywords(WriteKeywords, total=False):
     like: str | None
     workers: int | Literal["auto"]
     runner: str
-    flink_master: str | None
-    spark_master: str | None
-    job_endpoint: str | None
     fingerprint: Literal["stat", "content"]

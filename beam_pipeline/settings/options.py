@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 from beam_pipeline.settings.values import (
     JOINED,
-    Address,
     Bounds,
     Count,
     EngineName,
@@ -345,21 +344,6 @@ class Settings:
     )
     runner: EngineName = _run(
         "local", "{runners}, or Beam's name of one [local].", "NAME"
-    )
-    flink_master: str | None = _run(
-        None,
-        "Address of Flink [last started, or port 8081].",
-        "HOST:PORT",
-        is_address=True,
-    )
-    spark_master: str | None = _run(
-        None, "Address of Spark [last started, or port 7077].", "URL", is_address=True
-    )
-    job_endpoint: Address | None = _run(
-        None,
-        "Use this running job server [one is started for each job].",
-        "HOST:PORT",
-        is_address=True,
     )
     shared_output: bool = _run(
         False,

@@ -23,6 +23,19 @@ class Removed(NamedTuple):
 
 
 REMOVED: Mapping[str, Removed] = {
+    "flink_master": Removed(
+        "Give Beam's flag, after -- on the command line: --flink_master=HOST:PORT.",
+        None,
+    ),
+    "spark_master": Removed(
+        "Give Beam's flag, after -- on the command line: "
+        "--spark_master_url=spark://HOST:PORT.",
+        None,
+    ),
+    "job_endpoint": Removed(
+        "Give Beam's flag, after -- on the command line: --job_endpoint=HOST:PORT.",
+        None,
+    ),
     "keep_work": Removed(
         "Write each day as a part of the dataset, with --part NAME: a night then reads "
         "its own day alone.",

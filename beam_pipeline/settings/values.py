@@ -27,7 +27,6 @@ _UNITS = {
     "MIB": 2**20,
     "GIB": 2**30,
 }
-_LAST_PORT = 65_535
 # The metavar of a list that the command line takes as one text.
 JOINED = "A,B,..."
 _Kind = Literal["switch", "choice", "int", "float", "joined", "list", "pairs", "text"]
@@ -101,7 +100,6 @@ class Setting(NamedTuple):
       decides_bytes: whether it decides bytes of the dataset; what does not may change
         between a run and its resume. A path does not where what its file says counts
         among the inputs, the schema or the classes.
-      is_address: whether the text is an address of an engine, and no path.
       name: its name in `Settings`; this and what follows comes from there.
       type: the type of what a spec holds.
 
@@ -119,7 +117,6 @@ class Setting(NamedTuple):
     flag: str = ""
     sources: str = ""
     decides_bytes: bool = True
-    is_address: bool = False
     name: str = ""
     type: Any = None
 
@@ -261,14 +258,6 @@ def _as_texts(*taken: type) -> Callable[[Any], Any]:
     return texts
 
 
-def _address(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    is_host = re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]", host)
-    if not is_host or not re.fullmatch(r"[1-9]\d{0,4}", port) or int(port) > _LAST_PORT:
-        raise ValueError("an address is HOST:PORT, as in localhost:50000")
-    return value
-
-
 RUNNERS = {
     "local": ("FnApiRunner", "DirectRunner"),
     "flink": ("FlinkRunner",),
@@ -337,7 +326,6 @@ def _possible(value: str) -> str:
     return value
 
 
-Address = Annotated[str, Converted(after=_address)]
 Count = Annotated[int, Bounds(ge=1, strict=True)]
 EngineName = Annotated[str, Converted(after=_runner)]
 FormatName = Annotated[str, Converted(after=_format, choices=("auto", *FORMATS))]

@@ -58,7 +58,7 @@ class Cluster:
     Attributes:
       engine: "flink" or "spark".
       name: tells clusters of one engine apart.
-      master: as `--flink-master` or `--spark-master` take it.
+      master: as `--flink_master` or `--spark_master_url` take it.
       web: address of its web pages.
       workers: how many machines it has.
       slots: of each.

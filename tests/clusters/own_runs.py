@@ -45,11 +45,9 @@ def run(
         with beam.Pipeline(runner="FnApiRunner", options=options) as pipeline:
             add(pipeline)
         return
-    _, _, *master = flags_for(engine, request)
+    _, _, *rest = flags_for(engine, request)
     given = {"source": "rows", "output": str(folder / "out"), "runner": engine}
-    if master:
-        given["flink_master"] = master[1]
-    chosen = choose(make_spec(given), [])
+    chosen = choose(make_spec(given), rest[1:])
     assert chosen is not None
     work = folder / f"engine-{engine}"
     hooks = RunHooks(beam_flags=beam_flags)

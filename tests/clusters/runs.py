@@ -24,7 +24,7 @@ _RUN_SECONDS = 300
 
 
 def flags_for(engine: str, request: pytest.FixtureRequest) -> list[str]:
-    """Returns the program's flags for an engine, which is started for it.
+    """Returns a command's last flags: those of an engine, which is started for it.
 
     If the job server is not available, the test is skipped and says so.
     """
@@ -32,7 +32,8 @@ def flags_for(engine: str, request: pytest.FixtureRequest) -> list[str]:
     if found is None:
         return ["--runner", engine]
     skip_without_job_server(engine)
-    return ["--runner", engine, f"--{engine}-master", found.master]
+    name = {"flink": "flink_master", "spark": "spark_master_url"}[engine]
+    return ["--runner", engine, "--", f"--{name}={found.master}"]
 
 
 def skip_without_job_server(engine: str) -> None:

@@ -126,7 +126,7 @@ def test_a_pool_that_is_gone_for_good(
     source, output = data / "rows.csv", tmp_path / "out"
     told = tmp_path / "told.txt"
     with pool(home) as address, told.open("w") as errors:
-        begun = ("convert", source, output, *ROWS, *flags, "--shared-output", "--")
+        begun = ("convert", source, output, *ROWS, "--shared-output", *flags)
         process = subprocess.Popen(
             program(*begun, *of_pool(address)),
             stdout=subprocess.DEVNULL,

@@ -18,10 +18,13 @@ def test_what_the_job_server_says_is_reported(data: Folder, tmp_path: Folder) ->
     launcher.write_text(_BROKEN)
     launcher.chmod(0o755)
     jar.touch()
-    flags = [f"--flink_job_server_jar={jar}", f"--job_server_java_launcher={launcher}"]
-    arguments = ["--runner", "flink", "--flink-master=[local]"]
+    flags = [
+        "--flink_master=[local]",
+        f"--flink_job_server_jar={jar}",
+        f"--job_server_java_launcher={launcher}",
+    ]
     out = tmp_path / "out"
-    done = convert(data / "rows.csv", out, *arguments, beam_flags=flags)
+    done = convert(data / "rows.csv", out, "--runner", "flink", beam_flags=flags)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith(
         "Error: there is no such thing as a jar"

@@ -258,7 +258,7 @@ def _example(row: Row) -> bytes:
                 f"({type(value).__name__}): {why}"
             ) from error
     try:
-        data = example.SerializeToString()
+        data: bytes = example.SerializeToString()
     except EncodeError:  # of 2 GiB and more
         data = b""
     if not 0 < len(data) <= MAX_EXAMPLE_BYTES:

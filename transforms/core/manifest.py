@@ -220,6 +220,12 @@ class Account:
         return rest - self.written - gone
 
     @property
+    def by_steps(self) -> dict[str, int]:
+        """Rows that a pipeline's own steps have dropped or added."""
+        names = ("dropped_by_steps", "added_by_steps")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def part_balances(self) -> dict[str, int]:
         """By part: read - written - rejected - gone."""
         signs = {"read": 1, "written": -1, "rejected": -1, "gone": -1}
@@ -231,7 +237,7 @@ class Account:
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON, without parts and steps where there are none."""
         out = dataclasses.asdict(self)
-        for name in ("parts", "dropped_by_steps", "added_by_steps"):
+        for name in ("parts", *self.by_steps):
             if not out[name]:
                 # A manifest from before there were any keeps its digest.
                 del out[name]

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core import this_worker
 from transforms.core.arrays import lists_like, numpy_mask
 from transforms.core.model import Batch, Block, Reading, Rejection, Rounding, Skipped
 from transforms.core.placing.content import content_hashes
@@ -27,15 +26,15 @@ from transforms.core.reasons import Reason
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.record_columns import count_parts
-from transforms.core.rows.rounding import roundings_of
 from transforms.core.rows.text_cells import plain_doubles, with_nulls, with_points
+from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.listing import HeldListing, opened
 from transforms.formats.raw_rows import rejections_of
 from transforms.formats.table import RawRows, RowReader
 from transforms.storage.paths import without_access
-from transforms.storage.visibility import first_local, unseen
+from transforms.storage.visibility import first_local, is_elsewhere, unseen
 
 # Values of `Source.split_words` beside names of splits.
 BY_SHARES = ""
@@ -200,7 +199,7 @@ class Source(abc.ABC):
         if self.reader.image_base == "file":
             folder = self.images_root or posixpath.dirname(raw.block.origin)
             rows = _based(rows, schema, folder)
-        if this_worker.is_elsewhere():
+        if is_elsewhere():
             _check_seen(rows, schema, raw)
         rows = _without_access(rows, schema)
         splits, discarded = None, None

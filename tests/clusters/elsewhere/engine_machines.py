@@ -91,15 +91,15 @@ def flags_of(engine: str, site: Site, pool: str = POOL) -> list[str]:
     if engine == "prism":
         return [*elsewhere, *beams]
     if engine == "flink":
-        server = f"--job-endpoint={there}:{_JOB_ENDPOINT}"
-        return [*elsewhere, f"--flink-master={there}:{_FLINK_WEB}", server, *beams]
+        server = f"--job_endpoint={there}:{_JOB_ENDPOINT}"
+        return [*elsewhere, *beams, f"--flink_master={there}:{_FLINK_WEB}", server]
     # The submitter is Spark's driver, which executors call back.
     driver = [
         f"--job_server_jvm_properties=-Dspark.driver.{name}={here}"
         for name in ("host", "bindAddress")
     ]
-    master = f"--spark-master=spark://{there}:{_SPARK_MASTER}"
-    return [*elsewhere, master, *beams, *driver]
+    master = f"--spark_master_url=spark://{there}:{_SPARK_MASTER}"
+    return [*elsewhere, *beams, master, *driver]
 
 
 def _home() -> Folder:

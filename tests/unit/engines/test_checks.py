@@ -21,8 +21,9 @@ from transforms.errors import SpecError, TargetError, UsageError
 Folder = pathlib.Path
 WITH_SERVERS = ("flink", "spark", "prism")
 STORES = {"source": "s3://b/rows.csv", "output": "s3://b/out"}
-FAR = {"runner": "spark", "spark_master": "spark://far.example:7077"}
-HERE = {"runner": "spark", "spark_master": "spark://localhost:7077"}
+SPARK = {"runner": "spark", **STORES}
+FAR = ["--spark_master_url=spark://far.example:7077"]
+HERE = ["--spark_master_url=spark://localhost:7077"]
 POOL = ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]
 
 
@@ -44,8 +45,8 @@ def check(settings: Mapping[str, object], flags: Sequence[str] = ()) -> None:
     [
         ({"runner": "spark"}, [], r"scripts/cluster spark up.*PATH\."),
         ({"runner": "prism"}, [], r"Prism .*scripts/cluster prism up"),
-        ({"runner": "flink", "flink_master": "localhost:1"}, [], "'localhost:1'"),
-        ({**HERE, "job_endpoint": "127.0.0.1:1"}, [], r"a job server at '127"),
+        ({"runner": "flink"}, ["--flink_master=localhost:1"], "'localhost:1'"),
+        (SPARK, [*HERE, "--job_endpoint=127.0.0.1:1"], r"a job server at '127"),
     ],
 )
 def test_what_is_not_there_is_named(
@@ -91,7 +92,7 @@ def test_a_master_is_no_path(
         main(
             [
                 *("convert", str(tmp_path / "rows.csv"), str(tmp_path / "out")),
-                *("--runner", "spark", "--spark-master", "spark://127.0.0.1:1"),
+                *("--runner", "spark", "--", "--spark_master_url=spark://127.0.0.1:1"),
             ]
         )
     assert ended.value.code == 2
@@ -124,34 +125,38 @@ def test_where_workers_are() -> None:
     assert ENGINES["dataflow"].works_elsewhere([])
 
 
-@pytest.mark.parametrize("settings", [FAR, {**HERE, "job_endpoint": "far.example:8"}])
+@pytest.mark.parametrize("flags", [FAR, [*HERE, "--job_endpoint=far.example:8"]])
 def test_nobody_starts_workers_on_other_machines(
-    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Folder
+    flags: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Folder
 ) -> None:
     """The flags that start them come before a disk that all machines share."""
     for shared, tmpdir in ((False, ""), (False, str(tmp_path)), (True, "")):
         monkeypatch.setenv("TMPDIR", tmpdir)
         with pytest.raises(UsageError) as caught:
-            check({**settings, **STORES, "shared_output": shared})
+            check({**SPARK, "shared_output": shared}, flags)
         words = ("'far.example'", "=EXTERNAL", "=PROCESS", "TMPDIR", "--shared-output")
         places = [str(caught.value).index(word) for word in words]
         assert places == sorted(places)
-    check({**settings, **STORES}, POOL)
+    check(SPARK, [*flags, *POOL])
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    check({**settings, **STORES, "shared_output": True})
+    check({**SPARK, "shared_output": True}, flags)
 
 
-@pytest.mark.parametrize("engine", [FAR, HERE, {"runner": "prism"}])
-def test_paths_that_workers_elsewhere_do_not_see(engine: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("runner", "masters"), [("spark", FAR), ("spark", HERE), ("prism", [])]
+)
+def test_paths_that_workers_elsewhere_do_not_see(
+    runner: str, masters: list[str]
+) -> None:
     """Source, output and folder of images; files of the submitter's alone are fine."""
-    flags = ["--environment_type=PROCESS", "--environment_config={}"]
+    flags = [*masters, "--environment_type=PROCESS", "--environment_config={}"]
     for name, path, what in (
         ("source", "/data", "source; '/data'"),
         ("output", "/data", "output; '/data'"),
         ("images_root", "/data", "folder of --images-root; '/data'"),
         ("images_root", "in/the/current/folder", "folder of --images-root"),
     ):
-        local = {**STORES, **engine, name: path}
+        local = {**STORES, "runner": runner, name: path}
         with pytest.raises(TargetError, match=f"must see the {what}"):
             check(local, flags)
         check({**local, "shared_output": True}, flags)
@@ -161,7 +166,7 @@ def test_paths_that_workers_elsewhere_do_not_see(engine: dict[str, str]) -> None
         "vocabulary": "/names.txt",
         "split_lock": "/lock",
     }
-    check({**STORES, **engine, **of_submitter}, flags)
+    check({**STORES, "runner": runner, **of_submitter}, flags)
 
 
 @pytest.mark.parametrize("name", WITH_SERVERS)
@@ -176,12 +181,11 @@ def test_pool_on_another_network(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("setting", ["flink_master", "spark_master", "job_endpoint"])
-def test_a_setting_without_its_engine(setting: str) -> None:
+@pytest.mark.parametrize("flag", ["flink_master", "spark_master_url", "job_endpoint"])
+def test_a_flag_without_its_engine(flag: str) -> None:
     """A local run would ignore it, and the user would not know."""
-    flag = f"--{setting.replace('_', '-')} is for --runner"
-    with pytest.raises(SpecError, match=flag):
-        refuse_starts(spec(**{setting: "localhost:1"}), "a local run")
+    with pytest.raises(SpecError, match=f"--{flag} is for Flink"):
+        refuse_starts([f"--{flag}=localhost:1"], "a local run")
 
 
 @pytest.mark.parametrize(

@@ -141,12 +141,7 @@ def test_flag_given(flags: Sequence[str], value: str | None) -> None:
             {"master": "spark://localhost:7077", "job_name": "beam-tfrecord-rows"},
         ),
         (
-            {"spark_master": "spark://localhost:2"},
-            [],
-            {"master": "spark://localhost:2"},
-        ),
-        (
-            {"spark_master": "spark://localhost:2"},
+            {},
             ["--spark_master_url=spark://localhost:1"],
             {"master": "spark://localhost:1"},
         ),
@@ -163,7 +158,7 @@ def test_flag_given(flags: Sequence[str], value: str | None) -> None:
 def test_where_a_job_runs(
     settings: dict[str, object], flags: list[str], expected: dict[str, object]
 ) -> None:
-    """Beam's flags first, then ours, then what is usual."""
+    """Beam's flags first, then what is usual."""
     put_jar("spark")
     put_jar("flink")
     place = place_of(flags, **{"runner": "spark", **settings})
@@ -171,15 +166,9 @@ def test_where_a_job_runs(
     assert place.java == os.path.join(os.environ["JAVA_HOME"], "bin", "java")
 
 
-@pytest.mark.parametrize("by_beam", [False, True])
-def test_running_job_server(by_beam: bool, server: str) -> None:
+def test_running_job_server(server: str) -> None:
     """No job server, Java or jar is looked for: there is none of either here."""
-    given = (
-        ([f"--job_endpoint={server}"], {})
-        if by_beam
-        else ([], {"job_endpoint": server})
-    )
-    place = place_of(given[0], runner="spark", **given[1])
+    place = place_of([f"--job_endpoint={server}"], runner="spark")
     flags = ENGINES["spark"].presets(place, ROOM)
     assert f"--job_endpoint={server}" in flags
     assert not any("_jar" in flag or "_launcher" in flag for flag in flags)

@@ -92,9 +92,6 @@ SETTINGS: dict[str, Any] = {
     "null_values": ["-", 999],
     "workers": 3,
     "runner": "FlinkRunner",
-    "flink_master": "host:8081",
-    "spark_master": "spark://host:7077",
-    "job_endpoint": "host:8099",
     "shared_output": True,
     "max_reject_rate": 0.5,
     "keep_rejected_bytes": True,
@@ -155,15 +152,6 @@ def test_every_setting_is_accepted(setting: str) -> None:
     spec = make(**NEEDS.get(setting, {}), **{setting: value})
     assert getattr(spec, setting) == HELD.get(setting, value)
     assert make_spec(json.loads(json.dumps(spec.to_json()))) == spec
-
-
-def test_addresses() -> None:
-    """A host and a port."""
-    for wrong in ("localhost", "localhost:", ":5", "h:0", "h:65536", "a b:1", "::1:5"):
-        message = fault(job_endpoint=wrong)
-        assert message.startswith("job_endpoint: ")
-        assert "HOST:PORT" in message
-        assert repr(wrong) in message
 
 
 def test_all_settings_together() -> None:
@@ -358,9 +346,6 @@ def test_what_decides_bytes() -> None:
         "vocabulary",
         "workers",
         "runner",
-        "flink_master",
-        "spark_master",
-        "job_endpoint",
         "shared_output",
         "index",
         "catalogue",

@@ -197,8 +197,12 @@ class LabelmeReader(ListedReader):
                 groups.pop((item.name, group), None)
             objects.append(item)
         image = content.get("imagePath")
-        sides = map(_side, (content.get("imageWidth"), content.get("imageHeight")))
-        return ImageObjects(objects, *sides, image if isinstance(image, str) else "")
+        path = image if isinstance(image, str) else ""
+        width, height = (
+            _side(content.get("imageWidth")),
+            _side(content.get("imageHeight")),
+        )
+        return ImageObjects(objects, width, height, path)
 
 
 def _outlines_of(item: BoxedObject) -> int:

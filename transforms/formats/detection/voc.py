@@ -228,10 +228,10 @@ class VocReader(ListedReader):
             )
         size = root.find("size")
         stated = [None if size is None else _number(size.findtext(s)) for s in SIDES]
-        sides = (None if s is None or math.isnan(s) else s for s in stated)
+        width, height = (None if s is None or math.isnan(s) else s for s in stated)
         objects = [_object(*it) for it in enumerate(root.findall("object"), start=1)]
         name = (root.findtext("filename") or "").strip()
-        return ImageObjects(objects, *sides, name=name)
+        return ImageObjects(objects, width, height, name=name)
 
     def mask_of(
         self, item: BoxedObject, height: int, width: int, box: Sequence[float]
