@@ -4,6 +4,7 @@ Without these checks Beam would fail only after minutes, or search Google's serv
 what is missing. Beam's flags are read without importing Beam, which is slow to load.
 """
 
+import importlib
 import ipaddress
 import json
 import os
@@ -334,14 +335,10 @@ def _check_flags(flags: Sequence[str]) -> None:
 
 
 def _check_installed() -> None:
-    import importlib.util
-
     try:
-        spec = importlib.util.find_spec(_CLIENT)
-    except ModuleNotFoundError:
-        spec = None
-    if spec is None:
+        importlib.import_module(_CLIENT)
+    except ImportError as error:
         raise UsageError(
             "Dataflow needs Beam's parts for Google Cloud, which are not installed: "
             "pip install 'beam-tfrecord[dataflow]'."
-        )
+        ) from error

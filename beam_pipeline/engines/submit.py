@@ -48,8 +48,10 @@ def run_on_engine(
     *,
     work_folder: str,
     reports: Reports,
-) -> None:
+) -> str:
     """Runs a pipeline on an engine and returns when it is done.
+
+    Where nobody waits for the job, returns its id once it is submitted.
 
     Args:
       engine: that runs it.
@@ -81,6 +83,8 @@ def run_on_engine(
         cancel = functools.partial(engine.cancel, place.master, name)
         try:
             with _pipeline(engine, options, add_stages) as pipeline, watch.watching():
+                if engine.detaches(hooks.beam_flags):
+                    return _say_id(pipeline.run(), hooks)
                 run_watched(pipeline, watch.look, hooks, cancel)
         except BeamTFRecordError:
             raise
@@ -89,32 +93,7 @@ def run_on_engine(
             said = "\n".join([str(failure), *lines])
             error = watch.latest() or explain(said) or translated(failure)
             raise with_words_of(lines, error) from failure
-
-
-def submit(
-    engine: Engine,
-    place: WorkerPlace,
-    add_stages: AddStages,
-    hooks: RunHooks,
-    *,
-    work_folder: str,
-) -> str:
-    """Hands a pipeline over, and returns the id of its job; see `run_on_engine`.
-
-    Raises:
-      BeamTFRecordError: it was not taken.
-    """
-    try:
-        with (
-            _room(work_folder) as room,
-            _options(engine, place, hooks, room) as (options, _),
-            _pipeline(engine, options, add_stages) as pipeline,
-        ):
-            return _say_id(pipeline.run(), hooks)
-    except BeamTFRecordError:
-        raise
-    except Exception as failure:
-        raise translated(failure) from failure
+    return ""
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from beam_pipeline.engines.watch import RunHooks
 from beam_pipeline.job import Job, make_job
 from beam_pipeline.planning.plan import Plan, check_room
 from beam_pipeline.planning.splits import lock_digest
-from beam_pipeline.running.local import check_beam_flags, run_job, submit_job
+from beam_pipeline.running.local import check_beam_flags, run_job
 from beam_pipeline.settings.spec import Spec
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind
@@ -278,7 +278,7 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> str:
     """
     place = engine.place(plan.spec, hooks.beam_flags)
     with _opened(plan, engine, hooks, detached=True) as job:
-        return submit_job(job, hooks, engine=engine, place=place)
+        return run_job(job, hooks, workers=1, engine=engine, place=place)
 
 
 @contextlib.contextmanager

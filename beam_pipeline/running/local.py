@@ -21,7 +21,7 @@ from beam_pipeline.beam_internals.local_runner import (
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.checks import check_words
 from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine, WorkerPlace
-from beam_pipeline.engines.submit import run_on_engine, submit
+from beam_pipeline.engines.submit import run_on_engine
 from beam_pipeline.engines.watch import RunHooks, watched
 from beam_pipeline.graph import build
 from beam_pipeline.job import Job
@@ -78,8 +78,10 @@ def run_job(
     workers: int,
     engine: Engine | None = None,
     place: WorkerPlace | None = None,
-) -> None:
+) -> str:
     """Runs the job and returns when it is committed.
+
+    Where nobody waits for the job, returns its id at the engine; else "".
 
     Args:
       job: planned, with its work folder made.
@@ -98,10 +100,9 @@ def run_job(
         with collected_retries(), _quiet_beam(), plain_labels():
             add = functools.partial(build, job=job, between=hooks.between)
             folder = job.plan.store.folder
-            run_on_engine(
+            return run_on_engine(
                 *(engine, place, add, hooks), work_folder=folder, reports=reports
             )
-        return
     flags = [
         f"--direct_num_workers={workers}",
         SERVICE_TIMEOUT,
@@ -130,6 +131,7 @@ def run_job(
             decoders.SHARED.end_idle()
             # Beam does not remove it where the run was stopped.
             storage(pipeline.local_tempdir).remove_tree()
+    return ""
 
 
 def _build(pipeline: beam.Pipeline, job: Job, hooks: RunHooks) -> None:
@@ -138,18 +140,6 @@ def _build(pipeline: beam.Pipeline, job: Job, hooks: RunHooks) -> None:
         build(pipeline, job, between=hooks.between)
     except Exception as error:
         raise translated(error) from error
-
-
-def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: WorkerPlace) -> str:
-    """Hands the job to the engine, and returns its id there; see `run_job`.
-
-    Raises:
-      BeamTFRecordError: it was not taken.
-    """
-    with collected_retries(), _quiet_beam(), plain_labels():
-        add = functools.partial(build, job=job)
-        folder = job.plan.store.folder
-        return submit(engine, place, add, hooks, work_folder=folder)
 
 
 @contextlib.contextmanager
