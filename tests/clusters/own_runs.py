@@ -20,10 +20,12 @@ from clusters.notes import Cluster, Process
 
 from beam_pipeline.engines.submit import AddStages, run_on_engine
 from beam_pipeline.engines.watch import RunHooks
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.settings.spec import make_spec
 from tests.clusters.runs import NAME, flags_for
 from tests.support.engines import choose
 from transforms.work.reports import Reports
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 
@@ -231,3 +233,49 @@ def task_managers() -> tuple[int, ...]:
     """Returns the processes of the tests' Flink that run tasks."""
     roles = [each for each in _noted().processes if each.role.startswith("task")]
     return tuple(each.pid for each in roles)
+
+
+ROWS, _PARTS = 200_000, 40
+
+
+def scored(output: Folder, *, loss: Loss | None = None, **settings: Any) -> AddStages:
+    """The first example: generated rows, a score, a whole dataset.
+
+    Args:
+      output: the dataset's folder.
+      loss: of a worker, when it stores its rows.
+      settings: more of `WriteDataset`.
+    """
+
+    def make(part: int) -> Iterator[dict[str, Any]]:
+        for number in range(part, ROWS, _PARTS):
+            yield {
+                "id": number,
+                "name": f"name {number * 7919 % 1009}",
+                "share": None if number % 17 == 0 else number / 8,
+                "species": f"species {number % 5}",
+            }
+
+    def score(row: dict[str, Any]) -> dict[str, Any]:
+        if loss is not None:
+            loss.before(Store, "put_rows")
+        return {**row, "score": row["id"] % 100 / 100}
+
+    def add(pipeline: beam.Pipeline) -> None:
+        (
+            pipeline
+            | "Parts" >> beam.Create(range(_PARTS))
+            | "Make" >> beam.FlatMap(make)
+            | "Score" >> beam.Map(score)
+            | "Write"
+            >> WriteDataset(
+                output,
+                label="species",
+                splits={"train": 0.9, "test": 0.1},
+                key="id",
+                shared_output=True,
+                **settings,
+            )
+        )
+
+    return add

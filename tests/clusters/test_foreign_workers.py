@@ -1,13 +1,11 @@
 """Workers that somebody else has started: of another version, or gone for good."""
 
 import contextlib
-import os
 import pathlib
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -16,57 +14,25 @@ import pytest
 from beam_pipeline.version import __version__
 from tests.clusters.runs import ROOT, ROWS, committed, convert, flags_for, same
 from tests.support.segments import program
+from tests.support.worker_pool import Pool
 
 Folder = pathlib.Path
-_START_SECONDS = 60
 _PACKAGES = ("beam_pipeline", "transforms", "beam_tfrecord")
 
 
 @contextlib.contextmanager
-def pool(home: Folder, *, code: Folder = ROOT) -> Iterator[str]:
-    """Runs Beam's own pool of workers; yields its address. Kills all of it at the end.
+def pool(home: Folder, *, code: Folder = ROOT) -> Iterator[Pool]:
+    """Runs Beam's own pool of workers; kills all of it at the end.
 
     Args:
-      home: its folder; it has nothing of this process's environment.
+      home: its folder.
       code: folder of the program that its workers have.
     """
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        port = found.getsockname()[1]
-    begin = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
-    process = subprocess.Popen(
-        [*begin, f"--service_port={port}"],
-        env={
-            # The pool starts the first `python` there.
-            "PATH": f"{Folder(sys.executable).parent}:/usr/bin:/bin",
-            "PYTHONPATH": str(code),
-            "HOME": str(home),
-            "TMPDIR": str(home),
-        },
-        cwd=home,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    running = Pool(home, code=code)
     try:
-        _await(port)
-        yield f"localhost:{port}"
+        yield running
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _await(port: int) -> None:
-    """Waits until something listens at a port."""
-    end = time.monotonic() + _START_SECONDS
-    while True:
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection(("localhost", port)),
-        ):
-            return
-        assert time.monotonic() < end, f"nothing listens at {port}"
-        time.sleep(0.1)
+        running.end()
 
 
 def with_version(code: Folder, version: str) -> None:
@@ -86,17 +52,12 @@ def home(tmp_path: Folder) -> Folder:
     return path
 
 
-def of_pool(address: str) -> tuple[str, str]:
-    """Returns Beam's flags for the workers of a pool."""
-    return "--environment_type=EXTERNAL", f"--environment_config={address}"
-
-
 def refused(data: Folder, tmp_path: Folder, home: Folder, code: Folder) -> str:
     """Returns the error of a run whose workers have another program."""
-    with pool(home, code=code) as address:
+    with pool(home, code=code) as workers:
         flags = ("--runner", "prism", "--shared-output")
         done = convert(
-            data / "rows.csv", tmp_path / "out", *flags, beam_flags=of_pool(address)
+            data / "rows.csv", tmp_path / "out", *flags, beam_flags=workers.flags
         )
     assert done.returncode == 1, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"code", "home"}
@@ -125,10 +86,10 @@ def test_a_pool_that_is_gone_for_good(
     flags = flags_for("flink", request)
     source, output = data / "rows.csv", tmp_path / "out"
     told = tmp_path / "told.txt"
-    with pool(home) as address, told.open("w") as errors:
+    with pool(home) as workers, told.open("w") as errors:
         begun = ("convert", source, output, *ROWS, "--shared-output", *flags)
         process = subprocess.Popen(
-            program(*begun, *of_pool(address)),
+            program(*begun, *workers.flags),
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd=ROOT,
@@ -143,7 +104,9 @@ def test_a_pool_that_is_gone_for_good(
         assert process.poll() is None, told.read_text()
         assert time.monotonic() < killed + 80
         time.sleep(0.1)
-    assert f"a pool at {address} runs on each of its machines" in told.read_text()
+    assert (
+        f"a pool at {workers.address} runs on each of its machines" in told.read_text()
+    )
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert not output.exists()

@@ -1,19 +1,13 @@
 """Rows generated in the workers: one digest, whatever runs the pipeline and how."""
 
 import pathlib
-from collections.abc import Iterator
-from typing import Any
 
-import apache_beam as beam
 import pytest
 from clusters.notes import Cluster
 
-from beam_pipeline.engines.submit import AddStages
-from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from tests.clusters.own_runs import Loss, replacing_losses, run
+from tests.clusters.own_runs import ROWS, Loss, replacing_losses, run, scored
 from tests.conftest import Headline
 from tests.support.own_pipelines import bytes_of, digest_of
-from transforms.work.store import Store
 
 Folder = pathlib.Path
 
@@ -22,58 +16,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning",
     "ignore::ResourceWarning",
 )
-ROWS = 200_000
-PARTS = 40
-
-
-def generated(output: Folder, *, loss: Loss | None = None) -> AddStages:
-    """A pipeline that generates rows and scores them.
-
-    Args:
-      output: the dataset's folder.
-      loss: of a worker, when it stores its rows.
-    """
-
-    def make(part: int) -> Iterator[list[dict[str, Any]]]:
-        numbers = range(part, ROWS, PARTS)
-        for start in range(0, len(numbers), 1000):
-            yield [
-                {
-                    "id": number,
-                    "name": f"name {number * 7919 % 1009}",
-                    "share": None if number % 17 == 0 else number / 8,
-                    "species": f"species {number % 5}",
-                }
-                for number in numbers[start : start + 1000]
-            ]
-
-    def score(row: dict[str, Any]) -> dict[str, Any]:
-        if loss is not None:
-            loss.before(Store, "put_rows")
-        return {**row, "score": row["id"] % 100 / 100}
-
-    def add(pipeline: beam.Pipeline) -> None:
-        made = (
-            pipeline
-            | "Parts" >> beam.Create(range(PARTS))
-            | "Make" >> beam.FlatMap(make)
-        )
-        (
-            made
-            | "Give" >> beam.FlatMap(lambda rows: rows)
-            | "Score" >> beam.Map(score)
-            | "Write"
-            >> WriteDataset(
-                output,
-                label="species",
-                splits={"train": 0.9, "test": 0.1},
-                key="id",
-                num_shards=4,
-                shared_output=True,
-            )
-        )
-
-    return add
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +24,7 @@ def expected(
 ) -> Folder:
     """The dataset of one worker on this machine."""
     folder = tmp_path_factory.mktemp("generated")
-    run("local", generated(folder / "out"), folder, request)
+    run("local", scored(folder / "out", num_shards=4), folder, request)
     return folder / "out"
 
 
@@ -100,7 +42,7 @@ def test_on_prism(
     headline: Headline,
 ) -> None:
     """Beam's portable runner gives the same bytes."""
-    run("prism", generated(tmp_path / "out"), tmp_path, request)
+    run("prism", scored(tmp_path / "out", num_shards=4), tmp_path, request)
     check(tmp_path / "out", expected, headline, "Prism")
 
 
@@ -114,6 +56,7 @@ def test_on_flink_with_a_lost_worker(
     """A task manager is killed when a worker stores its rows: the same bytes."""
     loss = Loss(tmp_path, "lost")
     with replacing_losses():
-        run("flink", generated(tmp_path / "out", loss=loss), tmp_path, request)
+        add = scored(tmp_path / "out", loss=loss, num_shards=4)
+        run("flink", add, tmp_path, request)
     assert (tmp_path / "lost").exists()
     check(tmp_path / "out", expected, headline, "Flink, a task manager killed")

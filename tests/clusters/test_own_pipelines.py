@@ -14,7 +14,7 @@ from beam_pipeline.engines.submit import AddStages
 from beam_pipeline.own_pipelines.read_dataset import ReadDataset
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from tests.clusters.own_runs import asked, run
+from tests.clusters.own_runs import ROWS, asked, run, scored
 from tests.support.own_pipelines import bytes_of
 
 Folder = pathlib.Path
@@ -25,43 +25,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning",
 )
 on_engines = pytest.mark.parametrize("engine", ["flink", "prism"])
-PARTS = 40
-PART_ROWS = 5_000
-
-
-def scored(output: Folder, **settings: Any) -> AddStages:
-    """The first example: generated rows, a score, a whole dataset."""
-
-    def make(part: int) -> Any:
-        for number in range(part * PART_ROWS, (part + 1) * PART_ROWS):
-            yield {
-                "id": number,
-                "name": f"name {number * 7919 % 1009}",
-                "share": None if number % 17 == 0 else number / 8,
-                "species": f"species {number % 5}",
-            }
-
-    def score(row: dict[str, Any]) -> dict[str, Any]:
-        return {**row, "score": row["id"] % 100 / 100}
-
-    def add(pipeline: beam.Pipeline) -> None:
-        (
-            pipeline
-            | "Parts" >> beam.Create(range(PARTS))
-            | "Make" >> beam.FlatMap(make)
-            | "Score" >> beam.Map(score)
-            | "Write"
-            >> WriteDataset(
-                output,
-                label="species",
-                splits={"train": 0.9, "test": 0.1},
-                key="id",
-                shared_output=True,
-                **settings,
-            )
-        )
-
-    return add
 
 
 @on_engines
@@ -144,8 +107,7 @@ def test_rows_of_a_dataset(
     there = (tmp_path / "there").read_text()
     assert there == (tmp_path / "here").read_text()
     assert 19_000 < len(there.splitlines()) < 21_000
-    rows = PARTS * PART_ROWS
-    wanted = f"{rows} {rows * 2} {len(range(0, rows, 17))}"
+    wanted = f"{ROWS} {ROWS * 2} {len(range(0, ROWS, 17))}"
     assert (tmp_path / "there-sums").read_text() == wanted
 
 

@@ -1,8 +1,10 @@
 """Beam's own pool of workers, which starts `beam-tfrecord-worker`."""
 
 import contextlib
+import os
 import pathlib
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -37,9 +39,10 @@ class Pool:
 
     Args:
       folder: of the program that it starts, and of what it says.
+      code: folder of the program that the workers have; None for this one.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, *, code: Folder | None = None) -> None:
         program = folder / "beam-tfrecord-worker"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
         program.chmod(0o755)
@@ -54,7 +57,12 @@ class Pool:
         given = [f"--service_port={self.port}", f"--container_executable={program}"]
         with (folder / "said").open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, *given], stdout=said, stderr=said
+                [sys.executable, "-m", module, *given],
+                stdout=said,
+                stderr=said,
+                cwd=folder,
+                env=None if code is None else {**os.environ, "PYTHONPATH": str(code)},
+                start_new_session=True,
             )
         await_that(self._listens)
         self.channel = grpc.insecure_channel(self.address)
@@ -91,10 +99,11 @@ class Pool:
         return [pid for pid in map(int, children) if runs(pid)]
 
     def end(self) -> None:
-        """Kills it, if it is still there."""
+        """Kills it and its workers, if they are still there."""
         self.channel.close()
-        self.process.kill()
-        self.process.communicate()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def runs(pid: int) -> bool:
