@@ -137,7 +137,7 @@ def beam_loading() -> Iterator[Callable[[], None]]:
     """
     quiet_import()
     let_arrow_look()
-    thread = threading.Thread(target=_load, daemon=True)
+    thread = threading.Thread(target=_load_for_graph, daemon=True)
     thread.start()
     yield thread.join
 
@@ -155,9 +155,14 @@ def let_arrow_look() -> None:
 def _load() -> None:
     with _spared() if _Process.is_own else contextlib.nullcontext():
         importlib.import_module("beam_pipeline.running.convert")
+
+
+def _load_for_graph() -> None:
+    _load()
     if _Process.is_own:
+        # Beam looks into every method of a DoFn four times a job: 0.12 s. Only the
+        # program's own are hashable for sure; workers have those of users.
         userstate: Any = importlib.import_module("apache_beam.transforms.userstate")
-        # Beam looks into every method of a DoFn four times a job: 0.12 s.
         userstate.get_dofn_specs = functools.lru_cache(256)(userstate.get_dofn_specs)
 
 
