@@ -107,20 +107,11 @@ def of_arrow_schema(schema: pa.Schema, label: str | None) -> tuple[Feature, ...]
 
 def _feature_of(name: str, kind: pa.DataType) -> Feature:
     try:
-        feature, _ = infer_typed({name: _empty(kind)})[name]
-    except Exception as error:
-        if not isinstance(error, pa.ArrowException | ValueError | TypeError):
-            raise
+        feature, _ = infer_typed({name: pa.nulls(0, kind)})[name]
+    except (pa.ArrowException, ValueError, TypeError) as error:
         raise SpecError(bounded(f"features: {error}.")) from error
     # Whoever says float knows that it rounds.
     return dataclasses.replace(feature, inexact_integers=InexactIntegers.ROUND)
-
-
-def _empty(kind: pa.DataType) -> pa.Array:
-    if isinstance(kind, pa.BaseExtensionType):
-        storage = pa.array([], kind.storage_type)
-        return pa.ExtensionArray.from_storage(kind, storage)
-    return pa.array([], kind)
 
 
 def types_of_rows(kind: Any) -> dict[str, Declared]:
@@ -148,7 +139,7 @@ def _types_of(name: str, hint: Any) -> dict[str, Declared]:
     kind = _arrow_type(hint)
     if kind is None:
         return {}
-    feature, _ = infer_typed({name: _empty(kind)})[name]
+    feature, _ = infer_typed({name: pa.nulls(0, kind)})[name]
     # What bytes and texts are, images or paths of them, their values say.
     is_open = feature.kind in (Kind.BYTES, Kind.TEXT, Kind.TIMESTAMP)
     return {name: Declared(None if is_open else feature.kind, kind)}

@@ -183,7 +183,7 @@ def _from_reader(
             rows += piece.num_rows
     if not rows:
         # A table without rows keeps its columns.
-        none = [pa.chunked_array([], f.type).combine_chunks() for f in reader.schema]
+        none = [pa.nulls(0, kind) for kind in reader.schema.types]
         yield pa.record_batch(none, schema=reader.schema)
 
 

@@ -225,14 +225,11 @@ def _in_words(kind: pa.DataType) -> str:
 
 def _sample(counts: Counts) -> pa.Array:
     kind = counts.type
-    if isinstance(kind, pa.BaseExtensionType):
-        storage = pa.array([], kind.storage_type)
-        return pa.ExtensionArray.from_storage(kind, storage)
-    if pa.types.is_struct(kind):
-        # Whether images are in the rows or beside them shows in a value alone.
-        row = {"bytes": b"", "path": None}
-        return pa.array([row if counts.filled else {"bytes": None, "path": ""}], kind)
-    return pa.array([], kind)
+    if not pa.types.is_struct(kind):
+        return pa.nulls(0, kind)
+    # Whether images are in the rows or beside them shows in a value alone.
+    row = {"bytes": b"", "path": None}
+    return pa.array([row if counts.filled else {"bytes": None, "path": ""}], kind)
 
 
 def _values(counts: Counts) -> pa.Array:

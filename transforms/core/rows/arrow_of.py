@@ -21,8 +21,9 @@ values of different kinds are an error that names the first odd one.
 """
 
 import functools
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,8 @@ Array = npt.NDArray[Any]
 # NumPy's units of time that Arrow lacks, and those that hold the same instants.
 _UNITS = {"Y": "D", "M": "D", "W": "D", "h": "s", "m": "s"}
 _ARROW_UNITS = ("D", "s", "ms", "us", "ns")
-# Families whose values hold others; of those, the ones that may hold themselves.
+# Families whose values hold others.
 _NESTED = frozenset(["array", "list", "mapping"])
-_HOLDERS = frozenset(["list", "mapping"])
 # Cycles are looked for at this level only: few rows are as deep, and a list that holds
 # itself has not grown large by then.
 _CHECKED_LEVEL = 4
@@ -135,40 +135,25 @@ def _check_nesting(values: list[Any], level: int) -> None:
     """Raises OddValueError where lists and mappings are too deep, or without end."""
     if level != _CHECKED_LEVEL and level < MAX_NESTING:
         return
-    checked: set[int] = set()
     for index, value in enumerate(values):
         if family_of(type(value)) not in _NESTED:
             continue
         if level == MAX_NESTING:
             raise OddValueError(TOO_DEEP, index)
-        if _holds_itself(value, frozenset(), checked):
+        if _holds_itself(value):
             raise OddValueError("a list or mapping holds itself", index)
 
 
-def _holds_itself(value: Any, above: frozenset[int], checked: set[int]) -> bool:
-    """Tells whether a list or mapping contains itself, or one that it is in.
-
-    Args:
-      value: a list or mapping.
-      above: ids of those that it is in.
-      checked: ids of lists and mappings that do not; this function adds to it.
-    """
-    if id(value) in above:
+def _holds_itself(value: Any) -> bool:
+    """Tells whether a list or mapping contains itself, or one that it is in."""
+    try:
+        json.dumps(value, skipkeys=True, default=lambda _: None)
+    except ValueError:
         return True
-    # Deeper values are refused in any case.
-    if id(value) in checked or len(above) == MAX_NESTING:
+    except RecursionError:
+        # Deeper values are refused in any case.
         return False
-    inside = above | {id(value)}
-    if any(_holds_itself(child, inside, checked) for child in _parts(value)):
-        return True
-    checked.add(id(value))
     return False
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """Yields the lists and mappings that are direct parts of a value."""
-    items = value.values() if isinstance(value, Mapping) else value
-    return (item for item in items if family_of(type(item)) in _HOLDERS)
 
 
 def _odd(values: list[Any], why: str, is_odd: Callable[[Any], bool]) -> OddValueError:
