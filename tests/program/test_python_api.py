@@ -24,7 +24,7 @@ import beam_pipeline
 from beam_pipeline import api
 from beam_pipeline.python_data.store import store_rows
 from tests.support.outputs import payloads, rows
-from tests.support.python_sources import features, pixels, w1
+from tests.support.python_sources import TAKEN, features, pixels, w1
 from tests.support.runs import command
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
@@ -294,6 +294,17 @@ class TestDrift:
         with pytest.raises(SourceError, match=rf"'x'.* row {row}[, ]"):
             beam_pipeline.convert(source, tmp_path / "o")
         assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in TAKEN if not hasattr(TAKEN[case][0][0], "schema")]
+)
+def test_values_are_those_of_own_pipelines(tmp_path: Folder, case: str) -> None:
+    """What `WriteDataset` takes, as the features that it has there."""
+    source, kinds = TAKEN[case]
+    beam_pipeline.convert(source, tmp_path / "o")
+    found = {name: facts["kind"] for name, facts in features(tmp_path / "o").items()}
+    assert found == kinds
 
 
 class TestImages:

@@ -15,7 +15,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.pipeline_utils import group_by_key_input_visitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_pipeline.own_pipelines import commit_rows as committing
@@ -24,7 +23,6 @@ from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert
-from tests.support.stress import sizes
 from transforms.core import segment
 from transforms.core.model import Fact, RejectLog, Segment, ShardFile
 from transforms.core.placing.shard_rows import ShardCounts
@@ -109,21 +107,6 @@ def failing_once(
     return calls
 
 
-def test_the_output_is_the_committed_result(tmp_path: Folder) -> None:
-    """A pipeline can go on after the commit, with what was published."""
-    output = tmp_path / "out"
-    with beam.Pipeline(runner=LOCAL) as pipeline:
-        found = (
-            pipeline
-            | beam.Create(some())
-            | WriteDataset(output, splits=SPLITS, key="id")
-            | beam.Map(lambda one: (one.path, sum(one.records.values()), one.status))
-        )
-        assert_that(found, equal_to([(str(output), 300, "committed")]))
-    assert sorted(row["id"] for row in rows(output)) == [*range(300)]
-    assert os.listdir(tmp_path) == ["out"]
-
-
 def test_a_target_is_refused_before_rows_are_taken(tmp_path: Folder) -> None:
     """Without overwrite a dataset stays, and no row of the next run is computed."""
     output, seen = tmp_path / "out", tmp_path / "seen"
@@ -200,30 +183,6 @@ def test_attempts_of_a_random_step_do_not_mix(
         (together, "draft_shard", False, 0),
         pytest.param(ShardGroup, "add", True, 1, marks=pytest.mark.stress),
         (ShardGroup, "finish", True, 0),
-    ],
-)
-def test_a_shard_is_written_again(
-    tmp_path: Folder,
-    monkeypatch: pytest.MonkeyPatch,
-    place: Any,
-    name: str,
-    after: bool,
-    skip: int,
-) -> None:
-    """Of two attempts at a shard the one that reported is published."""
-    output = tmp_path / "out"
-    (wanted,) = write(tmp_path / "wanted", some(), num_shards=3)
-    calls = failing_once(monkeypatch, place, name, after=after, skip=skip)
-    (found,) = write(output, some(), runner=RETRYING, num_shards=3)
-    assert len(calls) > skip + 1
-    assert found.records == wanted.records
-    assert contents(output) == contents(tmp_path / "wanted")
-    assert sorted(os.listdir(tmp_path)) == ["out", "wanted"]
-
-
-@pytest.mark.parametrize(
-    ("place", "name", "after", "skip"),
-    [
         # When the dataset has its name, before that, before it is reported, and when
         # it was read for the report.
         (local, "publish", True, 0),
@@ -232,7 +191,7 @@ def test_a_shard_is_written_again(
         pytest.param(committing, "_committed", True, 0, marks=pytest.mark.stress),
     ],
 )
-def test_a_worker_is_killed_during_the_commit(
+def test_a_worker_is_killed(
     tmp_path: Folder,
     monkeypatch: pytest.MonkeyPatch,
     place: Any,
@@ -240,13 +199,13 @@ def test_a_worker_is_killed_during_the_commit(
     after: bool,
     skip: int,
 ) -> None:
-    """The next attempt at the commit ends it, or finds it done."""
+    """The next attempt at a shard or at the commit ends it, or finds it done."""
     output = tmp_path / "out"
-    write(tmp_path / "wanted", some(), num_shards=3)
+    (wanted,) = write(tmp_path / "wanted", some(), num_shards=3)
     calls = failing_once(monkeypatch, place, name, after=after, skip=skip)
     (found,) = write(output, some(), runner=RETRYING, num_shards=3)
     assert len(calls) > skip
-    assert found.status == "committed"
+    assert (found.status, found.records) == ("committed", wanted.records)
     assert contents(output) == contents(tmp_path / "wanted")
     assert sorted(os.listdir(tmp_path)) == ["out", "wanted"]
 
@@ -398,50 +357,32 @@ def test_one_pipeline_runs_twice_at_once(tmp_path: Folder) -> None:
     assert sorted(row["id"] for row in rows(output)) == [1, 2]
 
 
-@pytest.mark.parametrize("exists", sizes(True, False))
-def test_the_first_of_two_runs_to_publish_wins(tmp_path: Folder, exists: bool) -> None:
-    """The other fails clearly, and `clean` removes what it leaves."""
-    output, ran = tmp_path / "out", tmp_path / "ran"
+@pytest.mark.parametrize("other", ["rows over a dataset", "convert"])
+def test_the_first_of_two_runs_to_publish_wins(tmp_path: Folder, other: str) -> None:
+    """The second fails clearly, keeps its work meanwhile, and `clean` removes that."""
+    output, table, held = tmp_path / "out", tmp_path / "t.csv", tmp_path / "held"
+    table.write_text("id,score\n1,0.5\n2,1.5\n")
+    exists = other.endswith("dataset")
     if exists:
         write(output, some(10))
 
     def step(row: dict[str, Any]) -> dict[str, Any]:
-        if not ran.exists():
-            ran.touch()
-            write(output, some(20), overwrite=exists)
+        if not held.exists():
+            held.write_text("\n".join(os.listdir(hidden(output))))
+            if other == "convert":
+                convert(table, output)
+            else:
+                write(output, some(2), overwrite=exists)
         return row
 
     with pytest.raises((CommitError, TargetError), match="written by another run"):
         write(output, some(), step, overwrite=exists)
-    assert len(rows(output)) == 20
-    assert any(name.startswith("rows-") for name in os.listdir(hidden(output)))
+    for names in (held.read_text().split(), os.listdir(hidden(output))):
+        assert any(name.startswith("rows-") for name in names)
     cleaned = command("clean", output, "--pipelines")
-    ran.unlink()
     assert "rows of a pipeline, which may be running" in cleaned.out
-    assert os.listdir(tmp_path) == ["out"]
-    assert len(rows(output)) == 20
-
-
-def test_convert_leaves_the_work_of_a_pipeline(tmp_path: Folder) -> None:
-    """`convert` to the same target publishes first; the pipeline fails clearly."""
-    output, table = tmp_path / "out", tmp_path / "table.csv"
-    held = tmp_path / "held"
-    table.write_text("id,score\n1,0.5\n2,1.5\n")
-
-    def step(row: dict[str, Any]) -> dict[str, Any]:
-        if not held.exists():
-            held.write_text("\n".join(os.listdir(hidden(output))))
-            convert(table, output)
-        return row
-
-    with pytest.raises(CommitError, match="written by another run"):
-        write(output, some(), step)
-    # Its folder stayed as long as the pipeline ran.
-    assert any(name.startswith("rows-") for name in held.read_text().split())
-    assert any(name.startswith("rows-") for name in os.listdir(hidden(output)))
+    assert sorted(os.listdir(tmp_path)) == ["held", "out", "t.csv"]
     assert len(rows(output)) == 2
-    assert command("clean", output, "--pipelines").code == 0
-    assert sorted(os.listdir(tmp_path)) == ["held", "out", "table.csv"]
 
 
 # What `clean` said; a step gets a copy of what is around it.

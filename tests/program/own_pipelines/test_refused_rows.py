@@ -1,29 +1,23 @@
 """Bad rows of pipelines: each is a reject by itself, whatever rows come with it."""
 
 import collections
-import dataclasses
-import datetime
-import decimal
-import enum
 import json
 import pathlib
 import random
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
-from PIL import Image
 
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.gathered_rows import gather
 from tests.support.outputs import dataset
 from tests.support.own_pipelines import bytes_of, write_rows
+from tests.support.python_sources import TAKEN
 from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import EncodingError, RejectLimitError
@@ -245,82 +239,6 @@ def test_rejects_behind_a_read_source(tmp_path: Folder) -> None:
     assert account["read"] == 50
     assert account["rejected"] == {"wrong_type": 1}
     assert not account.get("dropped_by_steps")
-
-
-class Kind(enum.Enum):
-    RED = "red"
-
-
-@dataclasses.dataclass
-class Inner:
-    x: int
-    y: list[int] | None = None
-
-
-@dataclasses.dataclass
-class Outer:
-    a: Inner
-    b: list[Inner]
-
-
-class Tensor:
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return np.array([1, 2])
-
-
-# What people have in rows -> (rows, the kind of each feature).
-TAKEN: dict[str, tuple[list[Any], dict[str, str]]] = {
-    "dataclasses": (
-        [Outer(Inner(1), [Inner(2, [3])]), Outer(Inner(4), [])],
-        {"a/x": "int64", "a/y": "text", "b/x": "int64", "b/y": "int64"},
-    ),
-    "enums and paths": (
-        [{"a": Kind.RED, "b": pathlib.Path("x"), "c": uuid.UUID(int=1)}],
-        {"a": "text", "b": "text", "c": "text"},
-    ),
-    "times": (
-        [
-            {"a": datetime.datetime(2020, 1, 1), "b": datetime.date(2020, 1, 1)},
-            {"a": pd.Timestamp("2020-01-01 00:00:00.000000001"), "b": pd.NaT},
-        ],
-        {"a": "timestamp", "b": "timestamp"},
-    ),
-    "numbers": (
-        [{"a": np.int8(3), "b": np.array(3), "c": np.bool_(True)}, {"a": pd.NA}],
-        {"a": "int64", "b": "int64", "c": "bool"},
-    ),
-    "decimals": ([{"a": decimal.Decimal("1.5")}, {"a": 1}], {"a": "text"}),
-    "numpy texts": (
-        [{"a": np.str_("x"), "b": np.array(["x", "y"])}],
-        {"a": "text", "b": "text"},
-    ),
-    "tensors": ([{"a": Tensor()}, {"a": [3]}, {"a": range(2)}], {"a": "int64"}),
-    "images": (
-        [{"image": Image.new("RGB", (2, 2))}],
-        dict.fromkeys(("depth", "height", "width"), "int64") | {"image": "image"},
-    ),
-    "dictionaries": (
-        [pa.record_batch([pa.array(["x", "y"]).dictionary_encode()], names=["a"])],
-        {"a": "text"},
-    ),
-    "views": (
-        [pa.record_batch([pa.array(["x"], pa.string_view())], names=["a"])],
-        {"a": "text"},
-    ),
-    "extensions": (
-        [pa.record_batch([pa.array([b"0" * 16], pa.uuid())], names=["a"])],
-        {"a": "bytes"},
-    ),
-    "durations": (
-        [pa.record_batch([pa.array([1], pa.duration("s"))], names=["a"])],
-        {"a": "int64"},
-    ),
-    "empty batches": ([pa.table({"a": []}), {"a": 1}], {"a": "int64"}),
-    "empty structs": (
-        [pa.record_batch([pa.array([{}], pa.struct([]))], names=["a"]), {"b": 1}],
-        {"a": "text", "b": "int64"},
-    ),
-}
 
 
 @pytest.mark.parametrize("case", TAKEN)
