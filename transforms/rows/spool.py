@@ -105,8 +105,11 @@ class Spool:
         """Takes a row, or a record batch or table of rows; rejects what is none."""
         if type(element) is not self._kind and not self._start_kind(element):
             return
-        if self._waiting.add(self._convert(element)):
-            self._to_arrow()
+        if self._take is _of_tables:
+            # Not weighed: Arrow crashes on the size of a union without rows.
+            self._to_arrow(_batches_in(element))
+        elif self._waiting.add(self._convert(element)):
+            self._to_arrow(self._waiting.take())
 
     def _start_kind(self, element: Any) -> bool:
         """Prepares for elements of another type; returns whether they are rows."""
@@ -122,7 +125,7 @@ class Spool:
         take = _of_tables if is_table else take
         # Rows of several types may alternate, so they wait together.
         if take != self._take:
-            self._to_arrow()
+            self._to_arrow(self._waiting.take())
             self._take = take
         self._kind, self._convert = kind, convert or _as_it_is
         return True
@@ -144,7 +147,7 @@ class Spool:
 
     def finish(self) -> SpooledBundle | None:
         """Returns what the bundle leaves; None of one without rows."""
-        self._to_arrow()
+        self._to_arrow(self._waiting.take())
         self._spool()
         if not self._tallies and not self._refusals:
             return None
@@ -156,13 +159,10 @@ class Spool:
             self._refusals,
         )
 
-    def _to_arrow(self) -> None:
-        """Makes batches of what waits."""
-        waiting = self._waiting.take()
-        if self._take is _of_tables:
-            waiting = [batch for element in waiting for batch in _batches_in(element)]
-        if waiting:
-            batches = self._taken(waiting)
+    def _to_arrow(self, elements: list[Any]) -> None:
+        """Makes batches of elements of one kind."""
+        if elements:
+            batches = self._taken(elements)
             self._batches += batches
             self._bytes += sum(batch.nbytes for batch in batches)
         if self._bytes >= PIECE_BYTES:
