@@ -77,10 +77,10 @@ class Statistics:
 
 
 def wider(a: Extent, b: Extent) -> Extent:
-    """Returns the least and the largest number of both; None where there is none."""
-    least = [n for n in (a[0], b[0]) if n is not None]
-    most = [n for n in (a[1], b[1]) if n is not None]
-    return min(least, default=None), max(most, default=None)
+    """Returns the least and the largest number of both."""
+    if a[0] is None or b[0] is None:
+        return b if a[0] is None else a
+    return min(a[0], b[0]), max(a[1], b[1])
 
 
 def _merged(

@@ -23,7 +23,7 @@ JSON has its own types (`transforms.formats.json_lines.types`): it must keep the
 a number, which no Arrow type does.
 """
 
-import dataclasses
+import enum
 
 import numpy as np
 import pyarrow as pa
@@ -42,25 +42,19 @@ _BINARIES = (*_BYTES, pa.lib.Type_FIXED_SIZE_BINARY)
 _LIST_VIEWS = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Door:
-    """The rules for the types of one way into the pipeline.
+class Door(enum.Enum):
+    """A way into the pipeline, with rules for types of its own; see the table.
 
-    Attributes:
-      joins: whether different kinds of numbers, texts or times have a common type.
-        Then each value is checked later: an integer among floats becomes a float, or
-        its row is refused.
-      is_large: whether offsets of 64 bits stay.
-      is_deep: whether equal values get equal types inside structs, zones and tensors.
+    Values of programs join where kinds of numbers, texts or times differ: each is
+    checked later, so that an integer among floats becomes a float, or its row is
+    refused. Equal ones get equal types inside structs, zones and tensors, too.
     """
 
-    joins: bool
-    is_large: bool
-    is_deep: bool
+    FILES = "files"
+    PYTHON = "python"
 
 
-FILES = Door(joins=False, is_large=True, is_deep=False)
-PYTHON = Door(joins=True, is_large=False, is_deep=True)
+FILES, PYTHON = Door
 
 
 def plain_type(kind: pa.DataType, door: Door) -> pa.DataType:
@@ -72,7 +66,7 @@ def plain_type(kind: pa.DataType, door: Door) -> pa.DataType:
     types = pa.types
     if isinstance(kind, pa.FixedShapeTensorType):
         order = list(kind.permutation or ())
-        if door.is_deep and order == sorted(order):
+        if door is PYTHON and order == sorted(order):
             return pa.fixed_shape_tensor(kind.value_type, kind.shape)
         return kind
     if isinstance(kind, pa.BaseExtensionType):
@@ -84,16 +78,16 @@ def plain_type(kind: pa.DataType, door: Door) -> pa.DataType:
     if types.is_binary_view(kind):
         return pa.binary()
     if types.is_large_binary(kind):
-        return kind if door.is_large else pa.binary()
+        return kind if door is FILES else pa.binary()
     if types.is_fixed_size_list(kind):
         return pa.list_(plain_type(kind.value_type, door), kind.list_size)
     if is_any_list(kind):
         is_large = types.is_large_list(kind) or types.is_large_list_view(kind)
-        make = pa.large_list if is_large and door.is_large else pa.list_
+        make = pa.large_list if is_large and door is FILES else pa.list_
         return make(plain_type(kind.value_type, door))
-    if types.is_struct(kind) and door.is_deep:
+    if types.is_struct(kind) and door is PYTHON:
         return pa.struct([(f.name, plain_type(f.type, door)) for f in kind])
-    if types.is_timestamp(kind) and kind.tz is not None and door.is_deep:
+    if types.is_timestamp(kind) and kind.tz is not None and door is PYTHON:
         return pa.timestamp(kind.unit, "UTC")
     return kind
 
@@ -144,10 +138,10 @@ def _wider_number(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | N
     if types.is_integer(a) and types.is_integer(b):
         if types.is_unsigned_integer(a) and types.is_unsigned_integer(b):
             return pa.uint64()
-        return pa.int64() if door.joins or pa.uint64() not in (a, b) else None
+        return pa.int64() if door is PYTHON or pa.uint64() not in (a, b) else None
     if types.is_floating(a) and types.is_floating(b):
         return pa.float64()
-    if not door.joins and not (types.is_decimal(a) and types.is_decimal(b)):
+    if door is FILES and not (types.is_decimal(a) and types.is_decimal(b)):
         return None
     if all(types.is_integer(kind) or types.is_floating(kind) for kind in (a, b)):
         return pa.float64()
@@ -167,7 +161,7 @@ def _digits(kind: pa.DataType) -> tuple[int, int]:
 
 
 def _wider_bytes(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
-    if door.joins:
+    if door is PYTHON:
         joinable = (pa.string(), pa.binary())
         return pa.binary() if a in joinable and b in joinable else None
     return pa.large_binary() if _is_binary(a) and _is_binary(b) else None
@@ -179,7 +173,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 def _wider_time(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
     types = pa.types
-    if not door.joins:
+    if door is FILES:
         return None
     if types.is_timestamp(a) and types.is_timestamp(b) and a.tz == b.tz:
         return pa.timestamp(max(a.unit, b.unit, key=_UNITS.index), a.tz)
@@ -193,7 +187,7 @@ def _wider_nested(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | N
         inner = wider_type(a.value_type, b.value_type, door)
         if inner is None:
             return None
-        if door.is_large:
+        if door is FILES:
             return pa.large_list(inner)
         fixed = pa.types.is_fixed_size_list(a) and pa.types.is_fixed_size_list(b)
         if fixed and a.list_size == b.list_size:
@@ -201,7 +195,7 @@ def _wider_nested(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | N
         return pa.list_(inner)
     if not (pa.types.is_struct(a) and pa.types.is_struct(b)):
         return None
-    if not door.is_deep:
+    if door is FILES:
         if not (is_image_file(a) and is_image_file(b)):
             return None
         return pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])

@@ -152,9 +152,10 @@ def _offsets(lists: pa.Array) -> np.ndarray:
 
 def _sides(boxes: pa.Array) -> list[pa.Array]:
     """Returns n lists of the boxes' sides, one column for each side."""
-    flat = boxes.flatten()
-    sides = range(len(BOX_SIDES))
-    return [lists_like(boxes, pc.list_element(flat, side)) for side in sides]
+    # NumPy takes a quarter of the time of Arrow's `list_element`.
+    flat = boxes.flatten().flatten().to_numpy(zero_copy_only=False)
+    sides = np.ascontiguousarray(flat.reshape(-1, len(BOX_SIDES)).T)
+    return [lists_like(boxes, pa.array(side)) for side in sides]
 
 
 def _unragged(lists: pa.Array) -> list[pa.Array]:
