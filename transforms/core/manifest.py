@@ -18,6 +18,7 @@ import hashlib
 import io
 import json
 import math
+import operator
 import os
 import re
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ PARTS_NAME = "parts.json"
 REJECTS_NAME = "rejects.jsonl"
 DERIVED_FOLDERS = ("catalogue", "index")
 """The folders below that of a dataset that may hold derived files."""
-_INT64_MIN = -(2**63)
+_SPLIT = ("name", "records", "bytes", "classes")
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 # Other kinds are numbers: one that no record holds.
 _ABSENT: Mapping[Kind, Any] = {
@@ -155,14 +156,11 @@ class FeatureFacts:
         """A number that no record holds: -1, or below the smallest; 0 if all are."""
         is_whole = self.feature.kind in (Kind.INT64, Kind.TIMESTAMP)
         smallest = min(int(self.statistics.minimum or 0), 0) if is_whole else 0
-        return smallest - 1 if smallest > _INT64_MIN else 0
+        return smallest - 1 if smallest > -(2**63) else 0
 
     @property
     def absent(self) -> Any:
-        """A value for records that lack the feature, and if possible for no other.
-
-        None where it is no single value.
-        """
+        """A value for records without it, if possible for no other; None of lists."""
         if self.feature.is_list:
             return None
         return _ABSENT.get(self.feature.kind, self.number_below)
@@ -327,23 +325,18 @@ class Manifest:
 
     def path(self, directory: str, name: str) -> str:
         """Returns the path of a file that the manifest names."""
-        parts = [directory, self.folder, name]
-        return os.path.join(*(segment for segment in parts if segment))
+        return os.path.join(directory, self.folder, name)
 
     def dataset_json(self) -> dict[str, Any]:
         """Returns the dataset part, which input and spec alone decide."""
+        facts = operator.attrgetter(*_SPLIT)
         return {
             "name": self.name,
             "compression": self.compression,
             "features": [feature.to_json() for feature in self.features],
             "splits": [
-                {
-                    "name": split.name,
-                    "records": split.records,
-                    "bytes": split.bytes,
-                    "classes": split.classes,
-                    "shards": [shard.to_json() for shard in split.shards],
-                }
+                dict(zip(_SPLIT, facts(split), strict=True))
+                | {"shards": [shard.to_json() for shard in split.shards]}
                 for split in self.splits
             ],
             "files": [facts.to_json() for facts in self.files],
