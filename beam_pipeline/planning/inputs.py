@@ -58,7 +58,7 @@ from transforms.storage.row_spool import RowSpool
 from transforms.storage.visibility import Witness
 
 if TYPE_CHECKING:
-    from transforms.core.image.class_masks import MaskClasses
+    from transforms.core.image.masks import MaskClasses
 
 # TFDS keeps each version of a dataset in a folder of its own.
 _VERSION = re.compile(r"\d+\.\d+\.\d+")

@@ -8,7 +8,7 @@ import numpy as np
 
 from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.spec import Spec
-from transforms.core.image.class_masks import MaskClasses, class_numbers
+from transforms.core.image.masks import MaskClasses, class_numbers
 from transforms.core.image.png import SIGNATURE, decode_png
 from transforms.core.image.policy import prepare_image
 from transforms.core.reasons import Fault, FaultError, Skipped

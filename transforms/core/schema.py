@@ -155,7 +155,7 @@ class Feature:
         It has no column in the rows.
       derived_from: name of that image feature; the only one when empty. Of a mask: the
         image that it is of, and whose size it has; its pixels become one class number
-        each, see `transforms.core.image.class_masks`.
+        each, see `transforms.core.image.masks`.
       shape: () for one value. (None,) for a list of any length, (4,) for one of
         four, (2, 3) and (None, 4) for more dimensions, stored flat and row by row;
         (None, None) for a list of lists of any lengths, stored as TFDS does. Of a

@@ -462,15 +462,3 @@ def test_a_schema_that_contradicts_itself_is_refused(schema: Any, why: str) -> N
     """Before any row is taken."""
     with pytest.raises(SpecError, match=why):
         encode_example({}, schema)
-
-
-def test_many_columns() -> None:
-    """Time grows with the number of columns, not with its square."""
-    names = [f"c{n}" for n in range(3000)]
-    row = dict.fromkeys(names, 1)
-    schema = dict.fromkeys(names, "int64")
-    coding = coding_of(schema)
-    record = encode_example(row)
-    assert encode_rows([row], coding) == [record]
-    assert encode_table(pa.RecordBatch.from_pylist([row]), coding) == [record]
-    assert decode_rows([record], coding) == [row]

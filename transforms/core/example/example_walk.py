@@ -27,13 +27,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from transforms.core.example.entry import (
-    MAX_VARINT_BYTES,
     Longs,
     Mask,
-    read_varints,
     varint,
 )
 
@@ -56,9 +53,6 @@ _Words = npt.NDArray[np.uint64]
 
 
 _NO_ROWS: Longs = np.empty(0, np.int64)
-# Lists of bytes are split value by value, in all records at once. Behind this many
-# values, a handful of longer lists is left to protobuf.
-_MANY_VALUES, _FEW_LISTS = 64, 16
 
 
 class PaddedBytes:
@@ -376,136 +370,3 @@ def _plain_head(key: bytes, tag: int) -> _PlainHead:
         [index not in varying for index in range(count)],
         [np.uint64((1 << 8 * width) - 1) for width in inside],
     )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Values:
-    """The values of one feature in m records.
-
-    Attributes:
-      counts: int64 array of m: how many values each record has; None: one each.
-      items: all values in the records' order: int64, or float32; of bytes, the start
-        and the stop of each.
-      bad: which of the m records protobuf must decide; the rest is then unusable.
-    """
-
-    counts: Longs | None
-    items: Any
-    bad: Longs = dataclasses.field(default_factory=lambda: _NO_ROWS)
-
-
-def read_values(padded: PaddedBytes, kind: str, starts: Longs, stops: Longs) -> Values:
-    """Returns the numbers that m records hold, packed, between starts and stops.
-
-    Args:
-      padded: holds them.
-      kind: "int64_list" or "float_list".
-      starts, stops: int64 arrays of m.
-    """
-    sizes = stops - starts
-    if kind == "float_list":
-        return _floats(padded, starts, sizes)
-    if len(sizes) and sizes.min() >= 1 and sizes.max() <= MAX_VARINT_BYTES:
-        items, ends_there = read_varints(padded.bytes, padded.words, starts, sizes)
-        if ends_there.all():
-            return Values(None, items)
-    return _packed_integers(padded.data, starts, stops)
-
-
-def _floats(padded: PaddedBytes, starts: Longs, sizes: Longs) -> Values:
-    if (sizes == 4).all():
-        return Values(None, padded.floats[starts])
-    odd = np.flatnonzero(sizes % 4)
-    if len(odd):
-        return Values(None, None, odd)
-    data = _joined(padded.data, starts, starts + sizes)
-    return Values(sizes // 4, np.frombuffer(data, "<f4").astype(np.float32, copy=False))
-
-
-def _packed_integers(data: bytes, starts: Longs, stops: Longs) -> Values:
-    joined = PaddedBytes(_joined(data, starts, stops))
-    bounds = np.concatenate(([0], np.cumsum(stops - starts)))
-    size = int(bounds[-1])
-    ends = np.flatnonzero(joined.bytes[:size] < 0x80)
-    filled = np.flatnonzero(stops > starts)
-    whole = joined.bytes[bounds[filled + 1] - 1] < 0x80
-    if not whole.all():
-        return Values(None, None, filled[~whole])
-    begins = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
-    sizes = ends + 1 - begins
-    wrong = sizes > MAX_VARINT_BYTES
-    items, right = read_varints(
-        joined.bytes, joined.words, begins, np.minimum(sizes, MAX_VARINT_BYTES)
-    )
-    wrong |= ~right
-    if wrong.any():
-        bad = np.searchsorted(bounds, begins[wrong], "right") - 1
-        return Values(None, None, np.unique(bad))
-    return Values(np.diff(np.searchsorted(ends, bounds)), items)
-
-
-def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
-    """Returns where the values are in m lists of bytes between starts and stops."""
-    spans: list[tuple[Longs, Longs, Longs]] = []
-    bad: list[Longs] = []
-    rows, cursor = np.arange(len(starts)), starts
-    while True:
-        going = cursor < stops[rows]
-        rows, cursor = rows[going], cursor[going]
-        if not len(rows):
-            break
-        if len(spans) >= _MANY_VALUES and len(rows) <= _FEW_LISTS:
-            bad.append(rows)
-            break
-        sizes, begin = padded.lengths(cursor + 1)
-        ends = begin + sizes
-        right = (padded.bytes[cursor] == 0x0A) & (ends <= stops[rows])
-        bad.append(rows[~right])
-        rows, cursor = rows[right], ends[right]
-        spans.append((rows, begin[right], cursor))
-    wrong = np.concatenate(bad) if bad else _NO_ROWS
-    if len(wrong):
-        return Values(None, None, wrong)
-    if not spans:
-        return Values(np.zeros(len(starts), np.int64), (_NO_ROWS, _NO_ROWS))
-    rows, begins, ends = (np.concatenate(chunks) for chunks in zip(*spans, strict=True))
-    order = np.argsort(rows, kind="stable")
-    counts = np.bincount(rows, minlength=len(starts))
-    return Values(counts, (begins[order], ends[order]))
-
-
-def _joined(data: bytes, starts: Longs, stops: Longs) -> bytes:
-    """Returns the pieces [start, stop) of `data` one after another."""
-    if not len(starts):
-        return b""
-    pieces = gathered(data, starts, stops)
-    joined = pieces.buffers()[2]
-    return b"" if joined is None else joined.to_pybytes()
-
-
-def gathered(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
-    """Returns the n pieces [start, stop) of `data` as one array.
-
-    Two pieces are the same or do not overlap, as the values of records do.
-    """
-    if (starts[1:] < stops[:-1]).any():
-        return _gathered_anyhow(data, starts, stops)
-    # Pieces and the gaps between them are the items of one array over the same bytes.
-    # Taking every second item copies each piece once.
-    bounds = np.empty(2 * len(starts), np.int64)
-    bounds[0::2] = starts
-    bounds[1::2] = stops
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    both = pa.Array.from_buffers(pa.large_binary(), max(len(bounds) - 1, 0), buffers)
-    return both.take(pa.array(np.arange(0, len(bounds), 2)))
-
-
-def _gathered_anyhow(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
-    """Returns pieces in any order, or that occur more than once."""
-    order = np.lexsort((stops, starts))
-    starts, stops = starts[order], stops[order]
-    differs = (starts[1:] != starts[:-1]) | (stops[1:] != stops[:-1])
-    first = np.concatenate(([True], differs))
-    places = np.empty_like(order)
-    places[order] = np.cumsum(first) - 1
-    return gathered(data, starts[first], stops[first]).take(pa.array(places))

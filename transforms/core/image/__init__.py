@@ -6,6 +6,6 @@ check.py     a file -> its facts or its fault, or its pixels by Pillow; with
 policy.py    a file and a policy -> the image to store; with resize.py,
              which also turns, and pixels.py
 png_encode.py    raw pixels -> PNG files
-class_masks.py   any file of class numbers -> these numbers
-masks.py    outlines and runs of objects -> masks of 0 and 1
+masks.py    outlines and runs of objects -> masks of 0 and 1; any file of class
+            numbers -> these numbers
 """

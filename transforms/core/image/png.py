@@ -97,10 +97,27 @@ def read_png(data: bytes, check: Check, limit: int) -> ImageInfo:
         _check_order(chunks, has_palette)
         if check == "decode":
             decode_png(data)
-    depth = _CHANNELS[color_type]
-    if has_palette:
-        depth = 4 if _has_transparency(data, chunks) else 3
-    end, several, exif = _extras(data, chunks)
+    several = has_data = False
+    transparent: bool | None = None
+    end, entries, exif = len(data), 0, b""
+    for kind, start, stop in chunks:
+        size = stop - start
+        if kind == b"IDAT":
+            has_data = True
+        elif kind == b"PLTE":
+            # Entries beyond what the pixels can name are dropped.
+            entries = min(size // 3, 1 << bits)
+        elif kind == b"tRNS" and transparent is None and 0 < size <= entries:
+            # libpng drops one with a wrong checksum.
+            crc = _UINT32.pack(zlib.crc32(data[start - 4 : stop]))
+            transparent = not has_data and data[stop : stop + 4] == crc
+        elif kind == b"acTL" and size == 8 and not has_data:
+            several = _UINT32.unpack_from(data, start)[0] > 1
+        elif kind == b"eXIf":
+            exif = data[start:stop]
+        elif kind == b"IEND":
+            end = stop + 4
+    depth = 3 + bool(transparent) if has_palette else _CHANNELS[color_type]
     orientation = read_orientation(exif) if exif else 1
     info = ImageInfo("png", height, width, depth, orientation, bits, has_palette)
     return info.noting(several=several, trailing=end < len(data))
@@ -146,39 +163,6 @@ def _check_order(chunks: list[_Chunk], has_palette: bool) -> None:
         raise damaged(
             "PNG: a chunk that its pixels need is missing, unknown or out of place"
         )
-
-
-def _has_transparency(data: bytes, chunks: list[_Chunk]) -> bool:
-    """Whether a tRNS chunk that libpng would use is between PLTE and IDAT.
-
-    libpng drops one with a wrong checksum.
-    """
-    entries = 0
-    for kind, start, stop in chunks:
-        if kind == b"PLTE":
-            # Entries beyond what the pixels can name are dropped.
-            entries = min((stop - start) // 3, 1 << data[24])
-        elif kind == b"tRNS" and 0 < stop - start <= entries:
-            checksum = zlib.crc32(data[start - 4 : stop])
-            return data[stop : stop + 4] == _UINT32.pack(checksum)
-        elif kind == b"IDAT":
-            return False
-    return False
-
-
-def _extras(data: bytes, chunks: list[_Chunk]) -> tuple[int, bool, bytes]:
-    """Returns where the image ends, whether several follow, and the last EXIF."""
-    end, several, has_data, exif = len(data), False, False, b""
-    for kind, start, stop in chunks:
-        if kind == b"IDAT":
-            has_data = True
-        elif kind == b"IEND":
-            end = stop + 4
-        elif kind == b"acTL" and stop - start == 8 and not has_data:
-            several = _UINT32.unpack_from(data, start)[0] > 1
-        elif kind == b"eXIf":
-            exif = data[start:stop]
-    return end, several, exif
 
 
 def decode_png(data: bytes) -> Image.Image:

@@ -36,7 +36,7 @@ from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import SpecError, bounded
 
 if TYPE_CHECKING:
-    from transforms.core.image.class_masks import MaskClasses
+    from transforms.core.image.masks import MaskClasses
 
 # The longest side that libjpeg writes, and that libpng reads by default.
 _MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
@@ -67,7 +67,7 @@ class ImagePolicy:
         and an `output` of "jpeg" do not hold for it. See `for_masks`.
       any_file: whether a file is stored as it is, whatever it holds; see `for_files`.
       class_mask: whether the result is a mask with one class number a pixel; see
-        `transforms.core.image.class_masks`.
+        `transforms.core.image.masks`.
       mask_classes: what the pixels of such masks mean; None for their numbers.
       output: "jpeg" or "png": the format of every result. None: JPEG stays JPEG where
         four channels are not asked for, the others become PNG where they change.
@@ -385,7 +385,7 @@ def _finish_class_mask(
     # Here, because NumPy doubles the start of a decoder process.
     import numpy as np
 
-    from transforms.core.image.class_masks import class_numbers
+    from transforms.core.image.masks import class_numbers
     from transforms.core.image.png_encode import encode_class_png
 
     numbers = class_numbers(image, source.format, source.bits, policy.mask_classes)

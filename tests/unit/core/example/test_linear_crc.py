@@ -89,26 +89,6 @@ def test_random_records_have_the_crcs_that_calls_compute(case: Any) -> None:
     assert crcs.tolist() == [google_crc32c.value(each) for each in data]
 
 
-@pytest.mark.parametrize("size", range(6))
-def test_a_register_moves_over_fewer_bytes_than_it_has(size: int) -> None:
-    """Records of a byte to eleven: the register holds bytes that are not yet out."""
-    values = [bytes(range(7, 7 + i)) for i in range(size + 1)]
-    tails = [bytes([251 - i] * (i % 3)) for i in range(size + 1)]
-    crcs = record_crcs([views_of(values), views_of(tails)], size + 1)
-    assert crcs is not None
-    assert crcs.tolist() == [
-        google_crc32c.value(value + tail)
-        for value, tail in zip(values, tails, strict=True)
-    ]
-
-
-def test_records_without_a_varying_byte_share_one_crc() -> None:
-    """A run without stores is a constant."""
-    crcs = record_crcs([run_of(b"\x0a\x00", [])], 3)
-    assert crcs is not None
-    assert crcs.tolist() == [google_crc32c.value(b"\x0a\x00")] * 3
-
-
 def test_values_outside_their_views_and_long_runs_are_left_to_calls() -> None:
     """12 bytes fit into a view, 13 do not; the table of distances has an end."""
     assert record_crcs([views_of([b"x" * 12])], 1) is not None

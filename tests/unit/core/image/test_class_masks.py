@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.support.drawn_images import chunk
-from transforms.core.image.class_masks import MaskClasses
+from transforms.core.image.masks import MaskClasses
 from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.reasons import Fault, Reason
