@@ -25,7 +25,6 @@ from transforms.storage.files import storage
 
 if TYPE_CHECKING:
     from transforms.reading.catalogue import Catalogue
-    from transforms.reading.catalogue_of_shards import CatalogueCheck
 
 Faults = list[tuple[str, str]]
 """(derived file, what is wrong with it)"""
@@ -73,23 +72,21 @@ def catalogues_of(dataset: Dataset) -> "dict[str, Catalogue]":
       DamageError: a catalogue is damaged, or has other rows than the split.
       OSError: one cannot be read.
     """
-    # Loaded where there is a catalogue: Parquet takes 0.1 s.
-    from transforms.reading.catalogue import Catalogue
-
     out = {}
     for split in dataset.manifest.splits:
         parts = dataset.manifest.catalogue_parts(split.name)
         if not parts:
             return {}
-        catalogue = Catalogue([dataset.path(file) for file in parts])
-        if len(catalogue) != split.records:
-            raise DamageError(
-                f"{catalogue.path} and the other parts must have a row for each of the "
-                f"{split.records:,} records of {split.name!r}; found "
-                f"{len(catalogue):,}. 'beam-tfrecord verify' shows all damage."
-            )
-        out[split.name] = catalogue
+        out[split.name] = _opened(dataset, parts)
+        out[split.name].check_length(split.records)
     return out
+
+
+def _opened(dataset: Dataset, parts: Collection[str]) -> "Catalogue":
+    # Loaded where there is a catalogue: Parquet takes 0.1 s.
+    from transforms.reading.catalogue import Catalogue
+
+    return Catalogue([*map(dataset.path, parts)])
 
 
 class DerivedCheck:
@@ -115,16 +112,7 @@ class DerivedCheck:
         self._part, self._catalogue = "", None
         parts = dataset.manifest.catalogue_parts(split.name)
         if parts and all(file in sound for file in parts):
-            self._part, self._catalogue = parts[0], self._opened(parts)
-
-    def _opened(self, parts: Collection[str]) -> "CatalogueCheck":
-        # Loaded where there is a catalogue: Parquet takes 0.1 s.
-        from transforms.reading.catalogue import Catalogue
-        from transforms.reading.catalogue_of_shards import CatalogueCheck
-
-        catalogue = Catalogue([self._dataset.path(file) for file in parts])
-        compression = self._dataset.manifest.compression
-        return CatalogueCheck(catalogue, compression=compression)
+            self._part, self._catalogue = parts[0], _opened(dataset, parts)
 
     def next_shard(
         self,
@@ -134,8 +122,11 @@ class DerivedCheck:
         path = self._dataset.path(shard.file)
         rows = None
         if self._catalogue is not None:
-            rows = self._catalogue.of_shard(
-                self._number, path, first=self._first, records=shard.records
+            from transforms.reading.catalogue_of_shards import comparison
+
+            rows = comparison(
+                *(self._catalogue, self._number, path, self._first, shard.records),
+                compression=self._dataset.manifest.compression,
             )
         self._number, self._first = self._number + 1, self._first + shard.records
         indexes = []

@@ -13,7 +13,6 @@ from transforms.errors import (
     DamageError,
     SpecError,
     UsageError,
-    closest,
     nearest,
     raising_in_python,
 )
@@ -174,12 +173,8 @@ class OpenDataset:
 
     def _split(self, name: str) -> Split:
         if name not in self.splits:
-            near = closest(str(name), self.splits)
-            end = f"; the nearest name is {near!r}" if near is not None else ""
-            raise SpecError(
-                f"{self.path} has no split {name!r}{end}. "
-                f"It has: {', '.join(map(repr, self.splits))}."
-            )
+            near = nearest(str(name), self.splits)
+            raise SpecError(f"{self.path} has no split {name!r}{near}.")
         if name not in self._opened:
             shards = [shard for split, shard in self._found.shards if split == name]
             records = Records(shards, self._found.edition, check=self._check)
@@ -187,7 +182,7 @@ class OpenDataset:
             again = _split_again, (self._again, self._found.digest, name, *how)
             title = f"{self.path}, {name!r}" if name else self.path
             self._opened[name] = Split(
-                *(records, self._found.features, self._looks, again, title),
+                *(records, self.features, self._looks, again, title),
                 catalogue=self._found.catalogues.get(name),
             )
         return self._opened[name]

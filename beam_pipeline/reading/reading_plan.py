@@ -49,8 +49,20 @@ _OF_RECORDS = frozenset("kind shape dtype encoding unit vocabulary label".split(
 _SAMPLE_BYTES = 1 << 20
 
 
+class _Digested:
+    """Facts that differ where their digests do."""
+
+    __slots__ = ()
+
+    @property
+    def digest(self) -> str:
+        """Of all of it: two that differ are other records, or other rows."""
+        data = repr(self).encode("utf-8", "backslashreplace")
+        return hashlib.sha256(data).hexdigest()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class ReadingPlan:
+class ReadingPlan(_Digested):
     """Everything that workers need to know.
 
     Attributes:
@@ -63,18 +75,9 @@ class ReadingPlan:
     rows: TypedRows
     edition: Edition
 
-    @property
-    def digest(self) -> str:
-        """Of all of it: two plans that differ read something else."""
-        return _digest(self)
-
-
-def _digest(facts: object) -> str:
-    return hashlib.sha256(repr(facts).encode("utf-8", "backslashreplace")).hexdigest()
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Readable:
+class Readable(_Digested):
     """What is at the path.
 
     Attributes:
@@ -97,11 +100,6 @@ class Readable:
     )
     absent: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     parts: tuple[str, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        """Of all of it: two that differ are other records, or other rows."""
-        return _digest(self)
 
 
 def find_records(path: str, features: Mapping[str, Said]) -> Readable:
@@ -138,7 +136,10 @@ def plan_reading(
     shards = [shard for _, shard in contents.shards]
     if split is not None:
         if split not in contents.splits:
-            raise SpecError(_no_split(path, split, contents.splits))
+            near = "; files without metadata have none: name those of one by a pattern"
+            if contents.splits:
+                near = nearest(str(split), contents.splits)
+            raise SpecError(f"split must be one of {path}; it has no {split!r}{near}.")
         shards = [shard for name, shard in contents.shards if name == split]
     by_name = {feature.name: feature for feature in contents.features}
     if columns is None:
@@ -153,18 +154,6 @@ def plan_reading(
     if labels == "ids":
         chosen = [dataclasses.replace(column, vocabulary=None) for column in chosen]
     return ReadingPlan(tuple(shards), TypedRows(tuple(chosen)), contents.edition)
-
-
-def _no_split(path: str, split: str, splits: Sequence[str]) -> str:
-    if not splits:
-        return (
-            f"split must be left out for files without a dataset's metadata; found "
-            f"{split!r} for {path}. Name the files of one split by a pattern."
-        )
-    return (
-        f"split must name a split of {path}; there is no {split!r}"
-        f"{nearest(str(split), splits)}."
-    )
 
 
 def _found_at(
@@ -284,14 +273,10 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Readable | Non
 
 def _catalogues(dataset: Dataset, edition: Edition) -> dict[str, CatalogueRows]:
     """Returns the catalogue of each split that has one."""
-    features, _ = catalogue_features(
-        [
-            facts.feature
-            for facts in dataset.manifest.features
-            if all(abs(end) <= MOST_SECONDS for end in _seconds(facts))
-        ],
-        texts=True,
-    )
+    fitting = [
+        facts.feature for facts in dataset.manifest.features if _fits_catalogue(facts)
+    ]
+    features, _ = catalogue_features(fitting, texts=True)
     names = frozenset(feature.name for feature in features)
     catalogues = {}
     for split in dataset.manifest.splits:
@@ -301,12 +286,12 @@ def _catalogues(dataset: Dataset, edition: Edition) -> dict[str, CatalogueRows]:
     return catalogues
 
 
-def _seconds(facts: FeatureFacts) -> list[int]:
-    """Returns the first and the last of timestamps that are in seconds."""
+def _fits_catalogue(facts: FeatureFacts) -> bool:
+    """Whether a catalogue holds all values: timestamps in seconds may be too far."""
     if facts.feature.kind is not Kind.TIMESTAMP or facts.feature.unit not in ("", "s"):
-        return []
+        return True
     ends = (facts.statistics.minimum, facts.statistics.maximum)
-    return [int(end) for end in ends if end is not None]
+    return all(end is None or abs(int(end)) <= MOST_SECONDS for end in ends)
 
 
 def _of_tfds(

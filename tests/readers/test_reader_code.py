@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -271,74 +271,53 @@ def test_lists_with_and_without_missing_values(
     assert len(columns(printed(tmp_path / "never", capsys))["x"]) == 1
 
 
-@pytest.mark.parametrize(
-    "dtype", "bool int8 uint16 uint32 uint64 int64 float16 float32 float64".split()
-)
-@pytest.mark.parametrize("shape", [(), (2, 3), (None, 3)])
-@pytest.mark.parametrize("encoding", ["raw", "proto"])
-def test_the_comment_on_a_tensor_decodes_it(
-    tmp_path: Folder,
-    capsys: pytest.CaptureFixture[str],
-    dtype: str,
-    shape: tuple[int | None, ...],
-    encoding: str,
-) -> None:
-    """Both encodings, every type and shape: TensorFlow gives the array back."""
-    tensorflow = pytest.importorskip("tensorflow")
-    size = (2, 3) if shape else ()
-    array = np.arange(6)[: 6 if shape else 1].reshape(size).astype(dtype)
-    feature = Feature("x", Kind.TENSOR, shape=shape, dtype=dtype, encoding=encoding)
-    proto = tensorflow.io.serialize_tensor(array).numpy()
-    rows = [{"x": array.tobytes() if encoding == "raw" else proto}, {}]
-    write_kinds(tmp_path / "out", rows, [feature])
-    code = printed(tmp_path / "out", capsys)
-    value, absent = columns(code)["x"]
-    found = decoded(code, "x", value)
-    assert found.dtype.name == dtype
-    assert found.numpy().tolist() == array.tolist()
-    assert absent == b""
-
-
-def test_a_tensor_of_several_open_sizes_is_flat(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Raw bytes do not say where a row ends, and the comment does not pretend it."""
-    feature = Feature(
-        "x", Kind.TENSOR, shape=(None, None), dtype="int16", encoding="raw"
+DTYPES = "bool int8 uint16 uint32 uint64 int64 float16 float32 float64".split()
+SIX = np.arange(6).reshape(2, 3)
+TENSORS = [
+    (Feature("x", Kind.TENSOR, shape=shape, dtype=dtype, encoding=encoding), array)
+    for dtype in DTYPES
+    for shape, array in (((), SIX[0, 1]), ((2, 3), SIX), ((None, 3), SIX))
+    for encoding in ("raw", "proto")
+]
+TIMES = [
+    (
+        Feature("x", Kind.TIMESTAMP, unit=unit),
+        np.datetime64("2024-02-29T12:34:56", unit),
     )
-    array = np.arange(6, dtype="int16")
-    write_kinds(tmp_path / "out", [{"x": array.tobytes()}], [feature])
-    code = printed(tmp_path / "out", capsys)
-    assert "int16 [any, any], flat: " in code
-    assert decoded(code, "x", columns(code)["x"][0]).numpy().tolist() == array.tolist()
+    for unit in ("s", "ms", "us", "ns")
+]
+# Raw bytes do not say where a row ends.
+FLAT = Feature("x", Kind.TENSOR, shape=(None, None), dtype="int16", encoding="raw")
+OPEN_INSIDE = Feature("x", Kind.INT64, shape=(2, None))
 
 
-def test_the_comment_on_a_list_of_open_inner_size_shapes_it(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("feature", "array"),
+    [*TENSORS, *TIMES, (FLAT, np.arange(6)), (OPEN_INSIDE, SIX)],
+)
+def test_the_comment_on_a_value_decodes_it(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], feature: Feature, array: Any
 ) -> None:
-    """Row by row, with the size that the number of values gives."""
-    feature = Feature("x", Kind.INT64, shape=(2, None))
-    write_kinds(tmp_path / "out", [{"x": [1, 2, 3, 4]}], [feature])
-    code = printed(tmp_path / "out", capsys)
-    found = decoded(code, "x", columns(code)["x"][0])
-    assert found.numpy().tolist() == [[1, 2], [3, 4]]
-
-
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_the_comment_on_a_timestamp_decodes_it(
-    tmp_path: Folder,
-    capsys: pytest.CaptureFixture[str],
-    unit: Literal["s", "ms", "us", "ns"],
-) -> None:
-    """NumPy's instants, of the unit that the number has."""
+    """Tensors of both encodings, instants of each unit, lists of an open size."""
     tensorflow = pytest.importorskip("tensorflow")
-    moment = np.datetime64("2024-02-29T12:34:56", unit)
-    feature = Feature("x", Kind.TIMESTAMP, unit=unit)
-    rows = [{"x": int(moment.astype(np.int64))}]
-    write_kinds(tmp_path / "out", rows, [feature])
+    array = array.astype(feature.dtype) if feature.dtype else array
+    stored = array.astype(np.int64).reshape(-1).tolist()
+    if feature.kind is Kind.TIMESTAMP:
+        (stored,) = stored
+    elif feature.encoding == "proto":
+        stored = tensorflow.io.serialize_tensor(array).numpy()
+    elif feature.encoding:
+        stored = array.tobytes()
+    write_kinds(tmp_path / "out", [{"x": stored}], [feature])
     code = printed(tmp_path / "out", capsys)
-    value = tensorflow.constant(columns(code)["x"][0], tensorflow.int64)
-    assert decoded(code, "x", value) == moment
+    dtype = tensorflow.string if isinstance(stored, bytes) else tensorflow.int64
+    value = tensorflow.constant(columns(code)["x"][0], dtype)
+    found = decoded(code, "x", value)
+    if feature.kind is Kind.TIMESTAMP:
+        assert found == array
+        return
+    assert found.dtype.name == array.dtype
+    assert found.numpy().tolist() == array.tolist()
 
 
 def test_boxes_and_several_images(

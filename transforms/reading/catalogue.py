@@ -82,6 +82,15 @@ class Catalogue:
         """Records of the split."""
         return self._starts[-1]
 
+    def check_length(self, records: int) -> None:
+        """Raises DamageError unless there is a row for each record of the split."""
+        if len(self) != records:
+            raise DamageError(
+                f"{self.path} and the other parts must have a row for each of the "
+                f"{records:,} records of the split; found {len(self):,}. Make the "
+                f"catalogue again; 'beam-tfrecord verify' shows all damage."
+            )
+
     def batches(
         self, columns: Sequence[str], start: int, stop: int
     ) -> Iterator[pa.RecordBatch]:
@@ -261,14 +270,9 @@ class CatalogueRows:
     def _catalogue(self) -> Catalogue:
         try:
             catalogue = Catalogue(self.parts)
+            catalogue.check_length(self.records)
         except (DamageError, OSError) as error:
             raise replaced(self.edition) or error from error
-        if len(catalogue) != self.records:
-            raise replaced(self.edition) or DamageError(
-                f"{catalogue.path} and the other parts must have a row for each of the "
-                f"{self.records:,} records of the split; found {len(catalogue):,}. "
-                f"'beam-tfrecord verify' shows all damage."
-            )
         return catalogue
 
 

@@ -146,85 +146,68 @@ def _together(batches: Iterable[PayloadBatch]) -> Iterator[PayloadBatch]:
         yield PayloadBatch.joined(waiting)
 
 
-class CatalogueCheck:
-    """Compares the rows of a catalogue with the records of some of its shards.
+def comparison(
+    catalogue: Catalogue,
+    number: int,
+    path: str,
+    first: int,
+    records: int,
+    *,
+    compression: str,
+) -> Callable[[PayloadBatch], None]:
+    """Returns what compares the records of a shard, batch by batch, with their rows.
 
-        check = CatalogueCheck(catalogue)
-        reader.verify(check.of_shard(0, path, first=0, records=5))
+        reader.verify(comparison(catalogue, 0, path, 0, 5, compression="none"))
 
-    Compared are shard, place, size and CRC32C of every record.
+    Compared are shard, place, size and CRC32C of every record. DamageError is raised
+    where their rows are others, or missing.
 
     Args:
       catalogue: of a split.
-      compression: of its shards.
+      number: of the shard in its split.
+      path: of the shard, for messages.
+      first: place of its first record in the split.
+      records: how many it has.
+      compression: of the shard.
     """
+    names = OWN_COLUMNS - _OF_SOURCES
+    if "_within" in catalogue.schema.names:
+        # Places in gzip members, of version 0.2.
+        names -= {"_offset", "_within"}
+    compared = [name for name in catalogue.schema.names if name in names]
+    place, end = first, min(first + records, len(catalogue))
 
-    def __init__(self, catalogue: Catalogue, *, compression: str) -> None:
-        self._catalogue = catalogue
-        self._compression = compression
-        names = OWN_COLUMNS - _OF_SOURCES
-        if "_within" in catalogue.schema.names:
-            # Places in gzip members, of version 0.2.
-            names -= {"_offset", "_within"}
-        self._names = [name for name in catalogue.schema.names if name in names]
-
-    def check_length(self, records: int) -> None:
-        """Raises DamageError unless there is a row for each record of the split."""
-        if len(self._catalogue) != records:
-            raise self._differs(
-                f"it has {len(self._catalogue):,} rows; the shards, {records:,} records"
-            )
-
-    def of_shard(
-        self, number: int, path: str, *, first: int, records: int
-    ) -> Callable[[PayloadBatch], None]:
-        """Returns a function that compares the next records of one shard.
-
-        It raises DamageError where their rows are others, or missing.
-
-        Args:
-          number: of the shard in its split.
-          path: of the shard, for messages.
-          first: place of its first record in the split.
-          records: how many it has.
-        """
-        place, end = first, min(first + records, len(self._catalogue))
-
-        def see(batch: PayloadBatch) -> None:
-            nonlocal place
-            expected = self._rows(number, batch)
-            batches = self._catalogue.batches(
-                self._names, min(place, end), min(place + len(batch), end)
-            )
-            done = 0
-            for rows in batches:
-                true_rows = expected.slice(done, rows.num_rows)
-                if not rows.equals(true_rows):
-                    pairs = zip(rows.to_pylist(), true_rows.to_pylist(), strict=True)
-                    row, (its, true) = next(
-                        (n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1]
-                    )
-                    raise self._differs(
-                        f"record {place + row:,}, in {path}, is {true}; its row, {its}"
-                    )
-                done, place = done + rows.num_rows, place + rows.num_rows
-            if done < len(batch):
-                raise self._differs(f"it has no row for record {place:,}")
-
-        return see
-
-    def _rows(self, number: int, batch: PayloadBatch) -> pa.RecordBatch:
-        """Returns what the rows of records must be."""
+    def see(batch: PayloadBatch) -> None:
+        nonlocal place
         columns = own_columns(
             number,
-            batch.offsets if self._compression == "none" else None,
+            batch.offsets if compression == "none" else None,
             batch.lengths,
             batch.payload_crcs(),
         )
-        return pa.record_batch({name: columns[name] for name in self._names})
+        expected = pa.record_batch({name: columns[name] for name in compared})
+        start, stop = (min(at, end) for at in (place, place + len(batch)))
+        done = 0
+        for rows in catalogue.batches(compared, start, stop):
+            true_rows = expected.slice(done, rows.num_rows)
+            if not rows.equals(true_rows):
+                pairs = zip(rows.to_pylist(), true_rows.to_pylist(), strict=True)
+                row, (its, true) = next(
+                    (n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1]
+                )
+                raise _differs(
+                    catalogue,
+                    f"record {place + row:,}, in {path}, is {true}; its row, {its}",
+                )
+            done, place = done + rows.num_rows, place + rows.num_rows
+        if done < len(batch):
+            raise _differs(catalogue, f"it has no row for record {place:,}")
 
-    def _differs(self, detail: str) -> DamageError:
-        return DamageError(
-            f"The catalogue {self._catalogue.path} must have a row for each record of "
-            f"its split, in order; {detail}. Make the catalogue again."
-        )
+    return see
+
+
+def _differs(catalogue: Catalogue, detail: str) -> DamageError:
+    return DamageError(
+        f"The catalogue {catalogue.path} must have a row for each record of its split, "
+        f"in order; {detail}. Make the catalogue again."
+    )

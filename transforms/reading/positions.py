@@ -57,6 +57,7 @@ class Permutation:
     keys: tuple[tuple[int, int], ...]
 
     @classmethod
+    @functools.lru_cache(maxsize=128)
     def of(
         cls, count: int, *, seed: int, epoch: int, purpose: str = ""
     ) -> "Permutation":
@@ -115,34 +116,19 @@ class RunPermutation:
     others are permuted, and 16 runs at a time, a window, are mixed. So a reader of a
     window reads 16 ranges.
 
-        >>> [RunPermutation.of(6, run=2, seed=0, epoch=0)(i) for i in range(6)]
+        >>> [RunPermutation(6, 2, seed=0, epoch=0)(i) for i in range(6)]
         [0, 3, 2, 4, 1, 5]
 
     Attributes:
       count: n.
-      run: numbers of a run.
-      runs: of the whole runs.
-      seed, epoch: that the order is of.
+      run: how many numbers stay near one another, at least 1.
+      seed, epoch: each has an order of its own.
     """
 
     count: int
     run: int
-    runs: Permutation
     seed: int
     epoch: int
-
-    @classmethod
-    def of(cls, count: int, *, run: int, seed: int, epoch: int) -> "RunPermutation":
-        """Returns the permutation of `count` numbers for a seed and an epoch.
-
-        Args:
-          count: how many numbers.
-          run: how many of them stay near one another, at least 1.
-          seed, epoch: each has an order of its own.
-        """
-        purpose = f" runs {run}"
-        runs = Permutation.of(count // run, seed=seed, epoch=epoch, purpose=purpose)
-        return cls(count, run, runs, seed, epoch)
 
     @property
     def window(self) -> int:
@@ -161,18 +147,16 @@ class RunPermutation:
             mine = windows == window
             start = window * self.window
             size = min(self.window, self.count - start)
-            order = _mixing(size, self.run, window, self.seed, self.epoch)
+            order = self._order(size, f" window {window} of runs {self.run}")
             mixed[mine] = start + order.many(within[mine])
         runs, offsets = np.divmod(mixed, self.run)
-        whole = runs < self.runs.count
-        runs[whole] = self.runs.many(runs[whole])
+        whole = runs < self.count // self.run
+        order = self._order(self.count // self.run, f" runs {self.run}")
+        runs[whole] = order.many(runs[whole])
         return np.asarray(runs * self.run + offsets)
 
-
-@functools.lru_cache(maxsize=64)
-def _mixing(size: int, run: int, window: int, seed: int, epoch: int) -> Permutation:
-    purpose = f" window {window} of runs {run}"
-    return Permutation.of(size, seed=seed, epoch=epoch, purpose=purpose)
+    def _order(self, count: int, purpose: str) -> Permutation:
+        return Permutation.of(count, seed=self.seed, epoch=self.epoch, purpose=purpose)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -287,16 +271,10 @@ class Shuffled:
         return spans
 
     def _order(self, index: int) -> Permutation | RunPermutation:
-        return _permutation(len(self.inner), self.seed, self.epochs[index], self.run)
-
-
-@functools.lru_cache(maxsize=64)
-def _permutation(
-    count: int, seed: int, epoch: int, run: int
-) -> Permutation | RunPermutation:
-    if run:
-        return RunPermutation.of(count, run=run, seed=seed, epoch=epoch)
-    return Permutation.of(count, seed=seed, epoch=epoch)
+        count, epoch = len(self.inner), self.epochs[index]
+        if self.run:
+            return RunPermutation(count, self.run, self.seed, epoch)
+        return Permutation.of(count, seed=self.seed, epoch=epoch)
 
 
 def place_of(index: Any) -> int:

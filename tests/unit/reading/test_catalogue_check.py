@@ -13,7 +13,7 @@ from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading.catalogue import Catalogue
-from transforms.reading.catalogue_of_shards import CatalogueCheck, rows_of_shard
+from transforms.reading.catalogue_of_shards import comparison, rows_of_shard
 
 
 def shard(path: pathlib.Path, records: list[bytes], compression: str) -> Shard:
@@ -44,14 +44,13 @@ def check(table: pa.Table, shards: list[Shard], group: int = 2) -> None:
     """Checks a catalogue of small row groups."""
     path = str(pathlib.Path(shards[0].path).with_name("part.pq"))
     pq.write_table(table, path, row_group_size=group)
-    found = CatalogueCheck(Catalogue([path]), compression=shards[0].compression)
-    place = 0
+    catalogue, place = Catalogue([path]), 0
     for number, each in enumerate(shards):
-        count = each.records or 0
-        see = found.of_shard(number, each.path, first=place, records=count)
+        shard = (number, each.path, place, each.records or 0)
+        see = comparison(catalogue, *shard, compression=each.compression)
         TFRecordReader(each.path, allow_empty=True).verify(see)
-        place += count
-    found.check_length(place)
+        place += each.records or 0
+    catalogue.check_length(place)
 
 
 def test_the_catalogue_of_the_shards(table: pa.Table, shards: list[Shard]) -> None:
@@ -75,7 +74,7 @@ def test_rows_too_few_too_many_or_swapped(table: pa.Table, shards: list[Shard]) 
     """Each is damage that names the part."""
     with pytest.raises(DamageError, match=r"part\.pq.*no row for record 4"):
         check(table.slice(0, 4), shards)
-    with pytest.raises(DamageError, match="6 rows; the shards, 5 records"):
+    with pytest.raises(DamageError, match="5 records of the split; found 6"):
         check(pa.concat_tables([table, table.slice(4)]), shards)
     with pytest.raises(DamageError, match=r"part\.pq"):
         check(table.take(np.array([1, 0, 2, 3, 4])), shards)

@@ -57,14 +57,14 @@ def test_epochs_are_independent() -> None:
 
 
 def in_runs(count: int, run: int, seed: int = 0, epoch: int = 0) -> list[int]:
-    made = RunPermutation.of(count, run=run, seed=seed, epoch=epoch)
+    made = RunPermutation(count, run, seed, epoch)
     return made.many(np.arange(count)).tolist()
 
 
 def test_the_order_of_runs_is_pinned() -> None:
     """Whoever goes on in the middle of an epoch relies on it, too."""
     assert in_runs(11, 3, seed=1, epoch=3) == [0, 6, 3, 7, 2, 8, 5, 1, 10, 9, 4]
-    large = RunPermutation.of(10**12, run=500, seed=7, epoch=1)
+    large = RunPermutation(10**12, 500, seed=7, epoch=1)
     assert [large(place) for place in (0, 1, 10**12 - 1)] == [
         567715450107,
         699159245642,
@@ -77,7 +77,7 @@ def test_each_number_once_in_runs(count: int, run: int, seed: int) -> None:
     """And a window has no more runs than are mixed, and one that it shares."""
     found = in_runs(count, run, seed)
     assert sorted(found) == list(range(count))
-    one = RunPermutation.of(count, run=run, seed=seed, epoch=0)
+    one = RunPermutation(count, run, seed, epoch=0)
     assert [one(place) for place in range(min(count, 20))] == found[:20]
     for start in range(0, count, one.window):
         window = found[start : start + one.window]

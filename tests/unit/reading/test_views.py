@@ -56,10 +56,10 @@ def test_a_dataset_says_what_it_has(folder: Folder) -> None:
 
 
 def test_another_split(folder: Folder) -> None:
-    """The error suggests a name that is alike, and lists all, once."""
-    with pytest.raises(SpecError, match=r"name is 'train'\. It has: 'train', 'test'"):
+    """The error suggests a name that is alike, or lists all."""
+    with pytest.raises(SpecError, match=r"'trian'.*'train'"):
         beam_tfrecord.open_dataset(folder)["trian"]
-    with pytest.raises(SpecError, match=r"no split 'x'\. It has: 'train', 'test'"):
+    with pytest.raises(SpecError, match=r"'x'.*'train', 'test'"):
         beam_tfrecord.open_dataset(folder)["x"]
 
 

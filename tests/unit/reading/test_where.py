@@ -45,13 +45,6 @@ def ids(view: View) -> list[int]:
     return [row["id"] for row in view]
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
-def test_rows_that_meet_a_condition(train: View, condition: str) -> None:
-    """They are those that Python's own test of each row chooses."""
-    holds = CONDITIONS[condition]
-    assert ids(train.where(condition)) == [row["id"] for row in ROWS if holds(row)]
-
-
 @given(
     st.sampled_from([*CONDITIONS]),
     st.lists(st.integers(-17, 16), max_size=30),
