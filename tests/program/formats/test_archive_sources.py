@@ -23,7 +23,7 @@ from tests.support.archive_sources import (
     write,
 )
 from transforms.errors import SourceError
-from transforms.formats.archive import archives, rows, tables
+from transforms.formats.archive import archives, tables
 from transforms.formats.archive.webdataset import key_and_column
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -116,7 +116,7 @@ def test_blocks_hold_every_image_once(
     name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the archive is cut, the rows are the same, in its order."""
-    module = sys.modules["transforms.formats.archive.rows"]
+    module = sys.modules["transforms.formats.archive.archives"]
     monkeypatch.setattr(module, "_MAX_BLOCK_ROWS", 7)
     members = [(f"c{i % 3}/{i}.png", png(i)) for i in range(50)]
     planned = plan(write(tmp_path / name, members), tmp_path)
@@ -292,7 +292,7 @@ def test_webdataset_cut_into_blocks(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks and pieces hold every sample once; a limit takes the first."""
-    module = sys.modules["transforms.formats.archive.rows"]
+    module = sys.modules["transforms.formats.archive.archives"]
     monkeypatch.setattr(module, "_MAX_BLOCK_ROWS", 6)
     for name in ("s.tar", "t.tar.gz"):
         write(tmp_path / name, shard(0, 20))
@@ -312,7 +312,7 @@ def test_skipped_members_beside_full_blocks(
     name: str, count: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come with the first block's rows: the next block has its own beginning."""
-    monkeypatch.setattr(rows, "_MAX_BLOCK_ROWS", 4)
+    monkeypatch.setattr(archives, "_MAX_BLOCK_ROWS", 4)
     members = [(f"a/{i}.png", png(i)) for i in range(count)]
     if name.startswith("samples"):
         members = shard(0, count)

@@ -9,15 +9,22 @@ Memory is bounded by one member's content; where members are read in turn, also 
 names, which have to differ. Nothing here writes content to disk. What concerns one
 member is a value, a `MemberFault`; what casts doubt on the rest of the archive is an
 error that names the member before it.
+
+`Archives` is what all readers share; in a `RowArchive` a member, or a run of members
+with one key, is a row.
 """
 
+import abc
+import array
+import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
-from typing import BinaryIO, Literal, NamedTuple
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO, ClassVar, Literal, NamedTuple
 
 from transforms.core.image.resize import MAX_BYTES
-from transforms.core.model import Reason
+from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError, SpecError
 from transforms.formats.archive.members import (
     Content,
@@ -33,11 +40,14 @@ from transforms.formats.archive.members import (
 )
 from transforms.formats.archive.tar import BLOCK_BYTES, Tar, is_header, is_packed
 from transforms.formats.archive.zip import zip_chunks, zip_members
-from transforms.formats.table import SourceFile
+from transforms.formats.table import InputFile, RawRows, SourceFile, TableReader
 from transforms.storage.files import storage
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _DEFAULT_LIMITS = Limits()
+# A block of an archive that can be read at any place, and a piece of any block.
+_MAX_BLOCK_ROWS = 4096
+_PIECE_BYTES = 16 << 20
 
 
 def kind_of(file: BinaryIO, path: str) -> Literal["zip", "tar", "packed tar"]:
@@ -91,7 +101,9 @@ def list_members(
       SpecError: no such encoding.
     """
     listed = members_in(file, path, limits=limits, name_encoding=name_encoding)
-    return MemberList.of(member for member, _ in listed)
+    is_sequential = kind_of(file, path) == "packed tar"
+    members = (member for member, _ in listed)
+    return MemberList.of(members, is_sequential=is_sequential)
 
 
 def members_in(
@@ -172,24 +184,15 @@ def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:
         yield data
 
 
-class ArchiveListing(NamedTuple):
-    """The members of an archive, and whether one can be reached without the others."""
-
-    members: MemberList
-    is_sequential: bool
-
-
 # A worker mostly reads blocks of one archive, one after the other. A listing of
 # millions of members is too large to keep many.
 @functools.lru_cache(maxsize=2)
 def _listing(
     path: str, origin: str, stamp: int, encoding: str, max_image_bytes: int
-) -> ArchiveListing:
+) -> MemberList:
     with storage(path).open_input(stamp=stamp) as file:
-        is_sequential = kind_of(file, origin) == "packed tar"
         limits = Limits(max_image_bytes=max_image_bytes)
-        members = list_members(file, origin, limits=limits, name_encoding=encoding)
-        return ArchiveListing(members, is_sequential)
+        return list_members(file, origin, limits=limits, name_encoding=encoding)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,7 +207,7 @@ class Archives:
     zip_encoding: str | None = None
     max_image_bytes: int = MAX_BYTES
 
-    def listing(self, file: SourceFile) -> ArchiveListing:
+    def listing(self, file: SourceFile) -> MemberList:
         """Returns what an archive holds; that of a packed tar by unpacking all of it.
 
         Raises:
@@ -226,3 +229,221 @@ class Archives:
             limits=Limits(max_image_bytes=self.max_image_bytes),
             name_encoding=self.zip_encoding or "",
         )
+
+
+class Row(NamedTuple):
+    """The members of a row, listed or read.
+
+    Attributes:
+      number: of the row in its archive.
+      key: what its members share.
+      is_repeated: whether an earlier row has the same key.
+      members: as they are listed.
+      items: the same as they were read; empty before.
+    """
+
+    number: int
+    key: str
+    is_repeated: bool
+    members: Sequence[Member]
+    items: Sequence[Item] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all members."""
+        return sum(member.size for member in self.members)
+
+
+class RowList:
+    """The rows of an archive, made from its members as they are looked at."""
+
+    def __init__(self, members: MemberList, reader: "type[RowArchive]") -> None:
+        """Takes the members of an archive, those of no row among them."""
+        # Where the members of each row begin, and where the last one's end.
+        self._starts = array.array("q")
+        self._repeated: set[int] = set()
+        self._key_of = reader.key_of
+        count, key = 0, None
+        seen: set[str] = set()
+
+        def belongs(member: Member) -> bool:
+            nonlocal count, key
+            if reader.skip_reason(member) is not None:
+                return False
+            own = reader.key_of(member)
+            if own != key or not own:
+                if own and own in seen:
+                    self._repeated.add(len(self._starts))
+                key = own
+                seen.add(key)
+                self._starts.append(count)
+            count += 1
+            return True
+
+        self._members = members.select(belongs)
+        self._starts.append(count)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def between(self, start: int, stop: int) -> Iterator[Row]:
+        """Yields the rows from one number up to another."""
+        begin = self._starts[start]
+        members = iter(self._members[begin : self._starts[stop]])
+        for number in range(start, stop):
+            count = self._starts[number + 1] - self._starts[number]
+            own = [*itertools.islice(members, count)]
+            key = self._key_of(own[0])
+            yield Row(number, key, number in self._repeated, own)
+
+    def __iter__(self) -> Iterator[Row]:
+        for start in range(0, len(self), _MAX_BLOCK_ROWS):
+            yield from self.between(start, min(start + _MAX_BLOCK_ROWS, len(self)))
+
+
+# Of what `_listing` keeps.
+@functools.lru_cache(maxsize=2)
+def _rows_in(members: MemberList, reader: "type[RowArchive]") -> RowList:
+    return RowList(members, reader)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowArchive(Archives, TableReader):
+    """Reads archives in which a member, or a run of members with one key, is a row.
+
+    Archives that can be read at any place fall into blocks. The others are one block
+    each: to find its middle, all before it would have to be unpacked again.
+
+    Attributes:
+      is_numbered: whether rows are known by their number, not by a name of their own.
+    """
+
+    is_numbered: ClassVar[bool] = False
+
+    @staticmethod
+    @abc.abstractmethod
+    def skip_reason(member: Member) -> Skipped | None:
+        """Returns why a member is in no row; None if it is in one."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def key_of(member: Member) -> str:
+        """Returns what the members of one row share; empty for a row by itself."""
+
+    @abc.abstractmethod
+    def raw(
+        self,
+        rows: Sequence[Row],
+        block: Block,
+        columns: Sequence[str],
+        skipped: dict[str, int],
+    ) -> RawRows:
+        """Returns a piece of rows as raw columns."""
+
+    def listed_rows(self, file: SourceFile) -> RowList:
+        """Returns the rows of an archive, those that cannot be read among them."""
+        return _rows_in(self.listing(file), type(self))
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields runs of rows; `start` and `stop` count those of the archive."""
+        rows = self.listed_rows(file)
+        count = len(rows) if limit_rows is None else min(len(rows), limit_rows)
+        first = size = before = 0
+
+        def block(stop: int) -> Block:
+            first_row = first if self.is_numbered else 0
+            return file.block(
+                first, stop, rows=stop - first, before=before, first_row=first_row
+            )
+
+        cut = not self.listing(file).is_sequential
+        for stop, row in enumerate(itertools.islice(rows, count if cut else 1), 1):
+            if stop - 1 == first:
+                before = min(row.members[0].offset, file.size)
+            size += row.size
+            is_full = size >= block_bytes or stop - first == _MAX_BLOCK_ROWS
+            if cut and stop < count and is_full:
+                yield block(stop)
+                first, size = stop, 0
+        yield block(count)
+
+    def read(
+        self, file: SourceFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a block, piece by piece."""
+        skipped = collections.Counter[str]()
+        piece: list[Row] = []
+        start, size = block.start, 0
+        with file.open() as stream:
+            is_packed = kind_of(stream, file.origin) == "packed tar"
+            whole = stream.seek(0, 2) if is_packed else 0
+
+        def part() -> Block:
+            done = whole * (start - block.start) // max(block.rows, 1)
+            return dataclasses.replace(
+                block,
+                start=start,
+                stop=start + len(piece),
+                first_row=start if self.is_numbered else 0,
+                rows=len(piece),
+                position=block.position + done,
+            )
+
+        for row in self.rows_of(file, block, skipped):
+            # A full piece waits for another row. What is skipped comes with the last
+            # piece, and one without rows would begin where the next block does.
+            if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
+                yield self.raw(piece, part(), columns, {})
+                start += len(piece)
+                piece, size = [], 0
+            piece.append(row)
+            size += sum(len(i.data) for i in row.items if isinstance(i, Content))
+        yield self.raw(piece, part(), columns, dict(skipped))
+
+    def rows_of(
+        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
+    ) -> Iterator[Row]:
+        """Yields the rows of a block as they are read.
+
+        The members that the first block leaves out are counted in `skipped`.
+        """
+        with file.open() as stream:
+            # Listing a packed archive would unpack it a second time.
+            if kind_of(stream, file.origin) == "packed tar":
+                for row in self._walked(stream, file, skipped):
+                    # The walk goes on past a limit, to find out whether the archive is
+                    # whole.
+                    if row.number < block.stop:
+                        yield row
+                return
+            if not block.start:
+                reasons = map(self.skip_reason, self.listing(file))
+                skipped.update(str(reason) for reason in reasons if reason is not None)
+            for row in self.listed_rows(file).between(block.start, block.stop):
+                read = [read_member(stream, file.origin, m) for m in row.members]
+                yield row._replace(items=read)
+
+    def _walked(
+        self, stream: BinaryIO, file: SourceFile, skipped: collections.Counter[str]
+    ) -> Iterator[Row]:
+        """Yields the rows of all members of an archive that are read in turn."""
+
+        def items() -> Iterator[Item]:
+            for member, read in self.members(stream, file):
+                if (reason := self.skip_reason(member)) is not None:
+                    skipped[str(reason)] += 1
+                else:
+                    yield read()
+
+        seen: set[str] = set()
+        groups = itertools.groupby(
+            items(), lambda item: self.key_of(item.member) or item.member.number
+        )
+        for number, (key, group) in enumerate(groups):
+            own = [*group]
+            name = key if isinstance(key, str) else ""
+            repeated = bool(name) and name in seen
+            seen.add(name)
+            yield Row(number, name, repeated, [i.member for i in own], own)

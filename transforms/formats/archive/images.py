@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
+from transforms.formats.archive.archives import Row, RowArchive
 from transforms.formats.archive.members import (
     ARCHIVE_SUFFIXES,
     Content,
@@ -29,7 +30,6 @@ from transforms.formats.archive.members import (
     Member,
     MemberFault,
 )
-from transforms.formats.archive.rows import Row, RowArchive
 from transforms.formats.file_names import is_image_name
 from transforms.formats.images import SPLIT_WORDS, arrange
 from transforms.formats.input_files import only_texts
@@ -105,7 +105,7 @@ class ArchiveImages(RowArchive):
         def sound() -> Iterator[FileEntry]:
             for file in files:
                 above = f"{_stem_of(file.origin)}/" if reader.by_archive else ""
-                for member in self.listing(file).members:
+                for member in self.listing(file):
                     if not is_image_name(member.name):
                         if member.name.isprintable():
                             others.add(above, [member.name], [0], [0])

@@ -285,18 +285,28 @@ class MemberList:
         >>> found = MemberList.of(members)
         >>> len(found), [member.size for member in found[1:]]
         (2, [7])
+
+    Attributes:
+      is_sequential: whether one can only be reached through all those before it.
     """
 
     def __init__(
-        self, batches: Sequence[tuple[bytes, int]], places: Sequence[int]
+        self,
+        batches: Sequence[tuple[bytes, int]],
+        places: Sequence[int],
+        *,
+        is_sequential: bool,
     ) -> None:
         """Takes compressed batches, and the places of its own among all members."""
+        self.is_sequential = is_sequential
         self._batches = batches
         self._places = places
         self._made = functools.lru_cache(maxsize=1)(self._members_of)
 
     @classmethod
-    def of(cls, members: Iterable[Member]) -> "MemberList":
+    def of(
+        cls, members: Iterable[Member], *, is_sequential: bool = False
+    ) -> "MemberList":
         """Lists members."""
         batches: list[tuple[bytes, int]] = []
         remaining, count = iter(members), 0
@@ -304,7 +314,7 @@ class MemberList:
             columns = pickle.dumps([*zip(*some, strict=True)])
             batches.append((pa.compress(columns, "zstd", asbytes=True), len(columns)))
             count += len(some)
-        return cls(batches, range(count))
+        return cls(batches, range(count), is_sequential=is_sequential)
 
     def select(self, keep: Callable[[Member], object]) -> "MemberList":
         """Returns those members that `keep` holds for; it is asked once for each."""
@@ -313,7 +323,7 @@ class MemberList:
             if keep(member):
                 places.append(position)
         chosen = self._places if len(places) == len(self) else places
-        return MemberList(self._batches, chosen)
+        return MemberList(self._batches, chosen, is_sequential=self.is_sequential)
 
     def __len__(self) -> int:
         return len(self._places)

@@ -95,7 +95,7 @@ class ArchiveReader(Archives, TableFormat):
 
     def _names(self, file: InputFile) -> Iterator[str]:
         """Yields the names of the members of an archive."""
-        members = self.listing(file).members
+        members = self.listing(file)
         return (member.name for member in members if not is_litter(member.name))
 
     def _inner(self, name: str) -> TableReader:

@@ -200,7 +200,7 @@ class ArchiveTables(Archives, TableReader):
         tables = self._content(file, members, block.position, sort=sort)
         skipped = collections.Counter[str]()
         if not block.start:
-            reasons = (_skip_reason(m, self.format) for m in listing.members)
+            reasons = (_skip_reason(m, self.format) for m in listing)
             skipped.update(str(reason) for reason in reasons if reason is not None)
         raws = self._gathered(tables, columns)
         if not gathers:
@@ -254,7 +254,7 @@ class ArchiveTables(Archives, TableReader):
         self, file: SourceFile, *, by_name: bool = False
     ) -> MemberList | list[Member]:
         """Returns the members to read; InputError where one cannot be."""
-        members = self.listing(file).members
+        members = self.listing(file)
         return _tables_in(members, self.format, file.origin, by_name)
 
     def _content(

@@ -28,8 +28,8 @@ from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.reasons import FaultError
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
+from transforms.formats.archive.archives import Row, RowArchive
 from transforms.formats.archive.members import Content, Member, MemberFault
-from transforms.formats.archive.rows import Row, RowArchive
 from transforms.formats.file_names import is_image_name
 from transforms.formats.json_lines.parse import (
     check_names,
