@@ -12,7 +12,7 @@ import contextlib
 import functools
 import io
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, TypeVar
 
 import pyarrow as pa
@@ -142,32 +142,33 @@ def open_unpacked(path: str, origin: str, *, stamp: int = 0) -> Iterator[Unpacke
 
 def kept_in_memory(
     count: int,
-) -> Callable[[Callable[..., _Content]], Callable[..., _Content]]:
+) -> Callable[[Callable[[str, int], _Content]], Callable[[str, int], _Content]]:
     """Decorates a function that parses a file: the last results are kept.
 
     The decorated function takes a path, and the stamp that the file had when it was
-    listed (0 for unknown), and perhaps more. The function itself gets the stamp that
-    the file has now. It should compare the bytes that it parses with that stamp:
-    content is kept by it.
+    listed (0 for unknown). The function itself gets the stamp that the file has now. It
+    should compare the bytes that it parses with that stamp: content is kept by it.
 
     Args:
-      count: how many results to keep.
+      count: how many files to keep.
 
     Raises:
       OSError: the file cannot be read, or has changed since it was listed.
     """
 
-    def decorate(parse: Callable[..., _Content]) -> Callable[..., _Content]:
+    def decorate(
+        parse: Callable[[str, int], _Content],
+    ) -> Callable[[str, int], _Content]:
         remembered = functools.lru_cache(maxsize=count)(parse)
         parsing = threading.Lock()
 
         @functools.wraps(parse)
-        def load(path: str, stamp: int, *more: Hashable) -> _Content:
+        def load(path: str, stamp: int) -> _Content:
             with storage(path).open_input(stamp=stamp) as file:
                 current_stamp = stamp_of(file)
             # Threads that want the same file wait for one of them to parse it.
             with parsing:
-                return remembered(path, current_stamp, *more)
+                return remembered(path, current_stamp)
 
         return load
 

@@ -85,13 +85,13 @@ class BoxedReader(TableReader):
       values: ends of the names of lists that some object has a value for.
       points: the most key points of an object; 0 where none has any.
       named_points: whether some have names.
+      captioned: whether images have captions.
     """
 
     image_base: ClassVar[Literal["file", "root"]] = "root"
     form: ClassVar[BoxForm] = BoxForm.XYXY
     # By how much boxes may cross an edge.
     tolerance: ClassVar[float] = TOLERANCE_PIXELS
-    captioned: ClassVar[bool] = False
 
     bad_box: str = "box"
     images_root: str = ""
@@ -102,6 +102,7 @@ class BoxedReader(TableReader):
     values: tuple[str, ...] = ()
     points: int = 0
     named_points: bool = False
+    captioned: bool = False
 
     def __post_init__(self) -> None:
         if self.bad_box not in set(BoxPolicy):

@@ -14,13 +14,15 @@ A box that is bad (`transforms.core.boxes`), or of a class that is not there, or
 image, is a rejection of its own: part "boxes". The account of parts is read = in rows +
 rejected + gone with their image.
 
-A file is parsed as a whole by each process that reads blocks of it, and kept.
+A file is parsed when the job is planned: the listing has the texts of an image's
+annotations, and workers parse these.
 
 Sources: https://cocodataset.org/#format-data; research/object_detection/dataset_tools/
 create_coco_tf_record.py of tensorflow/models.
 """
 
 import dataclasses
+import json
 import math
 import posixpath
 import re
@@ -28,6 +30,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from transforms.core.boxes import BoxForm
 from transforms.core.image.masks import Mask as Pixels
@@ -35,110 +38,132 @@ from transforms.core.image.masks import object_mask
 from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import BoxedReader, Numbers
 from transforms.formats.detection.coco_json import (
     CocoFile,
+    annotations_of,
+    box_of,
     image_folder,
+    is_box,
     leading_folders,
     load_coco,
 )
-from transforms.formats.detection.listed import even_rows, root_of, sample_of
+from transforms.formats.detection.coco_text import (
+    id_of,
+    integer_of,
+    number_of,
+    numbers_of,
+    text_of,
+)
+from transforms.formats.detection.listed import (
+    SAMPLE_ROWS,
+    ListedReader,
+    even_rows,
+    listing_of,
+    root_of,
+)
 from transforms.formats.detection.objects import (
     BOXES,
-    CAPTION,
     NO_BOX,
     OBJECT,
     BoxedObject,
     Found,
     ImageObjects,
-    detection_features,
     object_rejection,
 )
 from transforms.formats.file_names import split_in_path
-from transforms.formats.table import InputFile, Planned, RawRows, SourceFile
+from transforms.formats.table import InputFile, Planned, RawRows
 
-# Rows are small, and the images themselves are read elsewhere: a block of a few
-# thousand is enough work to be worth sending to a worker.
-_BLOCK_ROWS = 4096
-_SAMPLE_ROWS = 2000
 # To draw a mask takes a thousand times as long as to read a box.
 _DRAWN_ROWS = 200
-# Images, and annotations about, that are made rows of at once; of one image at least.
-_ROWS_AT_ONCE, _ANNOTATIONS_AT_ONCE, _DRAWN_AT_ONCE = 1024, 1 << 14, 64
+# Rows that have one place among the shards.
+_AT_ONCE = 4096
 # COCO's own names of files that list images which another file lists with its boxes.
 _BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
 # An outline in COCO's other form.
 _RUNS = re.compile(r'"segmentation": \{')
+# Characters of an annotation in a message.
+_SHOWN = 300
 _MOST_AREA = float(np.finfo(np.float32).max)
+_TEXTS = pa.large_list(pa.large_binary())
+_COLUMNS = {
+    "row": pa.int64(),
+    "image": pa.string(),
+    "name": pa.string(),
+    "source_id": pa.string(),
+    "width": pa.float64(),
+    "height": pa.float64(),
+    "raw": pa.binary(),
+}
 
 _Loaded = tuple[InputFile, CocoFile]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CocoReader(BoxedReader):
+class CocoReader(ListedReader):
     """Reads COCO JSON files.
 
     Attributes:
-      folders: by file, the folder of its images as `images_root` says it, once it is
-        known, and how many folders their names begin with that are not there.
       recognised: whether nobody has said that the files are COCO's.
+      boxed: whether there are boxes.
+      categories: by file, its names of classes.
+      point_names: by file and category, the names of key points.
     """
 
     title: ClassVar[str] = "COCO JSON"
     form: ClassVar[BoxForm] = BoxForm.XYWH
-    captioned: ClassVar[bool] = True
+    by_annotation: ClassVar[bool] = True
+    origins_name_rows: ClassVar[bool] = False
+    by_file: ClassVar[bool] = True
+    run_bytes: ClassVar[int] = 2 << 20
 
-    folders: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     recognised: bool = False
+    boxed: bool = True
     values: tuple[str, ...] = ("is_crowd", "area")
+    categories: Mapping[str, Mapping[Any, str]] = dataclasses.field(
+        default_factory=dict
+    )
+    point_names: Mapping[str, Mapping[Any, Sequence[str]]] = dataclasses.field(
+        default_factory=dict
+    )
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Samples the images of all files evenly; finds the classes and the images.
+        """Parses the files; finds the classes and the images.
 
         Raises:
           InputError: files disagree on a class, list the same images or captions
             alone, or the images are not to be found.
         """
         loaded = self._chosen(files)
-        total = sum(len(coco.images) for _, coco in loaded)
         classes = _classes_of(loaded)
         points = max(coco.point_count for _, coco in loaded)
         reader = dataclasses.replace(
             self,
+            recognised=False,
+            boxed=any(map(_has_boxes, loaded)),
+            captioned=any(coco.has_captions for _, coco in loaded),
             class_ids={name: number for number, name in classes.items()},
             points=points,
             named_points=points > 0 and any(coco.point_names for _, coco in loaded),
+            categories={file.origin: coco.categories for file, coco in loaded},
+            point_names={file.origin: coco.point_names for file, coco in loaded},
         )
-        if not any(coco.outlined for _, coco in loaded) and self.masks == "all":
-            reader = dataclasses.replace(reader, masks="auto")
-        pieces = []
-        sampled = _SAMPLE_ROWS if reader.masks != "all" else _DRAWN_ROWS
-        for file, coco in loaded:
-            count = len(coco.images)
-            quota = max(-(-sampled * count // total), 1)
-            pieces += [
-                reader._piece(file, coco, rows)
-                for rows in reader._runs(coco, even_rows(count, quota))
-            ]
-        boxed = any(_has_boxes(coco) for _, coco in loaded)
-        captioned = any(_has_captions(coco) for _, coco in loaded)
-        sample = sample_of(pieces, total_rows=total, complete=total <= sampled)
-        columns = {
-            name: column
-            for name, column in sample.columns.items()
-            if (captioned if name == CAPTION else boxed or not name.startswith(OBJECT))
-        }
-        folders: dict[str, tuple[str, int]] = {}
-        if not self.images_root:
-            folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
+        folders = {f.origin: self._folder(f, coco) for f, coco in loaded}
         _check_apart(loaded, folders)
-        notes = _notes(files, loaded, drawn=self.masks == "all")
-        return Planned(
-            dataclasses.replace(reader, folders=folders, recognised=False),
-            dataclasses.replace(sample, columns=columns, notes=notes),
-            detection_features(columns),
-            classes,
-            files=[file for file, _ in loaded],
+        listing = [_listed(f, coco, folders[f.origin]) for f, coco in loaded]
+        total = sum(map(len, listing))
+        most = SAMPLE_ROWS if self.masks != "all" else _DRAWN_ROWS
+        chosen, first = [], 0
+        for table in listing:
+            quota = max(-(-most * len(table) // total), 1)
+            chosen.append(first + even_rows(len(table), quota))
+            first += len(table)
+        return reader.planned(
+            pa.concat_tables(listing),
+            root_of(files[0]),
+            notes=_notes(files, loaded, drawn=self.masks == "all"),
+            outlines=sum(coco.outlined for _, coco in loaded),
+            chosen=np.concatenate(chosen),
+            left_out=len(files) - len(loaded),
         )
 
     def _chosen(self, files: Sequence[InputFile]) -> list[_Loaded]:
@@ -149,11 +174,15 @@ class CocoReader(BoxedReader):
         """
         beside = [f for f in files if _BESIDE.match(posixpath.basename(f.origin))]
         captioned: list[_Loaded] = []
+        outlined = self.masks == "all"
         for some in ([f for f in files if f not in beside], beside):
-            loaded = [(file, self._load(file.path, file.stamp)) for file in some]
-            boxed = [pair for pair in loaded if _has_boxes(pair[1])]
+            loaded = [
+                (file, load_coco(file.path, file.stamp, outlined=outlined))
+                for file in some
+            ]
+            boxed = [pair for pair in loaded if _has_boxes(pair)]
             if boxed:
-                listed = [pair for pair in boxed if len(pair[1].annotations)]
+                listed = [pair for pair in boxed if pair[1].count]
                 return (listed or boxed) if some is beside else boxed
             captioned += loaded
         if self.recognised:
@@ -164,200 +193,171 @@ class CocoReader(BoxedReader):
             )
         return captioned
 
-    def _load(self, path: str, stamp: int) -> CocoFile:
-        return load_coco(path, stamp, self.masks == "all")
-
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields runs of images; `start` and `stop` count them."""
-        total = len(self._load(file.path, file.stamp).images)
-        count = total if limit_rows is None else min(total, limit_rows)
-        for start in range(0, count, _BLOCK_ROWS):
-            rows = min(_BLOCK_ROWS, count - start)
-            before = file.size * start // total
-            yield file.block(
-                start, start + rows, rows=rows, before=before, first_row=start
-            )
-
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the images of a block; annotations of no image come with the first."""
-        coco = self._load(file.path, block.stamp)
-        for rows in self._runs(coco, np.arange(block.start, block.stop)):
-            first, count = int(rows[0]), len(rows)
-            piece = dataclasses.replace(
-                block, start=first, stop=first + count, first_row=first, rows=count
-            )
-            raw = self._piece(file, coco, rows, piece).only(columns)
-            # A file is charged once for annotations of no image: by its first block.
-            strays = self._strays(file, coco) if not first else []
-            yield dataclasses.replace(
-                raw,
-                positions=block.positions_of(raw.numbers),
-                parts={BOXES: raw.parts[BOXES] + len(strays)},
-                part_rejections=[*strays, *raw.part_rejections],
-            )
+    def _folder(self, file: InputFile, coco: CocoFile) -> tuple[str, int]:
+        if self.images_root:
+            return self.images_root, 0
+        return image_folder(file, coco)
 
     def split_of(self, origin: str) -> str:
         """Returns the split that a word in the path says."""
         return split_in_path(origin)
 
-    def _runs(self, coco: CocoFile, rows: Numbers) -> list[Numbers]:
-        """Returns images in runs that are made rows at once.
-
-        Args:
-          coco: the file.
-          rows: numbers of images, ascending.
-        """
-        most = _DRAWN_AT_ONCE if self.masks == "all" else _ROWS_AT_ONCE
-        ends = np.cumsum(coco.starts[rows + 1] - coco.starts[rows])
-        runs = ends // _ANNOTATIONS_AT_ONCE * len(rows) + np.arange(len(rows)) // most
-        return np.split(rows, np.flatnonzero(np.diff(runs)) + 1)
-
-    def _piece(
+    def rows_of(
         self,
-        file: SourceFile,
-        coco: CocoFile,
-        numbers: Numbers,
-        block: Block | None = None,
+        rows: Sequence[Mapping[str, Any]],
+        root: str,
+        block: Block,
+        *,
+        is_sample: bool = False,
     ) -> RawRows:
-        """Returns some images as rows; without a block, as a sample."""
-        images = coco.images.take(numbers).to_pylist()
-        annotations = coco.annotations_of(numbers)
-        rows = [
-            {
-                "row": number,
-                "path": self._path(file, image["file_name"] or ""),
-                "annotation": file.origin,
-                "stated": None,
-                "name": image["file_name"],
-                **_reason(image),
-                "raw": image,
-                "coco": coco,
-                "annotations": of_image,
-            }
-            for number, image, of_image in zip(
-                numbers.tolist(), images, annotations, strict=True
-            )
-        ]
-        is_sample = block is None
-        block = block or Block(file.origin, 0, 0)
-        return self.rows_of(rows, root_of(file), block, is_sample=is_sample)
-
-    def _path(self, file: SourceFile, name: str) -> str:
-        """Returns the path of an image, relative to the root where it can be."""
-        folder, left_out = self.folders.get(file.origin, ("", 0))
-        if left_out:
-            name = re.sub(leading_folders(left_out), "", name)
-        return posixpath.join(self.images_root or folder, name)
+        """Returns images as rows; the first of a file brings annotations of none."""
+        raw = super(CocoReader, self).rows_of(rows, root, block, is_sample=is_sample)
+        columns = raw.columns
+        if not self.boxed:
+            columns = {n: c for n, c in columns.items() if not n.startswith(OBJECT)}
+        rejects = [r for row in rows if row["strays"] for r in self._strays(row)]
+        return dataclasses.replace(
+            raw,
+            columns=columns,
+            parts={BOXES: raw.parts[BOXES] + len(rejects)},
+            part_rejections=[*rejects, *raw.part_rejections],
+        )
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
         """Returns the annotations of an image."""
-        coco, image = row["coco"], row["raw"]
-        captions = [
-            a["caption"] for a in row["annotations"] if a.get("caption") is not None
-        ]
-        objects = ImageObjects(
-            [
-                self._object(coco, row["row"], annotation)
-                for annotation in row["annotations"]
-                if _is_box(annotation)
-            ],
-            image["width"],
-            image["height"],
-            name=image["file_name"],
-            source_id=image["id"],
-            captions=captions,
+        items = annotations_of(row["annotations"])
+        captions = [text_of(item.get("caption")) for item in items]
+        objects = [self._object(row, item) for item in items if is_box(item)]
+        image = ImageObjects(
+            objects,
+            row["width"],
+            row["height"],
+            path=row["image"],
+            name=row["name"],
+            source_id=row["source_id"],
+            captions=[text for text in captions if text is not None],
         )
-        return objects, image
+        named = {"id": row["source_id"], "file_name": row["name"]}
+        return image, named | {"height": row["height"], "width": row["width"]}
 
-    def _object(
-        self, coco: CocoFile, row: int, annotation: Mapping[str, Any]
-    ) -> BoxedObject:
-        where, drawn = f"annotation {annotation['id']}", self.masks == "all"
-        category, area = annotation["category_id"], annotation["area"]
-        name, points = coco.categories.get(category), annotation.get("keypoints")
-        box = annotation["bbox"] or ()
-        words = ""
-        reason = Reason.BAD_BOX
-        if name is None:
+    def _object(self, row: Mapping[str, Any], item: Mapping[str, Any]) -> BoxedObject:
+        category, box = integer_of(item.get("category_id")), box_of(item)
+        area = number_of(item.get("area"))
+        points = numbers_of(item.get("keypoints")) if self.points else None
+        name = self.categories[row["path"]].get(category, "")
+        has_four = box is not None and len(box) == 4
+        if area is None:
+            area = box[2] * box[3] if box and has_four else math.nan
+        reason, words = Reason.BAD_BOX, ""
+        if not name:
             reason = Reason.UNKNOWN_LABEL
             words = f"category {category!r} is not in the file's list"
-        elif len(box) != 4:
-            words = f"bbox must hold four numbers; found {annotation['bbox']}"
+        elif not box or not has_four:
+            words = f"bbox must hold four numbers; found {box}"
         elif not abs(area) <= _MOST_AREA and all(map(math.isfinite, box)):
             words = f"area must be finite; found {area}"
-        elif (
-            self.points and points and (len(points) % 3 or any(map(math.isnan, points)))
-        ):
+        elif points and (len(points) % 3 or any(map(math.isnan, points))):
             words = "keypoints must hold three numbers of each point"
-        if words and (written := annotation.get("written")):
-            words += f"; it is {written}"
-            if not box and _RUNS.search(words):
-                words += ". No box is made of an outline of runs (RLE): add bbox"
+        where = f"annotation {id_of(item.get('id'))}"
+        fault = None
+        if words:
+            if category is None or not box or any(map(math.isnan, box)):
+                words += f"; it is {json.dumps(item)[:_SHOWN]}"
+                if not box and _RUNS.search(words):
+                    words += ". No box is made of an outline of runs (RLE): add bbox"
+            fault = Fault(reason, f"{where}: {words}")
         return BoxedObject(
-            name or "",
-            box if len(box) == 4 else NO_BOX,
+            name,
+            box if box and has_four else NO_BOX,
             where,
-            annotation,
-            row,
-            fault=Fault(reason, f"{where}: {words}") if words else None,
-            values=annotation,
-            points=None if words else points,
-            point_names=coco.point_names.get(category, ()),
-            outline=(coco, annotation["start"], annotation["stop"]) if drawn else None,
+            item,
+            row["row"],
+            fault=fault,
+            values={"is_crowd": integer_of(item.get("iscrowd")) or 0, "area": area},
+            points=None if fault else points,
+            point_names=self.point_names[row["path"]].get(category, ()),
+            outline=item.get("segmentation") or None,
         )
 
     def gone_parts(self, row: Mapping[str, Any]) -> int:
         """Returns how many boxes an image has that is no row."""
-        return sum(map(_is_box, row["annotations"]))
+        return sum(map(is_box, annotations_of(row["annotations"])))
 
     def mask_of(
         self, item: BoxedObject, height: int, width: int, box: Sequence[float]
     ) -> Pixels:
         """Returns the mask of an annotation; raises FaultError."""
-        coco, start, stop = item.outline
+        outline = item.outline
         try:
-            outline = coco.outline_at(start, stop)
+            outline = json.loads(outline) if isinstance(outline, str) else outline
         except (ValueError, RecursionError) as error:
             raise FaultError(Reason.BAD_MASK, "its outline is no JSON") from error
         return object_mask(outline, height, width, box)
 
-    def _strays(self, file: SourceFile, coco: CocoFile) -> list[Rejection]:
-        """Returns a rejection for each annotation of no image."""
-        image = {"annotation": file.origin, "stated": None}
-        rejects = []
-        for row in coco.strays:
-            if not _is_box(row):
+    def _strays(self, row: Mapping[str, Any]) -> Iterator[Rejection]:
+        """Yields a rejection for each annotation of no image."""
+        image = {"annotation": row["annotation"], "stated": None}
+        for item in annotations_of(row["strays"]):
+            of_image, box = id_of(item.get("image_id")), box_of(item)
+            if not is_box(item):
                 raise InputError(
-                    f"Every caption must be of an image of its file; in {file.path!r} "
-                    f"caption {row['id']} is of image {row['image_id']}, which is "
-                    f"not there."
+                    f"Every caption must be of an image of its file; in "
+                    f"{row['annotation']!r} caption {id_of(item.get('id'))} is of "
+                    f"image {of_image}, which is not there."
                 )
             message = (
-                f"annotation {row['id']}: it is of image {row['image_id']}, which is "
-                f"not in the file; its box is {row['bbox']}"
+                f"annotation {id_of(item.get('id'))}: it is of image {of_image}, which "
+                f"is not in the file; its box is {box}"
             )
-            item = BoxedObject("", NO_BOX, "", row)
-            rejects.append(
-                object_rejection(item, image, Fault(Reason.BAD_BOX, message))
+            stray = BoxedObject("", NO_BOX, "", item)
+            yield object_rejection(stray, image, Fault(Reason.BAD_BOX, message))
+
+
+def _listed(file: InputFile, coco: CocoFile, place: tuple[str, int]) -> pa.Table:
+    """Returns the images of a file as rows of the listing.
+
+    Args:
+      file: it.
+      coco: its content.
+      place: of the images, as `image_folder` gives it.
+    """
+    folder, left_out = place
+    images, count = coco.images.drop_columns("annotations"), len(coco.images)
+    tables = []
+    for first in range(0, count, _AT_ONCE):
+        position = file.position + file.size * first // count
+        rows = []
+        for number, image in enumerate(images.slice(first, _AT_ONCE).to_pylist()):
+            lacking = [field for field in ("id", "file_name") if not image[field]]
+            path = image["file_name"] or ""
+            if left_out:
+                path = re.sub(leading_folders(left_out), "", path)
+            rows.append(
+                {
+                    "path": file.origin,
+                    "size": 0 if first + number else file.size,
+                    "position": position + number,
+                    "annotation": file.origin,
+                    "reason": str(Reason.MISSING_VALUE) if lacking else None,
+                    "message": f"the image has no {lacking[0]}" if lacking else None,
+                    "raw": json.dumps(image, ensure_ascii=False) if lacking else None,
+                    "row": first + number,
+                    "image": posixpath.join(folder, path),
+                    "name": image["file_name"],
+                    "source_id": image["id"],
+                    "width": image["width"],
+                    "height": image["height"],
+                }
             )
-        return rejects
+        tables.append(listing_of(rows, _COLUMNS))
+    strays = pa.array([coco.strays, *[[]] * (count - 1)], _TEXTS)
+    table = pa.concat_tables(tables)
+    table = table.append_column("annotations", coco.images["annotations"])
+    return table.append_column("strays", strays)
 
 
-def _is_box(annotation: Mapping[str, Any]) -> bool:
-    return annotation["bbox"] is not None or annotation.get("caption") is None
-
-
-def _reason(image: Mapping[str, Any]) -> dict[str, str | None]:
-    """Returns why an image cannot be a row, as a listing has it."""
-    lacking = [field for field in ("id", "file_name") if not image[field]]
-    if not lacking:
-        return {"reason": None, "message": None}
-    message = f"the image has no {lacking[0]}"
-    return {"reason": str(Reason.MISSING_VALUE), "message": message}
+def _has_boxes(pair: _Loaded) -> bool:
+    return pair[1].has_boxes or not pair[1].has_captions
 
 
 def _check_apart(
@@ -391,7 +391,7 @@ def _notes(
             f"others; name one as SOURCE to read it instead"
         )
     outlined = sum(coco.outlined for _, coco in loaded)
-    objects = sum(len(coco.annotations) for _, coco in loaded)
+    objects = sum(coco.count for _, coco in loaded)
     if outlined and not drawn:
         plural = "s" if outlined > 1 else ""
         notes.append(
@@ -404,16 +404,6 @@ def _notes(
             f"a mask is the box, filled"
         )
     return tuple(notes)
-
-
-def _has_captions(coco: CocoFile) -> bool:
-    captions = coco.annotations["caption"]
-    return captions.null_count < len(captions)
-
-
-def _has_boxes(coco: CocoFile) -> bool:
-    boxes = coco.annotations["bbox"]
-    return boxes.null_count < len(boxes) or not _has_captions(coco)
 
 
 def _ranks(coco: CocoFile) -> Mapping[int, int]:

@@ -5,25 +5,25 @@
                       "bbox": [x, y, width, height], "area": 123.5}],
      "categories":  [{"id": 3, "name": "car"}]}
 
+A file is parsed once, item by item. Annotations keep their texts, sorted by image, and
+are parsed again where their image is read: most of what they say is of no use before.
+
 Values of other types than those drawn are null, but numbers in quotes are read, and ids
 of images and annotations may be texts.
 
 Source: https://cocodataset.org/#format-data
 """
 
-import contextlib
 import dataclasses
 import io
 import itertools
 import json
-import math
 import os
 import posixpath
 import re
-import tempfile
-import weakref
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,10 +31,8 @@ import pyarrow.compute as pc
 
 from transforms.core.json_text import TOO_DEEP
 from transforms.errors import InputError, first_few
-from transforms.formats.detection.boxed_rows import Numbers
 from transforms.formats.detection.coco_text import (
     ItemText,
-    Outline,
     box_around,
     id_of,
     integer_of,
@@ -44,105 +42,76 @@ from transforms.formats.detection.coco_text import (
 )
 from transforms.formats.detection.listed import root_of
 from transforms.formats.table import InputFile
-from transforms.formats.whole_files import kept_in_memory
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings
 
 # Look for this many images in each candidate folder: enough to tell folders apart
 # even where some files are missing.
 _PROBED_IMAGES = 16
-# Characters of an annotation, and folders, in a message.
-_SHOWN, _SHOWN_FOLDERS = 300, 6
+# Folders in a message.
+_SHOWN_FOLDERS = 6
 # Items that become columns at once.
 _ITEMS = 4096
-# A dataset has a file for train and one for validation as a rule, and a worker may
-# read blocks of both.
-_KEPT_FILES = 2
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass
 class CocoFile:
-    """One file, its annotations found by image.
+    """One file, its annotations sorted by image.
 
     Attributes:
-      images: id, file_name, height, width; n rows in the file's order. Ids are texts.
-      annotations: m rows in the file's order.
+      images: id, file_name, height, width and annotations, a list of texts that
+        `annotations_of` reads; rows in the file's order. Ids are texts.
+      strays: the annotations of no image.
       categories: id -> name, in the order of ids.
-      order: int64 array of m: annotations by the image they belong to; those of no
-        image come first.
-      starts: int64 array of n + 1: where in `order` those of each image begin.
-      outlined: how many annotations have outlines.
+      count: of annotations.
+      outlined: how many of them have outlines.
+      has_boxes, has_captions: whether one has a box, or a caption.
       point_count: the most key points of an object; 0 where none is labelled.
       point_names: category id -> names of its key points; empty where none has any.
-      outlines: a file with the outlines, where they were asked for.
     """
 
     images: pa.Table
-    annotations: pa.Table
+    strays: Sequence[bytes]
     categories: Mapping[int, str]
-    order: Numbers
-    starts: Numbers
-    outlined: int
-    point_count: int
-    point_names: Mapping[int, Sequence[str]]
-    outlines: IO[bytes] | None = None
-
-    def __post_init__(self) -> None:
-        if self.outlines is not None:
-            weakref.finalize(self, self.outlines.close)
-
-    def outline_at(self, start: int, stop: int) -> Any:
-        """Returns an outline, None for none; raises ValueError, RecursionError."""
-        if self.outlines is None or start == stop:
-            return None
-        return json.loads(os.pread(self.outlines.fileno(), stop - start, start))
-
-    def annotations_of(self, rows: Numbers) -> list[list[dict[str, Any]]]:
-        """Returns the annotations of each of some images, without rare values."""
-        table = self.annotations.drop_columns(["image_id"])
-        rare = ["caption", "keypoints", "written"]
-        table = table.drop_columns(
-            [name for name in rare if table[name].null_count == len(table)]
-        )
-        counts = self.starts[rows + 1] - self.starts[rows]
-        first = np.repeat(self.starts[rows] - (np.cumsum(counts) - counts), counts)
-        chosen = self.order[first + np.arange(len(first))]
-        stream = iter(table.take(chosen).to_pylist())
-        return [list(itertools.islice(stream, count)) for count in counts.tolist()]
-
-    @property
-    def strays(self) -> list[dict[str, Any]]:
-        """The annotations that belong to no image."""
-        strays: list[dict[str, Any]]
-        strays = self.annotations.take(self.order[: self.starts[0]]).to_pylist()
-        return strays
+    count: int = 0
+    outlined: int = 0
+    has_boxes: bool = False
+    has_captions: bool = False
+    point_count: int = 0
+    point_names: Mapping[int, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
-@kept_in_memory(_KEPT_FILES)
-def load_coco(path: str, stamp: int, outlined: bool = False) -> CocoFile:
+_IMAGES = pa.schema(
+    {
+        "id": pa.string(),
+        "file_name": pa.string(),
+        "height": pa.float64(),
+        "width": pa.float64(),
+    }
+)
+_ANNOTATIONS = pa.schema({"image_id": pa.string(), "text": pa.large_binary()})
+_CATEGORIES = pa.schema(
+    {"id": pa.int64(), "name": pa.string(), "keypoints": pa.list_(pa.string())}
+)
+_Item = Mapping[str, Any]
+
+
+def load_coco(path: str, stamp: int, *, outlined: bool) -> CocoFile:
     """Returns a file's content.
 
     Args:
       path: of the file.
       stamp: of the file as it was listed; 0 for unknown.
-      outlined: whether to keep the outlines.
+      outlined: whether annotations keep their outlines.
 
     Raises:
       InputError: it is not COCO JSON.
       OSError: it cannot be read, or has changed since it was listed.
     """
-    with contextlib.ExitStack() as opened:
-        outlines = opened.enter_context(tempfile.TemporaryFile()) if outlined else None
-        coco = _load(path, stamp, outlines)
-        # The file stays open as long as the content.
-        opened.pop_all()
-    return coco
-
-
-def _load(path: str, stamp: int, outlines: IO[bytes] | None) -> CocoFile:
+    coco = CocoFile(_IMAGES.empty_table(), (), {})
     try:
         with storage(path).open_input(stamp=stamp) as file:
-            tables, outlined, labelled = _parse(file, outlines)
+            tables = _parse(file, coco, outlined=outlined)
     except (ValueError, RecursionError) as error:
         reason = TOO_DEEP if isinstance(error, RecursionError) else error
         raise InputError(
@@ -150,34 +119,21 @@ def _load(path: str, stamp: int, outlines: IO[bytes] | None) -> CocoFile:
             f"annotations and categories. Found: {reason}. Correct it, or leave the "
             f"file out."
         ) from error
-    images, annotations = tables["images"], tables["annotations"]
+    images, categories = tables["images"], tables["categories"].to_pylist()
     _check_images(images, path)
-    parents = pc.index_in(
-        annotations["image_id"], value_set=images["id"], skip_nulls=True
-    )
-    rows = np.asarray(pc.fill_null(parents, -1))
-    categories = tables["categories"].to_pylist()
-    point_names = {
+    coco.categories = _categories(categories, path)
+    strays, annotations = _by_image(tables["annotations"], images["id"])
+    coco.strays = strays
+    coco.images = images.append_column("annotations", annotations)
+    coco.point_names = {
         row["id"]: [name or "" for name in row["keypoints"]]
         for row in categories
         if row["keypoints"]
     }
-    point_count = 0
-    if labelled:
-        lengths = pc.max(pc.list_value_length(annotations["keypoints"])).as_py()
-        named = max(map(len, point_names.values()), default=0)
-        point_count = max((lengths or 0) // 3, named)
-    return CocoFile(
-        images,
-        annotations,
-        _categories(categories, path),
-        np.argsort(rows, kind="stable"),
-        np.cumsum(np.bincount(rows + 1, minlength=len(images) + 1)),
-        outlined,
-        point_count,
-        point_names,
-        outlines,
-    )
+    if coco.point_count:
+        named = max(map(len, coco.point_names.values()), default=0)
+        coco.point_count = max(coco.point_count, named)
+    return coco
 
 
 def _check_images(images: pa.Table, path: str) -> None:
@@ -198,7 +154,7 @@ def _check_images(images: pa.Table, path: str) -> None:
     )
 
 
-def _categories(table: Sequence[Mapping[str, Any]], path: str) -> dict[int, str]:
+def _categories(table: Sequence[_Item], path: str) -> dict[int, str]:
     out: dict[int, str] = {}
     names: dict[str, int] = {}
     for row in table:
@@ -218,68 +174,42 @@ def _categories(table: Sequence[Mapping[str, Any]], path: str) -> dict[int, str]
     return dict(sorted(out.items()))
 
 
-_NUMBERS = pa.list_(pa.float64())
-_IMAGES = pa.schema(
-    {
-        "id": pa.string(),
-        "file_name": pa.string(),
-        "height": pa.float64(),
-        "width": pa.float64(),
-    }
-)
-_ANNOTATIONS = pa.schema(
-    {
-        "id": pa.string(),
-        "image_id": pa.string(),
-        "category_id": pa.int64(),
-        "bbox": _NUMBERS,
-        "area": pa.float64(),
-        "is_crowd": pa.int64(),
-        "caption": pa.string(),
-        # x, y and visibility of each.
-        "keypoints": _NUMBERS,
-        # The text of an annotation that lacks numbers.
-        "written": pa.string(),
-        # Of the outline, in the file of all.
-        "start": pa.int64(),
-        "stop": pa.int64(),
-    }
-)
-_CATEGORIES = pa.schema(
-    {"id": pa.int64(), "name": pa.string(), "keypoints": pa.list_(pa.string())}
-)
+def _by_image(annotations: pa.Table, ids: pa.Array) -> tuple[list[bytes], pa.ListArray]:
+    """Returns the texts of annotations of no image, and those of each image."""
+    parents = pc.index_in(annotations["image_id"], value_set=ids, skip_nulls=True)
+    rows = np.asarray(pc.fill_null(parents, -1))
+    texts = annotations["text"].take(pa.array(np.argsort(rows, kind="stable")))
+    ends = np.cumsum(np.bincount(rows + 1, minlength=len(ids) + 1))
+    of_images = texts.slice(ends[0]).combine_chunks()
+    offsets = pa.array(ends - ends[0], pa.int64())
+    strays: list[bytes] = texts.slice(0, ends[0]).to_pylist()
+    return strays, pa.LargeListArray.from_arrays(offsets, of_images)
 
 
 def _parse(
-    file: io.BufferedReader, outlines: IO[bytes] | None
-) -> tuple[dict[str, pa.Table], int, int]:
-    """Returns the three lists; how many objects have outlines, and key points.
-
-    Writes the outlines where they are asked for.
+    file: io.BufferedReader, coco: CocoFile, *, outlined: bool
+) -> dict[str, pa.Table]:
+    """Returns the three lists; adds to what is counted of the annotations.
 
     Raises:
       ValueError, RecursionError: the file is not COCO JSON.
     """
-    counts = {"outlined": 0, "labelled": 0}
-    text = ItemText(file, outlined=outlines is not None)
     tables = {
-        "annotations": _columns(_ANNOTATIONS, ()),
-        "categories": _columns(_CATEGORIES, ()),
+        "annotations": _ANNOTATIONS.empty_table(),
+        "categories": _CATEGORIES.empty_table(),
     }
-    for name, items in text.lists():
-        objects = (item if isinstance(item, dict) else {} for item in items)
+    for name, items in ItemText(file, outlined=outlined).lists():
+        objects = ((it if isinstance(it, dict) else {}, text) for it, text in items)
         if name == "images":
             tables[name] = _columns(_IMAGES, map(_image, objects))
         elif name == "categories":
             tables[name] = _columns(_CATEGORIES, map(_category, objects))
         elif name == "annotations":
-            rows = _annotations(objects, outlines, counts)
+            rows = _annotations(objects, coco, packed=outlined)
             tables[name] = _columns(_ANNOTATIONS, rows)
-    if outlines is not None:
-        outlines.flush()
     if "images" not in tables:
         raise ValueError("no object with a list of images")
-    return tables, counts["outlined"], counts["labelled"]
+    return tables
 
 
 def _columns(schema: pa.Schema, rows: Iterable[Sequence[Any]]) -> pa.Table:
@@ -293,56 +223,66 @@ def _columns(schema: pa.Schema, rows: Iterable[Sequence[Any]]) -> pa.Table:
     return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
-def _image(item: Mapping[str, Any]) -> Sequence[Any]:
+def _image(pair: tuple[_Item, str]) -> Sequence[Any]:
+    item, _ = pair
     sides = number_of(item.get("height")), number_of(item.get("width"))
     return id_of(item.get("id")), text_of(item.get("file_name")), *sides
 
 
-def _category(item: Mapping[str, Any]) -> Sequence[Any]:
+def _category(pair: tuple[_Item, str]) -> Sequence[Any]:
+    item, _ = pair
     points = item.get("keypoints")
     names = [text_of(name) for name in points] if isinstance(points, list) else None
     return integer_of(item.get("id")), text_of(item.get("name")), names
 
 
 def _annotations(
-    items: Iterable[Mapping[str, Any]],
-    outlines: IO[bytes] | None,
-    counts: dict[str, int],
+    items: Iterable[tuple[_Item, str]], coco: CocoFile, *, packed: bool
 ) -> Iterator[Sequence[Any]]:
-    """Yields the values of annotations; writes their outlines, and counts."""
-    start = stop = 0
-    for item in items:
-        outline = item.get("segmentation")
-        if outline:
-            counts["outlined"] += 1
-            if outlines is not None:
-                text = outline if isinstance(outline, Outline) else json.dumps(outline)
-                stop += outlines.write(text.encode())
+    """Yields the image of each annotation, and its text; counts them."""
+    longest, is_labelled = 0, False
+    for item, text in items:
+        coco.count += 1
+        coco.outlined += bool(item.get("segmentation"))
+        image, caption = id_of(item.get("image_id")), text_of(item.get("caption"))
+        if caption is not None:
+            coco.has_captions = True
+        elif "segments_info" in item and image is not None and not _has_box(item):
+            raise ValueError("panoptic segments (segments_info), which are not read")
+        coco.has_boxes = coco.has_boxes or box_of(item) is not None
+        if isinstance(points := item.get("keypoints"), list):
+            longest = max(longest, len(points) // 3)
         # Where an annotation says how many key points are labelled, that decides.
-        points = item.get("keypoints")
         count = item.get("num_keypoints", isinstance(points, list) and len(points))
-        counts["labelled"] += isinstance(count, int) and count > 0
-        image, box = id_of(item.get("image_id")), numbers_of(item.get("bbox"))
-        category = integer_of(item.get("category_id"))
-        caption, area = text_of(item.get("caption")), number_of(item.get("area"))
-        if not box and image is not None and caption is None:
-            if "segments_info" in item:
-                raise ValueError(
-                    "panoptic segments (segments_info), which are not read"
-                )
-            box = box_around(outline) or box
-        written = None
-        is_whole = category is not None and box and not any(map(math.isnan, box))
-        if caption is None and not is_whole:
-            written = json.dumps(item)[:_SHOWN]
-        if area is None:
-            area = box[2] * box[3] if box and len(box) == 4 else math.nan
-        crowd = integer_of(item.get("iscrowd")) or 0
-        yield (
-            *(id_of(item.get("id")), image, category, box, area, crowd),
-            *(caption, numbers_of(points), written, start, stop),
-        )
-        start = stop
+        is_labelled |= isinstance(count, int) and count > 0
+        coco.point_count = longest if is_labelled else 0
+        data = text.encode(errors="surrogatepass")
+        yield image, zlib.compress(data, 1) if packed else data
+
+
+def annotations_of(texts: Sequence[bytes]) -> list[_Item]:
+    """Returns annotations as they are in the file."""
+    # No JSON begins as zlib's streams do.
+    plain = [zlib.decompress(t) if t[:1] == b"x" else t for t in texts]
+    items = json.loads(b"[%b]" % b",".join(plain))
+    return [item if isinstance(item, dict) else {} for item in items]
+
+
+def _has_box(item: _Item) -> bool:
+    return isinstance(item.get("bbox"), list) and bool(item["bbox"])
+
+
+def is_box(item: _Item) -> bool:
+    """Whether an annotation is an object, and not a caption alone."""
+    return isinstance(item.get("bbox"), list) or text_of(item.get("caption")) is None
+
+
+def box_of(item: _Item) -> list[float] | None:
+    """Returns the box of an annotation, or that around its outline."""
+    box = numbers_of(item.get("bbox"))
+    if not box and text_of(item.get("caption")) is None:
+        box = box_around(item.get("segmentation")) or box
+    return box
 
 
 def image_folder(file: InputFile, coco: CocoFile) -> tuple[str, int]:

@@ -44,10 +44,6 @@ _NEAR = 64
 _AROUND = 20
 
 
-class Outline(str):
-    """The text of an outline, not parsed."""
-
-
 class ItemText:
     """A JSON text, window by window, its outlines cut out.
 
@@ -65,13 +61,14 @@ class ItemText:
         # What is to be parsed, from `_at` on, and text behind it that may begin within
         # an outline.
         self._text, self._behind = "", ""
-        self._at = 0
+        # Where the last value begins.
+        self._begin = self._at = 0
         self._ended = False
         self._cut: dict[int, str] = {}
         self._cuts = 0
 
-    def lists(self) -> Iterator[tuple[str, Iterator[Any]]]:
-        """Yields the lists of the object: their names, and their items."""
+    def lists(self) -> Iterator[tuple[str, Iterator[tuple[Any, str]]]]:
+        """Yields the lists of the object: their names, and items with their texts."""
         if self._next() == "[":
             self._at += 1
             first = self._value() if self._next() != "]" else None
@@ -89,7 +86,7 @@ class ItemText:
             key = self._value()
             self._take(":")
             if self._next() == "[":
-                items = (self._value() for _ in self._members("]"))
+                items = (self._item() for _ in self._members("]"))
                 yield key, items
                 for _ in items:
                     """Pass over what nobody has taken."""
@@ -147,20 +144,29 @@ class ItemText:
             else:
                 # A number may go on in the next window.
                 if end < size or self._ended:
-                    self._at = end
-                    return self._with_outline(value)
+                    self._begin, self._at = self._at, end
+                    return value
             self._read_on()
 
-    def _with_outline(self, value: Any) -> Any:
+    def _item(self) -> tuple[Any, str]:
+        """Returns the value that begins here, and its text.
+
+        A text has the outline as another text, where outlines are asked for, or null;
+        but that of an item without a box has it as it is.
+        """
+        value = self._value()
+        text = self._text[self._begin : self._at]
         mark = value.get("segmentation") if isinstance(value, dict) else None
         number = mark.get(_CUT) if isinstance(mark, dict) else None
-        text = self._cut.get(number) if isinstance(number, int) else None
-        if text is None:
-            return value
+        outline = self._cut.get(number) if isinstance(number, int) else None
+        if outline is None:
+            return value, text
         has_box = bool(value.get("bbox")) and isinstance(value["bbox"], list)
-        if self._outlined or not has_box:
-            value["segmentation"] = Outline(text) if has_box else json.loads(text)
-        return value
+        if not has_box:
+            value["segmentation"] = json.loads(outline)
+        written = json.dumps(outline) if self._outlined else "null"
+        mark_text = f'{{"{_CUT}":{number}}}'
+        return value, text.replace(mark_text, written if has_box else outline)
 
     def _read_on(self) -> None:
         rest = self._text[self._at :]

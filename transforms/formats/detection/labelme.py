@@ -197,12 +197,12 @@ class LabelmeReader(ListedReader):
                 groups.pop((item.name, group), None)
             objects.append(item)
         image = content.get("imagePath")
-        path = image if isinstance(image, str) else ""
-        width, height = (
+        return ImageObjects(
+            objects,
             _side(content.get("imageWidth")),
             _side(content.get("imageHeight")),
+            image if isinstance(image, str) else "",
         )
-        return ImageObjects(objects, width, height, path)
 
 
 def _outlines_of(item: BoxedObject) -> int:

@@ -15,6 +15,7 @@ an image, and everything else is the same for all layouts.
 
 import collections
 import dataclasses
+import itertools
 import os
 import posixpath
 import unicodedata
@@ -52,8 +53,8 @@ SPLIT_COLUMN = "image set"
 # The reasons of images that are skipped.
 DISCARDED, NOT_SELECTED = f"/{Skipped.DISCARDED}", f"/{Skipped.NOT_SELECTED}"
 SAMPLE_ROWS = 2000
-# What is read of a listing at once; and images whose masks are drawn at once.
-_RUN_BYTES, _DRAWN_AT_ONCE = 8 << 20, 64
+# Images whose masks are drawn at once.
+_DRAWN_AT_ONCE = 64
 _COLUMNS: Mapping[str, pa.DataType] = {
     "path": pa.string(),
     "size": pa.int64(),
@@ -86,6 +87,10 @@ class ListedReader(BoxedReader, RunReader):
     says_split: ClassVar[bool] = True
     # Whether a row is known by its annotation; else by its image.
     by_annotation: ClassVar[bool] = False
+    # Whether the path of a file says the split of its rows.
+    by_file: ClassVar[bool] = False
+    # What is read of a listing at once.
+    run_bytes: ClassVar[int] = 8 << 20
     # What a file with the objects of an image is called; the most of its bytes (real
     # ones have a few KB); whether an empty one says that there are none.
     what: ClassVar[str] = ""
@@ -178,13 +183,23 @@ class ListedReader(BoxedReader, RunReader):
         self, run: pa.Table, root: str, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a run of the listing."""
-        step = max(run.num_rows * _RUN_BYTES // max(run.nbytes, _RUN_BYTES), 1)
+        step = max(run.num_rows * self.run_bytes // max(run.nbytes, self.run_bytes), 1)
         step = min(step, _DRAWN_AT_ONCE) if self.masks == "all" else step
+        start = block.start
         for first in range(0, run.num_rows, step):
-            rows = run.slice(first, step).to_pylist()
-            start, stop = block.start + first, block.start + first + len(rows)
-            piece = dataclasses.replace(block, start=start, stop=stop, rows=len(rows))
-            yield self.rows_of(rows, root, piece).only(columns)
+            listed = run.slice(first, step).to_pylist()
+            for origin, some in itertools.groupby(listed, self._file_of):
+                rows = list(some)
+                stop = start + len(rows)
+                piece = dataclasses.replace(
+                    block, origin=origin, start=start, stop=stop, rows=len(rows)
+                )
+                yield self.rows_of(rows, root, piece).only(columns)
+                start = stop
+
+    def _file_of(self, row: Mapping[str, Any]) -> str:
+        """Returns the file whose path says the split of a row; empty for none."""
+        return str(row["path"]) if self.by_file else ""
 
     def rows_of(
         self,
@@ -218,6 +233,7 @@ class ListedReader(BoxedReader, RunReader):
         others: Sequence[str] = (),
         outlines: int = 0,
         sampled: int = SAMPLE_ROWS,
+        chosen: Numbers | None = None,
         seen: str = "",
     ) -> Planned:
         """Returns the plan of a listing, with some of its rows as the sample.
@@ -229,7 +245,8 @@ class ListedReader(BoxedReader, RunReader):
           left_out: how many files are not in the listing.
           others: files that are no annotations.
           outlines: how many objects have an outline, of those that were looked at.
-          sampled: how many rows the sample has at most.
+          sampled: how many rows the sample has at most, spread evenly.
+          chosen: the rows that it has; None for these.
           seen: see `Planned`.
         """
         if others:
@@ -245,8 +262,11 @@ class ListedReader(BoxedReader, RunReader):
             reader = dataclasses.replace(reader, masks="auto")
         if self.says_split and table["split"].null_count < table.num_rows:
             reader = dataclasses.replace(reader, split_column=self.split_name)
-        chosen = even_rows(table.num_rows, sampled)
-        rows = table.take(pa.array(chosen)).to_pylist()
+        if chosen is None:
+            chosen = even_rows(table.num_rows, sampled)
+        is_chosen = np.zeros(table.num_rows, np.bool_)
+        is_chosen[chosen] = True
+        rows = table.filter(pa.array(is_chosen)).to_pylist()
         block = Block("", 0, len(rows), rows=len(rows))
         sample = sample_of(
             [reader.rows_of(rows, root, block, is_sample=True)],

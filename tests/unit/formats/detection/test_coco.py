@@ -1,7 +1,6 @@
 """COCO JSON: what pycocotools and TensorFlow see, every bad box, every odd file."""
 
 import copy
-import inspect
 import json
 import os
 import pathlib
@@ -26,7 +25,6 @@ from tests.support.detection import (
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
-from transforms.formats.detection import coco as coco_reader
 from transforms.formats.detection import coco_json, coco_text
 from transforms.formats.detection.coco import CocoReader
 from transforms.formats.file_names import split_in_path
@@ -318,8 +316,6 @@ def test_boxes_around_outlines(
 ) -> None:
     """Polygons without bbox give their own box; runs are a reject that says so."""
     monkeypatch.setattr(coco_text, "_WINDOW", window)
-    unkept = inspect.unwrap(coco_json.load_coco)
-    monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
     outlines: list[Any] = [
         [[8, 12, 24, 12, 24, 36, 8, 36]],
         [[32, 24, 40, 24, 40, 30], [48, 36, 64, 48.0, 50, 40]],
@@ -481,13 +477,9 @@ def test_parts_are_conserved(
     )
     tree(folder, content)
     limit = 1 if with_limit else None
-    before = coco_reader._BLOCK_ROWS
-    coco_reader._BLOCK_ROWS = block_rows
-    try:
-        reader = CocoReader(bad_box=policy)
-        found = read_all(source_of(folder, reader, ".json", limit=limit))
-    finally:
-        coco_reader._BLOCK_ROWS = before
+    reader = CocoReader(bad_box=policy)
+    options = {"limit": limit, "block_rows": block_rows}
+    found = read_all(source_of(folder, reader, ".json", **options))
     bad_rows = {r.row for r in found.rejections if not r.part}
     wanted = 1 if with_limit else len(images)
     assert len(found.rows) + len(bad_rows) == wanted
@@ -498,17 +490,15 @@ def test_parts_are_conserved(
     assert len(within) == written + parts + gone
 
 
-def test_blocks_of_any_size_give_the_same(
-    root: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_any_size_give_the_same(root: Folder) -> None:
     """Rows, their numbers and the rejects do not depend on how the file is cut."""
     items = [image(i) for i in range(11)]
     boxes = [box(i, i * 7 % 13, [i - 2, 1, 9, 9]) for i in range(40)]
     tree(root, coco(items, boxes))
     whole = read(root)
     for size in (1, 3, 10):
-        monkeypatch.setattr(coco_reader, "_BLOCK_ROWS", size)
-        assert read(root) == whole
+        source = source_of(root, CocoReader(), ".json", block_rows=size)
+        assert read_all(source) == whole
     assert [row["number"] for row in whole.rows] == list(range(11))
     assert len(whole.rejections) > 5
 
@@ -697,13 +687,11 @@ def test_windows_change_no_row(
     content["annotations"].append(box(999, 12345, [1, 1, 2, 2]))
     tree(root, content)
     write_json(root / "annotations/instances_train2017.json", content, **options)
-    unkept = inspect.unwrap(coco_json.load_coco)
-    monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
     whole = read(root)
     assert whole.rows[0]["image/filename"] == "사진 😀.jpg"
     monkeypatch.setattr(coco_text, "_WINDOW", window)
     monkeypatch.setattr(coco_json, "_ITEMS", 3)
-    monkeypatch.setattr("transforms.formats.detection.coco._ANNOTATIONS_AT_ONCE", 5)
+    monkeypatch.setattr(CocoReader, "run_bytes", 1000)
     assert read(root) == whole
 
 
@@ -756,13 +744,12 @@ def test_files_that_are_no_coco(root: Folder, data: bytes, found: str) -> None:
     assert "bad.json" in str(caught.value)
 
 
-def test_fault_125_a_file_that_changes(root: Folder) -> None:
-    """A file that is another one than was listed stops the run."""
+def test_a_file_that_changes_after_planning(root: Folder) -> None:
+    """The rows are those of the file that was planned."""
     source = source_of(tree(root, EXAMPLE), CocoReader(), ".json")
-    blocks = list(source.blocks(0))
+    whole = read_all(source)
     write_json(root / "annotations/instances_train2017.json", coco([image(1)], []))
-    with pytest.raises(SourceError, match=r"instances_train2017\.json"):
-        list(source.read(blocks[0]))
+    assert read_all(source) == whole
 
 
 def test_duplicate_ids_of_annotations_stay(root: Folder) -> None:
@@ -871,16 +858,6 @@ def test_masks_of_too_many_pixels_are_bad_parts(root: Folder) -> None:
     assert [each.reason for each in found.rejections] == [Reason.TOO_MANY_PIXELS]
 
 
-def test_runs_of_images_are_shorter_with_masks(
-    root: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However images fall into pieces, the rows are the same."""
-    tree(root, OUTLINED)
-    whole = read(root, masks="all").rows
-    monkeypatch.setattr(coco_reader, "_DRAWN_AT_ONCE", 1)
-    assert read(root, masks="all").rows == whole
-
-
 def test_mutated_outlines_are_rejects_or_errors(root: Folder) -> None:
     """Cut and flipped bytes end in no other exception."""
     tree(root, OUTLINED)
@@ -899,13 +876,3 @@ def test_mutated_outlines_are_rejects_or_errors(root: Folder) -> None:
         except SourceError:
             outcomes.add(None)
     assert {Reason.BAD_MASK, None} <= outcomes
-
-
-def test_a_file_that_was_replaced_is_parsed_again(root: Folder) -> None:
-    """Parsed files are kept by the stamp that they have, also if none was listed."""
-    path = str(
-        tree(root, coco([image(1)], [])) / "annotations/instances_train2017.json"
-    )
-    assert len(coco_json.load_coco(path, 0).images) == 1
-    tree(root, coco([image(1), image(2)], []))
-    assert len(coco_json.load_coco(path, 0).images) == 2
