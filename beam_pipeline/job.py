@@ -136,7 +136,6 @@ def make_job(
         skipped=planned.skipped,
         expected_rows=planned.expected_rows,
         max_reject_rate=spec.max_reject_rate,
-        allow_empty=spec.allow_empty,
         like=drift_rule(plan.like, spec, planned.schema),
         shared_settings=SHARED if spec.part else (),
         min_records=spec.min_records,
@@ -144,7 +143,6 @@ def make_job(
         label_map=planned.label_map,
         new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
         shares=_shares(plan),
-        verified=spec.verify,
         detached=detached,
     )
     table, lock = plan.splits.tables_in(store)

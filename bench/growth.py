@@ -37,7 +37,7 @@ BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 TABLE_COMMANDS = ("convert", "plan", "unchanged", "verify", "inspect")
 OWN_COMMANDS = ("own", "verify", "inspect")
-REJECTING = ("--max-reject-rate", "1", "--allow-empty")
+REJECTING = ("--max-reject-rate", "1", "--min-records", "0")
 # What is less than this share of the empty run is taken for noise. Where the top takes
 # less than LEAST_AT_TOP times the empty run, an exponent says nothing.
 NOISE_OF_EMPTY = 0.1

@@ -158,7 +158,7 @@ def _other_formats(made: str) -> dict[str, Case]:
         "npz": _converts(f"{made}/arrays.npz", "--label-column y"),
         "npz-columns": _converts(f"{made}/arrays.npz", "--columns x,y"),
         "cifar": _converts(f"{made}/cifar"),
-        "cifar-png": _converts(f"{made}/cifar", "--encode png"),
+        "cifar-png": _converts(f"{made}/cifar", "--image-format png"),
         "idx": _converts(f"{made}/digits"),
         "tfrecord": _converts(f"{made}/tfrecord"),
         "tfrecord-sharded": _converts(

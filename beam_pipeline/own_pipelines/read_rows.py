@@ -49,7 +49,7 @@ _SECTIONS = frozenset(["Source", "Features", "Labels"])
 _BESIDE = frozenset(
     (
         "features label_column split_column max_image_bytes keep_rejected_bytes "
-        "allow_empty shared_output"
+        "min_records shared_output"
     ).split()
 )
 
@@ -150,7 +150,8 @@ class ReadRows(beam.PTransform):
           batches: whether to give Arrow record batches instead of dicts.
           settings: those of `convert` that concern reading: of source and features,
             and `features`, `label_column`, `split_column`, `max_image_bytes`,
-            `allow_empty`, `keep_rejected_bytes` and `shared_output`.
+            `keep_rejected_bytes`, `shared_output` and `min_records` (0 reads a folder
+            without images as no row).
 
         Raises:
           SpecError: a parameter is wrong.

@@ -134,7 +134,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             inputs.skipped,
             root=inputs.root,
             limit=spec.limit,
-            allow_empty=spec.allow_empty,
+            allow_empty=spec.min_records == 0,
             labels=labels,
             unlabelled=spec.unlabelled or are_pairs,
             around=(

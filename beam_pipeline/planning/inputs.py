@@ -407,6 +407,7 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         "recognised": spec.format == "auto",
         "folders_said": spec.format != "auto",
         "full": spec.infer == "full",
+        "are_files": spec.image_format is not None,
         "vocabulary": class_names(spec.vocabulary) if spec.vocabulary else None,
     }
     given |= {

@@ -388,4 +388,4 @@ def check_room(plan: Plan) -> None:
 
 def _remakes_images(spec: Spec) -> bool:
     changing = (spec.resize, spec.image_format, spec.channels)
-    return spec.encode != "raw" or any(setting is not None for setting in changing)
+    return any(setting is not None for setting in changing)

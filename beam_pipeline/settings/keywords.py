@@ -29,8 +29,6 @@ class WriteKeywords(TypedDict, total=False):
     exif: Literal["keep", "apply"]
     channels: Literal[1, 3, 4] | None
     resize: str | None
-    resize_filter: Literal["hamming", "box", "bilinear", "bicubic", "lanczos"]
-    enlarge: bool
     image_format: Literal["jpeg", "png"] | None
     image_quality: int
     max_pixels: int
@@ -47,9 +45,7 @@ class WriteKeywords(TypedDict, total=False):
     allow: list[str] | tuple[str, ...]
     min_records: int | None
     max_records: int | None
-    allow_empty: bool
     shared_output: bool
-    verify: bool | None
 
 
 class Keywords(WriteKeywords, total=False):
@@ -74,7 +70,6 @@ class Keywords(WriteKeywords, total=False):
     encoding: str
     trim: bool
     null_values: list[str] | tuple[str, ...]
-    encode: Literal["raw", "png"]
     bad_box: Literal["box", "image", "clip"]
     masks: str
     mask_classes: str | None

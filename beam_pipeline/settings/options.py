@@ -28,7 +28,7 @@ from beam_pipeline.settings.values import (
     Size,
     Texts,
 )
-from transforms.core.image.resize import MAX_PIXELS, Check, Filter
+from transforms.core.image.resize import MAX_PIXELS, Check
 
 MAX_SHARDS = 65_536
 # Sources that a setting is for, where that is not up to a format's entry.
@@ -143,9 +143,6 @@ class Settings:
     null_values: Texts = _source(
         [], "Tables: texts that mean missing, as in -,? or '' [empty cells].", JOINED
     )
-    encode: Literal["raw", "png"] = _source(
-        "raw", "Binary images: store raw pixels or PNG [raw]."
-    )
     bad_box: Literal["box", "image", "clip"] = _source(
         "box", "Detection: reject the box or its image, or clip the box [box]."
     )
@@ -258,15 +255,12 @@ class Settings:
     )
     resize: ResizeRule | None = _image(
         None,
-        "As in shorter:224 or crop:HEIGHTxWIDTH; also longer, exact and pad.",
+        "As in shorter:224 or crop:HEIGHTxWIDTH; also longer, exact and pad; small "
+        "images grow with :enlarge behind it, and :lanczos and the like name a filter.",
         "MODE:SIZE",
     )
-    resize_filter: Filter = _image(
-        "hamming", "Filter of --resize [hamming, the nearest to the mean of an area]."
-    )
-    enlarge: bool = _image(False, "Resize small images too.")
     image_format: Literal["jpeg", "png"] | None = _image(
-        None, "Encode every image in this format [as it is]."
+        None, "Encode every image in this format [as it is; pixels of CIFAR, IDX: raw]."
     )
     image_quality: Annotated[int, Bounds(ge=1, le=100, strict=True)] = _image(
         95, "Quality of JPEG that is encoded here [95].", "1-100"
@@ -328,14 +322,14 @@ class Settings:
         "DRIFT",
         decides_bytes=False,
     )
-    min_records: Count | None = _output(
-        None, "Commit no dataset of fewer records.", "N", decides_bytes=False
+    min_records: Annotated[int, Bounds(ge=0, strict=True)] | None = _output(
+        None,
+        "Commit no dataset of fewer records; 0 allows none [1].",
+        "N",
+        decides_bytes=False,
     )
     max_records: Count | None = _output(
         None, "Commit no dataset of more records.", "N", decides_bytes=False
-    )
-    allow_empty: bool = _output(
-        False, "Commit a dataset without records.", decides_bytes=False
     )
 
     # Run
@@ -352,9 +346,6 @@ class Settings:
     fingerprint: Literal["stat", "content"] = _run(
         "stat",
         "Detect changed inputs by size and time, or by content [stat].",
-    )
-    verify: bool | None = _run(
-        None, "Read finished shards again before the commit [up to 64 MiB]."
     )
 
 

@@ -23,6 +23,22 @@ class Removed(NamedTuple):
 
 
 REMOVED: Mapping[str, Removed] = {
+    "allow_empty": Removed("Give --min-records 0, which allows no record.", False),
+    "encode": Removed(
+        "Give --image-format png, or leave it out for raw pixels.", "raw"
+    ),
+    "resize_filter": Removed(
+        "Name the filter behind the size, as in --resize shorter:224:lanczos.",
+        "hamming",
+    ),
+    "enlarge": Removed(
+        "Say it behind the size, as in --resize shorter:224:enlarge.", False
+    ),
+    "verify": Removed(
+        "Leave it out: finished shards of up to 64 MiB are read again before the "
+        "commit, and `beam-tfrecord verify` reads larger ones after it.",
+        None,
+    ),
     "flink_master": Removed(
         "Give Beam's flag, after -- on the command line: --flink_master=HOST:PORT.",
         None,

@@ -11,10 +11,10 @@ import yaml
 
 from beam_pipeline.settings.options import Settings
 from beam_pipeline.settings.removed import check_still_there, without_removed_defaults
-from beam_pipeline.settings.values import Count, Names
+from beam_pipeline.settings.values import ENLARGE, Count, Names
 from transforms.core.files import is_part_name, part_folder
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.image.resize import MAX_BYTES, Mode, Resize
+from transforms.core.image.resize import MAX_BYTES, Filter, Mode, Resize
 from transforms.core.json_text import MAX_NESTING, TOO_DEEP
 from transforms.core.manifest import FORMAT
 from transforms.errors import SpecError, closest
@@ -191,7 +191,8 @@ class Spec(Settings, pydantic.BaseModel):
     def _resize(self) -> Resize | None:
         if self.resize is None:
             return None
-        mode, _, size = self.resize.partition(":")
+        mode, size, *words = self.resize.split(":")
+        filters = [word for word in words if word != ENLARGE]
         height, _, width = size.partition("x")
         if mode in ("exact", "crop", "pad"):
             width = width or height
@@ -199,8 +200,8 @@ class Spec(Settings, pydantic.BaseModel):
             cast(Mode, mode),
             int(height),
             int(width or 0),
-            filter=self.resize_filter,
-            enlarge=self.enlarge,
+            filter=cast(Filter, filters[0]) if filters else "hamming",
+            enlarge=ENLARGE in words,
         )
 
     def changed_json(self) -> dict[str, Any]:

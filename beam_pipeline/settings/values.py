@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from transforms.core.files import is_part_name
+from transforms.core.image.resize import Filter
 from transforms.errors import SpecError, closest
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain, shown
@@ -27,6 +28,8 @@ _UNITS = {
     "MIB": 2**20,
     "GIB": 2**30,
 }
+ENLARGE = "enlarge"
+"""Behind a resize: small images grow, too."""
 # The metavar of a list that the command line takes as one text.
 JOINED = "A,B,..."
 _Kind = Literal["switch", "choice", "int", "float", "joined", "list", "pairs", "text"]
@@ -233,13 +236,17 @@ def _shares(value: Any) -> Any:
 
 
 def _resize(value: Any) -> Any:
+    filters = "|".join(typing.get_args(Filter))
     if isinstance(value, str) and not re.fullmatch(
-        r"(shorter|longer|exact|crop|pad):[1-9]\d*(x[1-9]\d*)?", value
+        r"(shorter|longer|exact|crop|pad):[1-9]\d*(x[1-9]\d*)?"
+        rf"(:({filters}))?(:{ENLARGE})?",
+        value,
     ):
         size = value if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", value) else "224x224"
         raise ValueError(
-            f"a resize is MODE:SIZE; exact:{size} changes the shape, crop:{size} cuts, "
-            f"pad:{size} adds borders, and shorter:224 and longer:224 keep the shape"
+            f"a resize is MODE:SIZE[:FILTER][:{ENLARGE}]; exact:{size} changes the "
+            f"shape, crop:{size} cuts, pad:{size} adds borders, and shorter:224 and "
+            f"longer:224 keep the shape"
         )
     return value
 

@@ -52,7 +52,13 @@ class TestImages:
         convert(source, tmp_path / "out")
         (row,) = rows(tmp_path / "out")
         assert row["image"].startswith(b"\x89PNG")
-        strict = ("--foreign-images", "reject", "--max-reject-rate", 1, "--allow-empty")
+        strict = (
+            "--foreign-images",
+            "reject",
+            "--max-reject-rate",
+            1,
+            "--min-records=0",
+        )
         convert(source, tmp_path / "strict", *strict)
         (found,) = rejects(tmp_path / "strict")
         assert found["reason"] == "unsupported_format"
@@ -203,9 +209,9 @@ class TestSources:
         assert names(tmp_path) == ["empty", "notes", "object"]
 
     def test_an_empty_folder_of_images_may_be_allowed(self, tmp_path: Folder) -> None:
-        """With --format and --allow-empty, no image is an empty dataset (row 29)."""
+        """With --format and --min-records 0, no image is an empty dataset (row 29)."""
         (tmp_path / "empty").mkdir()
-        options = ("--format", "images", "--allow-empty")
+        options = ("--format", "images", "--min-records=0")
         convert(tmp_path / "empty", tmp_path / "out", *options)
         assert account(tmp_path / "out")["written"] == 0
 

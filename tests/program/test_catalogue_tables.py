@@ -77,15 +77,15 @@ def test_fault_099_a_long_field_is_whole(tmp_path: Folder) -> None:
 
 
 def test_fault_101_a_compressed_header_alone(tmp_path: Folder) -> None:
-    """A .gz of a mark and a header is exit code 4, and empty with --allow-empty.
+    """A .gz of a mark and a header is exit code 4, and empty with --min-records 0.
 
     Plain files are in `test_convert_options`; of compressed ones no row is counted
     when the job is planned.
     """
     data = gzip.compress(b"\xef\xbb\xbfn,w\r\n\r\n")
     source = made(tmp_path, data, "t.csv.gz")
-    assert "--allow-empty" in refused(4, source, tmp_path / "out")
-    convert(source, tmp_path / "out", "--allow-empty")
+    assert "--min-records 0" in refused(4, source, tmp_path / "out")
+    convert(source, tmp_path / "out", "--min-records=0")
     written = account(tmp_path / "out")
     assert (written["read"], written["written"]) == (0, 0)
 
@@ -95,7 +95,7 @@ def test_fault_101_an_empty_file_has_no_header(suffix: str, tmp_path: Folder) ->
     """That is an error even where an empty dataset is allowed."""
     stored = gzip.compress(b"") if suffix else b""
     source = made(tmp_path, stored, f"t.csv{suffix}")
-    refused(4, source, tmp_path / "out", "--allow-empty")
+    refused(4, source, tmp_path / "out", "--min-records=0")
     assert names(tmp_path) == ["s"]
 
 

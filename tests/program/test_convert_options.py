@@ -201,28 +201,28 @@ class TestOptions:
     def test_header_only_is_refused(self, tmp_path: Folder) -> None:
         """A CSV without a row is no dataset, by default (rows 29, 101)."""
         source = write_csv(tmp_path / "t.csv", "a,b", [])
-        assert "--allow-empty" in refused(4, source, tmp_path / "out")
+        assert "--min-records 0" in refused(4, source, tmp_path / "out")
         assert names(tmp_path) == ["t.csv"]
 
-    def test_header_only_with_allow_empty(self, tmp_path: Folder) -> None:
-        """With --allow-empty it is a committed dataset of no record."""
+    def test_header_only_with_min_records_0(self, tmp_path: Folder) -> None:
+        """With --min-records 0 it is a committed dataset of no record."""
         source = write_csv(tmp_path / "source" / "t.csv", "a,b", [])
-        convert(source, tmp_path / "out", "--allow-empty")
+        convert(source, tmp_path / "out", "--min-records=0")
         assert dataset(tmp_path / "out")["account"]["read"] == 0
         assert not [name for name in names(tmp_path / "out") if "tfrecord" in name]
         assert command("verify", tmp_path / "out").code == 0
 
-    def test_only_rejects_with_allow_empty(self, tmp_path: Folder) -> None:
+    def test_only_rejects_with_min_records_0(self, tmp_path: Folder) -> None:
         """All images bad, all tolerated: the rejects are left; committed if allowed."""
         source = write_files(tmp_path / "tree", {"a/x.jpg": b"", "a/y.jpg": b""})
         options = ("--max-reject-rate", 1)
         report = ("--report-json", tmp_path / "report.json")
         message = refused(3, source, tmp_path / "out", *options, *report)
         assert "all 2 were rejected: empty_file: 2, as a/x.jpg: " in message
-        assert "--allow-empty" in message
+        assert "--min-records 0" in message
         left = (tmp_path / "out.rejects.jsonl").read_text().splitlines()
         assert [json.loads(line)["reason"] for line in left] == ["empty_file"] * 2
         found = json.loads(report[1].read_text())
         assert (found["read"], found["rejected"]) == (2, {"empty_file": 2})
-        convert(source, tmp_path / "out", *options, "--allow-empty")
+        convert(source, tmp_path / "out", *options, "--min-records=0")
         assert len(rejects(tmp_path / "out")) == 2

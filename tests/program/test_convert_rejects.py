@@ -193,4 +193,4 @@ def test_a_column_that_has_changed_is_asked_about(tmp_path: Folder) -> None:
     message = refused(3, source, tmp_path / "out", "--spec", spec)
     assert "is 'amount' no longer int64?" in message
     assert "column 'amount' holds '0.5'" in message
-    assert "--allow-empty" not in message
+    assert "--min-records 0" not in message

@@ -393,7 +393,7 @@ class TestRefusals:
         """No rows are an error, unless an empty dataset is asked for."""
         with pytest.raises(SourceError, match="at least one record"):
             beam_pipeline.convert(source, tmp_path / "o")
-        report = beam_pipeline.convert(source, tmp_path / "o", allow_empty=True)
+        report = beam_pipeline.convert(source, tmp_path / "o", min_records=0)
         assert report.records == 0
 
     def test_settings_are_checked_first(self, tmp_path: Folder) -> None:

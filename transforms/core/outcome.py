@@ -361,7 +361,7 @@ def limit_message(
     elif over:
         way = "what the job says of it"
     else:
-        way = "write an empty dataset with --allow-empty"
+        way = "write an empty dataset with --min-records 0"
     tail = (
         f"Nothing was committed. To list them: beam-tfrecord rejects "
         f"{shlex.quote(listed)}. Correct the source, or {way}."

@@ -15,7 +15,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, ClassVar, Literal
+from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -119,12 +119,13 @@ class BinaryReader(table.TableReader):
     """Reads images, and the numbers of their classes.
 
     Attributes:
-      encode: "raw" for `image` as its values, by height, width and channel, or "png".
+      are_files: whether images are PNG, for an image policy, or else their values, by
+        height, width and channel.
       classes: by label, the file of class names beside the data, which may be missing,
         and how many classes there are.
     """
 
-    encode: Literal["raw", "png"] = "raw"
+    are_files: bool = False
     classes: ClassVar[Mapping[str, tuple[str, int]]] = {}
 
     @abc.abstractmethod
@@ -270,7 +271,7 @@ class BinaryReader(table.TableReader):
             return pa.array(names, pa.string()).take(pa.array(ready.astype(np.int64)))
         if ready.ndim == 1:
             return pa.array(ready)
-        if self.encode == "png":
+        if self.are_files:
             return encode_png(ready)
         width = math.prod(ready.shape[1:]) * ready.itemsize
         buffers = [None, pa.py_buffer(ready)]
@@ -285,7 +286,7 @@ class BinaryReader(table.TableReader):
                 yield Feature(name, Kind.LABEL, is_label=is_label, vocabulary=classes)
             elif not shape:
                 yield Feature(name, Kind.INT64, is_label=is_label)
-            elif self.encode == "raw":
+            elif not self.are_files:
                 dtype = values.dtype.name
                 yield Feature(
                     name, Kind.TENSOR, shape=shape, dtype=dtype, encoding="raw"

@@ -79,10 +79,10 @@ class IdxReader(BinaryReader):
         # Gray images get a channel axis, as TensorFlow's decoders give them.
         images = images[..., np.newaxis] if images.ndim == 3 else images
         dtype, shape = images.dtype.name, images.shape[1:]
-        if self.encode == "png" and png_channels(dtype, shape) is None:
+        if self.are_files and png_channels(dtype, shape) is None:
             raise SourceError(
                 f"Images of (height, width) in uint8 can become PNG; "
-                f"{opened[0].file.origin} holds {dtype} of {shape}. Leave them raw."
+                f"{opened[0].file.origin} holds {dtype} of {shape}. Leave out image_format."
             )
         return {"image": images, "label": labels}
 

@@ -128,7 +128,6 @@ _FILES: Mapping[str, Format] = {
         names=r"(^|/)(data|test)_batch[^/]*\.bin$",
         companions=r"(^|/)batches\.meta\.txt$",
         content_check="binary.cifar_files",
-        options=("encode",),
     ),
     "cifar100": Format(
         "CIFAR-100",
@@ -136,7 +135,6 @@ _FILES: Mapping[str, Format] = {
         names=r"(^|/)(train|test)\.bin$",
         companions=r"(^|/)(fine|coarse)_label_names\.txt$",
         content_check="binary.cifar_files",
-        options=("encode",),
     ),
     "idx": Format(
         "IDX",
@@ -144,7 +142,6 @@ _FILES: Mapping[str, Format] = {
         names=r"images[-.]idx\d-[a-z]+(\.gz)?$",
         companions=r"labels[-.]idx\d-[a-z]+(\.gz)?$",
         content_check="idx.idx_files",
-        options=("encode",),
     ),
     "tfrecord": Format(
         "TFRecord",

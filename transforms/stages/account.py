@@ -203,7 +203,7 @@ def check_account(
 ) -> None:
     """Raises an error that says why too many items were rejected, or none is left."""
     rate = publication.max_reject_rate
-    is_empty = not account.written and not publication.allow_empty
+    is_empty = not account.written and publication.min_records != 0
     passes = tolerated(account, rate)
     wrong_count = count_message(
         account.written, publication.min_records, publication.max_records
@@ -239,10 +239,10 @@ def check_account(
             gone.append(f"{dropped:,} were dropped by your own steps")
         raise InputError(
             f"There must be at least one record; of {account.read:,} items read "
-            f"{', and '.join(gone)}. Use --allow-empty to write an empty dataset."
+            f"{', and '.join(gone)}. Use --min-records 0 to write an empty dataset."
             if account.read
             else "There must be at least one record; the source holds no item. Use "
-            "--allow-empty to write an empty dataset."
+            "--min-records 0 to write an empty dataset."
         )
     if passes and wrong_count:
         raise RecordCountError(wrong_count)

@@ -70,17 +70,15 @@ class Publication:
         known.
       max_reject_rate: the share of rejects that is tolerated, of items and of
         their parts; see `transforms.core.outcome`.
-      allow_empty: publish a dataset without records.
       like: what is new beside an earlier dataset; None for a job that is like none.
       shared_settings: of a part, the settings in the manifest that all parts share;
         empty for a dataset that is no part.
-      min_records, max_records: how many records it may have; None for any number.
+      min_records, max_records: how many records it may have; None for any number but
+        0, which `min_records` 0 allows.
       label_map: class id -> name, for the sidecars; empty for none.
       new_lock: where the stage `leak_check` has left the next split lock; empty for
         nowhere.
       shares: of the splits, where shares alone decide; they sum to one.
-      verified: whether finished shards are read again before they are published;
-        None for those of up to `_SMALL_BYTES` in all.
       keeps_equal: whether nothing is published where the target holds an equal dataset.
       keeps_others: whether another dataset that the target holds ends the job.
       detached: whether nobody waits for the job, which therefore ends its work itself.
@@ -99,7 +97,6 @@ class Publication:
     expected_rows: int | None = None
     expected_placed: int | None = None
     max_reject_rate: float | None = None
-    allow_empty: bool = False
     like: DriftRule | None = None
     shared_settings: tuple[str, ...] = ()
     min_records: int | None = None
@@ -107,7 +104,6 @@ class Publication:
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     new_lock: str = ""
     shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
-    verified: bool | None = None
     keeps_equal: bool = False
     keeps_others: bool = False
     detached: bool = False

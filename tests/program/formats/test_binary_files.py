@@ -88,7 +88,9 @@ def test_idx_as_png_with_class_names(tmp_path: Folder) -> None:
     names = "zero one two three four five six seven eight nine".split()
     (tmp_path / "names.txt").write_text("\n".join(names))
     named = ("--vocabulary", tmp_path / "names.txt")
-    convert(tmp_path / "in", tmp_path / "out", "--no-shuffle", "--encode=png", *named)
+    convert(
+        tmp_path / "in", tmp_path / "out", "--no-shuffle", "--image-format=png", *named
+    )
     images, labels = made["test"]
     found = values(tmp_path / "out", "test")
     assert [row["label"] for row in found] == [[label] for label in labels]

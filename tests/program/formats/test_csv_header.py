@@ -81,7 +81,7 @@ def test_a_first_row_of_data_is_refused(text: str, tmp_path: Folder) -> None:
 def test_a_header_is_accepted_without_a_note(text: str, tmp_path: Folder) -> None:
     """Names that are numbers, or occur in the table, do not make a row of data."""
     source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
-    convert(source, tmp_path / "out", "--allow-empty")
+    convert(source, tmp_path / "out", "--min-records=0")
     found = manifest(tmp_path / "out")
     assert found.records == text.count("\n") - 1
     assert "--no-header" not in str(found.run["notes"])

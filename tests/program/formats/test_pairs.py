@@ -110,7 +110,9 @@ def test_a_list_of_classes(tmp_path: Folder) -> None:
     np.testing.assert_array_equal(masks(tmp_path / "out")["a.jpg"], numbers(0, 1))
     assert "cat" in (tmp_path / "out/label_map.pbtxt").read_text()
     listed.write_text("background:0,0,0::\ndog:1,1,1::\n")
-    convert(root, tmp_path / "b", "--mask-classes", listed, *TOLERANT, "--allow-empty")
+    convert(
+        root, tmp_path / "b", "--mask-classes", listed, *TOLERANT, "--min-records=0"
+    )
     assert {each["reason"] for each in rejects(tmp_path / "b")} == {"unknown_label"}
     listed.write_text("cat\n")
     refused(2, root, tmp_path / "c", "--mask-classes", listed)
@@ -215,7 +217,7 @@ def test_voc_masks_of_another_size(tmp_path: Folder) -> None:
     assert (reject["reason"], reject["part"]) == ("size_mismatch", "boxes")
     write_mask(root / "SegmentationClass/a.png", numbers(0, 1))
     convert(
-        *(root, tmp_path / "b", "--masks", "all", *TOLERANT, "--allow-empty"),
+        *(root, tmp_path / "b", "--masks", "all", *TOLERANT, "--min-records=0"),
     )
     assert "size_mismatch" in {
         each["reason"] for each in rejects(tmp_path / "b") if "part" not in each

@@ -37,7 +37,7 @@ FAULTS: dict[str, tuple[list[Any], dict[str, Any], type[BeamTFRecordError], str]
     "two kinds": ([{"a": 1}, {"a": "x"}], {}, EncodingError, "Every value of 'a' must"),
     "key twice": (ROWS[:3] * 2, {"key": "id"}, InputError, "a key of its own"),
     "no label": (ROWS, {"label": "knd"}, SpecError, "the nearest name is 'kind'"),
-    "nothing": ([], {}, InputError, "--allow-empty"),
+    "nothing": ([], {}, InputError, "--min-records 0"),
     "rejects": (
         [{"v": 1e300}, {"v": -1e300}, *ROWS],
         {},

@@ -82,7 +82,7 @@ def test_a_shard_whose_rows_are_all_rejected(tmp_path: Folder, splits: Any) -> N
         splits=splits,
         features={"x": "int64"},
         max_reject_rate=1,
-        allow_empty=True,
+        min_records=0,
     )
     assert target.read_manifest(str(tmp_path / "out")).records == len(good)
 

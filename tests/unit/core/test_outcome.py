@@ -148,9 +148,9 @@ def test_one_reason_for_every_reject_is_asked_about(
     facts, examples = account(0, **{reason: 50}), {reason: f"a.csv, row 1: {example}"}
     text = limit_message(facts, examples, rate=None, listed="/out", kinds=kinds)
     assert f"for one reason: {question}" in text
-    assert "--allow-empty" not in text
+    assert "--min-records 0" not in text
     two = limit_message(account(0, bad_split=1, **{reason: 9}), {}, rate=0, listed="/o")
     some = limit_message(account(1, **{reason: 9}), examples, rate=0, listed="/o")
     assert "one reason" not in two + some
     tolerated_all = limit_message(facts, examples, rate=1.0, listed="/out")
-    assert tolerated_all.endswith("write an empty dataset with --allow-empty.")
+    assert tolerated_all.endswith("write an empty dataset with --min-records 0.")

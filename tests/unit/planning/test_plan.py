@@ -275,7 +275,7 @@ def test_digest_is_of_what_decides_bytes(tmp_path: Folder) -> None:
     for same in (
         {"workers": 5},
         {"max_reject_rate": 0.5},
-        {"allow_empty": True},
+        {"min_records": 1},
         {"overwrite": True},
     ):
         assert plan(source, tmp_path / "out", **same).digest == digest

@@ -66,14 +66,11 @@ SETTINGS: dict[str, Any] = {
     "animations": "first",
     "exif": "apply",
     "channels": 3,
-    "resize": "shorter:224",
-    "resize_filter": "lanczos",
-    "enlarge": True,
+    "resize": "shorter:224:lanczos:enlarge",
     "image_format": "jpeg",
     "image_quality": 80,
     "max_pixels": 1000,
     "max_image_bytes": "30MB",
-    "encode": "png",
     "bad_box": "image",
     "images_root": "images",
     "masks": "all",
@@ -100,10 +97,8 @@ SETTINGS: dict[str, Any] = {
     "allow": ["new-columns", "new-classes"],
     "min_records": 1,
     "max_records": 1000,
-    "allow_empty": True,
     "overwrite": True,
     "fingerprint": "content",
-    "verify": False,
 }
 # What the spec holds, where that is another value.
 HELD: dict[str, Any] = {
@@ -260,6 +255,8 @@ def test_what_must_be_given() -> None:
         ("workers", "some"),
         ("resize", "224"),
         ("resize", "24x32"),
+        ("resize", "shorter:224:sharp"),
+        ("resize", "shorter:224:enlarge:box"),
         ("runner", "flnk"),
         ("max_reject_rate", 1.01),
         ("max_reject_rate", -0.1),
@@ -355,10 +352,8 @@ def test_what_decides_bytes() -> None:
         "allow",
         "min_records",
         "max_records",
-        "allow_empty",
         "overwrite",
         "fingerprint",
-        "verify",
     }
 
 
@@ -543,7 +538,7 @@ def test_flags_make_the_same_spec_as_yaml(
         "--include *.png --exclude x/* --limit 9 --shard-size 64MiB --seed 3 "
         "--no-shuffle --compression gzip --preset tutorial --feature-name image=raw "
         "--feature-name depth= --image-check none --workers 2 "
-        "--max-reject-rate 0.25 --allow-empty --overwrite"
+        "--max-reject-rate 0.25 --min-records 0 --overwrite"
     ).split()
     text = """
 source: in
@@ -563,7 +558,7 @@ feature_names: {image: raw, depth: ''}
 image_check: none
 workers: 2
 max_reject_rate: 0.25
-allow_empty: true
+min_records: 0
 overwrite: true
 """
     by_flags = make_spec(settings_of(flags, monkeypatch))

@@ -86,7 +86,7 @@ def test_coco_images_that_are_missing_or_of_another_size(tmp_path: Folder) -> No
 
 
 @pytest.mark.parametrize(
-    "options", [("--exif", "apply"), ("--resize", "pad:96x80", "--enlarge")]
+    "options", [("--exif", "apply"), ("--resize", "pad:96x80:enlarge")]
 )
 def test_boxes_move_with_their_images(tmp_path: Folder, options: Any) -> None:
     """Where the pixels are turned or padded, the box is still around the white part."""
