@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from transforms.core.manifest import (
     Account,
@@ -45,98 +46,66 @@ from transforms.storage.files import storage
 from transforms.work.reject_files import leave_rejects
 from transforms.work.store import Store
 
-_Counts = collections.Counter[str]
-# Where the rows of a piece of a block begin: origin and start.
-_Place = tuple[str, int]
-
 
 class Sums:
-    """The facts of a job by their stage, and what they add up to.
+    """The facts of a job by their stage.
 
     Attributes:
       read, placed, shards, logs, catalogue, findings: the facts.
-      passed: how often each piece passed `read` and `place`.
-      rows_read: of all pieces.
-      kept, rows: of each piece, the rows that `read` did not skip, and those placed.
-      written: records of all shards.
-      skipped, rejected: items, by reason.
       refused: rejected items, by task.
       parts: parts of items, by where they went and what they are.
     """
 
-    def __init__(self) -> None:
-        self.read: list[ReadFacts] = []
-        self.placed: list[PlaceFacts] = []
-        self.shards: list[ShardFile] = []
-        self.logs: list[RejectLog] = []
-        self.catalogue: list[CataloguePart] = []
-        self.findings: list[SplitFindings] = []
-        self.passed: dict[str, collections.Counter[_Place]]
-        self.passed = {name: collections.Counter() for name in ("read", "place")}
-        self.rows_read = self.written = 0
-        self.kept: dict[_Place, int] = {}
-        self.rows: dict[_Place, int] = {}
-        self.skipped: _Counts = collections.Counter()
-        self.rejected: _Counts = collections.Counter()
-        self.refused: _Counts = collections.Counter()
-        ends = ("read", "written", "rejected", "gone")
-        self.parts: dict[str, _Counts] = {name: collections.Counter() for name in ends}
-
-    def add(self, fact: Fact) -> None:
-        """Adds a fact."""
-        if isinstance(fact, ReadFacts):
-            block = fact.origin, fact.start
-            self.read.append(fact)
-            self.passed["read"][block] += 1
-            self.rows_read += fact.rows
-            self.kept[block] = fact.rows - sum(fact.skipped.values())
-            self.skipped.update(fact.skipped)
-            self.parts["read"].update(fact.parts)
-            self.parts["gone"].update(fact.parts_gone)
-        elif isinstance(fact, PlaceFacts):
-            block = fact.origin, fact.start
-            self.placed.append(fact)
-            self.passed["place"][block] += 1
-            self.rows[block] = sum(fact.rows.values())
-        elif isinstance(fact, ShardFile):
-            self.shards.append(fact)
-            self.written += fact.records
-            self.parts["written"].update(fact.parts)
-            self.parts["gone"].update(fact.parts_gone)
-        elif isinstance(fact, RejectLog):
-            self.logs.append(fact)
-            self.rejected.update({str(reason): n for reason, n in fact.counts.items()})
-            self.refused[fact.task] += fact.items
-            self.parts["rejected"].update(fact.parts)
-        elif isinstance(fact, CataloguePart):
-            self.catalogue.append(fact)
-        elif isinstance(fact, SplitFindings):
-            self.findings.append(fact)
+    def __init__(self, facts: Iterable[Fact]) -> None:
+        by_kind: dict[type, list[Any]] = collections.defaultdict(list)
+        for fact in facts:
+            by_kind[type(fact)].append(fact)
+        self.read: list[ReadFacts] = by_kind[ReadFacts]
+        self.placed: list[PlaceFacts] = by_kind[PlaceFacts]
+        self.shards: list[ShardFile] = by_kind[ShardFile]
+        self.logs: list[RejectLog] = by_kind[RejectLog]
+        self.catalogue: list[CataloguePart] = by_kind[CataloguePart]
+        self.findings: list[SplitFindings] = by_kind[SplitFindings]
+        self.refused = collections.Counter[str]()
+        for log in self.logs:
+            self.refused[log.task] += log.items
+        self.parts = {
+            "read": _summed(fact.parts for fact in self.read),
+            "written": _summed(shard.parts for shard in self.shards),
+            "rejected": _summed(log.parts for log in self.logs),
+            "gone": _summed(fact.parts_gone for fact in (*self.read, *self.shards)),
+        }
 
 
 def account_of(
     sums: Sums, shard_counts: ShardCounts, publication: Publication
 ) -> Account:
     """Returns where every item went, after checking the sums of every stage."""
-    for stage, pieces in sums.passed.items():
-        twice = [piece for piece, count in pieces.items() if count > 1]
-        if twice:
-            raise ConservationError(
-                f"Every block must pass '{stage}' once; {twice[0]} did so "
-                f"{pieces[twice[0]]} times. A step between reading and writing must "
-                f"give one batch at most for each."
-            )
-    rows_placed = sum(sums.rows.values())
+    stages: dict[str, Sequence[ReadFacts | PlaceFacts]]
+    stages = {"read": sums.read, "place": sums.placed}
+    for stage, facts in stages.items():
+        pieces = collections.Counter((fact.origin, fact.start) for fact in facts)
+        for piece, count in pieces.most_common(1):
+            if count > 1:
+                raise ConservationError(
+                    f"Every block must pass '{stage}' once; {piece} did so {count} "
+                    f"times. A step between reading and writing must give one batch "
+                    f"at most for each."
+                )
+    rows_read = sum(fact.rows for fact in sums.read)
+    rows_placed = sum(sum(fact.rows.values()) for fact in sums.placed)
     refused = sum(n for task, n in sums.refused.items() if task.startswith("place\0"))
-    skipped = _summed([publication.skipped, sums.skipped])
+    skipped = _summed([publication.skipped, *(fact.skipped for fact in sums.read)])
     names = sorted({name for counts in sums.parts.values() for name in counts})
     account = Account(
-        read=sums.rows_read + sum(publication.skipped.values()),
-        written=sums.written,
-        rejected=dict(sorted(sums.rejected.items())),
+        read=rows_read + sum(publication.skipped.values()),
+        written=sum(shard.records for shard in sums.shards),
+        rejected=_summed(
+            {str(reason): n for reason, n in log.counts.items()} for log in sums.logs
+        ),
         skipped=skipped,
         parts={
-            name: {where: counts[name] for where, counts in sums.parts.items()}
+            name: {where: counts.get(name, 0) for where, counts in sums.parts.items()}
             for name in names
         },
         **_change_by_steps(sums, publication),
@@ -147,7 +116,7 @@ def account_of(
         account.balance
         or (not publication.steps and any(account.part_balances.values()))
         or rows_placed != sum(shard_counts.rows.values())
-        or (expected is not None and expected != sums.rows_read)
+        or expected not in (None, rows_read)
         or publication.expected_placed not in (None, rows_placed + refused)
         or len(shards) != files_wanted
         or len({shard.name for shard in shards}) != files_wanted
@@ -155,7 +124,7 @@ def account_of(
         raise ConservationError(
             f"Nothing may be lost or doubled, but the sums differ: expected "
             f"{'any number of' if expected is None else f'{expected:,}'} rows, read "
-            f"{sums.rows_read:,}, placed {rows_placed:,}, written {account.written:,}, "
+            f"{rows_read:,}, placed {rows_placed:,}, written {account.written:,}, "
             f"rejected {sum(account.rejected.values()):,}, skipped "
             f"{sum(skipped.values()):,}; {len(shards):,} shards of {files_wanted:,}. "
             f"Nothing was committed."
@@ -173,14 +142,18 @@ def _change_by_steps(sums: Sums, publication: Publication) -> dict[str, int]:
     if not publication.steps:
         return {}
     before = {
-        block: rows - sums.refused[task_of("read", *block)]
-        for block, rows in sums.kept.items()
+        (fact.origin, fact.start): fact.rows
+        - sum(fact.skipped.values())
+        - sums.refused[task_of("read", fact.origin, fact.start)]
+        for fact in sums.read
     }
     behind = 0
-    for block, placed in sums.rows.items():
-        rows = placed + sums.refused[task_of("place", *block)]
-        if publication.steps == "drop" and rows > before.get(block, 0):
-            raise ConservationError(added_rows(block[0], before.get(block, 0), rows))
+    for fact in sums.placed:
+        refused = sums.refused[task_of("place", fact.origin, fact.start)]
+        rows = sum(fact.rows.values()) + refused
+        had = before.get((fact.origin, fact.start), 0)
+        if publication.steps == "drop" and rows > had:
+            raise ConservationError(added_rows(fact.origin, had, rows))
         behind += rows
     change = behind - sum(before.values())
     if change > 0:

@@ -133,9 +133,7 @@ def commit_dataset(
     if (digest := _already_done(publication, store)) is not None:
         remove_left(target.rejects_path(publication.directory))
         return digest
-    sums = Sums()
-    for fact in facts:
-        sums.add(fact)
+    sums = Sums(facts)
     shards = sorted(sums.shards, key=lambda s: (s.split, s.index))
     logs = sums.logs
     account = account_of(sums, shard_counts, publication)
