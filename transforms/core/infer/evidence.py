@@ -17,11 +17,11 @@ numbers of a column decide which of them it holds:
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,7 +41,7 @@ from transforms.core.statistics import Extent, wider
 _LOOKED_AT = 4096
 # The most frequent texts of each piece that are kept.
 _KEPT = 16
-_MOST_CHARS = 40
+_CHARS = 40
 # Distinct texts are few if each occurs this often on average, and up to this many.
 _REPEATS = 10
 _FEW = 20
@@ -60,10 +60,7 @@ _BOOLS = frozenset(["true", "false"])
 EXAMPLES = 3
 """How many example values a message shows."""
 
-_CHARS = 40
-_LIST_CHARS = 32
-_REST = ", ..."
-EXAMPLE_ITEMS = _LIST_CHARS + 1
+EXAMPLE_ITEMS = 4
 """Items of a list that are enough for its text, which is the same with more."""
 
 
@@ -103,7 +100,7 @@ class Texts:
             value_counts = value_counts.take(pa.array(order[:_KEPT]))
         pairs = (value_counts.field(name).to_pylist() for name in ("values", "counts"))
         for text, count in zip(*pairs, strict=True):
-            if len(text) > _MOST_CHARS:
+            if len(text) > _CHARS:
                 self._many = True
             else:
                 self._counts[text] += count
@@ -376,38 +373,26 @@ def first_distinct(
     return tuple(distinct)
 
 
-def example_text(value: object) -> str:
-    """Returns "0.25", "12 bytes", "[0.557474, 0.0858686, ...]"."""
-    return _text(value, _LIST_CHARS)
+class _Shown(reprlib.Repr):
+    """Lists by their first items; numbers by six digits, bytes by their number."""
 
+    def repr_float(self, value: float, _: int) -> str:
+        return f"{value:.6g}"
 
-def _text(value: object, room: int) -> str:
-    if isinstance(value, bytes):
+    def repr_bytes(self, value: bytes, _: int) -> str:
         return f"{len(value)} bytes"
-    if isinstance(value, list | tuple | np.ndarray):
-        return _list_text(value, room)
-    return str(value)[:_CHARS]
+
+    def repr_instance(self, value: object, _: int) -> str:
+        return str(value)[:_CHARS]
 
 
-def _list_text(values: Sequence[object] | npt.NDArray[Any], room: int) -> str:
-    """Returns as many whole values as there is room for, but one at least."""
-    shown: list[str] = []
-    left = room - len("[]") - len(_REST)
-    for value in values[: max(room, 1)]:
-        text = _element_text(value, left)
-        left -= len(text)
-        is_last = len(shown) + 1 == len(values)
-        if left + is_last * len(_REST) < 0 and shown:
-            break
-        shown.append(text)
-        left -= len(", ")
-    rest = _REST if len(shown) < len(values) else ""
-    return f"[{', '.join(shown)}{rest}]"
+_SHOWN = _Shown()
+_SHOWN.maxlist = EXAMPLE_ITEMS - 1
 
 
-def _element_text(value: object, room: int) -> str:
-    if isinstance(value, float | np.floating):
-        return f"{float(value):.6g}"
-    if isinstance(value, str):
-        return repr(value)
-    return _text(value, room)
+def example_text(value: object) -> str:
+    """Returns "0.25", "12 bytes", "[0.557474, 0.0858686, 0.25, ...]"."""
+    if isinstance(value, np.ndarray):
+        value = value[:EXAMPLE_ITEMS].tolist()
+    is_list = isinstance(value, list | bytes)
+    return _SHOWN.repr(value) if is_list else str(value)[:_CHARS]
