@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from transforms.formats.table import Complaint, RawRows, rejecter, rejection_of
 # Rejections created at a time: enough to make the fixed cost of a run negligible.
 _RUN_ROWS = 16_384
 
+_Item = TypeVar("_Item")
 _Places = npt.NDArray[np.int64]
 # Above this count, rejections are built only when needed.
 _MADE_AT_ONCE = 4096
@@ -109,6 +110,22 @@ def reject_typed(
 def _plain(value: pa.Scalar) -> Any:
     plain = python_value(value)
     return plain.hex() if isinstance(plain, bytes) else plain
+
+
+def grouped(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], least: int
+) -> Iterator[list[_Item]]:
+    """Yields items together, `least` or more of their sizes at a time."""
+    waiting: list[_Item] = []
+    size = 0
+    for item in items:
+        waiting.append(item)
+        size += size_of(item)
+        if size >= least:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:

@@ -12,8 +12,8 @@ import abc
 import contextlib
 import dataclasses
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +47,6 @@ PIECE_BYTES = 16 << 20
 SAMPLE_BYTES = 64 << 20
 # From this many places of a larger source.
 PLACES = 64
-
-_Item = TypeVar("_Item")
 
 
 class SampledRows(NamedTuple):
@@ -243,22 +241,6 @@ def _damaged(origin: str, title: str, error: Exception) -> InputError:
     return InputError(
         f"{origin} cannot be read as {title}: {reason}. Fetch or write it again."
     )
-
-
-def grouped(
-    items: Iterable[_Item], size_of: Callable[[_Item], int], least: int
-) -> Iterator[list[_Item]]:
-    """Yields items together, `least` or more of their sizes at a time."""
-    waiting: list[_Item] = []
-    size = 0
-    for item in items:
-        waiting.append(item)
-        size += size_of(item)
-        if size >= least:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting
 
 
 def piece_of(block: Block, first_row: int, rows: int) -> Block:

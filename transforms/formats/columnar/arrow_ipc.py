@@ -24,7 +24,6 @@ from transforms.formats.columnar.arrow_batches import (
     ColumnarFile,
     ColumnarReader,
     SampledRows,
-    grouped,
     piece_of,
     raw_rows,
     readable,
@@ -35,6 +34,7 @@ from transforms.formats.columnar.arrow_types import (
     flat_types,
     wanted_fields,
 )
+from transforms.formats.raw_rows import grouped
 from transforms.formats.table import InputFile, RawRows, SourceFile, only
 
 _FILE = b"ARROW1"

@@ -36,12 +36,12 @@ from transforms.formats.columnar.arrow_batches import (
     ColumnarFile,
     ColumnarReader,
     SampledRows,
-    grouped,
     raw_rows,
     readable,
 )
 from transforms.formats.columnar.arrow_types import flat_columns, flat_types
 from transforms.formats.columnar.avro_types import MAX_BLOCK_BYTES, row_type
+from transforms.formats.raw_rows import grouped
 from transforms.formats.table import InputFile, RawRows, SourceFile
 
 _MAGIC = b"Obj\x01"

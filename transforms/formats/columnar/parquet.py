@@ -34,7 +34,6 @@ from transforms.formats.columnar.arrow_batches import (
     ColumnarFile,
     ColumnarReader,
     SampledRows,
-    grouped,
     joined_sample,
     piece_of,
     raw_rows,
@@ -47,6 +46,7 @@ from transforms.formats.columnar.arrow_types import (
     flat_types,
     wanted_paths,
 )
+from transforms.formats.raw_rows import grouped
 from transforms.formats.table import (
     InputFile,
     Planned,

@@ -26,7 +26,8 @@ from transforms.core.tfrecord.frame import (
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.walk import Kept, Salvage, record_ends
 from transforms.errors import InputError, TFRecordError
-from transforms.formats.columnar.arrow_batches import PIECE_BYTES, grouped
+from transforms.formats.columnar.arrow_batches import PIECE_BYTES
+from transforms.formats.raw_rows import grouped
 from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_files.columns import any_example
 
