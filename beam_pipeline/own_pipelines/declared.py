@@ -37,8 +37,15 @@ _TYPES: Mapping[Any, pa.DataType] = {
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
 
 
-def declared_by(features: Sequence[Feature]) -> dict[str, Declared]:
-    """Returns the columns of which given features say the kind."""
+def declared_by(
+    features: Sequence[Feature], *, takes_floats: bool = False
+) -> dict[str, Declared]:
+    """Returns the columns of which given features say the kind.
+
+    Args:
+      features: of a schema or an earlier dataset.
+      takes_floats: whether whole floats are integers, as in files.
+    """
     out: dict[str, Declared] = {}
     for feature in features:
         if feature.derived or feature.constant is not None:
@@ -46,7 +53,8 @@ def declared_by(features: Sequence[Feature]) -> dict[str, Declared]:
         for name in {feature.source_column, feature.name}:
             earlier = out.get(name, Declared(feature.kind))
             single = earlier.kind is feature.kind and not feature.separator
-            out[name] = Declared(feature.kind if single else None)
+            kind = feature.kind if single else None
+            out[name] = Declared(kind, takes_floats=takes_floats)
     return out
 
 

@@ -247,7 +247,7 @@ def given_of(spec: Spec, schema: pa.Schema | None, *, duplicates: str) -> Given:
         like = earlier.get().like
         _check_splits(like, spec)
         spec = like.applied(spec)
-        declared |= declared_by(like.model.features)
+        declared |= declared_by(like.model.features, takes_floats=True)
     if features is not None:
         declared |= declared_by(features)
     check_part(spec, by_content=not spec.key_column)

@@ -82,7 +82,8 @@ class IdxReader(BinaryReader):
         if self.are_files and png_channels(dtype, shape) is None:
             raise SourceError(
                 f"Images of (height, width) in uint8 can become PNG; "
-                f"{opened[0].file.origin} holds {dtype} of {shape}. Leave out image_format."
+                f"{opened[0].file.origin} holds {dtype} of {shape}. "
+                f"Leave out image_format."
             )
         return {"image": images, "label": labels}
 

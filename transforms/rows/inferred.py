@@ -47,13 +47,15 @@ class Declared:
     Attributes:
       kind: of its feature; None where several features are of it.
       type: of its values, where the type of the rows says one.
+      takes_floats: whether whole floats are integers, as in files.
     """
 
     kind: Kind | None = None
     type: pa.DataType | None = None
+    takes_floats: bool = False
 
     def takes(self, kind: pa.DataType) -> bool:
-        """Whether values of a type may become the feature: no float is an integer.
+        """Whether values of a type may become the feature.
 
         >>> Declared(Kind.INT64).takes(pa.list_(pa.string()))
         False
@@ -61,7 +63,7 @@ class Declared:
         while is_list(kind):
             kind = kind.value_type
         if self.kind is Kind.INT64 and pa.types.is_floating(kind):
-            return False
+            return self.takes_floats
         return self.kind not in _NO_TEXTS or not is_bytes(kind)
 
 
@@ -117,8 +119,11 @@ def infer(
             if said.type is not None:
                 first = dataclasses.replace(first, type=said.type)
             # An empty list has the type of what was beside it in its batch.
-            holding = (counts for counts in kinds.values() if counts.values)
-            groups = _groups(c for c in holding if said.takes(c.type))
+            taken = [c for c in kinds.values() if c.values and said.takes(c.type)]
+            groups = _groups(taken)
+            if said.kind is Kind.INT64 and said.takes_floats:
+                # Not joined: floats do not hold integers beyond 2^53.
+                groups = sorted(taken, key=_rank)
         elif _is_parent(name, kinds, tally):
             continue
         else:

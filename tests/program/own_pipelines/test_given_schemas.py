@@ -178,6 +178,17 @@ def test_drift_is_one_error(tmp_path: Folder) -> None:
     assert found.classes["pet"] == ["cat", "dog", "cow"]
 
 
+def test_whole_floats_are_integers_of_an_earlier_dataset(tmp_path: Folder) -> None:
+    """As in `convert`; integers beside them stay exact, and fractions are rejects."""
+    write_rows(ROWS, tmp_path / "first")
+    floats = [ROWS[0] | {"id": float(n)} for n in range(200)]
+    others = [ROWS[0] | {"id": value} for value in (2**60 + 1, 2.5)]
+    found = gather([floats, others], like=tmp_path / "first")
+    assert [r.reason for r in found.rejections] == ["not_an_integer"]
+    examples = [decode_example(r) for part in found.records.values() for r in part]
+    assert {int(row["id"][0]) for row in examples} == {*range(200), 2**60 + 1}
+
+
 def test_a_column_that_is_dropped_is_no_drift(tmp_path: Folder) -> None:
     """One that is new is left out; one of the earlier dataset is gone."""
     first = tmp_path / "first"
