@@ -31,11 +31,14 @@ from transforms.core.example.entry import (
     Entry,
     Form,
     ListKind,
-    Varints,
     varint,
 )
-from transforms.core.example.payload import MAX_EXAMPLE_BYTES, PayloadColumn, bytes_of
-from transforms.core.example.record_parts import DataBuffers, join
+from transforms.core.example.payload import (
+    MAX_EXAMPLE_BYTES,
+    Payload,
+    PayloadColumn,
+    bytes_of,
+)
 from transforms.core.example.records import FloatColumns, JoinedRecords, steps_of
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
@@ -200,12 +203,10 @@ class ExampleEncoder:
     def _binary_array(
         self, batch: pa.RecordBatch, around: _Around
     ) -> pa.LargeBinaryArray:
-        chunks = []
-        for start, chunk in self._chunks(batch):
-            data, offsets = self._record(chunk, start, around).finish()
-            buffers = [None, pa.py_buffer(offsets), data]
-            count = chunk.num_rows
-            chunks.append(pa.Array.from_buffers(pa.large_binary(), count, buffers))
+        chunks = [
+            _binary(*self._record(chunk, start, around).finish())
+            for start, chunk in self._chunks(batch)
+        ]
         if len(chunks) == 1:
             return chunks[0]
         return pa.concat_arrays([pa.array([], pa.large_binary()), *chunks])
@@ -260,13 +261,15 @@ class ExampleEncoder:
                 continue
             index, column = step
             record.add_column(column, chunk.column(index), first_row)
-        totals = record.totals
-        largest = totals if isinstance(totals, int) else int(totals.max())
-        if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
-            raise _too_large(first_row + int(np.argmax(totals)), largest)
+        _check_size(record, first_row)
         if around != "nothing":
             record.surround(framed=around == "frame")
         return record
+
+
+def _binary(data: pa.Buffer, offsets: _Sizes) -> pa.LargeBinaryArray:
+    buffers = [None, pa.py_buffer(offsets), data]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -278,12 +281,17 @@ def _check_names(names: Sequence[str]) -> None:
         )
 
 
-def _too_large(row: int, size: int) -> EncodingError:
-    return EncodingError(
-        f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} bytes; "
-        f"row {row + 1} of the batch (counted from 1) takes {size}; leave a feature "
-        "out, or keep large values in files"
-    )
+def _check_size(record: JoinedRecords, first_row: int) -> None:
+    """Raises EncodingError where an Example of these entries would be too large."""
+    totals = record.totals
+    largest = totals if isinstance(totals, int) else int(totals.max())
+    if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
+        row = first_row + int(np.argmax(totals)) + 1
+        raise EncodingError(
+            f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} bytes; "
+            f"row {row} of the batch (counted from 1) takes {largest}; leave a feature "
+            "out, or keep large values in files"
+        )
 
 
 class AroundValues:
@@ -324,27 +332,22 @@ class AroundValues:
 
         Raises EncodingError as `ExampleEncoder.encode` does.
         """
-        before, after = (
-            encoder.entries(batch.select(encoder.schema.names))
-            for encoder in (self._before, self._behind)
-        )
+        after = self._behind.entries(batch.select(self._behind.schema.names))
         if not len(values):
             return FramedPieces([], 0, 0, np.zeros(1, np.int64), crcs)
         sizes = _lengths(values)
-        behind = after.to_pylist()
-        behind_sizes = np.diff(offsets_of(after))
-        buffers = DataBuffers()
-        prefixes, widths = self._entry.views(sizes, int(sizes.max()), buffers)
-        wholes = np.diff(offsets_of(before)) + widths + sizes + behind_sizes
-        if int(wholes.max()) + 1 + MAX_VARINT_BYTES > MAX_EXAMPLE_BYTES:
-            raise _too_large(int(wholes.argmax()), int(wholes.max()))
-        tags = Varints.of(wholes.view(np.uint64)).tagged(b"\x0a").views()
-        views = np.stack([tags, buffers.views_of(before), prefixes], axis=1)
-        joined = join(views, buffers)
-        bounds = offsets_of(joined)[:: views.shape[1]].copy()
-        head_sizes = np.diff(bounds)
-        whole = [None, pa.py_buffer(bounds), joined.buffers()[2]]
-        heads = pa.Array.from_buffers(pa.large_binary(), len(values), whole).to_pylist()
+        behind, behind_sizes = after.to_pylist(), np.diff(offsets_of(after))
+        heads: list[bytes] = []
+        before = batch.select(self._before.schema.names)
+        for start, chunk in self._before._chunks(before):
+            stop = start + chunk.num_rows
+            record = self._before._record(chunk, start, "nothing")
+            record.add(self._entry, Payload.of_sizes(sizes[start:stop]))
+            record.add_size(behind_sizes[start:stop])
+            _check_size(record, start)
+            record.surround(framed=False)
+            heads += _binary(*record.finish()).to_pylist()
+        head_sizes = _lengths(heads)
         payload_crcs = _crcs(heads)
         for part_crcs, part_sizes in ((crcs, sizes), (_crcs(behind), behind_sizes)):
             payload_crcs = after_zeros(payload_crcs, part_sizes) ^ part_crcs

@@ -30,6 +30,8 @@ and masks spread the 7-bit groups of a value to one a byte:
 
 import dataclasses
 import enum
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,17 +69,9 @@ _SPREAD = tuple(
     )
 )
 
-# By the size of a varint: its bytes among the first eight, and the top bits of those
-# that are not its last.
+# By the size of a varint: its bytes among the first eight.
 _WITHIN = np.array(
     [(1 << 8 * min(size, 8)) - 1 for size in range(MAX_VARINT_BYTES + 1)], np.uint64
-)
-_CONTINUED = np.array(
-    [
-        _SIGN & ((1 << 8 * min(max(size - 1, 0), 8)) - 1)
-        for size in range(MAX_VARINT_BYTES + 1)
-    ],
-    np.uint64,
 )
 # Groups of 7, 14 and 28 bits: (those that stay, those that move, by how many bits).
 _JOIN = tuple(
@@ -186,7 +180,7 @@ def read_varints(
     """
     words = words[starts]
     words &= _WITHIN[sizes]
-    right = words & _SIGNS == _CONTINUED[sizes]
+    right = words & _SIGNS == _CONTINUATION[sizes]
     words &= ~_SIGNS
     for stay, move, shift in _JOIN:
         moved = words & move
@@ -224,26 +218,17 @@ class Form(enum.Enum):
     REPEATED = enum.auto()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class VarintField:
-    """A varint inside a layout: `width` bytes at `position` of `L + delta`."""
-
-    position: int
-    width: int
-    delta: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PrefixLayout:
+class PrefixLayout(NamedTuple):
     """The prefix of all payloads of a range of sizes.
 
     Attributes:
       template: the prefix of the smallest size.
-      fields: the varints that depend on the size; empty for a single size.
+      fields: (position, width, delta) of each varint that depends on the size L: it is
+        that of L + delta. Empty for a single size.
     """
 
     template: bytes
-    fields: tuple[VarintField, ...]
+    fields: Sequence[tuple[int, int, int]] = ()
 
 
 def varint_stores(position: int, width: int, varints: Varints) -> list[Store]:
@@ -325,7 +310,7 @@ class Entry:
     def _new_layout(self, smallest: int, largest: int) -> PrefixLayout | None:
         template = self.prefix(smallest)
         if smallest == largest:
-            return PrefixLayout(template, ())
+            return PrefixLayout(template)
         end = len(template)
         # Widths never shrink as the size grows: if both ends agree, all between do.
         if len(self.prefix(largest)) != end:
@@ -334,11 +319,11 @@ class Entry:
         # What is between E and F, F and G, G and L.
         for gap in (len(self._key) + 1, 1, 1):
             width = _width_at(template, at)
-            fields.append(VarintField(at, width, end - at - width))
+            fields.append((at, width, end - at - width))
             at += width + gap
         if self._has_inner(smallest):
-            fields.append(VarintField(at, end - at, 0))
-        return PrefixLayout(template, tuple(fields))
+            fields.append((at, end - at, 0))
+        return PrefixLayout(template, fields)
 
     def _prefixes(self, sizes: Longs) -> pa.LargeBinaryArray:
         """Returns the prefixes of payloads of n sizes."""

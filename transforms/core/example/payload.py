@@ -68,8 +68,21 @@ class Payload:
     largest: int
     sizes: Sizes | None
     present: Mask | None
-    stores: list[Store] | None
-    views: Words | None
+    stores: list[Store] | None = None
+    views: Words | None = None
+
+    @classmethod
+    def of_sizes(
+        cls, sizes: Sizes, present: Mask | None = None, views: Words | None = None
+    ) -> "Payload":
+        """Returns payloads of these sizes; without views, of bytes kept elsewhere."""
+        smallest, largest = int(sizes.min()), int(sizes.max())
+        if present is not None:
+            smallest = int(np.min(sizes, where=present, initial=largest))
+            largest = int(np.max(sizes, where=present, initial=smallest))
+            sizes = np.where(present, sizes, smallest)
+        equal = None if smallest == largest else sizes
+        return cls(smallest, largest, equal, present, None, views)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,17 +144,16 @@ class PayloadColumn:
             views, sizes = buffers.views_of(array), np.diff(offsets_of(array))
             seen = True if present is None else present
             _check_size(int(np.max(sizes, where=seen, initial=0)), location)
-            return _from_views(views, sizes, present)
+            return Payload.of_sizes(sizes, present, views)
         if self.kind is ListKind.FLOAT:
             stores: list[Store] = [(0, _floats(array, present, location), 0)]
-            return Payload(4, 4, None, present, stores, None)
+            return Payload(4, 4, None, present, stores)
         varints = Varints.of(_integers(array, present, location))
         if isinstance(varints.sizes, int):
             size = varints.sizes
-            return Payload(
-                size, size, None, present, varint_stores(0, size, varints), None
-            )
-        return _from_views(varints.views(), varints.sizes, present)
+            stores = varint_stores(0, size, varints)
+            return Payload(size, size, None, present, stores)
+        return Payload.of_sizes(varints.sizes, present, varints.views())
 
     def _list(
         self,
@@ -167,7 +179,7 @@ class PayloadColumn:
             uniform = present is None and bool((np.diff(starts) == per_row).all())
             if uniform and 0 < per_row * 4 <= _MAX_STORED_BYTES:
                 stores: list[Store] = [(0, floats.reshape(len(array), per_row), 0)]
-                return Payload(per_row * 4, per_row * 4, None, None, stores, None)
+                return Payload(per_row * 4, per_row * 4, None, None, stores)
             starts = starts * 4
             data = pa.py_buffer(floats)
         elif not len(values):
@@ -181,7 +193,7 @@ class PayloadColumn:
         rows = pa.Array.from_buffers(
             pa.large_binary(), len(array), [None, pa.py_buffer(starts), data], 0
         )
-        return _from_views(buffers.views_of(rows), sizes, present)
+        return Payload.of_sizes(sizes, present, buffers.views_of(rows))
 
 
 def _kind(field: pa.Field) -> ListKind:
@@ -271,16 +283,6 @@ def _floats(
                 "text or bytes",
             )
     return floats
-
-
-def _from_views(views: Words, sizes: Sizes, present: Mask | None) -> Payload:
-    smallest, largest = int(sizes.min()), int(sizes.max())
-    if present is not None:
-        smallest = int(np.min(sizes, where=present, initial=largest))
-        largest = int(np.max(sizes, where=present, initial=smallest))
-        sizes = np.where(present, sizes, smallest)
-    equal = None if smallest == largest else sizes
-    return Payload(smallest, largest, equal, present, None, views)
 
 
 def _packed_varints(values: Words, starts: Sizes) -> tuple[Sizes, pa.Buffer]:

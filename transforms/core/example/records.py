@@ -75,12 +75,12 @@ class JoinedRecords:
         layout = entry.layout(payload.smallest, payload.largest)
         if layout is not None:
             _store_layout(self._open_run(present), layout, sizes)
-            self._count(len(layout.template) + sizes, present)
+            self.add_size(len(layout.template) + sizes, present)
         else:
             assert payload.sizes is not None  # one size always has one layout
             views, widths = entry.views(payload.sizes, payload.largest, self.buffers)
             self._append(views, present)
-            self._count(widths + sizes, present)
+            self.add_size(widths + sizes, present)
         if payload.stores is not None:
             self._open_run(present).append(bytes(payload.smallest), payload.stores)
         elif payload.views is not None:
@@ -117,6 +117,17 @@ class JoinedRecords:
         self._open_run(None).append(template, stores)
         self._fixed += len(template)
 
+    def add_size(self, sizes: Sizes | int, present: Mask | None = None) -> None:
+        """Counts bytes of each record, of entries that are added or kept elsewhere."""
+        if present is not None:
+            sizes = sizes * present
+        if isinstance(sizes, int):
+            self._fixed += sizes
+        elif self._varying is None:
+            self._varying = sizes
+        else:
+            self._varying = self._varying + sizes
+
     def surround(self, *, framed: bool) -> None:
         """Puts the Example around the entries and, if asked for, the frame, too."""
         totals = self.totals
@@ -147,7 +158,6 @@ class JoinedRecords:
         return data, offsets
 
     def _joined(self) -> tuple[pa.Buffer, Sizes]:
-        """Returns the bytes of the records and their n + 1 offsets."""
         rows, parts = self._rows, self._parts
         if not parts:
             return pa.py_buffer(b""), np.zeros(rows + 1, np.int64)
@@ -209,23 +219,13 @@ class JoinedRecords:
         else:
             self._parts.insert(0, run)
 
-    def _count(self, sizes: Sizes | int, present: Mask | None) -> None:
-        if present is not None:
-            sizes = sizes * present
-        if isinstance(sizes, int):
-            self._fixed += sizes
-        elif self._varying is None:
-            self._varying = sizes
-        else:
-            self._varying = self._varying + sizes
-
 
 def _store_layout(run: Run, layout: PrefixLayout, sizes: Sizes | int) -> None:
     """Appends a prefix to a run, with the varints that count the payload in it."""
     stores: list[Store] = []
-    for field in layout.fields:
-        counts = Varints.of(np.asarray(sizes + field.delta).view(np.uint64))
-        stores += varint_stores(field.position, field.width, counts)
+    for position, width, delta in layout.fields:
+        counts = Varints.of(np.asarray(sizes + delta).view(np.uint64))
+        stores += varint_stores(position, width, counts)
     run.append(layout.template, stores)
 
 

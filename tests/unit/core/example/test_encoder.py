@@ -389,9 +389,8 @@ def test_prefixes_by_table_and_by_layout_equal_those_of_one_size(form: Form) -> 
             assert len(entry.prefix(low)) < len(entry.prefix(high))
             continue
         prefix = bytearray(layout.template)
-        for field in layout.fields:
-            end = field.position + field.width
-            prefix[field.position : end] = varint(high + field.delta)
+        for position, width, delta in layout.fields:
+            prefix[position : position + width] = varint(high + delta)
         assert bytes(prefix) == entry.prefix(high)
 
 

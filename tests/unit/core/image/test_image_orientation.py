@@ -81,15 +81,6 @@ def test_the_orientation_is_carried_over(
     assert prepared(result.data).source.orientation == orientation
 
 
-@pytest.mark.parametrize("kind", ["TIFF", "WEBP", "AVIF"])
-def test_converted_formats_keep_pixels_and_tag(kind: str) -> None:
-    """By default a PNG from another format has the orientation of that file."""
-    data = oriented(kind, 6)
-    result = prepared(data)
-    np.testing.assert_array_equal(shown(result.data), shown(data))
-    assert result.info.height == 24
-
-
 def test_bytes_of_the_tag() -> None:
     """Literal EXIF: a directory of one entry, in front of the pixels."""
     exif = bytes.fromhex("4d4d002a00000008 0001 0112000300000001 00060000 00000000")

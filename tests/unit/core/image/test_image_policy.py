@@ -245,16 +245,6 @@ def test_fault_79_orientation(kind: str, orientation: int) -> None:
         np.testing.assert_array_equal(upright, np.asarray(picture()))
 
 
-def test_fault_79_applied_images_say_nothing_of_turning() -> None:
-    """The tag is removed, or readers would rotate the picture twice."""
-    formats: list[Literal["jpeg", "png"]] = ["jpeg", "png"]
-    for name in formats:
-        result = prepared(oriented(name.upper(), 6), ImagePolicy(exif="apply"))
-        assert result.info == ImageInfo(name, 40, 24, 3)
-        assert 274 not in Image.open(io.BytesIO(result.data)).getexif()
-        assert prepared(result.data).source.orientation == 1
-
-
 def test_fault_80_cmyk_is_counted() -> None:
     """CMYK stays unchanged, since TensorFlow returns RGB; the note says so."""
     data = saved(picture("CMYK"), "JPEG")
