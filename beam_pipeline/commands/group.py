@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from beam_pipeline import reader_programs
-from beam_pipeline.beam_internals.loading import let_arrow_look
 from beam_pipeline.commands.options import (
     LOCATION,
     Flag,
@@ -124,19 +123,7 @@ def plan(**flags: Any) -> int:
     \b
       beam-tfrecord plan rows.csv out/rows --splits train=0.8,test=0.2
     """
-    from beam_pipeline.commands import report
-    from beam_pipeline.planning.plan import make_plan
-    from beam_pipeline.planning.request import prepare
-    from beam_pipeline.settings.spec import make_spec
-
-    spec = make_spec(job_settings(flags))
-    let_arrow_look()
-    prepared = prepare(spec)
-    if prepared.done is not None:
-        report.show_up_to_date(prepared.done, prepared.spec.output)
-        return 0
-    report.show_plan(make_plan(prepared))
-    return 0
+    return _run("convert.show_plan", job_settings(flags))
 
 
 @cli.command()
@@ -171,7 +158,7 @@ def report(target: str, output: str, **options: bool) -> int:
       beam-tfrecord report out/photos
       beam-tfrecord report out/photos -o photos.html --verify
     """
-    return _run("dataset_page.run", target, output, **options)
+    return _run("report.run", target, output, **options)
 
 
 @cli.command()

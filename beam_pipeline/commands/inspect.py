@@ -1,8 +1,8 @@
 """The command `inspect`: what a dataset or a single file contains.
 
 Of a dataset the manifest knows it all, so no record is read. A file that no manifest
-names is read once, in batches, and its features are summed up from its records; of
-several such files the forms are shown in which they differ.
+names is read once, in batches, and its features are summed up from its records, as are
+those of several such files together.
 """
 
 import json
@@ -15,7 +15,7 @@ from beam_pipeline.datasets.file_summary import (
     FileSummary,
     RecordPlace,
     Variant,
-    summarize_file,
+    summarize_files,
 )
 from beam_pipeline.terminal.console import (
     Table,
@@ -227,17 +227,13 @@ def _account_table(account: Account) -> Table:
 
 def _print_files(path: str, files: Sequence[SingleFile]) -> None:
     """Prints what the records of files hold that no manifest states."""
-    summaries = [summarize_file(file) for file in files]
-    records = sum(summary.records for summary in summaries)
-    size = size_text(sum(summary.bytes for summary in summaries))
-    head = f"  {count_text(records, 'record')}"
+    summary = summarize_files(files)
+    head = f"  {count_text(summary.records, 'record')}"
+    spread = _spread(f"{summary.shortest:,}", f"{summary.longest:,}")
+    head += f" of {spread} bytes, {size_text(summary.bytes)}"
     if len(files) > 1:
-        head += f", {size} in {count_text(len(files), 'file')}"
-    else:
-        (summary,) = summaries
-        spread = _spread(f"{summary.shortest:,}", f"{summary.longest:,}")
-        head += f" of {spread} bytes, {size}"
-    if compressed := {stats.compression for stats in summaries} - {"none"}:
+        head += f" in {count_text(len(files), 'file')}"
+    if compressed := summary.compressions - {"none"}:
         head += f" with {', '.join(sorted(compressed))}"
     print_head(path, head)
     beside = files[0].dataset
@@ -245,53 +241,20 @@ def _print_files(path: str, files: Sequence[SingleFile]) -> None:
     if beside is not None:
         text = f"a shard of the dataset {beside.manifest.name!r} beside it"
     print_line(text, "dim")
-    if len(files) > 1:
-        print_table(_forms_table(summaries))
-    elif summaries[0].variants:
-        print_table(_variants_table(summaries[0]))
-    for summary in summaries:
-        if summary.first_not_example is not None:
-            print_line(
-                f"{count_text(summary.not_examples, 'record')} cannot be read as a "
-                f"tf.train.Example; the first is {_place(summary.first_not_example)}",
-                "red",
-            )
+    if summary.variants:
+        print_table(_variants_table(summary))
+    if summary.first_not_example is not None:
+        print_line(
+            f"{count_text(summary.not_examples, 'record')} cannot be read as a "
+            f"tf.train.Example; the first is {_place(summary.first_not_example)}",
+            "red",
+        )
 
 
 def _place(place: RecordPlace) -> str:
     """Returns which record it is, and of which file."""
     path, number = place
     return f"{printable(os.path.basename(path))}, record {number:,}"
-
-
-def _forms_table(summaries: Sequence[FileSummary]) -> Table:
-    """Returns how many files have each form of a feature, and the first of them."""
-    # What an empty shard lacks says nothing of the features.
-    filled = [summary for summary in summaries if summary.records]
-    names = {variant.name for summary in filled for variant in summary.variants}
-    forms: dict[tuple[str, str], list[RecordPlace]] = {}
-    for summary in filled:
-        for variant in summary.variants:
-            key = (variant.name, _form(variant, summary.records))
-            forms.setdefault(key, []).append(variant.first)
-        for name in names - {variant.name for variant in summary.variants}:
-            forms.setdefault((name, "absent"), []).append((summary.path, 0))
-    table = new_table("feature", "form", "files", "first seen in", right=("files",))
-    for (name, form), places in sorted(forms.items()):
-        table.add_row(name, form, f"{len(places):,}", _place(places[0]))
-    return table
-
-
-def _form(variant: Variant, records: int) -> str:
-    """Returns a type, the number of values where that is not one, and absence."""
-    parts, statistics = [variant.type], variant.statistics
-    if statistics.fewest != statistics.most:
-        parts.append("any number each")
-    elif statistics.most != 1:
-        parts.append(f"{statistics.most:,} each")
-    if statistics.present < records:
-        parts.append("not in every record")
-    return ", ".join(parts)
 
 
 def _variants_table(summary: FileSummary) -> Table:
@@ -306,7 +269,7 @@ def _variants_table(summary: FileSummary) -> Table:
         if variant.sample:
             extent += f"; {_sample_text(variant)}"
         if names.count(variant.name) > 1:
-            extent += f" (first in record {variant.first[1]:,})"
+            extent += f" (first in {_place(variant.first)})"
         table.add_row(
             variant.name,
             kind,

@@ -1,12 +1,13 @@
-"""Summary of a TFRecord file that no manifest names, computed in a single pass.
+"""Summary of TFRecord files that no manifest names, computed in a single pass.
 
-Its writer may have changed its mind: a feature may have several types.
+Their writer may have changed its mind: a feature may have several types.
 """
 
 import contextlib
 import dataclasses
 import io
 import sys
+from collections.abc import Iterable
 from typing import Self
 
 import pyarrow as pa
@@ -59,23 +60,21 @@ class Variant:
 
 @dataclasses.dataclass(slots=True)
 class FileSummary:
-    """What a file holds.
+    """What files hold.
 
     Attributes:
-      path: of it.
       records: how many.
       bytes: as stored.
-      compression: "none", "gzip" or "zlib", by content.
+      compressions: "none", "gzip" or "zlib" of each file, by content.
       shortest, longest: record in bytes.
       by_name: variants by name and type.
       not_examples: records that are no tf.train.Example, nor hold several.
       first_not_example: the first of those; None for none.
     """
 
-    path: str
     records: int = 0
     bytes: int = 0
-    compression: str = ""
+    compressions: set[str] = dataclasses.field(default_factory=set)
     shortest: int = sys.maxsize
     longest: int = 0
     by_name: dict[tuple[str, str], Variant] = dataclasses.field(default_factory=dict)
@@ -87,21 +86,21 @@ class FileSummary:
         """The features in the order of their names and types."""
         return [self.by_name[key] for key in sorted(self.by_name)]
 
-    def add_batch(self, batch: PayloadBatch) -> None:
+    def add_batch(self, path: str, batch: PayloadBatch) -> None:
         """Adds records: all at once where they agree on types, else one by one."""
         self.shortest = min(self.shortest, int(batch.lengths.min()))
         self.longest = max(self.longest, int(batch.lengths.max()))
         with contextlib.suppress(ExampleError):
-            self._add_rows(decode_records(batch), (self.path, batch.first_record))
+            self._add_rows(decode_records(batch), (path, batch.first_record))
             return
         for number, payload in enumerate(batch.to_list(), batch.first_record):
             try:
                 rows = decode_records(PayloadBatch.of([payload]))
             except ExampleError:
                 self.not_examples += 1
-                self.first_not_example = self.first_not_example or (self.path, number)
+                self.first_not_example = self.first_not_example or (path, number)
                 continue
-            self._add_rows(rows, (self.path, number))
+            self._add_rows(rows, (path, number))
 
     def _add_rows(self, rows: pa.RecordBatch, first: RecordPlace) -> None:
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -111,28 +110,30 @@ class FileSummary:
             self.by_name[key] = before.merge(variant) if before else variant
 
 
-def summarize_file(file: SingleFile) -> FileSummary:
-    """Reads a whole file, plain or compressed, and sums up what it holds.
+def summarize_files(files: Iterable[SingleFile]) -> FileSummary:
+    """Reads whole files, plain or compressed, and sums up what they hold.
 
     Raises:
-      TFRecordError: it is damaged.
-      UsageError: it cannot be read.
+      TFRecordError: one is damaged.
+      UsageError: one cannot be read.
     """
-    summary = FileSummary(file.path)
-    try:
-        # Buffered, because a pipe cannot be read twice.
-        with io.BufferedReader(
-            storage(file.path).open_unbuffered(), _READ_BYTES
-        ) as stream:
-            reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
-            for batch in reader.batches():
-                summary.add_batch(batch)
-    except OSError as error:
-        raise UsageError(
-            f"The file must be readable; {file.path!r} is not: {error.strerror}."
-        ) from error
-    summary.records, summary.bytes = reader.records, reader.stored_bytes
-    summary.compression = str(reader.compression)
+    summary = FileSummary()
+    for file in files:
+        try:
+            # Buffered, because a pipe cannot be read twice.
+            with io.BufferedReader(
+                storage(file.path).open_unbuffered(), _READ_BYTES
+            ) as stream:
+                reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
+                for batch in reader.batches():
+                    summary.add_batch(file.path, batch)
+        except OSError as error:
+            raise UsageError(
+                f"The file must be readable; {file.path!r} is not: {error.strerror}."
+            ) from error
+        summary.records += reader.records
+        summary.bytes += reader.stored_bytes
+        summary.compressions.add(str(reader.compression))
     summary.shortest = min(summary.shortest, summary.longest)
     return summary
 

@@ -22,7 +22,7 @@ from beam_pipeline.planning.request import (
     prepare,
     with_images,
 )
-from beam_pipeline.planning.sizes import shard_notes, shards_of
+from beam_pipeline.planning.sizes import shards_of
 from beam_pipeline.planning.splits import (
     SplitPlan,
     plan_splits,
@@ -179,7 +179,6 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     shards = {
         name: shards_of(spec, size) for name, size in planned.record_bytes.items()
     }
-    notes = (*notes, *shard_notes(spec, planned.record_bytes))
     check_name(str(spec.name), planned.rule.names)
     changed = {
         "request": with_images(prepared.request, spec, inputs, planned),

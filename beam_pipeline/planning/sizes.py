@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.options import MAX_SHARDS
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.terminal.words import size_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.rows.column import FLOAT32_EXACT
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
@@ -64,23 +63,6 @@ def choose_shards(size: int) -> int:
     most = min(max(size // _MIN_SHARD_BYTES, fewest), MAX_SHARDS)
     middle = 2 * size / (_MIN_SHARD_BYTES + _MAX_SHARD_BYTES)
     return max(range(fewest, most + 1), key=lambda n: (n & -n, -abs(n - middle)))
-
-
-def shard_notes(spec: Spec, sizes: Mapping[str, int]) -> list[str]:
-    """Returns which splits are too large for shards of the usual size.
-
-    Args:
-      spec: of the job.
-      sizes: split -> how many bytes of shards, about.
-    """
-    if spec.shards is not None or spec.shard_size is not None:
-        return []
-    return [
-        f"the shards of {name!r} will have about {size_text(size // MAX_SHARDS)} each: "
-        f"a split has at most {MAX_SHARDS:,}"
-        for name, size in sizes.items()
-        if size > MAX_SHARDS * _MAX_SHARD_BYTES
-    ]
 
 
 def block_size(

@@ -139,7 +139,7 @@ class TestNotes:
     def test_a_dataset_that_shrinks(self, tmp_path: Folder) -> None:
         """A note says how many records there were, if most of them are gone."""
         out, report = tmp_path / "out", tmp_path / "report.json"
-        note = "the dataset that was replaced had 40 records, this has 19"
+        note = "unlike in the dataset that was replaced: it had 40 records, and has 19"
         for count, noted in ((40, False), (19, True), (19, False), (10, False)):
             source = write_csv(tmp_path / "t.csv", "id", range(count))
             options = ("--overwrite", "--report-json", report, "--seed", count)

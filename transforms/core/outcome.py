@@ -130,6 +130,8 @@ def replacement_remarks(before: Manifest, after: Manifest) -> list[str]:
     old = {facts.feature.name: facts for facts in before.features}
     new = {facts.feature.name: facts for facts in after.features}
     changes = []
+    if 2 * after.records < before.records:
+        changes.append(f"it had {before.records:,} records, and has {after.records:,}")
     for name in dict.fromkeys((*old, *new)):
         was, now = old.get(name), new.get(name)
         said = _read_as(was, before.records), _read_as(now, after.records)

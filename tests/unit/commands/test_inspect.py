@@ -179,7 +179,7 @@ def test_variants_over_several_batches(tmp_path: Folder) -> None:
     rows = [example({"n": n, "b": bytes(5_000)}) for n in range(1_000)]
     write_records(tmp_path / "x", [*rows, example({"n": 0.5})])
     path = str(tmp_path / "x")
-    summary = file_summary.summarize_file(SingleFile(path))
+    summary = file_summary.summarize_files([SingleFile(path)])
     found = summary.by_name
     assert summary.records == 1_001
     assert found["n", "int64"].statistics.maximum == 999

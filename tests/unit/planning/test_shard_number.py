@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.planning.sizes import choose_shards, shard_notes, shards_of
+from beam_pipeline.planning.sizes import choose_shards, shards_of
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.errors import SpecError
 
@@ -21,7 +21,6 @@ def test_shards_are_of_100_to_200_mb(size: int) -> None:
     """Above 200 MB every shard gets 100 to 200 MB, up to 13 TB."""
     shards = choose_shards(size)
     assert 100 * MB <= size / shards <= 200 * MB
-    assert not shard_notes(spec(), {"train": size})
 
 
 @pytest.mark.parametrize(
@@ -45,16 +44,6 @@ def test_shards_are_of_100_to_200_mb(size: int) -> None:
 def test_shard_counts(size: int, shards: int) -> None:
     """The count that most powers of two divide: pinned, since it decides names."""
     assert choose_shards(size) == shards
-
-
-def test_larger_shards_are_noted() -> None:
-    """Where there may be no more shards, the plan says how large they become."""
-    sizes = {"train": 100 * TB, "test": 10 * TB}
-    assert shard_notes(spec(), sizes) == [
-        "the shards of 'train' will have about 1.5 GB each: a split has at most 65,536"
-    ]
-    assert shard_notes(spec(shards=7), sizes) == []
-    assert shard_notes(spec(shard_size=10_000 * MB), sizes) == []
 
 
 def test_given_sizes_have_the_same_bound() -> None:
