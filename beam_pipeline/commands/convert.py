@@ -1,7 +1,6 @@
 """The commands `convert` and `plan`: settings -> plan -> run, and the text of both."""
 
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -73,7 +72,6 @@ def run(
     command_line: Mapping[str, Any],
     beam_flags: Sequence[str],
     report_json: str | None,
-    with_page: bool,
     quiet: bool,
 ) -> int:
     """Converts and reports; returns 0 or raises the error of another exit code.
@@ -83,7 +81,6 @@ def run(
       command_line: the settings of the command line alone, without a spec file.
       beam_flags: Beam's own flags.
       report_json: where the result is written, whatever it is.
-      with_page: write the page of the dataset beside it.
       quiet: print errors only.
     """
     started = time.monotonic()
@@ -107,25 +104,10 @@ def run(
             check_report(report_json, given)
             path = report_json
         spec = make_spec(given)
-        write_page = None
-        if with_page:
-            # Only here: few jobs ask for it.
-            from beam_pipeline.commands import report as page
-
-            page.check_beside(given, spec.output)
-            write_page = functools.partial(page.write_beside, spec.output, quiet=quiet)
-        if not _convert(spec, beam_flags, report, quiet, started):
-            if write_page is not None:
-                printing.say(
-                    "note: the job goes on without this program, so there is no report "
-                    "of its dataset yet. Run 'beam-tfrecord report' when it has ended."
-                )
-            return 0
+        _convert(spec, beam_flags, report, quiet, started)
     except (BeamTFRecordError, OSError) as error:
         report(failure_json(error, given), "The run has failed.")
         raise
-    if write_page is not None:
-        write_page()
     return 0
 
 
@@ -148,8 +130,8 @@ def _plain(value: Any) -> Any:
 
 def _convert(
     spec: Spec, beam_flags: Sequence[str], report: _Report, quiet: bool, started: float
-) -> bool:
-    """Converts, and reports success; returns False where the job goes on elsewhere."""
+) -> None:
+    """Converts, and reports what became of it."""
     engine: Engine | None = None
     if beam_flags or spec.runner != "local":
         # Only Beam knows its flags; without any, Beam is loaded beside planning.
@@ -167,7 +149,7 @@ def _convert(
             prepared = prepare(spec)
             if prepared.done is not None:
                 _up_to_date(prepared.spec, prepared.done, report, quiet)
-                return True
+                return
         with beam_loading() as loaded:
             plan = make_plan(prepared or spec)
             loaded()
@@ -185,7 +167,7 @@ def _convert(
         report(submitted_json(job, plan.directory), "The job is submitted.")
         if not quiet:
             _show_submitted(f"job {job}", spec.output, time.monotonic() - started)
-        return False
+        return
     with shown_progress(plan, quiet=quiet) as watch:
         from beam_pipeline.running.convert import run_plan
 
@@ -200,7 +182,6 @@ def _convert(
             sys.stdout.flush()
         except OSError:
             printing.silence(sys.stdout)
-    return True
 
 
 def _committed(report: _Report, result: Mapping[str, Any]) -> None:

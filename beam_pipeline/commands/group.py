@@ -81,16 +81,12 @@ def cli() -> None:
     default=None,
     help="Write the result as JSON; - for stdout.",
 )
-@click.option(
-    "--report", is_flag=True, help="Write OUTPUT.report.html to show the dataset."
-)
 @_QUIET
 @click.pass_context
 def convert(
     ctx: click.Context,
     /,
     report_json: str | None,
-    report: bool,
     quiet: bool,
     **flags: Any,
 ) -> int:
@@ -110,7 +106,6 @@ def convert(
         command_line=flags,
         beam_flags=ctx.obj["beam_flags"],
         report_json=report_json,
-        with_page=report,
         quiet=quiet,
     )
 

@@ -1,16 +1,13 @@
 """The command `report`: a dataset as one HTML file, to be looked at in a browser."""
 
 import os
-from collections.abc import Mapping
-from typing import Any
 
-from beam_pipeline.commands.report_file import check_report, try_report, write_report
+from beam_pipeline.commands.report_file import check_report, write_report
 from beam_pipeline.commands.verify import print_findings, verify_dataset
-from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
-from beam_pipeline.terminal import printing
+from beam_pipeline.datasets.dataset import open_dataset_folder
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import size_text
-from transforms.errors import BeamTFRecordError, UsageError
+from transforms.errors import UsageError
 from transforms.storage.paths import is_remote
 
 _HEAD = b"<!doctype html>\n<!-- beam-tfrecord report -->\n"
@@ -38,38 +35,14 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
         if not checked.is_sound:
             print_findings(checked)
             return 1
-    page = _page(target, verified=verify)
+    # Only here: it loads Jinja2, Arrow and Pillow.
+    from beam_pipeline.page.build import build_page
+
+    page = _HEAD.decode() + build_page(target, verified=verify)
     write_report(output, page)
     if not quiet and output != "-":
         print_text(f"wrote {printable(output)}, {size_text(len(page.encode()))}")
     return 0
-
-
-def check_beside(settings: Mapping[str, Any], output: str) -> None:
-    """Raises UsageError where `convert --report` cannot write the page of its output.
-
-    Args:
-      settings: of the job, as far as known.
-      output: of the job, which makes the folder where there is none yet.
-    """
-    path = _page_path(output)
-    if os.path.isdir(os.path.dirname(path)):
-        check_report(path, settings)
-
-
-def write_beside(output: str, *, quiet: bool) -> None:
-    """Writes the page beside a new dataset; a failure gives a warning and no more."""
-    try:
-        path = _page_path(output)
-        page = _page(open_dataset_folder(output, "'report'"), verified=False)
-    except (BeamTFRecordError, OSError) as error:
-        printing.say(
-            f"warning: the report could not be made: {error} The dataset is committed."
-        )
-        return
-    try_report(path, page, done="The dataset is committed.")
-    if not quiet:
-        print_text(f"report in {printable(path)}")
 
 
 def _page_path(directory: str) -> str:
@@ -89,10 +62,3 @@ def _page_path(directory: str) -> str:
                     f"is something else. Move it away, or use 'report -o FILE'."
                 )
     return path
-
-
-def _page(dataset: Dataset, *, verified: bool) -> str:
-    # Only here: it loads Jinja2, Arrow and Pillow.
-    from beam_pipeline.page.build import build_page
-
-    return _HEAD.decode() + build_page(dataset, verified=verified)

@@ -23,6 +23,9 @@ class Removed(NamedTuple):
 
 
 REMOVED: Mapping[str, Removed] = {
+    "report": Removed(
+        "Run `beam-tfrecord report OUTPUT` after it, which writes that page.", False
+    ),
     "allow_empty": Removed("Give --min-records 0, which allows no record.", False),
     "encode": Removed(
         "Give --image-format png, or leave it out for raw pixels.", "raw"

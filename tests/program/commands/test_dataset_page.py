@@ -1,4 +1,4 @@
-"""`report`, and `convert --report`: the page of a dataset."""
+"""`report`: the page of a dataset."""
 
 import html.parser
 import io
@@ -260,23 +260,10 @@ class TestPlace:
             assert not (tmp_path / "set.report.html").exists()
 
 
-def test_convert_report(small: Folder, tmp_path: Folder) -> None:
-    """The page is written after the run, also where the dataset is up to date."""
-    page = tmp_path / "out.report.html"
-    convert(small, tmp_path / "out", "--report")
-    first = page.read_bytes()
-    assert b"20 read" in first
+def test_what_is_no_report_is_kept(images: Folder, tmp_path: Folder) -> None:
+    """What has the name that nobody gave is not replaced."""
+    page = images.with_name("photos.report.html")
+    page.write_text("mine")
+    assert command("report", images).code == 2
+    assert page.read_text() == "mine"
     page.unlink()
-    convert(small, tmp_path / "out", "--report")
-    assert page.read_bytes() == first
-
-
-def test_convert_report_is_refused_before_the_run(
-    small: Folder, tmp_path: Folder
-) -> None:
-    """What has a name that nobody gave is not replaced, and nothing is converted."""
-    (tmp_path / "out.report.html").write_text("mine")
-    run = command("convert", small, tmp_path / "out", "--report")
-    assert run.code == 2
-    assert not (tmp_path / "out").exists()
-    assert (tmp_path / "out.report.html").read_text() == "mine"

@@ -524,7 +524,7 @@ def test_every_setting_has_a_flag() -> None:
             for parameter in command.params
             if isinstance(parameter, click.Parameter)
         }
-        extra = {"spec", "report_json", "report", "quiet", "help_all"}
+        extra = {"spec", "report_json", "quiet", "help_all"}
         # What a spec says of its features is too much for flags.
         assert flags - extra == set(Spec.model_fields) - {"features"}
 
