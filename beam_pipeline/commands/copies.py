@@ -62,7 +62,7 @@ def subset(
             plain(output),
             request,
             overwrite=overwrite,
-            opened=bar.watched,
+            read=bar.add,
         )
     if not quiet:
         manifest = made.manifest
@@ -101,7 +101,6 @@ def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False)
             output,
             overwrite=overwrite,
             optional=optional,
-            opened=bar.watched,
             read=bar.add,
         )
     if not quiet:

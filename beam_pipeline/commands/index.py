@@ -14,7 +14,6 @@ left is finished, taken over or removed by the next run, of `index` or any other
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -286,11 +285,11 @@ def _index_all(
     sizes = [shard.bytes or storage(shard.path).size_of() for shard in shards]
     records, notes = 0, []
     with shown_reading(sum(sizes), "indexing") as bar:
-        for shard in shards:
+        for shard, size in zip(shards, sizes, strict=True):
             name = os.path.basename(shard.path)
+            bar.add(size)
             try:
-                read = functools.partial(bar.read_range, shard.path)
-                contents, count = indexes_of(shard.path, name, read)
+                contents, count = indexes_of(shard.path, name)
             except NotIndexedError as error:
                 notes.append(str(error))
                 continue

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator
+from typing import BinaryIO, cast
 
 import google_crc32c
 
@@ -23,7 +24,7 @@ from beam_pipeline.datasets.dataset import (
 from beam_pipeline.datasets.derived_files import DerivedCheck
 from beam_pipeline.terminal.console import print_head
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
-from beam_pipeline.terminal.reading_progress import Progress, shown_reading
+from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms.core.files import parse_shard_name
 from transforms.core.manifest import (
@@ -162,8 +163,9 @@ def verify_dataset(dataset: Dataset) -> Findings:
             for shard in split.shards:
                 path = dataset.path(shard.file)
                 see, faults_of_shard = check.next_shard()
+                bar.add(shard.bytes)
                 finding = _check_shard(
-                    *(path, shard, manifest.compression, contents, bar, see)
+                    *(path, shard, manifest.compression, contents, see)
                 )
                 if finding is not None:
                     findings.append(finding)
@@ -218,13 +220,15 @@ def verify_single_file(file: SingleFile) -> Findings:
         with shown_reading(storage(file.path).size_of()) as bar:
             if file.facts is not None and file.dataset is not None:
                 compression = file.dataset.manifest.compression
-                finding = _check_shard(file.path, file.facts, compression, {}, bar)
+                finding = _check_shard(file.path, file.facts, compression, {})
                 if finding is not None:
                     return Findings((finding,), 1, 0, 0)
                 return Findings((), 1, file.facts.records, file.facts.bytes)
-            with bar.watched(file.path) as source:
-                reader = TFRecordReader(source, allow_empty=file.may_be_empty)
-                facts = reader.verify()
+            with storage(file.path).open_unbuffered() as source:
+                reader = TFRecordReader(
+                    cast(BinaryIO, source), allow_empty=file.may_be_empty
+                )
+                facts = reader.verify(lambda batch: bar.add(int(batch.lengths.sum())))
     except (TFRecordError, SourceError) as error:
         return Findings((_framing_finding(file.path, error),), 1, 0, 0)
     except OSError as error:
@@ -285,7 +289,6 @@ def _check_shard(
     facts: ShardFacts,
     compression: str,
     contents: dict[tuple[int, int], str],
-    bar: Progress,
     see: Callable[[PayloadBatch], None] | None = None,
 ) -> Finding | None:
     """Returns what is wrong with a shard.
@@ -295,13 +298,14 @@ def _check_shard(
       facts: what the manifest says.
       compression: of the dataset.
       contents: (bytes, CRC32C) -> name, of all shards: to tell which were swapped.
-      bar: shows progress while the file is read.
       see: called with each batch of sound records.
     """
     try:
-        with bar.watched(path) as source:
+        with storage(path).open_unbuffered() as source:
             reader = TFRecordReader(
-                source, compression=compression, allow_empty=facts.records == 0
+                cast(BinaryIO, source),
+                compression=compression,
+                allow_empty=facts.records == 0,
             )
             read = reader.verify(see)
     except FileNotFoundError:

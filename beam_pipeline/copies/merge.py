@@ -12,7 +12,6 @@ from beam_pipeline.copies.publication import Made, look_at, publish_copy
 from beam_pipeline.copies.shard_copies import (
     CopiedShard,
     Ids,
-    Opener,
     copied,
     ids_in,
     shards_of,
@@ -39,7 +38,6 @@ def join_datasets(
     *,
     overwrite: bool = False,
     optional: Collection[str] = (),
-    opened: Opener,
     read: Callable[[int], None] = lambda _bytes: None,
 ) -> Made:
     """Writes several datasets as one; says which images several splits have.
@@ -49,8 +47,7 @@ def join_datasets(
       directory: where the new one goes.
       overwrite: whether a dataset there is replaced.
       optional: features that some of them may lack.
-      opened: opens a file of one of the datasets for reading.
-      read: called with the size of what is read in another way.
+      read: called with the bytes that were read.
 
     Raises:
       UsageError: a dataset is named twice.
@@ -77,11 +74,11 @@ def join_datasets(
         splits = []
         for split in names:
             before = [s for d in datasets for s in d.manifest.splits if s.name == split]
-            facts = [
-                copied(shard, file, store, opened)
-                for file, shard in sources.items()
-                if shard.split == split
-            ]
+            facts = []
+            for file, shard in sources.items():
+                if shard.split == split:
+                    facts.append(copied(shard, file, store))
+                    read(0 if shard.is_whole else shard.facts.bytes)
             splits.append(SplitFacts(split, tuple(facts), _counts(before, classes)))
         return _manifest(datasets, splits, classes, leaks)
 

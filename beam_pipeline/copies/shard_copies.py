@@ -2,8 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping
+from typing import BinaryIO, cast
 
 import google_crc32c
 import numpy as np
@@ -21,8 +21,6 @@ from transforms.storage.files import storage
 from transforms.work.store import Store
 
 _STEP_BYTES = 1 << 20
-Opener = Callable[[str], BinaryIO]
-"""Opens a file of a dataset for reading."""
 Ids = Mapping[int, int]
 """Class id -> the new one, of those that change."""
 
@@ -114,7 +112,7 @@ def copy_whole(source: str, target: str, facts: FileFacts, *, attempts: str) -> 
         )
 
 
-def copied(source: CopiedShard, name: str, store: Store, opened: Opener) -> ShardFacts:
+def copied(source: CopiedShard, name: str, store: Store) -> ShardFacts:
     """Writes records of a shard as another shard, each with its checksums.
 
     The shard is linked or copied whole where nothing changes; see `copy_whole`. Memory
@@ -124,7 +122,6 @@ def copied(source: CopiedShard, name: str, store: Store, opened: Opener) -> Shar
       source: the shard, and which of its records.
       name: of the new one.
       store: where the new one goes.
-      opened: opens the shard.
 
     Raises:
       DamageError, TFRecordError: the shard is damaged, or is not what the manifest
@@ -144,8 +141,10 @@ def copied(source: CopiedShard, name: str, store: Store, opened: Opener) -> Shar
             f"{source.path} would have to be written again, and zlib streams are read, "
             f"not written. Convert its dataset with --compression gzip first."
         )
-    with opened(source.path) as file:
-        reader = TFRecordReader(file, compression=compression, allow_empty=True)
+    with storage(source.path).open_unbuffered() as file:
+        reader = TFRecordReader(
+            cast(BinaryIO, file), compression=compression, allow_empty=True
+        )
         with (
             storage(target).create(attempts=store.attempts) as sink,
             TFRecordWriter(sink, compression=compression) as writer,

@@ -2,7 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import BinaryIO, cast
 
 from beam_pipeline.copies.chosen_rows import (
     ChosenRows,
@@ -16,7 +17,6 @@ from beam_pipeline.copies.publication import Made, look_at, publish_copy
 from beam_pipeline.copies.shard_copies import (
     CopiedShard,
     Ids,
-    Opener,
     copied,
     ids_in,
     shards_of,
@@ -55,7 +55,7 @@ def make_subset(
     request: SubsetRequest,
     *,
     overwrite: bool = False,
-    opened: Opener,
+    read: Callable[[int], None] = lambda _bytes: None,
 ) -> Made:
     """Writes a part of a dataset as a dataset of its own.
 
@@ -64,7 +64,7 @@ def make_subset(
       directory: where it goes; may be that of the dataset, which it then replaces.
       request: what is asked of it.
       overwrite: whether a dataset there is replaced.
-      opened: opens a file of the dataset for reading.
+      read: called with the bytes of each shard that was read.
 
     Raises:
       TargetError: the output holds a dataset, or something else.
@@ -95,8 +95,9 @@ def make_subset(
             values: _Facts = {}
             for name, source in sources.items():
                 if source.split == split:
-                    shards.append(copied(source, name, store, opened))
-                    facts = _facts_of(name, source, stored, store, opened)
+                    shards.append(copied(source, name, store))
+                    facts = _facts_of(name, source, stored, store)
+                    read(source.facts.bytes)
                     values = _merged([values, facts])
             splits.append(SplitFacts(split, tuple(shards)))
             features_of[split] = values
@@ -155,7 +156,6 @@ def _facts_of(
     shard: CopiedShard,
     features: Sequence[Feature],
     store: Store,
-    opened: Opener,
 ) -> _Facts:
     """Returns what is true of the values in a new shard, which is read for it."""
     # What is only linked is read, and named if it is damaged, where it was.
@@ -164,8 +164,10 @@ def _facts_of(
     types = {
         k: kind for feature in features for k, kind in record_types(feature).items()
     }
-    with opened(path) as file:
-        reader = TFRecordReader(file, compression=compression, allow_empty=True)
+    with storage(path).open_unbuffered() as file:
+        reader = TFRecordReader(
+            cast(BinaryIO, file), compression=compression, allow_empty=True
+        )
         facts: _Facts = {}
         for payloads in reader.batches():
             decoded = decode(payloads, types)

@@ -34,15 +34,12 @@ class NotIndexedError(Exception):
     """A file whose records cannot be looked up."""
 
 
-def indexes_of(
-    path: str, name: str, read: Callable[[int, int], bytes] | None = None
-) -> tuple[dict[str, bytes], int]:
+def indexes_of(path: str, name: str) -> tuple[dict[str, bytes], int]:
     """Returns the indexes of a file, by their names, and how many records it has.
 
     Args:
       path: of the file.
       name: what the indexes call it.
-      read: returns its bytes from one offset to another.
 
     Raises:
       NotIndexedError: it is compressed, so that it can only be read in order.
@@ -50,8 +47,8 @@ def indexes_of(
       OSError: it cannot be read.
     """
     size = storage(path).size_of()
-    read = read or storage(path).read_range
-    head = storage(path).read_range(0, min(size, HEADER_BYTES))
+    read = storage(path).read_range
+    head = read(0, min(size, HEADER_BYTES))
     kind = detect(head, path=path)
     if kind is not Compression.NONE:
         raise NotIndexedError(
