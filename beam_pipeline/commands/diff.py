@@ -14,7 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.datasets.dataset import has_manifest, open_dataset_folder
+from beam_pipeline.datasets.dataset import (
+    Dataset,
+    has_manifest,
+    open_dataset_folder,
+)
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import label_of
 from beam_pipeline.reading.reading_plan import Readable, find_records
@@ -44,7 +48,9 @@ _HOW = {
 }
 # Columns of catalogues that tell records apart, the best first; none: their content.
 _KNOWN_BY = (("_key",), ("_origin", "_row"), ())
-# Columns that every record has.
+# Columns of every side.
+_OWN = ("split", "shard", "payload")
+# Columns of catalogues that every record has.
 _PAYLOAD = ("_shard", "_size", "_crc32c")
 
 
@@ -86,15 +92,26 @@ def compare(
     """
     opened = find_records(first, {}), find_records(second, {})
     features = _features(*opened)
-    datasets = [
+    manifests = [
         open_dataset_folder(path, "'diff'") if has_manifest(path) else None
         for path in (first, second)
     ]
-    digests = {None if side is None else side.manifest.digest for side in datasets}
-    if len(digests) == 1 and None not in digests:
-        records = sum(shard.records or 0 for _, shard in opened[0].shards)
-        counts = dict.fromkeys(KINDS, 0)
-        return _result((), "digests", (records, records), records, counts, features, {})
+    one, other = manifests
+    if one and other and one.manifest.digest == other.manifest.digest:
+        records = one.manifest.records
+        found: dict[str, Any] = {"known_by": [], "reads": "digests"}
+        found |= {"records": [records, records], "equal": records, "examples": {}}
+        found |= dict.fromkeys(KINDS, 0)
+    else:
+        found = _differences(*_sides(opened, manifests, key), limit)
+    is_equal = not features and not any(found[kind] for kind in KINDS)
+    return {"is_equal": is_equal, **found, "features": features}
+
+
+def _sides(
+    opened: Sequence[Readable], datasets: Sequence[Dataset | None], key: str
+) -> tuple[pa.Table, pa.Table, Sequence[str], str]:
+    """Returns the records of both, what they are known by, and where that was read."""
     labels = [label_of(f for f in side.features if f.vocabulary) for side in opened]
     names = {"" if label is None else label.name for label in labels}
     label = names.pop() if len(names) == 1 else ""
@@ -112,12 +129,11 @@ def compare(
                 for by_split in catalogues
             )
             # Of the origin, the row is missing where that is a file of one record.
-            origins = (rows.identity[0] for rows in (one, other) if identity)
-            if key or not any(column.null_count for column in origins):
-                return _differences(one, other, identity, "catalogues", features, limit)
+            if key or not (one["0"].null_count or other["0"].null_count):
+                return one, other, identity, "catalogues"
     if not key:
         keys = {
-            "" if side is None else str(side.manifest.settings.get("key_column") or "")
+            str(side.manifest.settings.get("key_column") or "") if side else ""
             for side in datasets
         }
         key = keys.pop() if len(keys) == 1 else ""
@@ -127,7 +143,7 @@ def compare(
     one, other = (
         _rows(_of_shards(side, identity, label), identity, label) for side in opened
     )
-    return _differences(one, other, identity, "records", features, limit)
+    return one, other, identity, "records"
 
 
 def _features(first: Readable, second: Readable) -> dict[str, str]:
@@ -143,15 +159,10 @@ def _features(first: Readable, second: Readable) -> dict[str, str]:
             kinds = _kind(one[name]), _kind(other[name])
             out[name] = "{} in the first, {} in the second".format(*kinds)
         elif one[name].vocabulary != other[name].vocabulary:
-            ids = {text: n for n, text in enumerate(one[name].vocabulary or ())}
-            names = other[name].vocabulary or ()
-            shifted = sum(ids.get(text, n) != n for n, text in enumerate(names))
-            out[name] = "other class names, or in another order"
-            if shifted:
-                out[name] += (
-                    f"; {shifted:,} of them with another id, so that their records "
-                    f"count as changed even if all else is the same"
-                )
+            out[name] = (
+                "other class names, or in another order: records whose class has "
+                "another id count as changed"
+            )
     return out
 
 
@@ -201,67 +212,42 @@ def _of_shards(records: Readable, identity: Sequence[str], label: str) -> _Batch
             yield split, {**columns, **named}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rows:
-    """The n records of a dataset, in order.
+def _rows(batches: _Batches, identity: Sequence[str], label: str) -> pa.Table:
+    """Returns what is compared of the records in batches, in their order.
 
-    Attributes:
-      split, shard: of each record, the name and the number in the split.
-      payload: size and CRC32C of each record as one number.
-      identity: columns of n values; none where records are known by their content.
-      label: n class names; None for none.
+    Columns are `split`, `shard` (its number in the split), `payload` (size and CRC32C
+    as one number), `0` and so on (what records are known by, or else their payload),
+    and `label` (the class name, if there is one).
     """
-
-    split: pa.Array
-    shard: pa.Array
-    payload: pa.Array
-    identity: tuple[pa.Array, ...]
-    label: pa.Array | None
-
-    def place(self, number: int) -> str:
-        """Returns where a record is, for a person."""
-        split, shard = self.split[number], self.shard[number]
-        same = pc.and_(
-            pc.equal(self.split[:number], split), pc.equal(self.shard[:number], shard)
-        )
-        where = f"shard {shard.as_py():,}, record {same.true_count:,}"
-        return f"{split}, {where}" if split.as_py() else where
-
-    def key(self, number: int) -> str:
-        """Returns what a record is known by, for a person; empty for its content."""
-        values = [column[number].as_py() for column in self.identity]
-        return ", row ".join(str(value) for value in values if value is not None)
-
-    def class_of(self, number: int) -> str:
-        """Returns the class of a record; empty for none."""
-        return "" if self.label is None else str(self.label[number].as_py() or "")
-
-
-def _rows(batches: _Batches, identity: Sequence[str], label: str) -> Rows:
-    """Returns what is compared of the records in batches."""
-    names = ("split", "shard", "payload", *identity, *filter(None, [label]))
-    columns: list[list[pa.Array]] = [[] for _ in names]
+    columns: dict[str, list[pa.Array]] = {name: [] for name in _OWN}
+    names = {str(n): name for n, name in enumerate(identity)}
+    names |= {"label": label} if label else {}
+    columns |= {name: [] for name in names}
     for split, batch in batches:
         size, crc = (
             batch[name].to_numpy(zero_copy_only=False).astype(np.int64)
             for name in ("_size", "_crc32c")
         )
-        own = (
-            pa.repeat(pa.scalar(split), len(size)),
-            batch["_shard"].cast(pa.int64()),
-            pa.array(size << 32 | crc),
-        )
+        columns["split"].append(pa.repeat(pa.scalar(split), len(size)))
+        columns["shard"].append(batch["_shard"].cast(pa.int64()))
+        columns["payload"].append(pa.array(size << 32 | crc))
         # The other columns, which may be large, are let go at once.
-        values = (_comparable(batch[name]) for name in names[len(own) :])
-        for column, some in zip(columns, (*own, *values), strict=True):
-            column.append(some)
+        for column, name in names.items():
+            columns[column].append(_comparable(batch[name]))
     empty = pa.array([], pa.int64())
-    split, shard, payload, *rest = (
-        pa.concat_arrays(some) if some else empty for some in columns
-    )
-    return Rows(
-        split, shard, payload, tuple(rest[: len(identity)]), rest[-1] if label else None
-    )
+    arrays = {
+        n: pa.concat_arrays(some) if some else empty for n, some in columns.items()
+    }
+    return pa.table({"0": arrays["payload"], **arrays})
+
+
+def _place(rows: pa.Table, number: int) -> str:
+    """Returns where a record is, for a person."""
+    split, shard = rows["split"][number], rows["shard"][number]
+    before = rows.slice(0, number)
+    same = pc.and_(pc.equal(before["split"], split), pc.equal(before["shard"], shard))
+    where = f"shard {shard.as_py():,}, record {pc.sum(same).as_py() or 0:,}"
+    return f"{split}, {where}" if split.as_py() else where
 
 
 def _comparable(column: pa.Array) -> pa.Array:
@@ -350,35 +336,32 @@ def _occurrences(keys: Longs) -> Longs:
 
 
 def _differences(
-    one: Rows,
-    other: Rows,
-    identity: tuple[str, ...],
-    reads: str,
-    features: Mapping[str, str],
-    limit: int,
+    one: pa.Table, other: pa.Table, identity: Sequence[str], reads: str, limit: int
 ) -> dict[str, Any]:
-    pairs = paired(
-        *([*(r.identity or (r.payload,)), r.split, r.payload] for r in (one, other))
-    )
+    keys = [str(n) for n in range(len(identity))] or ["0"]
+    compared = [*keys, "split", "payload"]
+    pairs = paired(*([_array(rows, n) for n in compared] for rows in (one, other)))
     first, second = pairs.first, pairs.second
 
-    def differs(mine: pa.Array, others: pa.Array) -> npt.NDArray[np.bool_]:
-        codes = _codes(mine, others)
-        return np.asarray(codes[first] != codes[len(mine) :][second])
+    def differs(name: str) -> npt.NDArray[np.bool_]:
+        codes = _codes(_array(one, name), _array(other, name))
+        return np.asarray(codes[first] != codes[len(one) :][second])
 
-    moved = differs(one.split, other.split)
-    relabelled = np.zeros(len(first), np.bool_)
-    if one.label is not None and other.label is not None:
-        relabelled = differs(one.label, other.label)
-    changed = differs(one.payload, other.payload) & ~relabelled
+    has_labels = "label" in one.column_names and "label" in other.column_names
+    relabelled = differs("label") if has_labels else np.zeros(len(first), np.bool_)
+    moved, changed = differs("split"), differs("payload") & ~relabelled
     masks = {"changed": changed, "relabelled": relabelled, "moved": moved}
 
     def example(left: int | None, right: int | None) -> dict[str, str]:
-        sides = {"first": (one, left), "second": (other, right)}
-        there = {name: (r, n) for name, (r, n) in sides.items() if n is not None}
-        texts = {"key": next(rows.key(number) for rows, number in there.values())}
-        texts |= {name: rows.place(n) for name, (rows, n) in there.items()}
-        texts |= {f"{name}_class": r.class_of(n) for name, (r, n) in there.items()}
+        texts = {}
+        for name, rows, n in (("first", one, left), ("second", other, right)):
+            if n is None:
+                continue
+            values = [rows[k][n].as_py() for k in keys] if identity else []
+            known_by = ", row ".join(str(v) for v in values if v is not None)
+            texts = {"key": known_by, **texts, name: _place(rows, n)}
+            if "label" in rows.column_names:
+                texts[f"{name}_class"] = str(rows["label"][n].as_py() or "")
         return {name: text for name, text in texts.items() if text}
 
     counts = {"added": len(pairs.added), "gone": len(pairs.gone)}
@@ -392,30 +375,18 @@ def _differences(
         places = places[np.argsort(first[places])][:limit]
         both = zip(first[places].tolist(), second[places].tolist(), strict=True)
         examples[kind] = [example(*pair) for pair in both]
-    records = len(one.split), len(other.split)
-    equal = int(np.count_nonzero(~(changed | relabelled | moved)))
-    return _result(identity, reads, records, equal, counts, features, examples)
-
-
-def _result(
-    identity: Sequence[str],
-    reads: str,
-    records: tuple[int, int],
-    equal: int,
-    counts: Mapping[str, int],
-    features: Mapping[str, str],
-    examples: Mapping[str, Sequence[Mapping[str, str]]],
-) -> dict[str, Any]:
     return {
-        "is_equal": not any(counts.values()) and not features,
         "known_by": [*identity],
         "reads": reads,
-        "records": [*records],
-        "equal": equal,
+        "records": [len(one), len(other)],
+        "equal": int(np.count_nonzero(~(changed | relabelled | moved))),
         **counts,
-        "features": dict(features),
-        "examples": {kind: [*some] for kind, some in examples.items() if some},
+        "examples": {kind: some for kind, some in examples.items() if some},
     }
+
+
+def _array(rows: pa.Table, name: str) -> pa.Array:
+    return rows[name].combine_chunks()
 
 
 def _print(first: str, second: str, differences: Mapping[str, Any]) -> None:

@@ -123,8 +123,8 @@ def test_classes_with_other_ids(first: Folder, tmp_path: Folder) -> None:
     write_dataset(other, shards, classes={"animal": names})
     found, _ = diff(first, other, "--key", "id")
     assert found["features"] == {
-        "animal": "other class names, or in another order; 2 of them with another id, "
-        "so that their records count as changed even if all else is the same"
+        "animal": "other class names, or in another order: records whose class has "
+        "another id count as changed"
     }
     assert found["changed"] == 20
     assert found["relabelled"] == 0
