@@ -34,7 +34,7 @@ def subset(
     Args:
       path: of the dataset.
       output: where the subset goes.
-      split, label, where: see `beam_pipeline.commands.head.Choice`.
+      split, label, where: see `beam_pipeline.commands.head.show`.
       drop_keys: file of keys, one a line, whose records are left out.
       key_feature: that holds them; empty for the dataset's key column.
       relabel: CSV file of old and new class names.

@@ -353,7 +353,7 @@ def _differences(
     masks = {"changed": changed, "relabelled": relabelled, "moved": moved}
 
     def example(left: int | None, right: int | None) -> dict[str, str]:
-        texts = {}
+        texts: dict[str, str] = {}
         for name, rows, n in (("first", one, left), ("second", other, right)):
             if n is None:
                 continue

@@ -67,7 +67,7 @@ def run(
     Args:
       path: of the dataset.
       output: the folder, which must not exist.
-      split, label, where: see `beam_pipeline.commands.head.Choice`.
+      split, label, where: see `beam_pipeline.commands.head.show`.
       limit: rows of each split at most.
       table_format: of datasets without images.
       quiet: print errors only.

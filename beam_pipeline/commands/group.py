@@ -171,9 +171,7 @@ def head(target: str, count: int, as_json: bool, **choice: str) -> int:
       beam-tfrecord head out/rows --where "age > 30 and name is not None"
       beam-tfrecord head out/rows -n 100 --json | jq .features.age
     """
-    from beam_pipeline.commands.head import Choice, show
-
-    return show(target, count, Choice(**choice), as_json=as_json)
+    return _run("head.show", target, count, as_json=as_json, **choice)
 
 
 @cli.command(cls=JobCommand)

@@ -54,30 +54,24 @@ class Record:
     error: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
-    """Which records of a dataset are shown.
-
-    Attributes:
-      split: its name; empty for all.
-      label: the name of a class; empty for all.
-      where: a condition; empty for none. See `transforms.reading.condition`.
-    """
-
-    split: str = ""
-    label: str = ""
-    where: str = ""
-
-
-_ALL = Choice()
-
-
 def show(
-    path: str, count: int = 3, choice: Choice = _ALL, *, as_json: bool = False
+    path: str,
+    count: int = 3,
+    *,
+    split: str = "",
+    label: str = "",
+    where: str = "",
+    as_json: bool = False,
 ) -> int:
     """Prints the first records of every split, or of a file; returns 0.
 
-    With `as_json` each record is JSON on a line of its own.
+    Args:
+      path: of the dataset or the file.
+      count: of records of each split.
+      split: its name; empty for all.
+      label: the name of a class; empty for all.
+      where: a condition; empty for none. See `transforms.reading.condition`.
+      as_json: print each record as JSON on a line of its own.
 
     Raises:
       UsageError: there is neither a dataset nor a file, or a file where a choice needs
@@ -86,7 +80,8 @@ def show(
       DamageError: a file is damaged; the good records before that are printed.
     """
     target = open_target(path)
-    if choice != _ALL and isinstance(target, SingleFile):
+    choice = (split, label, where)
+    if any(choice) and isinstance(target, SingleFile):
         raise UsageError(
             f"Records can be chosen in a dataset; {path!r} is one file. Leave out "
             f"--split, --label and --where."
@@ -96,17 +91,17 @@ def show(
     facts = {fact.feature.name: fact for fact in stated}
     if as_json:
         kinds = {key: f for f in facts.values() for key in f.feature.record_keys}
-        for record in first_records(target, count, choice):
+        for record in first_records(target, count, *choice):
             print_text(json_text(record_json(record, kinds)))
         return 0
     last: tuple[str, str] | None = None
-    for record in first_records(target, count, choice):
+    for record in first_records(target, count, *choice):
         if last is not None:
             print_line()
         if last != (record.split, record.file):
             last = (record.split, record.file)
-            split = f"{record.split}  " if record.split else ""
-            print_parts((split, "bold"), (record.file, ""))
+            name = f"{record.split}  " if record.split else ""
+            print_parts((name, "bold"), (record.file, ""))
         print_parts((f"record {record.number:,}", "bold"))
         for name, value in _lines(record, facts):
             print_parts(("  ", ""), (name, "cyan"), (f"  {value}", ""))
@@ -116,7 +111,11 @@ def show(
 
 
 def first_records(
-    target: Dataset | SingleFile, count: int, choice: Choice = _ALL
+    target: Dataset | SingleFile,
+    count: int,
+    split: str = "",
+    label: str = "",
+    where: str = "",
 ) -> Iterator[Record]:
     """Yields the first `count` records of every split, or of the file.
 
@@ -131,26 +130,28 @@ def first_records(
     if isinstance(target, SingleFile):
         yield from _of_file(target, "", target.path, count)
         return
-    if choice != _ALL:
-        yield from _chosen(target, count, choice)
+    if split or label or where:
+        yield from _chosen(target, count, split, label, where)
         return
-    for split in target.manifest.splits:
+    for facts in target.manifest.splits:
         left = count
-        for shard in split.shards:
+        for shard in facts.shards:
             file = SingleFile(target.path(shard.file), facts=shard)
-            for record in _of_file(file, split.name, shard.file, left):
+            for record in _of_file(file, facts.name, shard.file, left):
                 yield record
                 left -= 1
 
 
-def _chosen(target: Dataset, count: int, choice: Choice) -> Iterator[Record]:
-    """Yields the first records of each split that a choice is true of."""
+def _chosen(
+    target: Dataset, count: int, split: str, label: str, where: str
+) -> Iterator[Record]:
+    """Yields the first of the chosen records of each split."""
     # Only here: the first records of a dataset are shown before it is imported.
     from beam_pipeline.reading.open_dataset import condition_of, open_dataset
 
     dataset = open_dataset(target.directory or ".")
-    condition = condition_of(dataset, choice.label, choice.where)
-    for name in [choice.split] if choice.split else dataset:
+    condition = condition_of(dataset, label, where)
+    for name in [split] if split else dataset:
         view = (
             dataset[name].where(condition, limit=count)
             if condition

@@ -27,7 +27,7 @@ from transforms.core.rows.conform import conform
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import BeamTFRecordError, SourceError, SpecError, source_error
+from transforms.errors import BeamTFRecordError, SourceError, SpecError
 from transforms.formats.file_names import is_image_name, is_split_word
 from transforms.formats.input_files import InputFiles
 from transforms.formats.label_join import Labels, Orphan, join_labels
@@ -124,14 +124,7 @@ def read_labels(spec: Spec) -> LabelTable:
         raise SpecError(
             f"labels must be a table, .csv, .txt or .parquet say; found {path!r}."
         )
-    try:
-        entry = storage(path).stat_entry(os.path.dirname(path))
-    except OSError as error:
-        raise source_error(
-            f"The table of labels must be readable; {path!r} is not: {error.strerror}.",
-            error,
-        ) from error
-    listed, planned = _planned(spec, path, entry)
+    listed, planned = _planned(spec, path)
     reader, sample = planned.reader, planned.sample
     if spec.id_column not in sample.columns:
         raise SpecError(
@@ -161,9 +154,9 @@ def read_labels(spec: Spec) -> LabelTable:
     )
 
 
-def _planned(spec: Spec, path: str, entry: FileEntry) -> tuple[InputFiles, Planned]:
+def _planned(spec: Spec, path: str) -> tuple[InputFiles, Planned]:
     """Returns a table as its format reads it, with a sample."""
-    name = format_of(path)
+    name, entry = format_of(path), named_entry(path, os.path.dirname(path))
     inputs = Inputs(name, os.path.dirname(absolute(path)), FileList.of([entry]), {})
     listed = table_files(inputs)
     return listed, make_format(spec, name).plan(listed)
@@ -313,8 +306,7 @@ def _tables(folder: str) -> list[str]:
 def _columns(spec: Spec, path: str) -> Mapping[str, pa.Array]:
     """Returns a sample of the columns of a table; none where it cannot be read."""
     try:
-        entry = named_entry(path, os.path.dirname(path))
-        return _planned(spec, path, entry)[1].sample.columns
+        return _planned(spec, path)[1].sample.columns
     except (OSError, BeamTFRecordError):
         # It is not what the run was asked to read.
         return {}
