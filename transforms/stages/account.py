@@ -73,7 +73,10 @@ class Sums:
             "read": _summed(fact.parts for fact in self.read),
             "written": _summed(shard.parts for shard in self.shards),
             "rejected": _summed(log.parts for log in self.logs),
-            "gone": _summed(fact.parts_gone for fact in (*self.read, *self.shards)),
+            "gone": _summed(
+                [fact.parts_gone for fact in self.read]
+                + [shard.parts_gone for shard in self.shards]
+            ),
         }
 
 

@@ -285,7 +285,7 @@ def test_fault_133_mutated_files_never_crash(tmp_path: pathlib.Path) -> None:
     """Any bytes of the right length are rows or rejects, of any other an error."""
     random = np.random.default_rng(5)
     path = tmp_path / "data_batch_1.bin"
-    reader = Cifar10Reader("png")
+    reader = Cifar10Reader(are_files=True)
     for _ in range(60):
         data = random.bytes(int(random.integers(0, 3)) * 3073)
         if random.random() < 0.5:

@@ -62,7 +62,7 @@ def test_digits_of_scikit_learn(tmp_path: pathlib.Path) -> None:
     images, labels = found.images.astype(np.uint8) * 15, found.target.astype(np.uint8)
     file = write(tmp_path, images, labels, packed=(True, True))
     assert rows_of(read_all(IdxReader(), file), "label") == labels.tolist()
-    pngs = rows_of(read_all(IdxReader("png"), file), "image")
+    pngs = rows_of(read_all(IdxReader(are_files=True), file), "image")
     for data, wanted in zip(pngs, images, strict=True):
         with Image.open(io.BytesIO(data)) as image:
             assert np.array_equal(np.array(image), wanted)
@@ -364,8 +364,8 @@ def test_labels_must_be_one_integer_each(tmp_path: pathlib.Path) -> None:
 def test_png_needs_images(tmp_path: pathlib.Path) -> None:
     """Fractions cannot become PNG: an error that says to leave them raw."""
     file = write(tmp_path, np.zeros((3, 4, 4), np.float32), np.zeros(3, np.uint8))
-    with pytest.raises(SourceError, match="raw"):
-        IdxReader("png").plan([file])
+    with pytest.raises(SourceError, match="image_format"):
+        IdxReader(are_files=True).plan([file])
 
 
 def test_empty_pair(tmp_path: pathlib.Path) -> None:

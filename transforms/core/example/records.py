@@ -110,7 +110,7 @@ class JoinedRecords:
         views = self.buffers.views_of(values)
         part = Repeated(values, views, raw_values(codes).astype(np.int64), present)
         self._parts.append(part)
-        self._count(part.row_sizes(), None)
+        self.add_size(part.row_sizes())
 
     def add_fixed(self, template: bytes, stores: Sequence[Store]) -> None:
         """Adds neighbouring entries that every record has, of one size in all."""
