@@ -99,6 +99,8 @@ def find_program(name: str, artifact: str, flag: str) -> str:
 def _connect(address: str) -> None:
     """Raises OSError, ValueError where nobody takes connections at HOST:PORT."""
     host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise ValueError("its address must end with a port, as in :7077")
     socket.create_connection((host.strip("[]"), int(port)), _ASK_SECONDS).close()
 
 

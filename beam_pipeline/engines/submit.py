@@ -8,8 +8,7 @@ import os
 import secrets
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -36,8 +35,9 @@ AddStages = Callable[[beam.Pipeline], object]
 _LOOK_SECONDS = 0.1
 # Random, so that no two jobs share a name: Flink cancels by it.
 _NAME_BYTES = 6
-# How long the engine may take to confirm that the job is cancelled.
-_CANCEL_SECONDS = 20.0
+# How long the engine may take to cancel a job, and that to end.
+_CANCEL_SECONDS = 40.0
+_END_SECONDS = 20.0
 
 
 def run_on_engine(
@@ -69,16 +69,13 @@ def run_on_engine(
         _options(engine, place, hooks, room) as (options, last_lines),
     ):
         name = options.view_as(GoogleCloudOptions).job_name
-
-        def explain(text: str) -> BeamTFRecordError | None:
-            worker = "" if place.starts_elsewhere else worker_file(room)
-            return in_text(text) or not_started(engine.name, worker, text)
-
+        worker = "" if place.starts_elsewhere else worker_file(room)
+        unstarted = functools.partial(not_started, engine.name, worker)
         check = silence_check(engine.starts, hooks.beam_flags)
         watch = JobWatch(
             *(engine.name, reports, hooks.say, check),
             ask=functools.partial(engine.traces, place.master, name),
-            explain=explain,
+            explain=lambda text: in_text(text) or unstarted(text),
         )
         cancel = functools.partial(engine.cancel, place.master, name)
         try:
@@ -91,7 +88,7 @@ def run_on_engine(
         except Exception as failure:
             lines = last_lines()
             said = "\n".join([str(failure), *lines])
-            error = watch.latest() or explain(said) or translated(failure)
+            error = watch.latest() or unstarted(said) or translated(failure)
             raise with_words_of(lines, error) from failure
     return ""
 
@@ -178,38 +175,24 @@ def run_watched(
         hooks.watch()
         look()
 
+    def cancel_all() -> None:
+        # A job that is just being submitted would otherwise run on.
+        while not results and not done.wait(_LOOK_SECONDS):
+            pass
+        for step in (cancel, *(result.cancel for result in results)):
+            with contextlib.suppress(Exception):
+                step()
+
     def end() -> None:
-        _end(results, done, cancel)
+        # In a thread: an engine that does not answer must not block.
+        thread = threading.Thread(target=cancel_all, name="cancel", daemon=True)
+        thread.start()
+        thread.join(_CANCEL_SECONDS)
+        done.wait(_END_SECONDS)
 
     failure = watched(run, done, look_both, abandon=hooks.abandon, end=end)
     if failure is not None:
         raise failure
-
-
-def _end(
-    results: Sequence[Any], done: threading.Event, cancel: Callable[[], None]
-) -> None:
-    """Cancels the job of a run that is stopped, once there is one."""
-    end = time.monotonic() + _CANCEL_SECONDS
-    # A job that is just being submitted would otherwise run on.
-    while not results and time.monotonic() < end and not done.wait(_LOOK_SECONDS):
-        pass
-    if results and not done.is_set():
-        _try(results[0].cancel)
-        _try(cancel)
-        done.wait(_CANCEL_SECONDS)
-
-
-def _try(cancel: Callable[[], object]) -> None:
-    """Cancels a job in a thread: an engine that does not answer must not block."""
-
-    def work() -> None:
-        with contextlib.suppress(Exception):
-            cancel()
-
-    thread = threading.Thread(target=work, name="cancel", daemon=True)
-    thread.start()
-    thread.join(_CANCEL_SECONDS)
 
 
 def _say_id(result: Any, hooks: RunHooks) -> str:

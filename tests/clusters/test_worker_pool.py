@@ -8,26 +8,11 @@ import sysconfig
 import pytest
 
 from tests.clusters.runs import ROWS, committed, convert, same
-from tests.support.worker_pool import Pool, await_that
+from tests.support.worker_pool import Pool
 
 Folder = pathlib.Path
 # These workers see this machine's disk.
 HERE = ("--runner", "prism", "--shared-output", *ROWS)
-
-
-@pytest.mark.usefixtures("prism")
-def test_pool(data: Folder, tmp_path: Folder) -> None:
-    """The same bytes as locally; the pool's workers end with the job."""
-    local, output = tmp_path / "local", tmp_path / "out"
-    committed(convert(data / "rows.csv", local, *ROWS), local)
-    pool = Pool(tmp_path)
-    try:
-        done = convert(data / "rows.csv", output, *HERE, beam_flags=pool.flags)
-        committed(done, output)
-        same(output, local)
-        await_that(lambda: not pool.workers())
-    finally:
-        pool.end()
 
 
 @pytest.mark.usefixtures("prism")

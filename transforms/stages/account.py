@@ -74,8 +74,10 @@ class Sums:
             "written": _summed(shard.parts for shard in self.shards),
             "rejected": _summed(log.parts for log in self.logs),
             "gone": _summed(
-                [fact.parts_gone for fact in self.read]
-                + [shard.parts_gone for shard in self.shards]
+                [
+                    *(fact.parts_gone for fact in self.read),
+                    *(shard.parts_gone for shard in self.shards),
+                ]
             ),
         }
 

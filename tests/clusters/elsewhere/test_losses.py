@@ -72,38 +72,16 @@ def asked(site: Site, path: str, method: str = "GET") -> Any:
     return opener.open(urllib.request.Request(url, method=method), timeout=10)
 
 
-def begun(site: Site, source: str, name: str, engine: str) -> "subprocess.Popen[str]":
-    """Starts a run, and returns it in the middle of its job."""
-    process = site.submitter(within=engine == "prism").started(
+def begun(site: Site, source: str, name: str) -> "subprocess.Popen[str]":
+    """Starts a run on Flink, and returns it in the middle of its job."""
+    process = site.submitter().started(
         *("convert", source, f"{site.store.url}/out/{name}", *_FLAGS),
-        *flags_of(engine, site, _POOL),
+        *flags_of("flink", site, _POOL),
     )
     # A run that ends keeps the segments that a receipt names.
     until(lambda: process.poll() is not None or kept(site, name, "receipts"))
     assert process.poll() is None, process.communicate()
     return process
-
-
-def test_prism_resumes_with_a_new_pool(
-    site: Site,
-    lossy: Machine,
-    prism: None,
-    long_source: str,
-    expected: Folder,
-) -> None:
-    """Prism ends the job at once; the next run goes on with the finished segments."""
-    with site.running_pool(_POOL, machine=lossy) as pool:
-        process = begun(site, long_source, "lost", "prism")
-        kill(pool)
-        done = site.submitter().ended(process)
-        assert done.code == 1, done.err
-        assert kept(site, "lost", "segments")
-    with site.running_pool(_POOL, machine=lossy):
-        site.submitter(within=True).run(
-            *("convert", long_source, f"{site.store.url}/out/lost", *_FLAGS),
-            *flags_of("prism", site, _POOL),
-        )
-    assert_same(site.store, "out/lost", expected)
 
 
 def test_flink_goes_on_with_a_new_pool(
@@ -115,7 +93,7 @@ def test_flink_goes_on_with_a_new_pool(
 ) -> None:
     """The same job ends well, after Flink has restarted it."""
     with site.running_pool(_POOL, machine=lossy) as pool:
-        process = begun(site, long_source, "replaced", "flink")
+        process = begun(site, long_source, "replaced")
         kill(pool)
         # A pod takes some seconds to start again.
         time.sleep(6)
@@ -134,7 +112,7 @@ def test_a_job_without_its_submitter(
 ) -> None:
     """Flink's job goes on and commits; the next run finds the dataset up to date."""
     with site.running_pool(_POOL, machine=lossy):
-        process = begun(site, long_source, "orphan", "flink")
+        process = begun(site, long_source, "orphan")
         process.kill()
         process.communicate()
         until(lambda: site.store.keys("out/orphan/manifest.json"))
@@ -158,7 +136,7 @@ def test_a_job_that_nobody_works_for(
     Flink tries the other job again until somebody ends it; it cannot publish any more.
     """
     with site.running_pool(_POOL, machine=lossy) as pool:
-        process = begun(site, long_source, "left", "flink")
+        process = begun(site, long_source, "left")
         process.kill()
         process.communicate()
         kill(pool)

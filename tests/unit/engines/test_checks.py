@@ -76,8 +76,11 @@ def test_who_answers() -> None:
         job_server.check_spark(f"spark://localhost:1,localhost:{port}")
         with pytest.raises(UsageError, match=r"found none: .* no gRPC server"):
             job_server.check_job_server(f"localhost:{port}")
-    for wrong in (f"spark://localhost:{port}", "spark://localhost"):
-        with pytest.raises(UsageError, match=f"a Spark at {wrong!r}"):
+    for wrong, said in (
+        (f"spark://localhost:{port}", "refused"),
+        ("spark://localhost", "must end with a port"),
+    ):
+        with pytest.raises(UsageError, match=f"a Spark at {wrong!r}.*{said}"):
             job_server.check_spark(wrong)
     for others in ("local[2]", "yarn", "k8s://https://far.example"):
         job_server.check_spark(others)

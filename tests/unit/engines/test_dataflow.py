@@ -63,10 +63,20 @@ def test_a_whole_job_is_accepted() -> None:
     assert by_beam.engine is DATAFLOW
 
 
-def test_region_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable of Google's own tools will do."""
+IMAGE_SAID = ("--setup_file=s", "--extra_package=p", "--extra_packages=p")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [without("region"), *([*without("sdk_container_image"), f] for f in IMAGE_SAID)],
+)
+def test_other_ways_to_say_it(
+    flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The region of Google's own tools; a package; a bucket without an account."""
     monkeypatch.setenv("CLOUDSDK_COMPUTE_REGION", "europe-west1")
-    assert choose(spec(), without("region")) is not None
+    # That a bucket is read without an account is no secret.
+    assert choose(spec(source="gs://bucket/rows.csv?anonymous=true"), flags)
 
 
 @pytest.mark.parametrize(
@@ -112,11 +122,6 @@ def test_keys_in_paths_are_refused() -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_harmless_parameters_are_not() -> None:
-    """That a bucket is read without an account is no secret."""
-    assert choose(spec(source="gs://bucket/rows.csv?anonymous=true"), FLAGS)
-
-
 def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam's own message would come after the planning, with a traceback."""
     monkeypatch.setattr(checks, "_CLIENT", "no.such.module")
@@ -137,15 +142,3 @@ def test_a_lock_wants_someone_who_waits() -> None:
     assert choose(given, FLAGS) is not None
     with pytest.raises(SpecError, match="split_lock is written after the job"):
         choose(given, [*FLAGS, "--no_wait_until_finish"])
-
-
-@pytest.mark.parametrize(
-    "flag",
-    [
-        *("--sdk_container_image=i", "--setup_file=s", "--extra_package=p"),
-        "--extra_packages=p",
-    ],
-)
-def test_workers_have_what_the_user_says(flag: str) -> None:
-    """An image or a package; nothing is packed for them."""
-    assert choose(spec(), [*without("sdk_container_image"), flag]) is not None
