@@ -95,7 +95,8 @@ class RemotePath(StoredPath):
         return stores.list_below(self.path)
 
     def _names(self) -> list[str]:
-        return [os.path.basename(entry.path) for entry in stores.look_in(self.path)]
+        names = [os.path.basename(entry.path) for entry in stores.look_in(self.path)]
+        return [name for name in names if name]
 
     def entries_in(self, root: str) -> list[FileEntry]:
         entries = stores.look_in(self.path)

@@ -133,18 +133,16 @@ def look(path: str) -> Found | None:
 
 
 def look_in(folder: str) -> list[Found]:
-    """Returns what is in a folder. Raises OSError."""
+    """Returns what is in a folder, also a folder without a name. Raises OSError."""
     folder = folder.rstrip("/")
-    if not folder.startswith(GOOGLE):
-        entries = _look_below(folder, recursive=False)
-        # A folder's name may be empty.
-        return [entry for entry in entries if entry.path != f"{folder}/"]
-    client = client_of(folder)
+    client = client_of(folder) if folder.startswith(GOOGLE) else None
     if client is not None:
         listed = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
         if not listed:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
         return listed
+    if not folder.startswith(GOOGLE):
+        return [*_look_below(folder, recursive=False)]
     # Arrow shows only folders that have an object of their own.
     out: dict[str, Found] = {}
     for entry in _look_below(folder, recursive=True):
@@ -179,15 +177,13 @@ def look_at_level(folder: str) -> list[Found] | None:
     Where a folder's name is empty, Arrow says nothing of what is in it.
     """
     # HDFS answers from memory, and all at once.
-    is_google = folder.startswith(GOOGLE)
-    if folder.startswith(HDFS) or (is_google and client_of(folder) is None):
+    if folder.startswith(HDFS) or (
+        folder.startswith(GOOGLE) and client_of(folder) is None
+    ):
         return None
-    if is_google:
-        entries: list[Found] = []
-        with contextlib.suppress(FileNotFoundError):
-            entries = look_in(folder)
-    else:
-        entries = [*_look_below(folder, recursive=False, missing_ok=True)]
+    entries: list[Found] = []
+    with contextlib.suppress(FileNotFoundError):
+        entries = look_in(folder)
     names = [entry.path.removeprefix(f"{folder}/") for entry in entries]
     return entries if all(name and "/" not in name for name in names) else None
 
