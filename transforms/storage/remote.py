@@ -50,14 +50,11 @@ _Result = TypeVar("_Result")
 # Reads of an open file fetch at least this much: each costs a round trip.
 _FETCH_BYTES = 8 << 20
 _COPY_BYTES = 8 << 20
-_FILES_REMEMBERED = 4
 # As many reads take no longer than to load a store's client library, 0.3 s.
 _FEW_READS = 32
 
 # Counts the reads of whole files and of parts.
 _reads = itertools.count()
-# Path -> the file's state when it was read, and its bytes.
-_remembered: dict[str, tuple[Found, bytes]] = {}
 # Path -> bytes and time of a file that is read now; see `files.fetched`.
 held: dict[str, tuple[bytes, int]] = {}
 
@@ -112,7 +109,9 @@ class RemotePath(StoredPath):
     def mapped(self) -> "pa.NativeFile":
         import pyarrow as pa
 
-        return pa.BufferReader(_bytes_of(self.path))
+        if cached := held.get(self.path):
+            return pa.BufferReader(cached[0])
+        return pa.BufferReader(_bytes_of(self.path, _there(self.path)))
 
     def read_stamped(self, limit: int | None = None) -> tuple[bytes, int]:
         data, modified_ns = read_all(self.path, limit)
@@ -243,17 +242,10 @@ def _facts_of(file: Any, path: str) -> tuple[int, int]:
     return entry.size, entry.modified_ns
 
 
-def _bytes_of(path: str) -> bytes:
-    """Returns the bytes of a file from a cache; reads it again after a change."""
-    if path in held:
-        return read_all(path)[0]
-    cached = _remembered.get(path)
-    if cached is None or stores.look(path) != cached[0]:
-        data, modified_ns = read_all(path)
-        cached = _remembered[path] = Found(path, False, len(data), modified_ns), data
-        while len(_remembered) > _FILES_REMEMBERED:
-            _remembered.pop(next(iter(_remembered)), None)
-    return cached[1]
+@functools.lru_cache(maxsize=4)
+def _bytes_of(path: str, _state: Found) -> bytes:
+    """Returns the bytes of a file, which is read once in each state."""
+    return read_all(path)[0]
 
 
 class _RemoteFile(io.RawIOBase):

@@ -27,6 +27,9 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         ("s3://b/k?endpoint_override=127.0.0.1:9&scheme=http", "s3://b/k"),
         ("s3://key:secret@b/k", "s3://b/k"),
         ("hdfs://name:8020/dir", "hdfs://name:8020/dir"),
+        ("hdfs://name:8020/k?replication=2", "hdfs://name:8020/k"),
+        ("abfs://c@a.example.net/k", "abfs://c@a.example.net/k"),
+        ("abfs://c:s%2Fe@a.example.net/k", "abfs://c@a.example.net/k"),
     ],
 )
 def test_plain(given: str, expected: str) -> None:
@@ -34,21 +37,50 @@ def test_plain(given: str, expected: str) -> None:
     assert paths.plain(given) == expected
 
 
-def test_parameters_are_remembered_by_bucket() -> None:
-    """What one path says of its bucket holds for every path there, and no other."""
-    paths.plain("s3://b/k?region=eu-west-1&scheme=http")
-    paths.plain("s3://who:what@c/k")
-    assert paths.parameters_of("s3://b") == {"region": "eu-west-1", "scheme": "http"}
-    assert paths.parameters_of("s3://d") == {}
-
-
-def test_secrets_before_a_bucket() -> None:
-    """`key:secret@` is the same as the parameters of these names."""
-    paths.plain("s3://AK:s%2Fe+%40@b/k")
-    assert paths.parameters_of("s3://b") == {
-        "access_key": "AK",
-        "secret_key": "s/e+@",
-    }
+@pytest.mark.parametrize(
+    ("given", "place", "expected"),
+    [
+        # What one path says of its bucket holds for every path there, and no other.
+        ("s3://b/k?region=x&scheme=http", "s3://b", {"region": "x", "scheme": "http"}),
+        ("s3://b/k?region=x", "s3://d", {}),
+        (
+            "s3://b/in?access_key=me&secret_key=hush s3://b/out?region=x "
+            "s3://me:hush@b/ids s3://b/more?region=",
+            "s3://b",
+            {"access_key": "me", "secret_key": "hush", "region": "x"},
+        ),
+        # What is before a bucket is the same as parameters.
+        (
+            "s3://AK:s%2Fe+%40@b/k",
+            "s3://b",
+            {"access_key": "AK", "secret_key": "s/e+@"},
+        ),
+        # Keys are base64, which has `+`, `/` and `=`.
+        (
+            "s3://b/k?access_key=a+b&secret_key=c+d/e%2Bf%20g==",
+            "s3://b",
+            {"access_key": "a+b", "secret_key": "c+d/e+f g=="},
+        ),
+        (
+            "abfs://c/k?account_name=n&account_key=a+/b==",
+            "abfs://c",
+            {"account_name": "n", "account_key": "a+/b=="},
+        ),
+        # Of Azure, the part before the `@` is the container.
+        (
+            "abfs://c:s%2Fe@a.example.net/k",
+            "abfs://c@a.example.net",
+            {"account_key": "s/e"},
+        ),
+        # Arrow knows those of other places.
+        ("hdfs://name:8020/k?replication=2", "hdfs://name:8020", {"replication": "2"}),
+    ],
+)
+def test_parameters(given: str, place: str, expected: dict[str, str]) -> None:
+    """What paths say of a place holds together, there alone."""
+    for path in given.split():
+        paths.plain(path)
+    assert paths.parameters_of(place) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,17 +113,6 @@ def test_how_a_slash_in_a_secret_is_written() -> None:
         paths.plain("s3://AK:ab/cd@b/k")
 
 
-def test_a_plus_in_a_parameter_is_no_space() -> None:
-    """Keys are base64, which has `+`, `/` and `=`."""
-    paths.plain("s3://b/k?access_key=a+b&secret_key=c+d/e%2Bf%20g==")
-    assert paths.parameters_of("s3://b") == {
-        "access_key": "a+b",
-        "secret_key": "c+d/e+f g==",
-    }
-    paths.plain("abfs://c/k?account_name=n&account_key=a+/b==")
-    assert paths.parameters_of("abfs://c")["account_key"] == "a+/b=="
-
-
 @pytest.mark.parametrize(
     ("path", "wrong", "known"),
     [
@@ -108,25 +129,6 @@ def test_unknown_parameters(path: str, wrong: str, known: str) -> None:
     with pytest.raises(SpecError, match=rf"\b{known}\b.*found '{wrong}'") as caught:
         paths.plain(path)
     assert "hush" not in str(caught.value)
-
-
-def test_parameters_of_other_places_are_for_arrow() -> None:
-    """It knows them itself."""
-    assert paths.plain("hdfs://name:8020/k?replication=2") == "hdfs://name:8020/k"
-    assert paths.parameters_of("hdfs://name:8020") == {"replication": "2"}
-
-
-def test_parameters_of_one_bucket_go_together() -> None:
-    """What one path does not say again still holds."""
-    paths.plain("s3://b/in?access_key=me&secret_key=hush")
-    paths.plain("s3://b/out?region=x")
-    paths.plain("s3://me:hush@b/ids")
-    paths.plain("s3://b/more?region=")
-    assert paths.parameters_of("s3://b") == {
-        "access_key": "me",
-        "secret_key": "hush",
-        "region": "x",
-    }
 
 
 @pytest.mark.parametrize(
@@ -151,13 +153,6 @@ def test_another_job_may_print_it_again() -> None:
     paths.plain("s3://b/in?secret_key=right")
     paths.plain("s3://b/out?access_key=me")
     assert paths.parameters_of("s3://b") == {"secret_key": "right", "access_key": "me"}
-
-
-def test_azure_names_container_and_account() -> None:
-    """The part before the `@` is the container, and the key is not part of it."""
-    assert paths.plain("abfs://c@a.example.net/k") == "abfs://c@a.example.net/k"
-    assert paths.plain("abfs://c:s%2Fe@a.example.net/k") == "abfs://c@a.example.net/k"
-    assert paths.parameters_of("abfs://c@a.example.net") == {"account_key": "s/e"}
 
 
 @pytest.mark.parametrize("path", ["http://host/a", "ftp://host/a", "x://y"])
