@@ -1,0 +1,96 @@
+"""What the errors of stores' clients mean, by their classes and answers alone."""
+
+import errno
+from typing import Any
+
+import pytest
+
+from transforms.storage.entries import OvertakenError
+from transforms.storage.retry import client_errors, is_transient
+
+
+def raised(bases: str, **facts: Any) -> BaseException:
+    """Returns what a client raises: an error of the last class, with attributes."""
+    kind: type[BaseException] = Exception
+    for name in bases.split():
+        module, _, last = name.rpartition(".")
+        kind = type(last, (kind,), {"__module__": module})
+    error = kind("no; see https://host/key?sig=hush")
+    for name, value in facts.items():
+        setattr(error, name, value)
+    return error
+
+
+def of_s3(status: int, code: str) -> BaseException:
+    facts = {"HTTPStatusCode": status}, {"Code": code, "Message": "told"}
+    response = dict(zip(("ResponseMetadata", "Error"), facts, strict=True))
+    return raised("botocore.exceptions.ClientError", response=response)
+
+
+def of_azure(status: int | None, code: str, last: str = "") -> BaseException:
+    names = "azure.core.exceptions.AzureError azure.core.exceptions.HttpResponseError"
+    facts = {"status_code": status, "error_code": code, "reason": "told"}
+    return raised(f"{names} {last}", **facts)
+
+
+def of_google(status: int) -> BaseException:
+    kind = "google.api_core.exceptions.GoogleAPICallError"
+    return raised(kind, code=status, message="told")
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (of_s3(404, "NoSuchKey"), errno.ENOENT),
+        (of_s3(404, "NoSuchUpload"), errno.EIO),
+        (of_s3(403, "AccessDenied"), errno.EACCES),
+        (of_s3(409, "ConditionalRequestConflict"), errno.EBUSY),
+        (of_s3(409, "BucketNotEmpty"), errno.EREMOTEIO),
+        (of_s3(503, "SlowDown"), errno.EIO),
+        (of_google(429), errno.EIO),
+        (of_google(404), errno.ENOENT),
+        (of_azure(400, "InvalidBlockList"), errno.EIO),
+        (of_azure(400, "InvalidInput"), errno.EREMOTEIO),
+        (of_azure(None, ""), errno.EIO),
+        (
+            of_azure(None, "", "azure.core.exceptions.ClientAuthenticationError"),
+            errno.EACCES,
+        ),
+        (raised("botocore.exceptions.BotoCoreError"), errno.EINVAL),
+        (
+            raised(
+                "botocore.exceptions.BotoCoreError botocore.exceptions.ConnectionError"
+            ),
+            errno.EIO,
+        ),
+        (raised("google.auth.exceptions.GoogleAuthError"), errno.EACCES),
+        (
+            raised("google.auth.exceptions.GoogleAuthError", retryable=True),
+            errno.EIO,
+        ),
+        (raised("requests.exceptions.RequestException"), errno.EIO),
+    ],
+    ids=repr,
+)
+def test_numbers(error: BaseException, number: int) -> None:
+    """What may pass is transient; no message has what comes behind an address."""
+    with pytest.raises(OSError, match="b/k") as caught, client_errors("s3://b/k"):
+        raise error
+    assert (caught.value.errno, caught.value.filename) == (number, "s3://b/k")
+    assert is_transient(caught.value) is (number in (errno.EIO, errno.EBUSY))
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error", [of_s3(412, "PreconditionFailed"), of_azure(409, "BlobAlreadyExists")]
+)
+def test_overtaken(error: BaseException) -> None:
+    """A condition that does not hold is no failure of the store."""
+    with pytest.raises(OvertakenError), client_errors("s3://b/k"):
+        raise error
+
+
+def test_errors_of_others() -> None:
+    """They pass as they are."""
+    with pytest.raises(KeyError), client_errors("s3://b/k"):
+        raise KeyError("mine")
