@@ -270,7 +270,8 @@ def _of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
     names: list[str] = []
     rows = 0
     for index, item in enumerate(_items(source)):
-        if waiting.add(_as_row(item, index, names)):
+        waiting.append(_as_row(item, index, names))
+        if len(waiting) >= waiting.next_look and waiting.is_enough():
             yield _batch(waiting.take(), rows, images)
             rows = index + 1
     if rest := waiting.take():

@@ -45,38 +45,38 @@ MOST_CELLS = 1 << 22
 """Rows times columns of a batch: a missing value takes the room of a number."""
 MOST_WAITING = 4096
 """Elements become Arrow together: at most so many."""
-# Of small ones the size of every n-th is looked at: of each it would cost as much as to
-# convert it.
-_WEIGHED = 16
+# Of small elements one of so many is weighed: each would cost as much as to convert it.
+_MOST_LIKE_ONE = 64
 # A list may hold itself: deeper ones are not looked into.
 _WEIGHED_LEVELS = 4
 
 
-class Waiting:
-    """Elements that wait until there are enough to be worked on together."""
+class Waiting(list[Any]):
+    """Elements that wait until there are enough to be worked on together.
+
+    Whoever appends one asks `is_enough` once there are `next_look`: no call for each.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         """Starts without any; they may take about this much memory."""
+        super().__init__()
         self._most_bytes = most_bytes
-        self._elements: list[Any] = []
-        self._bytes = 0
-        self._weighed_next = 0
+        self._bytes = self.next_look = 0
 
-    def add(self, element: Any) -> bool:
-        """Takes an element; returns whether there are enough."""
-        count = len(self._elements)
-        self._elements.append(element)
-        if count == self._weighed_next:
-            size = _weight(element)
-            like_it = _WEIGHED if size * _WEIGHED**2 < self._most_bytes else 1
-            self._bytes += size * like_it
-            self._weighed_next += like_it
-        return count + 1 >= MOST_WAITING or self._bytes >= self._most_bytes
+    def is_enough(self) -> bool:
+        """Returns whether there are enough; those after the last one are like it."""
+        count, size = len(self), _weight(self[-1])
+        like_it = self._most_bytes // _MOST_LIKE_ONE // max(size, 1)
+        like_it = min(max(like_it, 1), _MOST_LIKE_ONE)
+        self._bytes += size * like_it
+        self.next_look = min(count + like_it, MOST_WAITING)
+        return count >= MOST_WAITING or self._bytes >= self._most_bytes
 
     def take(self) -> list[Any]:
         """Returns the elements, and waits for others."""
-        elements, self._elements = self._elements, []
-        self._bytes = self._weighed_next = 0
+        elements = self[:]
+        self.clear()
+        self._bytes = self.next_look = 0
         return elements
 
 

@@ -105,14 +105,13 @@ class Spool:
         """Takes a row, or a record batch or table of rows; rejects what is none."""
         if type(element) is not self._kind and not self._start_kind(element):
             return
-        if self._take is _of_tables:
-            # Not weighed: Arrow crashes on the size of a union without rows.
-            self._to_arrow(_batches_in(element))
-        elif self._waiting.add(self._convert(element)):
-            self._to_arrow(self._waiting.take())
+        waiting = self._waiting
+        waiting.append(self._convert(element))
+        if len(waiting) >= waiting.next_look and waiting.is_enough():
+            self._to_arrow(waiting.take())
 
     def _start_kind(self, element: Any) -> bool:
-        """Prepares for elements of another type; returns whether they are rows."""
+        """Prepares for another type; returns whether its elements wait, as rows do."""
         kind = type(element)
         convert = as_mapping(kind)
         is_table = issubclass(kind, pa.RecordBatch | pa.Table)
@@ -127,6 +126,11 @@ class Spool:
         if take != self._take:
             self._to_arrow(self._waiting.take())
             self._take = take
+        if is_table:
+            # It has rows together already.
+            self._kind = None
+            self._to_arrow(_batches_in(element))
+            return False
         self._kind, self._convert = kind, convert or _as_it_is
         return True
 

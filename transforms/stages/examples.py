@@ -131,7 +131,11 @@ class _Gather(beam.DoFn):
 
     def add(self, element: Any) -> Iterable[Any] | None:
         """Takes an element, and works on all once there are enough."""
-        return self.work_on_all() if self.waiting.add(element) else None
+        waiting = self.waiting
+        waiting.append(element)
+        if len(waiting) >= waiting.next_look and waiting.is_enough():
+            return self.work_on_all()
+        return None
 
     def work_on_all(self) -> list[Any]:
         """Returns what becomes of the waiting elements, in their windows."""
