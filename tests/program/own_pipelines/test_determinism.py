@@ -219,17 +219,11 @@ def as_arrow(rows: Sequence[Row], size: int) -> list[pa.RecordBatch]:
 
 
 SHAPES: dict[str, Callable[[Sequence[Row]], list[Any]]] = {
-    "beam.Row": lambda rows: [beam.Row(**row) for row in rows],
-    "named tuples": lambda rows: [Tuple(**row) for row in rows],
-    "dataclasses": lambda rows: [Record(**row) for row in rows],
-    "large Arrow batches": lambda rows: as_arrow(rows, 500),
-    "small Arrow batches": lambda rows: as_arrow(rows, 9),
     "slices": lambda rows: [
         batch.slice(start, 50)
         for batch in as_arrow(rows, 200)
         for start in range(0, batch.num_rows, 50)
     ],
-    "tables": lambda rows: [pa.Table.from_batches(as_arrow(rows, 40))],
     "dicts without the missing": lambda rows: [
         {name: value for name, value in row.items() if value is not None}
         for row in rows
@@ -247,7 +241,8 @@ SHAPES: dict[str, Callable[[Sequence[Row]], list[Any]]] = {
     "all of them": lambda rows: [
         *rows[:100],
         *(beam.Row(**row) for row in rows[100:200]),
-        *as_arrow(rows[200:400], 64),
+        *as_arrow(rows[200:350], 64),
+        pa.Table.from_batches(as_arrow(rows[350:400], 20)),
         *(Tuple(**row) for row in rows[400:500]),
         *(Record(**row) for row in rows[500:]),
     ],
