@@ -42,6 +42,7 @@ from transforms.core.arrays import (
     numpy_mask,
     numpy_type,
     raw_values,
+    values_and_rows,
 )
 from transforms.core.model import Rounding
 from transforms.core.reasons import Reason
@@ -392,8 +393,7 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
 
 def _suspects(texts: pa.StringArray, typed: pa.Array) -> Places:
     """Returns the lists in text that may hold a number that float32 changes."""
-    while is_list(typed.type):
-        typed = typed.flatten()
+    typed, _ = values_and_rows(typed)
     if pa.types.is_floating(typed.type) and is_large(typed):
         return np.arange(len(texts))
     return np.flatnonzero(numpy_mask(pc.match_substring_regex(texts, _SUSPECT)))

@@ -45,7 +45,6 @@ Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
 _NUMBER = (("int", "float"), "a number is needed")
-_BYTES = (("text", "bytes"), "bytes or text are needed")
 _SINGLE = {int, float, str, bytes, bool, type(None)}
 PLAIN_TYPES: Mapping[Kind, type] = {
     Kind.INT64: int,
@@ -64,7 +63,7 @@ TAKEN: Mapping[Kind, tuple[tuple[str, ...], str]] = {
     Kind.BOOL: (("bool",), "True or False is needed"),
     Kind.TEXT: (("text", "bytes"), "text is needed"),
     Kind.LABEL: (("text", "bytes", "int", "bool"), "text is needed"),
-    Kind.BYTES: _BYTES,
+    Kind.BYTES: (("text", "bytes"), "bytes or text are needed"),
     Kind.TIMESTAMP: (
         ("int", "bool", "text", "date", "datetime", "datetime64"),
         "an integer is needed; round or cast it yourself",
@@ -272,6 +271,11 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 
 def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     """Returns n single values, None where missing, as the feature's type."""
+    kinds = {Kind.BOX: Kind.FLOAT}
+    if feature.dtype == STRING:
+        kinds[Kind.TENSOR] = Kind.BYTES
+    kind = kinds.get(feature.kind, feature.kind)
+    feature = dataclasses.replace(feature, kind=kind, shape=())
     is_whole = len(values) and feature.kind is not Kind.TIMESTAMP
     if is_whole and isinstance(values, np.ndarray) and values.dtype != object:
         _check_type(values.dtype.type, feature, 0)
@@ -299,7 +303,7 @@ def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
         for group in groups.values()
     ]
     if not arrays:
-        return pa.nulls(len(plain), row_type(dataclasses.replace(feature, shape=())))
+        return pa.nulls(len(plain), row_type(feature))
     if len(arrays) == 1 and len(arrays[0]) == len(plain):
         return arrays[0]
     order = [index for group in groups.values() for index in group]
@@ -316,7 +320,7 @@ def _alike(values: list[Any], feature: Feature) -> pa.Array | None:
     if array is None:
         # The rules of `_items` find the value, and say why it does not fit.
         return None
-    column = scalars(array, dataclasses.replace(feature, shape=()))
+    column = scalars(array, feature)
     return column.values if column.bad is None else None
 
 
@@ -350,8 +354,6 @@ def _check_type(kind: type[Any], feature: Feature, index: int) -> str:
         taken_families, why = ("bytes",), "the bytes of an image file are needed"
     elif feature.kind is Kind.IMAGE:
         taken_families, why = ("text",), "the path of an image file is needed"
-    elif feature.kind is Kind.TENSOR and feature.dtype == STRING:
-        taken_families, why = _BYTES
     elif feature.kind is Kind.TENSOR:
         why = f"an array of {feature.dtype} is needed"
         taken_families = ("int", "float", "bool")
@@ -385,17 +387,14 @@ def _typed(
     except OddValueError as error:
         raise OddValueError(str(error), places[max(error.index, 0)]) from error
     if feature.kind is Kind.IMAGE:
-        return array.cast(row_type(dataclasses.replace(feature, shape=())))
-    if feature.kind is Kind.TENSOR and feature.dtype != STRING:
+        return array.cast(row_type(feature))
+    if feature.kind is Kind.TENSOR:
         converted, faults = elements(array, feature.dtype)
         column = Column(pa.array(converted), faults)
+    elif feature.kind is Kind.FLOAT and pa.types.is_integer(array.type):
+        column = exact_floats(array, pa.float32())
     else:
-        kind = {Kind.BOX: Kind.FLOAT, Kind.TENSOR: Kind.BYTES}.get(feature.kind)
-        kind = kind or feature.kind
-        if kind is Kind.FLOAT and pa.types.is_integer(array.type):
-            column = exact_floats(array, pa.float32())
-        else:
-            column = scalars(array, dataclasses.replace(feature, kind=kind, shape=()))
+        column = scalars(array, feature)
     if column.bad is not None:
         index = int(np.argmax(column.bad))
         why = complaint(feature, column.reason_at(index))
@@ -420,7 +419,7 @@ def _arrow_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
         if feature.kind is Kind.TENSOR:
             return pa.array([int(values[0])], pa.uint64())
         number = float(values[0])
-        if feature.kind in (Kind.FLOAT, Kind.BOX) and abs(number) <= FLOAT32_MAX:
+        if feature.kind is Kind.FLOAT and abs(number) <= FLOAT32_MAX:
             rounded = pa.array([np.float32(number)])
             if int(rounded[0].as_py()) == int(values[0]):
                 return rounded
