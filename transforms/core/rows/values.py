@@ -274,8 +274,8 @@ def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     kinds = {Kind.BOX: Kind.FLOAT}
     if feature.dtype == STRING:
         kinds[Kind.TENSOR] = Kind.BYTES
-    kind = kinds.get(feature.kind, feature.kind)
-    feature = dataclasses.replace(feature, kind=kind, shape=())
+    of_item = kinds.get(feature.kind, feature.kind)
+    feature = dataclasses.replace(feature, kind=of_item, shape=())
     is_whole = len(values) and feature.kind is not Kind.TIMESTAMP
     if is_whole and isinstance(values, np.ndarray) and values.dtype != object:
         _check_type(values.dtype.type, feature, 0)
