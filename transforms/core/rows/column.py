@@ -39,8 +39,6 @@ NO_PLACES = np.zeros(0, np.int64)
 _REASONS = tuple(Reason)
 _NUMBERS: Mapping[Reason, int] = {r: i for i, r in enumerate(_REASONS, start=1)}
 
-# Cells that are checked at once where one of a column is known not to be UTF-8.
-_TEXT_PIECE = 1024
 # No list of a tf.train.Example holds nulls.
 NULL_IN_LIST = (
     "a list must hold no nulls; name a value for them with fill in features, such as "
@@ -247,18 +245,9 @@ def not_utf8(column: pa.Array) -> Mask | None:
     try:
         data.cast(text)
     except pa.ArrowInvalid:
-        bad = np.zeros(len(data), np.bool_)
-    else:
-        return None
-    for start in range(0, len(data), _TEXT_PIECE):
-        piece = data.slice(start, _TEXT_PIECE)
-        try:
-            piece.cast(text)
-        except pa.ArrowInvalid:
-            # Some of these are bad: the only cells that are decoded one by one.
-            for row, value in enumerate(piece.to_pylist(), start=start):
-                bad[row] = value is not None and not _is_utf8(value)
-    return bad
+        cells = data.to_pylist()
+        return np.array([cell is not None and not _is_utf8(cell) for cell in cells])
+    return None
 
 
 def _is_utf8(value: bytes) -> bool:

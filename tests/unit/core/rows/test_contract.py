@@ -83,10 +83,3 @@ def test_a_value_that_is_filled_in_is_checked_as_well() -> None:
     feature = Feature("x", Kind.INT64, missing=Missing.FILL, fill=0, at_least=1)
     _, misfits = conform({"x": pa.array([None, "1"])}, Schema((feature,)), 2, "a.csv")
     assert [misfit.bad.tolist() for misfit in misfits] == [[True, False]]
-
-
-def test_features_keep_their_contract_as_json() -> None:
-    """A manifest and a receipt state it, and it decides nothing of how records read."""
-    feature = Feature("x", Kind.TEXT, allowed=("a", "b"), matches="^a")
-    assert Feature.from_json(feature.to_json()) == feature
-    assert feature.in_words() == "text"

@@ -1,6 +1,8 @@
 """Tiny and large numbers that float32 cannot hold are found in every column type."""
 
+import dataclasses
 import decimal
+import math
 import random
 from collections.abc import Callable
 
@@ -8,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.core.json_text import from_json, to_json
 from transforms.core.model import ReadFacts, Rounding
 from transforms.core.outcome import rounding_remarks
 from transforms.core.rows.conform import conform
@@ -20,19 +21,6 @@ FLOAT = Feature("f", Kind.FLOAT)
 LIST = Feature("f", Kind.FLOAT, shape=(None,))
 # Half of the smallest float32 rounds to 0, what is above it does not.
 TINY, SMALL = 2.0**-150, np.nextafter(2.0**-150, 1)
-
-
-def found(column: pa.Array, feature: Feature = FLOAT) -> list[int]:
-    """Returns the rows of the values."""
-    rows, _ = conform({"f": column}, Schema((feature,)), len(column), "")
-    return losses(column, rows["f"], feature).zeros.tolist()
-
-
-def large(column: pa.Array, feature: Feature = FLOAT) -> list[tuple[int, float]]:
-    """Returns the rows of large values that changed, and by how much."""
-    rows, _ = conform({"f": column}, Schema((feature,)), len(column), "")
-    lost = losses(column, rows["f"], feature)
-    return list(zip(lost.large.tolist(), lost.errors.tolist(), strict=True))
 
 
 WRITERS: list[Callable[[random.Random], str]] = [
@@ -69,58 +57,66 @@ def test_texts_against_decimals(seed: int) -> None:
     assert losses(column, typed, FLOAT).zeros.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("column", "rows"),
-    [
-        (pa.array([0.0, TINY, SMALL, None, -TINY, float("nan"), 1.0]), [1, 4]),
-        (pa.array([0.0, TINY], pa.float64()).slice(1), [0]),
-        (pa.array(["0", "1e-50"]).dictionary_encode(), [1]),
-        (pa.array([decimal.Decimal("0E-60"), decimal.Decimal("1E-60")]), [1]),
-        (pa.array([0, 1], pa.int64()), []),
-        (pa.array([0.0, 1e-45], pa.float32()), []),
-        (pa.array([0.0, 1e-7], pa.float16()), []),
-        (pa.array([], pa.string()), []),
-        (pa.array([None, None], pa.string()), []),
-        (pa.nulls(2), []),
-    ],
-)
-def test_single_values_of_every_type(column: pa.Array, rows: list[int]) -> None:
-    """Wider floats, decimals and texts are rounded; float32 values are not."""
-    assert found(column) == rows
+RAGGED = Feature("f", Kind.FLOAT, shape=(None, None))
+PIPED = Feature("f", Kind.FLOAT, shape=(None,), separator="|")
+TENSOR = Feature("f", Kind.TENSOR, shape=(2,), dtype="float32", encoding="raw")
+WIDE = dataclasses.replace(TENSOR, dtype="float64")
+TEXT = Feature("f", Kind.TEXT)
+ODD = 2.0**24 + 1
 
 
 @pytest.mark.parametrize(
-    ("column", "feature", "rows"),
+    ("column", "feature", "zeros", "large"),
     [
-        (pa.array([[0.0, TINY], None, [], [TINY, 1.0, -TINY]]), LIST, [0, 3, 3]),
-        (pa.array([["1e-50"], ["0", "2"]]), LIST, [0]),
-        (pa.array(["[0, 1e-50]", "[1e-5]", None, "[1E-046, 1e-50]"]), LIST, [0, 3, 3]),
+        (pa.array([0.0, TINY, SMALL, None, -TINY, math.nan, 1.0]), FLOAT, [1, 4], []),
+        (pa.array([0.0, TINY], pa.float64()).slice(1), FLOAT, [0], []),
+        (pa.array(["0", "1e-50"]).dictionary_encode(), FLOAT, [1], []),
         (
-            pa.array(["0|1e-50", "", "1e-50"]),
-            Feature("f", Kind.FLOAT, shape=(None,), separator="|"),
-            [0, 2],
-        ),
-        (
-            pa.array([[[1.0, TINY]], [[TINY], [0.0]]]),
-            Feature("f", Kind.FLOAT, shape=(None, None)),
-            [0, 1],
-        ),
-        (
-            pa.array([[1.0, TINY], [1.0, 2.0]]),
-            Feature("f", Kind.TENSOR, shape=(2,), dtype="float32", encoding="raw"),
-            [0],
-        ),
-        (
-            pa.array([[1.0, TINY], [1.0, 2.0]]),
-            Feature("f", Kind.TENSOR, shape=(2,), dtype="float64", encoding="raw"),
+            pa.array([decimal.Decimal("0E-60"), decimal.Decimal("1E-60")]),
+            FLOAT,
+            [1],
             [],
         ),
-        (pa.array(["1e-50"]), Feature("f", Kind.TEXT), []),
+        (pa.array([0, 1], pa.int64()), FLOAT, [], []),
+        (pa.array([0.0, 1e-45, 33554434.0], pa.float32()), FLOAT, [], []),
+        (pa.array([0.0, 1e-7], pa.float16()), FLOAT, [], []),
+        (pa.array([], pa.string()), FLOAT, [], []),
+        (pa.array([None, None], pa.string()), FLOAT, [], []),
+        (pa.nulls(2), FLOAT, [], []),
+        (pa.array([ODD - 1, None, ODD, 1e39, math.inf]), FLOAT, [], [(2, 1.0)]),
+        (pa.array(["16777217"]).dictionary_encode(), FLOAT, [], [(0, 1.0)]),
+        (pa.array([decimal.Decimal("16777217.5")]), FLOAT, [], [(0, 0.5)]),
+        (
+            pa.array(["16777216", "16777217", None, "x", " 1e8\t", "-33554434.5"]),
+            FLOAT,
+            [],
+            [(1, 1.0), (5, 1.5)],
+        ),
+        (pa.array([[0.0, TINY], None, [], [TINY, 1.0, -TINY]]), LIST, [0, 3, 3], []),
+        (pa.array([["1e-50"], ["0", "2"]]), LIST, [0], []),
+        (
+            pa.array(["[0, 1e-50]", "[1e-5]", None, "[1E-046, 1e-50]"]),
+            LIST,
+            [0, 3, 3],
+            [],
+        ),
+        (pa.array(["0|1e-50", "", "1e-50"]), PIPED, [0, 2], []),
+        (pa.array([[1.0], [ODD, ODD + 2]]), LIST, [], [(1, 1.0), (1, 1.0)]),
+        (pa.array(["[1]", "[16777217, 2]"]), LIST, [], [(1, 1.0)]),
+        (pa.array([[[1.0, TINY]], [[TINY], [ODD]]]), RAGGED, [0, 1], [(1, 1.0)]),
+        (pa.array([[1.0, TINY], [1.0, ODD]]), TENSOR, [0], [(1, 1.0)]),
+        (pa.array([[1.0, TINY], [1.0, ODD]]), WIDE, [], []),
+        (pa.array(["1e-50", "16777217"]), TEXT, [], []),
     ],
 )
-def test_lists_and_tensors(column: pa.Array, feature: Feature, rows: list[int]) -> None:
-    """A row occurs once for each such value."""
-    assert found(column, feature) == rows
+def test_values_of_every_type(
+    column: pa.Array, feature: Feature, zeros: list[int], large: list[tuple[int, float]]
+) -> None:
+    """The rows of tiny values, and of large ones with their distance, one each."""
+    rows, _ = conform({"f": column}, Schema((feature,)), len(column), "")
+    lost = losses(column, rows["f"], feature)
+    assert lost.zeros.tolist() == zeros
+    assert list(zip(lost.large.tolist(), lost.errors.tolist(), strict=True)) == large
 
 
 def test_columns_are_counted_over_the_rows_that_are_kept() -> None:
@@ -148,44 +144,6 @@ def test_columns_are_counted_over_the_rows_that_are_kept() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("column", "feature", "expected"),
-    [
-        (
-            pa.array(["16777216", "16777217", None, "x", " 1e8\t", "-33554434.5"]),
-            FLOAT,
-            [(1, 1.0), (5, 1.5)],
-        ),
-        (pa.array([2.0**24, None, 2.0**24 + 1, 1e39, float("inf")]), FLOAT, [(2, 1.0)]),
-        (pa.array(["16777217"]).dictionary_encode(), FLOAT, [(0, 1.0)]),
-        (pa.array([decimal.Decimal("16777217.5")]), FLOAT, [(0, 0.5)]),
-        (pa.array([16777216.0, 33554434.0], pa.float32()), FLOAT, []),
-        (
-            pa.array([[1.0], [2.0**24 + 1, 2.0**24 + 3]]),
-            LIST,
-            [(1, 1.0), (1, 1.0)],
-        ),
-        (pa.array(["[1]", "[16777217, 2]"]), LIST, [(1, 1.0)]),
-        (
-            pa.array([[[1.0, 2.0**24 + 1]], [[2.0**24 + 1]]]),
-            Feature("f", Kind.FLOAT, shape=(None, None)),
-            [(0, 1.0), (1, 1.0)],
-        ),
-        (
-            pa.array([[1.0, 2.0**24 + 1]]),
-            Feature("f", Kind.TENSOR, shape=(2,), dtype="float32", encoding="raw"),
-            [(0, 1.0)],
-        ),
-        (pa.array(["16777217"]), Feature("f", Kind.TEXT), []),
-    ],
-)
-def test_large_values_that_change(
-    column: pa.Array, feature: Feature, expected: list[tuple[int, float]]
-) -> None:
-    """Each is counted with its distance; what float32 holds is not."""
-    assert large(column, feature) == expected
-
-
 def test_a_remark_adds_up_the_blocks_of_a_column() -> None:
     """Counts are added, the largest error and the first place are kept."""
     facts = [
@@ -200,9 +158,3 @@ def test_a_remark_adds_up_the_blocks_of_a_column() -> None:
         "3 rows have a timestamp in 'y' that is finer than a microsecond; the digits "
         "beyond are cut off: a2",
     ]
-
-
-def test_a_later_run_reports_what_was_rounded() -> None:
-    """The facts of a block that is taken over keep its counts."""
-    facts = ReadFacts("a", 0, 1, roundings={"x": Rounding(1, "z", 2, "l", 0.5)})
-    assert from_json(ReadFacts, to_json(facts)) == facts
