@@ -95,8 +95,8 @@ def test_integers_are_counted(values: list[int | None]) -> None:
     found = summarize(pa.array(values, pa.int64()), count_classes=True)
     ids = sorted(v for v in values if v is not None)
     classes = {v: ids.count(v) for v in ids}
-    lowest, highest = min(ids, default=None), max(ids, default=None)
-    assert found == Statistics(len(ids), lowest, highest, classes)
+    least, most = min(ids, default=None), max(ids, default=None)
+    assert found == Statistics(len(ids), least, most, classes)
     assert [*(found.classes or {})] == [*classes]
 
 
