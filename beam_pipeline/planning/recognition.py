@@ -21,7 +21,8 @@ from transforms.formats.input_files import (
 )
 from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.registry import FORMATS, METADATA_NAMES, claimed_by
-from transforms.formats.whole_files import is_packed, open_unpacked
+from transforms.formats.table import SourceFile
+from transforms.formats.whole_files import open_content
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, Order
 from transforms.storage.files import storage
@@ -203,10 +204,7 @@ def _json_kinds(root: str, paths: Sequence[str]) -> dict[str, dict[str, str]]:
 def _json_in(path: str) -> str:
     """Returns what JSON a file holds by its content; empty for none."""
     try:
-        if is_packed(path):
-            with open_unpacked(path, path) as unpacked:
-                return begins_as(unpacked.read(_LINE_BYTES))
-        with storage(path).open_input() as stream:
+        with open_content(SourceFile(path, path)) as stream:
             return begins_as(stream.read(_LINE_BYTES))
     except (OSError, InputError):
         # Where it is read, it says why it cannot be.

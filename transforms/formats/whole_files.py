@@ -29,12 +29,6 @@ _PIECE_BYTES = 1 << 20
 _Content = TypeVar("_Content")
 
 
-def is_packed(path: str) -> bool:
-    """Whether a file is gzip or zstd by its first bytes; raises OSError."""
-    with storage(path).open_input() as stream:
-        return begins_packed(stream.read(4))
-
-
 def begins_packed(data: bytes) -> bool:
     """Whether the first bytes of a file, four or more, are those of gzip or zstd."""
     return data.startswith((_GZIP, _ZSTD))
@@ -127,17 +121,6 @@ def open_content(file: SourceFile) -> Iterator["Unpacked | io.BufferedReader"]:
         packed = begins_packed(stored.read(4))
         stored.seek(0)
         yield Unpacked(stored, file.origin) if packed else stored
-
-
-@contextlib.contextmanager
-def open_unpacked(path: str, origin: str, *, stamp: int = 0) -> Iterator[Unpacked]:
-    """Opens a compressed file.
-
-    Raises:
-      OSError: also when it has another stamp than a `stamp` given.
-    """
-    with storage(path).open_input(stamp=stamp) as file:
-        yield Unpacked(file, origin)
 
 
 def kept_in_memory(

@@ -46,9 +46,7 @@ from transforms.formats.table import (
 )
 from transforms.formats.whole_files import (
     Unpacked,
-    is_packed,
     open_content,
-    open_unpacked,
 )
 from transforms.storage.files import read_ahead, storage
 from transforms.storage.paths import is_remote
@@ -306,13 +304,6 @@ class CsvFiles(TableReader):
         delimiter = self.delimiter or said
         return dataclasses.replace(dialect, delimiter=delimiter, sep_line=True)
 
-    def _dialect_for(self, file: SourceFile) -> CsvDialect:
-        """Returns how a file is written that is not compressed."""
-        if not self.sep_lines:
-            return self.dialect_of(file.origin)
-        with file.open() as stream:
-            return self.dialect_in(stream, file.origin)
-
     @property
     def header_check(self) -> HeaderCheck | None:
         """What judges first rows; None if it is known whether they are headers."""
@@ -359,32 +350,41 @@ class CsvFiles(TableReader):
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; those of a compressed file in pieces."""
-        stamp = block.stamp
-        if not is_packed(file.path):
-            # Pass the buffer directly: a local variable would keep it alive.
-            yield read_raw(
-                storage(file.path).read_range(block.start, block.stop, stamp=stamp),
-                block,
-                self._dialect_for(file),
-                self.names,
-                columns,
-                self.beside,
-            )
-            return
-        with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
+        with open_content(file) as stream:
             dialect = self.dialect_in(stream, file.origin)
-            for piece in iter_blocks(
-                stream,
-                file.origin,
-                dialect,
-                block_bytes=_PIECE_BYTES,
-                limit_rows=block.rows or None,
-            ):
-                data = stream.take(piece.start, piece.stop)
-                stream.forget(piece.stop)
-                at = block.position + min(stream.consumed, block.stop)
-                placed = dataclasses.replace(piece, position=at, stamp=stamp)
-                yield read_raw(data, placed, dialect, self.names, columns, self.beside)
+            if isinstance(stream, Unpacked):
+                yield from self._unpacked(stream, block, dialect, columns)
+                return
+        # Pass the buffer directly: a local variable would keep it alive.
+        yield read_raw(
+            storage(file.path).read_range(block.start, block.stop, stamp=block.stamp),
+            block,
+            dialect,
+            self.names,
+            columns,
+            self.beside,
+        )
+
+    def _unpacked(
+        self,
+        stream: Unpacked,
+        block: Block,
+        dialect: CsvDialect,
+        columns: Sequence[str],
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a compressed file in pieces."""
+        for piece in iter_blocks(
+            stream,
+            block.origin,
+            dialect,
+            block_bytes=_PIECE_BYTES,
+            limit_rows=block.rows or None,
+        ):
+            data = stream.take(piece.start, piece.stop)
+            stream.forget(piece.stop)
+            at = block.position + min(stream.consumed, block.stop)
+            placed = dataclasses.replace(piece, position=at, stamp=block.stamp)
+            yield read_raw(data, placed, dialect, self.names, columns, self.beside)
 
     def read_whole(
         self, files: Sequence[InputFile], columns: Sequence[str], *, block_bytes: int
@@ -408,7 +408,10 @@ class CsvFiles(TableReader):
 
     def _content(self, file: InputFile) -> tuple[InputFile, CsvDialect, bytes | None]:
         """Returns what `join_files` is to join."""
-        dialect = self._dialect_for(file)
+        dialect = self.dialect_of(file.origin)
+        if self.sep_lines:
+            with file.open() as stream:
+                dialect = self.dialect_in(stream, file.origin)
         if not may_join(file.size, dialect):
             return file, dialect, None
         try:
