@@ -18,7 +18,7 @@ import os
 import posixpath
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, ClassVar, NamedTuple, Self, TypeVar
+from typing import IO, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from transforms.errors import DamageError, InputError
 from transforms.formats.archive.archives import Archives, kind_of, stream_member
 from transforms.formats.archive.members import Content, Member, MemberList, shown_name
 from transforms.formats.input_files import file_notes
-from transforms.formats.raw_rows import gathered
+from transforms.formats.raw_rows import gathered, grouped
 from transforms.formats.registry import table_format
 from transforms.formats.table import (
     SMALL_BYTES,
@@ -53,7 +53,6 @@ _SAMPLE_MEMBERS = 8
 _MOST_SORTED_BYTES = 64 << 20
 
 _Members = MemberList | list[Member]
-_Sized = TypeVar("_Sized", Member, "_TableMember")
 
 
 class _TableMember(NamedTuple):
@@ -176,9 +175,10 @@ class ArchiveTables(Archives, TableReader):
             yield file.whole()
         else:
             start = 0
-            most = _RUN_MEMBERS if self.gathers else 1
+            least = -(-block_bytes // (_RUN_MEMBERS if self.gathers else 1))
             members = self._tables(file, by_name=self.gathers)
-            for run in [*_runs(members, block_bytes, most)] or [[]]:
+            runs = grouped(members, lambda m: max(m.size, least), block_bytes)
+            for run in [*runs] or [[]]:
                 yield file.block(start, start + len(run), rows=0)
                 start += len(run)
 
@@ -223,8 +223,9 @@ class ArchiveTables(Archives, TableReader):
         def said(table: _TableMember) -> tuple[str, str]:
             return self.split_of(table.origin), posixpath.dirname(table.origin)
 
+        least = -(-_BLOCK_BYTES // _HELD_MEMBERS)
         for _, alike in itertools.groupby(tables, said):
-            for run in _runs(alike, _BLOCK_BYTES, _HELD_MEMBERS):
+            for run in grouped(alike, lambda t: max(t.size, least), _BLOCK_BYTES):
                 with contextlib.ExitStack() as stack:
                     files = [stack.enter_context(_in_memory(table)) for table in run]
                     raws = self.inner.read_whole(
@@ -323,22 +324,6 @@ def _are_sorted(members: Iterable[Member]) -> bool:
     """Whether members come in the order of their names."""
     origins = (member.origin for member in members)
     return all(one <= other for one, other in itertools.pairwise(origins))
-
-
-def _runs(
-    items: Iterable[_Sized], most_bytes: int, most: int
-) -> Iterator[list[_Sized]]:
-    """Yields at most so many items, and of this size, together; one at least."""
-    run: list[_Sized] = []
-    size = 0
-    for item in items:
-        if run and (size + item.size > most_bytes or len(run) == most):
-            yield run
-            run, size = [], 0
-        run.append(item)
-        size += item.size
-    if run:
-        yield run
 
 
 def _scaled(sample: TableSample, content: int, packed: float) -> TableSample:

@@ -8,7 +8,6 @@ each file by itself. All others are read one by one.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,6 @@ from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.scan import scanned
 from transforms.formats.table import SMALL_BYTES, Complaint, InputFile, RawRows
 
-_File = TypeVar("_File")
-
 _BOM = b"\xef\xbb\xbf"
 # Files that are joined: each takes some hundred bytes until then.
 _MOST_FILES = 4096
@@ -30,7 +27,7 @@ _ENDS = (b"\n", b"\r")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class JoinedFiles(Generic[_File]):
+class JoinedFiles:
     """The records of several files, end to end.
 
     Attributes:
@@ -44,7 +41,7 @@ class JoinedFiles(Generic[_File]):
     """
 
     dialect: CsvDialect
-    files: tuple[_File, ...]
+    files: tuple[InputFile, ...]
     text: bytes
     starts: npt.NDArray[np.int64]
     first_line: int
@@ -53,7 +50,7 @@ class JoinedFiles(Generic[_File]):
 
 
 def read_joined(
-    joined: JoinedFiles[InputFile],
+    joined: JoinedFiles,
     names: Sequence[str],
     wanted: Sequence[str],
     beside: Sequence[str],
@@ -95,7 +92,7 @@ def read_joined(
 
 
 def _rejecter(
-    joined: JoinedFiles[InputFile],
+    joined: JoinedFiles,
     make: Callable[[Sequence[Complaint]], list[Rejection]],
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
     """Returns what makes rejections with the file, and the row and line in it."""
@@ -134,11 +131,11 @@ def may_join(size: int, dialect: CsvDialect) -> bool:
 
 
 def join_files(
-    contents: Iterable[tuple[_File, CsvDialect, bytes | None]],
-    header_of: Callable[[bytes, _File], bytes],
+    contents: Iterable[tuple[InputFile, CsvDialect, bytes | None]],
+    header_of: Callable[[bytes, InputFile], bytes],
     *,
     most_bytes: int,
-) -> Iterator[_File | JoinedFiles[_File]]:
+) -> Iterator[InputFile | JoinedFiles]:
     """Yields files joined where they can be, and the others; in their order.
 
     A compressed file is never joined: its bytes are no text.
@@ -150,13 +147,13 @@ def join_files(
         raises InputError where it is not that of the source.
       most_bytes: of text that are joined; the last file may go beyond.
     """
-    joining: _Joining[_File] | None = None
+    joining: _Joining | None = None
     for file, dialect, data in contents:
         body = None
         if data is not None:
             if joining is None or joining.dialect != dialect:
                 if joining is not None:
-                    yield from joining.joined()
+                    yield from joining.flush()
                 joining = _Joining.of(data, dialect, file, header_of)
             body = None if joining is None else joining.body_of(data)
         if joining is not None and (
@@ -164,17 +161,16 @@ def join_files(
             or joining.size >= most_bytes
             or len(joining.files) == _MOST_FILES
         ):
-            yield from joining.joined()
-            joining.clear()
+            yield from joining.flush()
         if body is None:
             yield file
         elif joining is not None:
             joining.add(file, *body)
     if joining is not None:
-        yield from joining.joined()
+        yield from joining.flush()
 
 
-class _Joining(Generic[_File]):
+class _Joining:
     """Files that wait until no other can join them."""
 
     def __init__(self, dialect: CsvDialect, header: bytes) -> None:
@@ -182,16 +178,16 @@ class _Joining(Generic[_File]):
         self.header = header
         lines = header.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         self.first_line = 2 + lines.count(b"\n")
-        self.clear()
+        self._clear()
 
     @classmethod
     def of(
         cls,
         data: bytes,
         dialect: CsvDialect,
-        file: _File,
-        header_of: Callable[[bytes, _File], bytes],
-    ) -> "_Joining[_File] | None":
+        file: InputFile,
+        header_of: Callable[[bytes, InputFile], bytes],
+    ) -> "_Joining | None":
         """Returns what files join whose header is that of this one; None for none."""
         try:
             header = header_of(data, file)
@@ -200,8 +196,8 @@ class _Joining(Generic[_File]):
             return None
         return cls(dialect, header) if header else None
 
-    def clear(self) -> None:
-        self.files: list[_File] = []
+    def _clear(self) -> None:
+        self.files: list[InputFile] = []
         self.bodies: list[bytes] = []
         self.starts: list[int] = []
         self.size = 0
@@ -232,7 +228,7 @@ class _Joining(Generic[_File]):
                 return None
         return (body if not body or body[-1:] in _ENDS else body + b"\n"), start
 
-    def add(self, file: _File, body: bytes, start: int) -> None:
+    def add(self, file: InputFile, body: bytes, start: int) -> None:
         """Adds a file; one without records has nothing to add."""
         if body:
             self.files.append(file)
@@ -240,25 +236,27 @@ class _Joining(Generic[_File]):
             self.starts.append(start)
             self.size += len(body)
 
-    def joined(self) -> Iterator[_File | JoinedFiles[_File]]:
+    def flush(self) -> Iterator[InputFile | JoinedFiles]:
         """Yields the files that wait, as one; each by itself where quotes forbid it."""
-        if len(self.files) < 2:
-            yield from self.files
+        files, bodies, starts = self.files, self.bodies, self.starts
+        self._clear()
+        if len(files) < 2:
+            yield from files
             return
-        text = b"".join(self.bodies)
-        begins = np.cumsum([0, *map(len, self.bodies)])
-        starts, lines, _, scan = scanned(text, self.dialect)
+        text = b"".join(bodies)
+        begins = np.cumsum([0, *map(len, bodies)])
+        records, lines, _, scan = scanned(text, self.dialect)
         # Where files begin, records must begin; the last ones end with the text.
-        records = np.append(starts, len(text))
+        records = np.append(records, len(text))
         first_rows = np.searchsorted(records, begins)
         if scan.inside or (records[first_rows] != begins).any():
-            yield from self.files
+            yield from files
             return
         yield JoinedFiles(
             self.dialect,
-            tuple(self.files),
+            tuple(files),
             text,
-            np.array(self.starts, np.int64),
+            np.array(starts, np.int64),
             self.first_line,
             first_rows,
             np.searchsorted(lines, begins[:-1]),

@@ -277,22 +277,6 @@ def test_a_file_written_again_is_read_by_its_new_footer(tmp_path: pathlib.Path) 
             assert read.columns["i"] == expected
 
 
-def test_the_footer_of_a_file_is_freed_with_its_last_block(
-    tmp_path: pathlib.Path,
-) -> None:
-    """It is kept from block to block, and takes no memory after them."""
-    table = pa.table({"i": range(30)})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=10)
-    schema = Schema((Feature("i", Kind.INT64),))
-    source = source_of(ParquetReader(), tmp_path, ["a.parquet"], schema, block_bytes=1)
-    (file,) = listed(tmp_path, ["a.parquet"])
-    kept = []
-    for block in source.blocks(0):
-        list(source.read(block))
-        kept.append((file.path, file.stamp) in parquet._LAST_FOOTER)
-    assert kept == [True, True, False]
-
-
 def test_small_row_groups_are_sampled_as_one(tmp_path: pathlib.Path) -> None:
     """Their rows come in order, and in as few pieces as those of one group."""
     table = mixed(900)
