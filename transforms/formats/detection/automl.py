@@ -37,7 +37,7 @@ from transforms.core.model import Block
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import BoxedReader, list_of
+from transforms.formats.detection.boxed_rows import list_of
 from transforms.formats.detection.boxes_csv import (
     IS_PLACE,
     TABLE_COLUMNS,
@@ -175,7 +175,8 @@ class AutomlReader(RowsReader):
         policy = "box" if self.bad_box == "image" else self.bad_box
         reader = dataclasses.replace(self, bad_box=policy, masks="auto")
         block = Block("", 0, len(rows), rows=len(rows))
-        raw = BoxedReader.rows_of(reader, rows, "", block, is_sample=True)
+        listed = listing_of(rows, TABLE_COLUMNS).to_pylist()
+        raw = reader.rows_of(listed, "", block, is_sample=True)
         return set(raw.columns["image/object/class/text"].flatten().to_pylist())
 
     def content_columns(

@@ -90,6 +90,12 @@ class BoxedReader(TableReader):
 
     image_base: ClassVar[Literal["file", "root"]] = "root"
     form: ClassVar[BoxForm] = BoxForm.XYXY
+    # The column of splits.
+    split_name: ClassVar[str] = "image set"
+    # Whether a row is known by its annotation, not its image, and has a place of its
+    # own among the shards, not that of its block.
+    by_annotation: ClassVar[bool] = False
+    has_place: ClassVar[bool] = True
     # By how much boxes may cross an edge.
     tolerance: ClassVar[float] = TOLERANCE_PIXELS
 
@@ -148,10 +154,13 @@ class BoxedReader(TableReader):
         """Returns how many objects planning knows of a row that is no image's."""
         return 0
 
-    def class_masks(self, root: str, images: Sequence[str]) -> dict[str, pa.Array]:
+    def class_masks(
+        self, rows: Sequence[Mapping[str, Any]], root: str, images: Sequence[str]
+    ) -> dict[str, pa.Array]:
         """Returns the column of masks in the folder of `masks`; none without one.
 
         Args:
+          rows: of the images.
           root: the source's.
           images: paths, relative to it or absolute.
         """
@@ -172,8 +181,8 @@ class BoxedReader(TableReader):
         Complaints call an image by its place in `rows`: see `RawRows.places`.
 
         Args:
-          rows: `path`, `annotation`, `stated`, `reason`, `message`, perhaps `row` and
-            `line`, as `listed` draws them; and what `objects_of` needs.
+          rows: of a listing, as `listed` draws them, perhaps with `row` and `line`;
+            and what `objects_of` needs.
           root: the source's.
           block: what they are of.
           is_sample: whether no image is looked into.
@@ -196,7 +205,8 @@ class BoxedReader(TableReader):
         paths = [im.path or rows[i]["path"] for i, im in zip(read, images, strict=True)]
         policy = None if is_sample else self.image_policy
         size_of = functools.cache(lambda i: size_of_image(root, paths[i], policy))
-        columns = self._columns(images, paths, root)
+        columns = self._columns(images, paths)
+        columns |= self.class_masks([rows[i] for i in read], root, paths)
         sizes = np.ones((len(images), 2))
         lost: dict[int, Fault] = {}
         if not self.fractions:
@@ -235,14 +245,22 @@ class BoxedReader(TableReader):
             name: list_of(values, counts * (len(values) // max(len(kept), 1)))
             for name, values in lists.items()
         }
+        of_rows = [rows[i] for i in places.tolist()]
+        splits = [row["split"] for row in of_rows]
+        columns[self.split_name] = pa.array(splits, pa.string())
+        known_by = "annotation" if self.by_annotation else "path"
+        positions = np.array([row["position"] for row in of_rows], np.int64)
         skipped = collections.Counter(r[1:] for r in reasons if r.startswith("/"))
         return RawRows(
             block,
             columns,
-            np.array([rows[i].get("row") or 0 for i in places.tolist()], np.int64),
+            np.array([row.get("row") or 0 for row in of_rows], np.int64),
             refused=[*refused, *((read[i], *fault) for i, fault in lost.items())],
             reject=rejecter(image_rejection, rows, parsed),
             places=places,
+            origins=pa.array([row[known_by] for row in of_rows], pa.string()),
+            stamps=pa.array([row["stamp"] for row in of_rows], pa.int64()),
+            positions=positions if self.has_place else None,
             parts={BOXES: len(objects) + gone},
             parts_gone={BOXES: int((~has_row).sum()) + gone},
             part_rejections=[
@@ -255,7 +273,7 @@ class BoxedReader(TableReader):
         )
 
     def _columns(
-        self, images: Sequence[ImageObjects], paths: Sequence[str], root: str
+        self, images: Sequence[ImageObjects], paths: Sequence[str]
     ) -> dict[str, pa.Array]:
         """Returns what is stored of images beside their objects and sizes."""
         named = zip(images, paths, strict=True)
@@ -265,7 +283,6 @@ class BoxedReader(TableReader):
             ENCODED: pa.array(paths, pa.string()),
             "image/filename": pa.array(names, pa.string()),
             "image/source_id": pa.array(ids, pa.string()),
-            **self.class_masks(root, paths),
         }
         if self.captioned:
             texts = [image.captions for image in images]

@@ -49,7 +49,6 @@ from transforms.storage.entries import FileEntry, TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.visibility import unseen
 
-SPLIT_COLUMN = "image set"
 # The reasons of images that are skipped.
 DISCARDED, NOT_SELECTED = f"/{Skipped.DISCARDED}", f"/{Skipped.NOT_SELECTED}"
 SAMPLE_ROWS = 2000
@@ -82,11 +81,8 @@ class ListedReader(BoxedReader, RunReader):
       split_column: see `RowReader`.
     """
 
-    # The column of splits, and whether it is the reader's own.
-    split_name: ClassVar[str] = SPLIT_COLUMN
+    # Whether the column of splits is the reader's own.
     says_split: ClassVar[bool] = True
-    # Whether a row is known by its annotation; else by its image.
-    by_annotation: ClassVar[bool] = False
     # Whether the path of a file says the split of its rows.
     by_file: ClassVar[bool] = False
     # What is read of a listing at once.
@@ -200,28 +196,6 @@ class ListedReader(BoxedReader, RunReader):
     def _file_of(self, row: Mapping[str, Any]) -> str:
         """Returns the file whose path says the split of a row; empty for none."""
         return str(row["path"]) if self.by_file else ""
-
-    def rows_of(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        root: str,
-        block: Block,
-        *,
-        is_sample: bool = False,
-    ) -> RawRows:
-        """Returns images of the listing as rows."""
-        raw = super(ListedReader, self).rows_of(rows, root, block, is_sample=is_sample)
-        assert raw.places is not None
-        of_rows = [rows[i] for i in raw.places.tolist()]
-        known_by = "annotation" if self.by_annotation else "path"
-        splits = pa.array([row["split"] for row in of_rows], pa.string())
-        return dataclasses.replace(
-            raw,
-            columns={**raw.columns, self.split_name: splits},
-            origins=pa.array([row[known_by] for row in of_rows], pa.string()),
-            stamps=pa.array([row["stamp"] for row in of_rows], pa.int64()),
-            positions=np.array([row["position"] for row in of_rows], np.int64),
-        )
 
     def planned(
         self,

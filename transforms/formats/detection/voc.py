@@ -57,7 +57,6 @@ from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.image.png import decode_png
 from transforms.core.image.policy import ImagePolicy, prepare_image
-from transforms.core.model import Block
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError, SpecError
 from transforms.formats.detection.listed import (
@@ -71,7 +70,7 @@ from transforms.formats.detection.listed import (
 from transforms.formats.detection.objects import SIDES, BoxedObject, Found, ImageObjects
 from transforms.formats.file_names import split_in_path
 from transforms.formats.pairs import MASK, masks_in
-from transforms.formats.table import InputFile, Planned, RawRows
+from transforms.formats.table import InputFile, Planned
 from transforms.storage.files import storage
 
 # To read a mask takes far longer than to read boxes.
@@ -104,6 +103,7 @@ class VocReader(ListedReader):
     title: ClassVar[str] = "Pascal VOC XML"
     what: ClassVar[str] = "a VOC annotation"
     by_annotation: ClassVar[bool] = True
+    has_place: ClassVar[bool] = False
 
     values: tuple[str, ...] = ("difficult", "truncated", "view")
     first_pixel: int = 0
@@ -249,23 +249,13 @@ class VocReader(ListedReader):
             )
         return np.asarray(pixels == number, np.uint8)
 
-    def rows_of(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        root: str,
-        block: Block,
-        *,
-        is_sample: bool = False,
-    ) -> RawRows:
-        """Returns images of the listing as rows, with their class masks."""
-        raw = super(VocReader, self).rows_of(rows, root, block, is_sample=is_sample)
-        assert raw.places is not None
-        columns = dict(raw.columns)
-        if _CLASSES in rows[0]:
-            masks = [rows[i][_CLASSES] for i in raw.places.tolist()]
-            columns[MASK] = pa.array(masks, pa.string())
-        # The rows of a block have one place among the shards, that of the block.
-        return dataclasses.replace(raw, columns=columns, positions=None)
+    def class_masks(
+        self, rows: Sequence[Mapping[str, Any]], root: str, images: Sequence[str]
+    ) -> dict[str, pa.Array]:
+        """Returns the column of masks that the listing has, or in a folder."""
+        if not rows or _CLASSES not in rows[0]:
+            return super(VocReader, self).class_masks(rows, root, images)
+        return {MASK: pa.array([row[_CLASSES] for row in rows], pa.string())}
 
     def _image_path(self, root: str, origin: str, filename: str) -> str:
         """Returns where the image of an XML file is, relative to the root if it can be.

@@ -18,7 +18,6 @@ from tests.support.detection import (
 from tests.support.voc import annotate, example, thing, write_xml
 from transforms.core.model import Reason
 from transforms.errors import SourceError, SpecError
-from transforms.formats.detection.listed import SPLIT_COLUMN
 from transforms.formats.detection.voc import VocReader
 
 Folder = pathlib.Path
@@ -287,13 +286,13 @@ def test_image_sets(root: Folder) -> None:
     example(root)
     list_sets(root, train="2007_01", val="2007_03", trainval="2007_01 2007_03")
     source = source_of(root, VocReader(), ".xml")
-    assert source.reader.split_column == SPLIT_COLUMN
+    assert source.reader.split_column == VocReader.split_name
     assert VocReader().split_column == ""
     found = read_all(source)
     splits = {row["image/filename"]: row["split"] for row in found.rows}
     assert splits == {"2007_01.jpg": "train", "2007_03.jpg": "validation"}
     assert found.skipped == {"not_selected": 1}
-    assert SPLIT_COLUMN not in source.schema.names
+    assert VocReader.split_name not in source.schema.names
 
 
 def test_another_image_set(root: Folder) -> None:
@@ -393,7 +392,7 @@ def test_sample(root: Folder) -> None:
     sample = VocReader().plan(inputs(root, ".xml")).sample
     assert (sample.rows, sample.unread, sample.total_rows) == (3, 1, 4)
     assert sample.complete
-    assert SPLIT_COLUMN not in sample.columns
+    assert VocReader.split_name not in sample.columns
 
 
 side = st.sampled_from([-9, 0, 1, 20, 40, 63, 64, 66, "nan", "x", None, 0.5])
