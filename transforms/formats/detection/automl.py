@@ -40,12 +40,12 @@ from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import list_of
 from transforms.formats.detection.boxes_csv import (
     IS_PLACE,
-    TABLE_COLUMNS,
-    RowsReader,
     first_row,
 )
 from transforms.formats.detection.listed import (
     DISCARDED,
+    TABLE_COLUMNS,
+    RowsReader,
     class_ids,
     listing_of,
     root_of,

@@ -10,11 +10,13 @@ and a class says that the image has none. Numbers are fractions of the image whe
 are at most 1 and some are not whole, else pixels.
 
 An image is found by its path (see `SourcePaths`), else by its base name, else by its
-stem: Open Images writes ids. Class ids count from 1, by all names, sorted.
+stem: Open Images writes ids. Class ids count from 1, by all names, sorted; those of
+Open Images are names where its class-descriptions*.csv is among the tables.
 """
 
 import csv
 import dataclasses
+import io
 import posixpath
 import re
 import zlib
@@ -31,7 +33,8 @@ from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.detection.listed import (
-    ListedReader,
+    TABLE_COLUMNS,
+    RowsReader,
     SourcePaths,
     class_ids,
     listing_of,
@@ -49,6 +52,7 @@ from transforms.formats.file_names import (
     split_in_path,
 )
 from transforms.formats.table import InputFile, Planned, RawRows
+from transforms.formats.whole_files import open_content
 
 _IMAGE = "filename file_name image image_path image_name img path imageid".split()
 _CLASS = "class label name class_name classname category labelname".split()
@@ -75,34 +79,11 @@ _KERAS_ROLES = dict(zip(("image", *_EDGES, "class"), _KERAS, strict=True))
 # Numbers of a row: of its box, and of its image.
 _NUMBERS, _SIDES = slice(1, 5), slice(5, 7)
 _BLOCK_BYTES = 32 << 20
-_LOOKED_AT = 64
+_LOOKED_AT, _MOST_NAMES = 64, 64 << 20
+# Open Images' tables of the names of classes.
+_IS_DESCRIPTIONS = re.compile(r"(?i)class-descriptions[^/]*\.csv(\.gz|\.zst)?$")
 # Of paths that are not relative.
 IS_PLACE = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*://)")
-# The columns of listings beside those of `listed`.
-TABLE_COLUMNS = {
-    "row": pa.int64(),
-    "line": pa.int64(),
-    "raw": pa.binary(),
-    "rows": pa.list_(pa.int64()),
-    "lines": pa.list_(pa.int64()),
-    "cells": pa.list_(pa.list_(pa.string())),
-}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RowsReader(ListedReader):
-    """Reads listings whose images have rows of tables for objects.
-
-    Beside the columns of `listed`, a row has those of its first row, `row`, `line` and
-    `raw`; and for each object `rows`, `lines` and `cells`, the texts of its row.
-    """
-
-    origins_name_rows: ClassVar[bool] = False
-    by_annotation: ClassVar[bool] = True
-
-    def gone_parts(self, row: Mapping[str, Any]) -> int:
-        """Returns how many boxes an image has that is no row."""
-        return sum(any(map(str.strip, cells)) for cells in row["cells"] or ())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,7 +101,11 @@ class BoxesCsvReader(RowsReader):
         root = root_of(files[0])
         paths = self.companion_images()
         tables, others = [], []
+        described: dict[str, str] = {}
         for file in files:
+            if _IS_DESCRIPTIONS.search(file.origin):
+                described |= _described(file)
+                continue
             with file.open() as stream:
                 columns = _columns_of(first_row(stream.read(1 << 16)))
             if columns is None:
@@ -133,6 +118,7 @@ class BoxesCsvReader(RowsReader):
                 f"(filename), the box (xmin, ymin, xmax, ymax) and the class (class); "
                 f"{files[0].path!r} has others. Rename them, or give --format csv."
             )
+        tables = [table.with_classes(described) for table in tables]
         units = {table.is_relative: table for table in tables}
         units.pop(None, None)
         if len(units) > 1:
@@ -283,6 +269,13 @@ class _BoxTable:
         numbers = [raw.numbers for raw in pieces] or [np.zeros(0, np.int64)]
         return cls(file, texts, np.concatenate(numbers), refused)
 
+    def with_classes(self, names: Mapping[str, str]) -> "_BoxTable":
+        """Returns the table with names for ids of classes."""
+        classes = self.texts["class"].dictionary_encode()
+        named = [names.get(text, text) for text in classes.dictionary.to_pylist()]
+        column = pa.array(named, pa.string()).take(classes.indices)
+        return dataclasses.replace(self, texts={**self.texts, "class": column})
+
     @property
     def is_relative(self) -> bool | None:
         """Whether boxes are fractions of images; None without a number."""
@@ -343,12 +336,8 @@ class _BoxTable:
             "rows": pa.ListArray.from_arrays(starts, pa.array(self.numbers[order])),
             "cells": pa.ListArray.from_arrays(starts, cells),
         }
-        for name, value in (
-            ("annotation", self.file.origin),
-            ("size", 0),
-            ("stamp", 0),
-        ):
-            columns[name] = pa.repeat(value, len(images))
+        same = {"annotation": self.file.origin, "size": 0, "stamp": 0}
+        columns |= {name: pa.repeat(it, len(images)) for name, it in same.items()}
         unread = listing_of([*self._unread(named)], TABLE_COLUMNS)
         listed = pa.concat_tables(
             [pa.table(columns), unread], promote_options="default"
@@ -401,6 +390,17 @@ class _BoxTable:
                 "reason": str(rejection.reason),
                 "message": rejection.message,
             }
+
+
+def _described(file: InputFile) -> dict[str, str]:
+    """Returns id -> name of classes, of a table with these two columns."""
+    with open_content(file) as stream:
+        text = stream.read(_MOST_NAMES).decode("utf-8-sig", errors="replace")
+    try:
+        rows = [*csv.reader(io.StringIO(text, newline=""))]
+    except csv.Error as error:
+        raise InputError(f"{file.path!r} must be CSV: {error}. Correct it.") from error
+    return {row[0].strip(): row[1].strip() or row[0] for row in rows if len(row) == 2}
 
 
 def first_row(head: bytes) -> list[str]:

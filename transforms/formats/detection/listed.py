@@ -67,6 +67,15 @@ _COLUMNS: Mapping[str, pa.DataType] = {
     "message": pa.string(),
 }
 
+# The columns of listings of tables, see `RowsReader`, beside those of all.
+TABLE_COLUMNS = {
+    "row": pa.int64(),
+    "line": pa.int64(),
+    "raw": pa.binary(),
+    "rows": pa.list_(pa.int64()),
+    "lines": pa.list_(pa.int64()),
+    "cells": pa.list_(pa.list_(pa.string())),
+}
 # Columns that have no nulls.
 _STATED = frozenset(["size", "position", "stamp"])
 
@@ -260,6 +269,22 @@ class ListedReader(BoxedReader, RunReader):
             left_out=left_out + len(others),
             seen=seen,
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowsReader(ListedReader):
+    """Reads listings whose images have rows of tables for objects.
+
+    Beside the columns of all listings, a row has those of its first row, `row`, `line`
+    and `raw`; and for each object `rows`, `lines` and `cells`, the texts of its row.
+    """
+
+    origins_name_rows: ClassVar[bool] = False
+    by_annotation: ClassVar[bool] = True
+
+    def gone_parts(self, row: Mapping[str, Any]) -> int:
+        """Returns how many boxes an image has that is no row."""
+        return sum(any(map(str.strip, cells)) for cells in row["cells"] or ())
 
 
 def class_ids(names: Set[str]) -> dict[str, int]:
