@@ -19,7 +19,8 @@ from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
 from transforms.formats.file_names import IMAGE_SUFFIXES
-from transforms.formats.images import NAMES_OF_FILES, PAIR_NAMES, PRESETS, image_schema
+from transforms.formats.images import NAMES_OF_FILES, PRESETS, image_schema
+from transforms.formats.pairs import PAIR_NAMES
 from transforms.storage.paths import SCHEMES
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]

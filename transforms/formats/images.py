@@ -36,12 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.model import (
-    Block,
-    Reason,
-    Rejection,
-    Skipped,
-)
+from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.placing.placement import usual_order
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.vocabulary import sorted_names
@@ -64,10 +59,7 @@ FEATURE_NAMES: Mapping[str, str] = {
 }
 # The names of TensorFlow's tutorial on TFRecord; it stores no file name.
 TUTORIAL_NAMES: Mapping[str, str] = {
-    "height": "height",
-    "width": "width",
-    "depth": "depth",
-    "label": "label",
+    **{role: role for role in ("height", "width", "depth", "label")},
     "image": "image_raw",
 }
 # The names of the ImageNet scripts of tensorflow/models (build_imagenet_data.py),
@@ -94,16 +86,6 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
     "imagenet": IMAGENET_NAMES,
 }
 BACKGROUND = "background"
-# Those of the TF Object Detection API, TF-Vision and DeepLab.
-PAIR_NAMES: Mapping[str, str] = {
-    "image": "image/encoded",
-    "filename": "image/filename",
-    "source_id": "image/source_id",
-    "height": "image/height",
-    "width": "image/width",
-    "format": "image/format",
-    "sha256": "image/key/sha256",
-}
 # Every role: what it is, and the column of the listing that it is read from. Those
 # without a column are derived from the image when it is loaded.
 _ROLES: Mapping[str, tuple[Kind, str]] = {
@@ -113,12 +95,8 @@ _ROLES: Mapping[str, tuple[Kind, str]] = {
     "text": (Kind.TEXT, "label"),
     "synset": (Kind.TEXT, "label"),
     "filename": (Kind.TEXT, "filename"),
-    "height": (Kind.INT64, ""),
-    "width": (Kind.INT64, ""),
-    "depth": (Kind.INT64, ""),
-    "colorspace": (Kind.TEXT, ""),
-    "format": (Kind.TEXT, ""),
-    "codec": (Kind.TEXT, ""),
+    **dict.fromkeys(("height", "width", "depth"), (Kind.INT64, "")),
+    **dict.fromkeys(("colorspace", "format", "codec"), (Kind.TEXT, "")),
     "source_id": (Kind.TEXT, "filename"),
     "sha256": (Kind.TEXT, ""),
 }
@@ -320,8 +298,22 @@ def in_source_order(entries: FileList) -> FileList:
     """
     ordered = entries.by_origin()
     # Paths of a tree differ, and plain ones are their origins.
-    if ordered is not entries:
-        _check_names(ordered)
+    before: FileEntry | None = None
+    for entry in ordered if ordered is not entries else ():
+        try:
+            entry.path.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"File names must be UTF-8; {os.fsencode(entry.path)!r} is not. "
+                f"Rename it, or leave it out with --exclude."
+            ) from error
+        if before and before.origin == entry.origin:
+            raise InputError(
+                f"File names must differ after Unicode normalisation (NFC); "
+                f"{before.path.encode()!r} and {entry.path.encode()!r} do not. "
+                f"Rename one."
+            )
+        before = entry
     return ordered
 
 
@@ -350,25 +342,6 @@ def _labelled(table: pa.Table, labels: Labels, with_splits: bool) -> pa.Table:
     return pa.concat_tables([listed, pa.Table.from_pylist(orphans, listed.schema)])
 
 
-def _check_names(entries: FileList) -> None:
-    before: FileEntry | None = None
-    for entry in entries:
-        try:
-            entry.path.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"File names must be UTF-8; {os.fsencode(entry.path)!r} is not. "
-                f"Rename it, or leave it out with --exclude."
-            ) from error
-        if before and before.origin == entry.origin:
-            raise InputError(
-                f"File names must differ after Unicode normalisation (NFC); "
-                f"{before.path.encode()!r} and {entry.path.encode()!r} do not. "
-                f"Rename one."
-            )
-        before = entry
-
-
 def _has_splits(
     entries: FileList, folders: Mapping[str, int], root: str, *, by_folders: bool
 ) -> bool:
@@ -394,14 +367,11 @@ def _has_splits(
         paths = (e.path for e in entries if e.path.count("/") + 1 == depth)
         examples.append(f"{count} like {', '.join(itertools.islice(paths, _SHOWN))}")
     rule = "split/label/file" if with_splits else "label/file or split/label/file"
-    unknown = sorted(n for n in first if n.lower() not in SPLIT_WORDS)
-    if set(depths) == {3} and unknown:
+    if set(depths) == {3} and not with_splits:
         # It looks like the rule, but for the name.
-        names = first_few([repr(name) for name in unknown], _SHOWN)
-        examples.append(
-            f"{names}: not among the names of splits, which are "
-            f"{', '.join(sorted(SPLIT_WORDS))}"
-        )
+        unknown = [repr(n) for n in sorted(first) if n.lower() not in SPLIT_WORDS]
+        words = ", ".join(sorted(SPLIT_WORDS))
+        examples.append(f"{first_few(unknown, _SHOWN)}: splits are called {words}")
     raise InputError(
         f"Images, and other files, must be arranged as {rule} below {root!r}; found "
         f"{'; '.join(examples)}. Point at the folder that holds the labels (or the "
@@ -470,8 +440,7 @@ def _rejections(
     out = []
     for index, reason, message in complaints:
         row = listed["row"][index].as_py() if "row" in listed else None
-        origin = listed["origin"][index].as_py()
+        origin, numbered = listed["origin"][index].as_py(), row is not None
         complaint = (row or 0, reason, message)
-        numbered = row is not None
         out.append(rejection_of(origin, complaint, None, numbered=numbered))
     return out

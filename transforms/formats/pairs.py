@@ -22,7 +22,7 @@ import os
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,17 @@ from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
 
 MASK = "image/segmentation/class/encoded"
+# Roles of the features of images: names of the TF Object Detection API, TF-Vision and
+# DeepLab.
+PAIR_NAMES: Mapping[str, str] = {
+    "image": "image/encoded",
+    "filename": "image/filename",
+    "source_id": "image/source_id",
+    "height": "image/height",
+    "width": "image/width",
+    "format": "image/format",
+    "sha256": "image/key/sha256",
+}
 # Words of --masks that are no folder.
 MASK_WORDS = ("auto", "all", "none")
 
