@@ -129,18 +129,23 @@ def test_each_application_is_a_run_of_its_own(tmp_path: Folder) -> None:
         pipeline.run()
 
 
-@pytest.mark.parametrize("windows", [FixedWindows(5)])
-def test_windowed_rows_are_refused(windows: Any, tmp_path: Folder) -> None:
+@pytest.mark.parametrize(
+    ("made", "what_to_do"),
+    [
+        (
+            beam.Create(ROWS) | beam.WindowInto(FixedWindows(5)),
+            r"put beam\.WindowInto",
+        ),
+        (
+            PeriodicImpulse(fire_interval=1) | beam.Map(lambda _: ROWS[0]),
+            "Read a bounded part of it",
+        ),
+    ],
+)
+def test_windows_and_rows_without_end_are_refused(
+    made: Any, what_to_do: str, tmp_path: Folder
+) -> None:
     """At construction, with what to do."""
     pipeline = beam.Pipeline(runner="FnApiRunner")
-    rows = pipeline | beam.Create(ROWS) | beam.WindowInto(windows)
-    with pytest.raises(SpecError, match=r"put beam\.WindowInto"):
-        rows | WriteDataset(tmp_path / "out")
-
-
-def test_rows_without_end_are_refused(tmp_path: Folder) -> None:
-    """At construction, with what to do."""
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    rows = pipeline | PeriodicImpulse(fire_interval=1) | beam.Map(lambda _: ROWS[0])
-    with pytest.raises(SpecError, match="Read a bounded part of it"):
-        rows | WriteDataset(tmp_path / "out")
+    with pytest.raises(SpecError, match=what_to_do):
+        pipeline | "Make" >> made | WriteDataset(tmp_path / "out")

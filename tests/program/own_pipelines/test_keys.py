@@ -11,7 +11,7 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import rows
 from tests.support.stress import sizes
 from transforms.core.placing import placement
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError
 from transforms.publishing import target
 
 Folder = pathlib.Path
@@ -85,9 +85,3 @@ def test_a_shard_whose_rows_are_all_rejected(tmp_path: Folder, splits: Any) -> N
         min_records=0,
     )
     assert target.read_manifest(str(tmp_path / "out")).records == len(good)
-
-
-def test_duplicates_must_be_a_word_that_is_known(tmp_path: Folder) -> None:
-    """Another word is refused at construction."""
-    with pytest.raises(SpecError, match="'refuse' or 'keep'"):
-        WriteDataset(tmp_path / "out", key="id", duplicates="drop")  # type: ignore[arg-type]

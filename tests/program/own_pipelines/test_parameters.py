@@ -41,6 +41,7 @@ ROWS = [{"a": n, "b": f"text {n}"} for n in range(5)]
         ({"splits": ["train"]}, ["splits", "['train']"]),
         ({"label": ["a"]}, ["label", "['a']"]),
         ({"key": ""}, ["key", "empty"]),
+        ({"key": "a", "duplicates": "drop"}, ["'refuse' or 'keep'", "'drop'"]),
         ({"name": "a/b"}, ["name", "'a/b'"]),
         ({"name": "a\nb"}, ["name", r"'a\nb'"]),
         ({"shards": 2}, ["shards", "num_shards"]),
