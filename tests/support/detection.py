@@ -16,11 +16,10 @@ from PIL import Image
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
-from transforms.core.boxes import BoxPolicy
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
-from transforms.formats.detection.objects import BOXES
+from transforms.formats.detection.objects import BOXES, BoxPolicy
 from transforms.formats.input_files import InputFiles
 from transforms.formats.listing import InlineListing
 from transforms.formats.source import Source

@@ -20,16 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.boxes import (
-    TOLERANCE_PIXELS,
-    BoxFault,
-    BoxForm,
-    BoxPolicy,
-    CheckedBoxes,
-    box_lists,
-    check_boxes,
-    describe,
-)
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.image.png_encode import encode_class_png
@@ -46,10 +36,18 @@ from transforms.formats.detection.objects import (
     OBJECT_MASK,
     POINT,
     SIDES,
+    TOLERANCE_PIXELS,
     BoxedObject,
+    BoxFault,
+    BoxForm,
+    BoxPolicy,
+    CheckedBoxes,
     Found,
     ImageObjects,
     about,
+    box_lists,
+    check_boxes,
+    describe,
     image_rejection,
     object_rejection,
     refusal_of,

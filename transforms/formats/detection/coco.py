@@ -10,7 +10,7 @@ count from 1 in the order of the file's ids. Outlines become masks where these a
 for; else a note says how many there are. Key points are stored where any object has
 some that are labelled.
 
-A box that is bad (`transforms.core.boxes`), or of a class that is not there, or of no
+A box that is bad (`objects.py`), or of a class that is not there, or of no
 image, is a rejection of its own: part "boxes". The account of parts is read = in rows +
 rejected + gone with their image.
 
@@ -32,7 +32,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.boxes import BoxForm
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.model import Block, Rejection
@@ -66,6 +65,7 @@ from transforms.formats.detection.objects import (
     NO_BOX,
     OBJECT,
     BoxedObject,
+    BoxForm,
     Found,
     ImageObjects,
     object_rejection,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.boxes import (
+from transforms.formats.detection.objects import (
     BoxFault,
     BoxForm,
     box_lists,
