@@ -308,23 +308,6 @@ def test_dataset_info_byte_for_byte(tmp_path: Folder) -> None:
     )
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_nothing_for_compressed_files(tmp_path: Folder, compression: str) -> None:
-    """TFDS cannot read it; the note says so."""
-    manifest = write(tmp_path / "out", [{}], compression=compression)
-    sidecars = tfds.render(manifest)
-    assert not sidecars.files
-    assert "reads no compressed files" in sidecars.notes[0]
-
-
-def test_nothing_for_a_split_name_that_tfds_refuses(tmp_path: Folder) -> None:
-    """One without a letter or a digit would make all splits unreadable."""
-    manifest = write_dataset(tmp_path / "out", {"--": animals(1)})
-    sidecars = tfds.render(manifest)
-    assert not sidecars.files
-    assert "letter or a digit" in sidecars.notes[0]
-
-
 def test_class_names_are_complete_and_unique(tmp_path: Folder) -> None:
     """One line each, as many as numClasses: TFDS itself does not check."""
     manifest = write_dataset(tmp_path / "out", {"train": animals(9)})
@@ -332,12 +315,6 @@ def test_class_names_are_complete_and_unique(tmp_path: Folder) -> None:
     assert sidecars.files["animal.labels.txt"].decode() == "dog\ngoat\n고양이\n"
     features = json.loads(sidecars.files["features.json"])["featuresDict"]["features"]
     assert features["animal"]["classLabel"] == {"numClasses": "3"}
-
-
-def test_doubled_class_names_are_never_listed() -> None:
-    """Ids in a manifest are shown unchanged."""
-    facts = FeatureFacts(Feature("x", Kind.LABEL), Statistics(2, 0, 1), ("a", "a"))
-    assert "2 of its classes" in tfds._unlistable(facts, [facts])
 
 
 def shown(folder: Folder, name: str) -> list[Any]:
@@ -565,7 +542,32 @@ def test_what_is_internal_is_not_shown(tmp_path: Folder) -> None:
     assert listed.keys() == {"x"}
 
 
-def test_ids_beyond_the_class_names_are_never_listed() -> None:
-    """TFDS would have no name for them."""
-    facts = FeatureFacts(Feature("x", Kind.LABEL), Statistics(2, 0, 2), ("a", "b"))
-    assert "ids beyond" in tfds._unlistable(facts, [facts])
+@pytest.mark.parametrize(
+    ("split", "compression", "why"),
+    [
+        ("train", "gzip", "reads no compressed files"),
+        ("train", "zlib", "reads no compressed files"),
+        ("--", "none", "letter or a digit"),
+    ],
+)
+def test_what_tfds_reads_nothing_of(
+    tmp_path: Folder, split: str, compression: str, why: str
+) -> None:
+    """Compressed files, and a split whose name would make all unreadable."""
+    splits = {split: animals(1)}
+    manifest = write_dataset(tmp_path / "out", splits, compression=compression)
+    sidecars = tfds.render(manifest)
+    assert not sidecars.files
+    assert why in sidecars.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("most", "classes", "why"),
+    [(1, ("a", "a"), "2 of its classes"), (2, ("a", "b"), "ids beyond")],
+)
+def test_class_names_that_are_never_listed(
+    most: int, classes: tuple[str, ...], why: str
+) -> None:
+    """Doubled ones, and fewer than there are ids: ids are shown unchanged."""
+    facts = FeatureFacts(Feature("x", Kind.LABEL), Statistics(2, 0, most), classes)
+    assert why in tfds._unlistable(facts, [facts])

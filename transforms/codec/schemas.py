@@ -150,17 +150,9 @@ def _known_coding(schema: Schema | pa.Schema) -> Coding:
     else:
         features = list(map(_coding_feature, schema.stored))
         _check_unique([key for coded in features for key in coded.feature.record_keys])
-    types = [_plain_type(coded) for coded in features]
-    plain = {
-        coded.feature.name: kind
-        for coded, kind in zip(features, types, strict=True)
-        if kind is not None
-    }
-    return Coding(
-        tuple(features),
-        schema if isinstance(schema, pa.Schema) else None,
-        plain if len(plain) == len(features) else None,
-    )
+    plain: dict[str, Any] = {c.feature.name: _plain_type(c) for c in features}
+    types = schema if isinstance(schema, pa.Schema) else None
+    return Coding(tuple(features), types, None if None in plain.values() else plain)
 
 
 def _plain_type(each: CodingFeature) -> type | None:

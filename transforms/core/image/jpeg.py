@@ -59,8 +59,6 @@ _find_marker = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
 _mark_and_length = struct.Struct(">HH").unpack_from
 _frame = struct.Struct(">BHHB").unpack_from
-# SOI, EOI, restarts and TEM have no length; other codes are undefined.
-_WITH_LENGTH = frozenset([*range(0xFFC0, 0xFFD0), *range(0xFFDA, 0xFFFF)])
 # APP0, DHT, DQT and DRI: of no interest to any walk here.
 _PLAIN = frozenset([0xFFE0, 0xFFC4, 0xFFDB, 0xFFDD])
 _METADATA = frozenset([*range(_APP0, 0xF0), _COM, _DNL])
@@ -250,12 +248,6 @@ def _segment(data: bytes, at: int) -> tuple[int, int, int]:
     Any number of fill bytes FF may come before a marker's code (T.81 B.1.1.2). EOI has
     neither length nor payload: both offsets are the end of the marker.
     """
-    if at + 4 <= len(data):
-        mark, length = _mark_and_length(data, at)
-        stop = at + 2 + length
-        if mark in _WITH_LENGTH and length >= 2 and stop <= len(data):
-            return mark & 0xFF, at + 4, stop
-    # Fill bytes, the end, or damage.
     try:
         if data[at] != 0xFF:
             raise damaged(f"JPEG: stray bytes instead of a marker at byte {at}")

@@ -31,7 +31,6 @@ _PAETH = 4
 _STRIP_BYTES = 1 << 16
 
 _IEND = struct.pack(">I4sI", 0, b"IEND", zlib.crc32(b"IEND"))
-_IDAT_CRC = zlib.crc32(b"IDAT")
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -135,14 +134,10 @@ def _deflated(filtered: memoryview) -> bytes:
     """Returns IDAT and IEND of one image."""
     # Recommended by zlib for PNG data: as fast as Huffman codes alone, and smaller.
     deflate = zlib.compressobj(6, zlib.DEFLATED, 15, 8, zlib.Z_RLE)
-    body = deflate.compress(filtered) + deflate.flush()
-    size = len(body).to_bytes(4, "big")
-    checksum = zlib.crc32(body, _IDAT_CRC).to_bytes(4, "big")
-    return b"".join((size, b"IDAT", body, checksum, _IEND))
+    return _chunk(b"IDAT", deflate.compress(filtered) + deflate.flush()) + _IEND
 
 
 def _chunk(kind: bytes, payload: bytes) -> bytes:
-    checksum = zlib.crc32(kind + payload)
-    return (
-        struct.pack(">I", len(payload)) + kind + payload + struct.pack(">I", checksum)
-    )
+    # The checksum goes on from that of the kind: nothing is joined for it.
+    checksum = zlib.crc32(payload, zlib.crc32(kind)).to_bytes(4, "big")
+    return b"".join((len(payload).to_bytes(4, "big"), kind, payload, checksum))

@@ -91,17 +91,17 @@ class ImagePolicy:
     quality: int = 95
     max_pixels: int = MAX_PIXELS
     max_bytes: int = MAX_BYTES
-    is_passive: bool = dataclasses.field(init=False, repr=False, compare=False)
-    """Whether every upright still image that TensorFlow reads stays as it is."""
 
     def __post_init__(self) -> None:
-        passive = self.channels is None and self.resize is None and self.output is None
-        passive = passive and not self.class_mask
-        object.__setattr__(self, "is_passive", passive)
         if self.channels == 4 and self.output == "jpeg":
             raise SpecError(
                 "images: JPEG has no fourth channel; ask for 3 channels, or for PNG"
             )
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether every upright still image that TensorFlow reads stays as it is."""
+        return not (self.channels or self.resize or self.output or self.class_mask)
 
     def for_masks(self, *, of_image: bool = False) -> "ImagePolicy":
         """Returns the policy for images of class numbers beside those of this one.
@@ -174,7 +174,10 @@ def prepare_image(
         return PreparedImage(data, _NO_IMAGE, _NO_IMAGE)
     checked = check_image(data, policy.check, policy.max_pixels)
     try:
-        if isinstance(checked, ImageInfo) and not _has_wrong_colors(checked):
+        # TensorFlow would show the numbers of a BMP's palette as grays.
+        if isinstance(checked, ImageInfo) and not (
+            checked.has_palette and checked.format == "bmp"
+        ):
             if policy.is_passive and not checked.notes:
                 return PreparedImage(data, checked, checked)
             return _prepare_native(data, policy, checked)
@@ -210,11 +213,6 @@ def too_many_bytes(size: int, limit: int) -> Fault:
         Reason.TOO_MANY_BYTES,
         f"{size:,} bytes are more than {limit:,}; --max-image-bytes allows more",
     )
-
-
-def _has_wrong_colors(info: ImageInfo) -> bool:
-    """Whether TensorFlow would show the numbers of a palette as grays."""
-    return info.format == "bmp" and info.has_palette
 
 
 def _prepare_native(
@@ -359,20 +357,11 @@ def _finish(
         notes.add(ImageNote.LOST_PRECISION)
     if policy.resize and policy.resize.asks_more_than(image.height, image.width):
         notes.add(ImageNote.SMALLER_THAN_ASKED)
-    depth = image_pixels.depth_of(image)
-    return PreparedImage(
-        image_pixels.encode(
-            image,
-            output,
-            policy.quality,
-            orientation=source.orientation if policy.exif == "keep" else 1,
-        ),
-        ImageInfo(output, image.height, image.width, depth),
-        source,
-        step.geometry if step else AS_STORED,
-        tuple(note for note in ImageNote if note in notes),
-        step.upright if step else AS_STORED,
-    )
+    info = ImageInfo(output, image.height, image.width, image_pixels.depth_of(image))
+    orientation = source.orientation if policy.exif == "keep" else 1
+    data = image_pixels.encode(image, output, policy.quality, orientation=orientation)
+    kept = tuple(note for note in ImageNote if note in notes)
+    return _moved(data, info, source, step, kept)
 
 
 def _finish_class_mask(
@@ -396,11 +385,17 @@ def _finish_class_mask(
             image, step, policy.resize, stored=stored, numbers=True, mask=True
         )
     data = encode_class_png(np.asarray(image))
-    return PreparedImage(
-        data,
-        ImageInfo("png", image.height, image.width, 1),
-        source,
-        step.geometry if step else AS_STORED,
-        source.notes,
-        step.upright if step else AS_STORED,
-    )
+    info = ImageInfo("png", image.height, image.width, 1)
+    return _moved(data, info, source, step, source.notes)
+
+
+def _moved(
+    data: bytes,
+    info: ImageInfo,
+    source: ImageInfo,
+    step: ImageStep | None,
+    notes: tuple[ImageNote, ...],
+) -> PreparedImage:
+    if step is None:
+        return PreparedImage(data, info, source, notes=notes)
+    return PreparedImage(data, info, source, step.geometry, notes, step.upright)
