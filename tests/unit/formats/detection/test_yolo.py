@@ -11,12 +11,10 @@ from tests.support.detection import (
     decoded,
     float32,
     planned,
-    read_all,
     read_planned,
     write_image,
 )
 from transforms.errors import InputError, SpecError
-from transforms.formats.listing import InlineListing
 
 Folder = pathlib.Path
 NAMES = "nc: 2\nnames: [cat, dog]\n"
@@ -302,15 +300,11 @@ def test_key_points(tmp_path: Folder) -> None:
     assert row[f"{at}visibility"] == [2, 0, 0, 0]
     assert row[f"{at}num"] == [1, 0]
     assert f"{at}text" not in row
-
-
-def test_key_points_of_two_numbers(tmp_path: Folder) -> None:
-    """Without a visibility, points are visible, and not labelled where both are 0."""
+    # Without a visibility, points are not labelled where both numbers are 0.
     config = f"{NAMES}{SPLITS}kpt_shape: [2, 2]\n"
-    found = one(tmp_path, "0 .5 .5 .5 .5 .25 .5 0 0\n", config)
-    row = found.by_name["a.jpg"]
-    assert row["image/object/keypoint/x"] == [0.25, 0]
-    assert row["image/object/keypoint/visibility"] == [2, 0]
+    row = one(tmp_path, "0 .5 .5 .5 .5 .25 .5 0 0\n", config).by_name["a.jpg"]
+    assert row[f"{at}x"] == [0.25, 0]
+    assert row[f"{at}visibility"] == [2, 0]
 
 
 @pytest.mark.parametrize(
@@ -412,15 +406,6 @@ def test_labels_that_cannot_be_read(data: bytes, reason: str, tmp_path: Folder) 
     assert reasons(found) == [("labels/train/a.txt", None, reason, "")]
 
 
-def test_a_label_that_changes_after_planning(tmp_path: Folder) -> None:
-    """It is a rejection, as it is of all files."""
-    root = write(tmp_path, {"images/a.jpg": BOX}, data__yaml=NAMES + SPLITS)
-    plan = planned(root)
-    (root / "labels/a.txt").write_text(BOX * 2)
-    found = read_all(plan.make(InlineListing.of(plan.listing.table())))
-    assert [r.reason for r in found.rejections] == ["changed_during_run"]
-
-
 def test_masks_of_outlines(tmp_path: Folder) -> None:
     """Outlines are drawn in pixels of the image; of a box its pixels; notes say so."""
     labels = {"images/train/a.jpg": "0 0 0 1 0 1 1\n1 0.25 0.5 0.5 1.0\n"}
@@ -432,12 +417,6 @@ def test_masks_of_outlines(tmp_path: Folder) -> None:
     assert box[:, :20].all()
     assert "image/object/mask" not in read_planned(root).rows[0]
     assert any("--masks all" in note for note in planned(root).notes)
-
-
-def test_no_outline_is_no_feature(tmp_path: Folder) -> None:
-    """Masks of boxes alone would be stored for nothing."""
-    root = write(tmp_path, {"images/train/a.jpg": BOX}, data__yaml=NAMES + SPLITS)
-    assert "image/object/mask" not in read_planned(root, masks="all").rows[0]
 
 
 def test_masks_of_classes_in_a_folder(tmp_path: Folder) -> None:
