@@ -4,7 +4,6 @@ import io
 import json
 import pathlib
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -24,44 +23,23 @@ from tests.support.manifest_sources import write_rows
 from tests.support.outputs import account, payloads, rejects, split_sizes
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_files
+from tests.support.voc import annotate, thing
 
 Folder = pathlib.Path
 TOLERANT = ("--max-reject-rate", "1")
 
 
-@pytest.mark.parametrize(
-    ("policy", "sums"),
-    [
-        ("box", {"read": 5, "written": 4, "rejected": 1, "gone": 0}),
-        ("image", {"read": 5, "written": 3, "rejected": 0, "gone": 2}),
-        ("clip", {"read": 5, "written": 5, "rejected": 0, "gone": 0}),
-    ],
-)
-def test_fault_131_bad_boxes_from_end_to_end(
-    tmp_path: Folder, policy: str, sums: dict[str, int]
-) -> None:
-    """Read = written + rejected + lost with any policy; no box is lost silently."""
-    boxes = [*BOXES[:2], (8, 8, 16, 16)]
-    root = write_coco(tmp_path / "in", boxes)
-    path = root / "annotations/instances_val2017.json"
-    content = json.loads(path.read_text())
-    content["annotations"].append(_annotation(7, 2, (60, 40, 30, 30)))
-    path.write_text(json.dumps(content))
-    run = convert(root, tmp_path / "out", "--bad-box", policy, *TOLERANT)
+def test_fault_131_bad_boxes_from_end_to_end(tmp_path: Folder) -> None:
+    """Read = written + rejected + lost; no box is lost silently."""
+    root = bad_coco(tmp_path / "in")
+    run = convert(root, tmp_path / "out", *TOLERANT)
+    sums = {"read": 5, "written": 4, "rejected": 1, "gone": 0}
     assert account(tmp_path / "out")["parts"] == {"boxes": sums}
-    bad = [] if policy == "clip" else rejects(tmp_path / "out")
-    assert [each["reason"] for each in bad] == ["bad_box"] * len(bad)
-    assert len(payloads(tmp_path / "out")) == (2 if policy == "image" else 3)
-    if policy == "box":
-        assert "annotation 7" in bad[0]["message"]
-        assert "[60, 40, 30, 30]" in bad[0]["message"]
-        assert "rejected 1 of 5 boxes" in run.out
-    if policy == "clip":
-        found = [row for row in values(tmp_path / "out") if len(row[X_MAX]) == 2]
-        assert all(row[X_MAX][-1] == 1 for row in found)
-
-
-X_MAX = f"{OBJECT}/bbox/xmax"
+    (bad,) = rejects(tmp_path / "out")
+    assert bad["reason"] == "bad_box"
+    assert "annotation 4" in bad["message"]
+    assert len(payloads(tmp_path / "out")) == 4
+    assert "rejected 1 of 5 boxes" in run.out
 
 
 def test_coco_images_that_are_missing_or_of_another_size(tmp_path: Folder) -> None:
@@ -109,45 +87,32 @@ def test_boxes_move_with_their_images(tmp_path: Folder, options: Any) -> None:
         assert np.allclose(np.multiply(sides, [width, height] * 2), seen, atol=1.6)
 
 
-def write_voc(root: Folder) -> dict[str, tuple[str, tuple[int, int, int, int]]]:
-    """Writes a tree as the devkit has it; returns the object of each image."""
-    things = {
-        "2007_000001": ("dog", (8, 12, 24, 36)),
-        "2007_000002": ("고양이", (20, 4, 50, 14)),
-        "2007_000003": ("dog", (0, 0, 64, 48)),
-        "2007_000004": ("dog", (1, 1, 2, 2)),
-    }
-    for stem, (name, box) in things.items():
-        top = ElementTree.Element("annotation")
-        ElementTree.SubElement(top, "filename").text = f"{stem}.jpg"
-        size = ElementTree.SubElement(top, "size")
-        for key, value in {"width": 64, "height": 48, "depth": 3}.items():
-            ElementTree.SubElement(size, key).text = str(value)
-        thing = ElementTree.SubElement(top, "object")
-        for key, text in {"name": name, "pose": "Left", "difficult": "1"}.items():
-            ElementTree.SubElement(thing, key).text = text
-        sides = ElementTree.SubElement(thing, "bndbox")
-        for key, value in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True):
-            ElementTree.SubElement(sides, key).text = str(value)
-        made = marked((64, 48), (1, 1, 9, 9))
-        xml = ElementTree.tostring(top, encoding="utf-8")
-        tree = {f"JPEGImages/{stem}.jpg": made, f"Annotations/{stem}.xml": xml}
-        write_files(root, tree)
+THINGS = {
+    "2007_000001": ("dog", (8, 12, 24, 36)),
+    "2007_000002": ("고양이", (20, 4, 50, 14)),
+    "2007_000003": ("dog", (0, 0, 64, 48)),
+    "2007_000004": ("dog", (1, 1, 2, 2)),
+}
+
+
+def write_voc(root: Folder) -> None:
+    """Writes a tree as the devkit has it, with an object in each image."""
+    for stem, (name, box) in THINGS.items():
+        annotate(root, stem, thing(name, *box, pose="Left", difficult=1))
     sets = {"train": "2007_000001\n2007_000003\n", "val": "2007_000002\n"}
     lists = {f"ImageSets/Main/{name}.txt": text for name, text in sets.items()}
     write_files(root, {name: text.encode() for name, text in lists.items()})
-    return things
 
 
 def test_voc_with_its_image_sets(tmp_path: Folder) -> None:
     """Splits are those of ImageSets, class ids count from 1 in sorted order."""
-    things = write_voc(tmp_path / "VOC2007")
+    write_voc(tmp_path / "VOC2007")
     out = tmp_path / "out"
     convert(tmp_path / "VOC2007", out)
     assert split_sizes(out) == {"train": 2, "validation": 1}
     assert account(out)["skipped"] == {"not_selected": 1}
     for row in values(out):
-        name, box = things[row["image/filename"][0].decode().partition(".")[0]]
+        name, box = THINGS[row["image/filename"][0].decode().partition(".")[0]]
         assert row[f"{OBJECT}/class/text"] == [name.encode()]
         assert row[f"{OBJECT}/class/label"] == [{"dog": 1, "고양이": 2}[name]]
         assert row[f"{OBJECT}/difficult"] == [1]
