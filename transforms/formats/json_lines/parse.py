@@ -79,25 +79,11 @@ def learned(data: bytes) -> JsonType:
     lines = lines_of(data)
     if lines.plain and not _has_deep_line(data, lines):
         table = _parsed(data, None)
-        if table is not None and table.num_rows == len(lines):
-            kind = _kind_of(table)
+        if table is not None and table.num_rows == len(lines) and table.num_columns:
+            kind = of_column(table.to_struct_array().combine_chunks())
             if kind is not None:
                 return kind
     return merged(map(of_value, objects_of(_each(data, lines))))
-
-
-def _kind_of(table: pa.Table) -> JsonType | None:
-    members = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = of_column(_joined(column))
-        if kind is None:
-            return None
-        members.append((name, kind))
-    return JsonType("object", tuple(members))
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _parsed(data: bytes, schema: pa.Schema | None) -> pa.Table | None:
@@ -135,12 +121,11 @@ def columns_of(
 
 def columns_in(rows: Sequence[dict[str, Any]], kind: JsonType) -> dict[str, pa.Array]:
     """Returns the flat columns of rows from `typed_members`."""
-    arrays = [
-        pa.array([row[name] for row in rows], inner.arrow)
+    columns = {
+        name: pa.array([row[name] for row in rows], inner.arrow)
         for name, inner in kind.members
-    ]
-    names = [name for name, _ in kind.members]
-    return flat_columns(pa.Table.from_arrays(arrays, names))
+    }
+    return flat_columns(pa.table(columns))
 
 
 def _fast(data: bytes, lines: Lines, kind: JsonType) -> dict[str, pa.Array] | None:

@@ -111,19 +111,18 @@ class JsonLinesReader(TableReader):
                 for f in files
             ]
         kind = _agreed(kinds)
-        parts: list[dict[str, pa.Array]] = []
-        unread, complaint = 0, ""
+        unread, lines, complaint = 0, 0, ""
         by_file: dict[str, list[dict[str, pa.Array]]] = {}
         for file, text in zip(chosen, texts, strict=True):
             for piece in text.pieces:
-                columns, _, refused = columns_of(piece, lines_of(piece), kind)
-                parts.append(columns)
+                found = lines_of(piece)
+                columns, _, refused = columns_of(piece, found, kind)
                 by_file.setdefault(file.origin, []).append(columns)
-                unread += len(refused)
+                unread, lines = unread + len(refused), lines + len(found)
                 if refused and not complaint:
                     complaint = f"{file.origin}: {refused[0][2]}"
+        parts = [part for of_file in by_file.values() for part in of_file]
         rows = sum(map(_rows_in, parts))
-        lines = sum(len(lines_of(piece)) for text in texts for piece in text.pieces)
         if not lines:
             raise InputError(
                 f"JSON lines must hold an object on each line; {chosen[0].origin} "
@@ -152,7 +151,11 @@ class JsonLinesReader(TableReader):
             unread=unread,
         )
         if not (complete or self.full):
-            sample = dataclasses.replace(sample, notes=(_note(rows),))
+            note = (
+                f"the columns are the keys of {rows:,} sampled lines; what only other "
+                f"lines have is left out, and --infer full looks at all lines first"
+            )
+            sample = dataclasses.replace(sample, notes=(note,))
         return Planned(dataclasses.replace(self, kind=kind), sample)
 
     def giving(self, beside: Sequence[str]) -> Self:
@@ -255,13 +258,6 @@ class JsonLinesReader(TableReader):
             if (kept := inner.only(frozenset(wanted), name)) is not None
         ]
         return JsonType("object", tuple(members))
-
-
-def _note(rows: int) -> str:
-    return (
-        f"the columns are the keys of {rows:,} sampled lines; what only other lines "
-        f"have is left out, and --infer full looks at all lines first"
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
