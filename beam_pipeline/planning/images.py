@@ -85,13 +85,13 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
       SpecError: a setting makes no sense for images.
     """
     of_files, are_pairs = inputs.format == "files", inputs.format == "pairs"
-    check_settings(spec, inputs.format)
+    unlabelled = spec.unlabelled or are_pairs
     names = {k: v for k, v in role_names(spec, inputs.format).items() if v}
     inputs, labels = paired(spec, inputs)
     entries = images.in_source_order(inputs.entries)
     evidence: dict[str, Evidence] = {}
     notes: tuple[str, ...] = ()
-    if spec.labels or spec.unlabelled or are_pairs:
+    if spec.labels or unlabelled:
         for role in ("label", "text", "synset"):
             names.pop(role, None)
     if spec.labels and inputs.masks is not None:
@@ -119,7 +119,6 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         check_keys(schema.features)
     else:
         features = images.image_schema(names).features
-        unlabelled = spec.unlabelled or are_pairs
         columns = {} if unlabelled else {"label": pa.nulls(0, pa.string())}
         if labels is not None:
             features = (*features, *mask_features(names["image"]))
@@ -136,7 +135,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             limit=spec.limit,
             allow_empty=spec.min_records == 0,
             labels=labels,
-            unlabelled=spec.unlabelled or are_pairs,
+            unlabelled=unlabelled,
             around=(
                 _around(spec, inputs)
                 if spec.format == "auto" and inputs.masks is None and not of_files

@@ -352,11 +352,6 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     like = find_like(spec)
     resolved = resolve(spec)
     inputs = inputs_of(spec, resolved, standing)
-    if inputs.format in TREES:
-        # Before what is at the output: no other place would make it right.
-        from beam_pipeline.planning.images import check_settings
-
-        check_settings(resolved, inputs.format)
     request = dataclasses.replace(make_request(resolved, inputs), steps=steps)
     if like is not None and not like.is_of_parts:
         # Of parts the first one counts, and those that follow it: never the longest
@@ -441,6 +436,11 @@ def inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> I
         from beam_pipeline.planning.masks import with_masks
 
         inputs = with_masks(resolved, inputs)
+    if inputs.format in TREES:
+        # Before what is at the output: no other place would make it right.
+        from beam_pipeline.planning.images import check_settings
+
+        check_settings(resolved, inputs.format)
     named = [p for p in (spec.labels, spec.split_ids, spec.mask_classes) if p]
     entries = [named_entry(path, os.path.dirname(path)) for path in named]
     companions = (*inputs.companions, *entries)

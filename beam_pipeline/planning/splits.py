@@ -278,17 +278,13 @@ def split_words(
     return name, _SPLIT_WORDS
 
 
-@dataclasses.dataclass
-class SplitFiles:
-    """The files of one split: the first one's origin, and the bytes of all."""
-
-    first: str
-    bytes: int = 0
+SplitFiles = dict[str, tuple[str, int]]
+"""Split -> the origin of its first file, and the bytes of all."""
 
 
 def splits_by_file(
     reader: TableReader, listed: InputFiles, *, stems: bool
-) -> tuple[dict[str, SplitFiles], bool]:
+) -> tuple[SplitFiles, bool]:
     """Returns the splits that paths of files say, and whether names alone do.
 
     Args:
@@ -306,17 +302,17 @@ def splits_by_file(
     return _parts(listed, lambda it: reader.split_of(it) or DEFAULT_SPLIT), False
 
 
-def _parts(listed: InputFiles, split_of: Callable[[str], str]) -> dict[str, SplitFiles]:
-    parts: dict[str, SplitFiles] = {}
+def _parts(listed: InputFiles, split_of: Callable[[str], str]) -> SplitFiles:
+    parts: SplitFiles = {}
     for file in listed:
-        split_files = parts.setdefault(split_of(file.origin), SplitFiles(file.origin))
-        split_files.bytes += file.size
+        first, size = parts.get(split := split_of(file.origin), (file.origin, 0))
+        parts[split] = first, size + file.size
     return parts
 
 
-def said_by_files(by_file: Mapping[str, SplitFiles]) -> str:
+def said_by_files(by_file: SplitFiles) -> str:
     """Returns why there are the splits that there are, for a person."""
-    shown = "; ".join(f"{by_file[name].first}: {name}" for name in usual_order(by_file))
+    shown = "; ".join(f"{by_file[name][0]}: {name}" for name in usual_order(by_file))
     return f", split by the paths of files ({shown})" if shown else ""
 
 
@@ -325,16 +321,16 @@ def rule_of_table(
     sample: TableSample,
     splits_by: str,
     words: Mapping[str, str],
-    by_file: Mapping[str, SplitFiles],
+    by_file: SplitFiles,
 ) -> tuple[SplitRule, dict[str, float]]:
     """Returns how rows of a table fall into splits, and each split's share."""
     if splits_by:
         return _column_rule(spec, sample, splits_by, words)
     if by_file:
-        total = sum(split_files.bytes for split_files in by_file.values()) or 1
+        total = sum(size for _, size in by_file.values()) or 1
         names = tuple(usual_order(by_file))
         return SplitRule(SplitSource.COLUMN, names), {
-            name: by_file[name].bytes / total for name in names
+            name: by_file[name][1] / total for name in names
         }
     rule = rule_of(spec)
     return rule, portions_of(rule)

@@ -170,7 +170,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             "go too; use pad, shorter, longer or exact."
         )
     _check_key_points(spec, schema)
-    by_file: dict[str, SplitFiles] = {}
+    by_file: SplitFiles = {}
     by_stem = False
     if not (splits_by or spec.splits or spec.split_ids):
         stems = FORMATS[inputs.format].stems
