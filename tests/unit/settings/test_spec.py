@@ -21,6 +21,7 @@ from beam_pipeline.settings.spec import (
     make_spec,
 )
 from beam_pipeline.settings.values import parse_size
+from transforms.core.image.resize import Resize
 from transforms.core.manifest import Account, Manifest
 from transforms.errors import MAX_MESSAGE_BYTES, SpecError
 
@@ -157,6 +158,22 @@ def test_all_settings_together() -> None:
     spec = make_spec(full)
     assert set(spec.to_json()) == set(full)
     assert make_spec(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("crop:224", Resize("crop", 224, 224)),
+        ("exact:20x30:box", Resize("exact", 20, 30, filter="box")),
+        ("longer:9:enlarge", Resize("longer", 9, enlarge=True)),
+        ("pad:9x8:lanczos:enlarge", Resize("pad", 9, 8, "lanczos", enlarge=True)),
+    ],
+)
+def test_a_resize_names_its_filter_and_whether_images_grow(
+    given: str, expected: Resize
+) -> None:
+    """Behind the size, in this order."""
+    assert make(resize=given).image_policy.resize == expected
 
 
 def test_a_kind_alone_is_a_feature() -> None:
