@@ -270,7 +270,7 @@ def index(target: str, output: str, **options: Any) -> int:
       beam-tfrecord index 'shards/*.tfrecord'
       beam-tfrecord index out/photos --catalogue
     """
-    return _run("index.run", target, output, version=__version__, **options)
+    return _run("index.run", target, output, **options)
 
 
 @cli.command()

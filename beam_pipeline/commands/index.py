@@ -26,6 +26,7 @@ from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
+from beam_pipeline.version import __version__
 from transforms.core.catalogue import catalogue_features
 from transforms.core.manifest import MANIFEST_NAME, DerivedFile, FileFacts, Manifest
 from transforms.core.schema import Kind
@@ -62,7 +63,6 @@ class _Deriving:
         manifest: Manifest,
         store: Store,
         *,
-        version: str,
         overwrite: bool,
     ) -> None:
         self.manifest = manifest
@@ -71,7 +71,6 @@ class _Deriving:
         self.has_written = False
         self._store = store
         self._directory = directory
-        self._version = version
         self._overwrite = overwrite
         self._facts: dict[str, FileFacts] = {}
 
@@ -126,7 +125,7 @@ class _Deriving:
     def finished(self) -> Manifest:
         """Returns the manifest with what was written."""
         made = {
-            name: DerivedFile(name, facts.bytes, facts.crc32c, _MAKER, self._version)
+            name: DerivedFile(name, facts.bytes, facts.crc32c, _MAKER, __version__)
             for name, facts in self._facts.items()
         }
         merged = {facts.file: facts for facts in self.manifest.derived} | made
@@ -177,7 +176,6 @@ def run(
     path: str,
     output: str,
     *,
-    version: str,
     text: bool = False,
     catalogue: bool = False,
     overwrite: bool = False,
@@ -190,7 +188,6 @@ def run(
     Args:
       path: of a dataset, or of TFRecord files: a folder, a glob or one file.
       output: a folder; empty for that of the files.
-      version: of this program, which manifests state.
       text: whether a dataset without images is indexed as text, too.
       catalogue: whether to write the catalogue of a dataset, too.
       overwrite: whether to replace indexes that differ.
@@ -215,7 +212,7 @@ def run(
         )
     writer: contextlib.AbstractContextManager[_Deriving | _Beside]
     if dataset and not output:
-        writer = _deriving(dataset, version=version, overwrite=overwrite)
+        writer = _deriving(dataset, overwrite=overwrite)
         text = text or any(feature.kind is Kind.IMAGE for feature in source.features)
     else:
         output, text = output or _folder_of(path, source), True
@@ -318,14 +315,11 @@ def _make(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _deriving(
-    directory: str, *, version: str, overwrite: bool = False
-) -> Iterator[_Deriving]:
+def _deriving(directory: str, *, overwrite: bool) -> Iterator[_Deriving]:
     """Gives what writes derived files of a dataset, and replaces its manifest after.
 
     Args:
       directory: of the dataset.
-      version: of this program, which the manifest states.
       overwrite: whether files of others that have their names are replaced.
 
     Raises:
@@ -341,9 +335,7 @@ def _deriving(
         folder = there.work_path(_WORK, seen="")
         store = there.open_derived(Store(folder), manifest)
         try:
-            work = _Deriving(
-                directory, manifest, store, version=version, overwrite=overwrite
-            )
+            work = _Deriving(directory, manifest, store, overwrite=overwrite)
             yield work
             finished = work.finished()
             if work.has_written or finished != manifest:
