@@ -63,10 +63,10 @@ class LoadedImage(NamedTuple):
     @property
     def notes(self) -> tuple[ImageNote, ...]:
         """What is worth counting about an image that has no fault."""
-        notes = self.prepared.notes
-        if self.name and contradicts_suffix(self.name, self.prepared.source.format):
-            notes = (*notes, ImageNote.SUFFIX)
-        return notes
+        prepared = self.prepared
+        if self.name and contradicts_suffix(self.name, prepared.source.format):
+            return (*prepared.notes, ImageNote.SUFFIX)
+        return prepared.notes
 
     def rejection(
         self, origin: str, row: int | None, fault: Fault, path: str = ""

@@ -59,6 +59,8 @@ _find_marker = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
 _mark_and_length = struct.Struct(">HH").unpack_from
 _frame = struct.Struct(">BHHB").unpack_from
+# SOI, EOI, restarts and TEM have no length; other codes are undefined.
+_WITH_LENGTH = frozenset([*range(0xFFC0, 0xFFD0), *range(0xFFDA, 0xFFFF)])
 # APP0, DHT, DQT and DRI: of no interest to any walk here.
 _PLAIN = frozenset([0xFFE0, 0xFFC4, 0xFFDB, 0xFFDD])
 _METADATA = frozenset([*range(_APP0, 0xF0), _COM, _DNL])
@@ -90,8 +92,7 @@ def read_jpeg(data: bytes, check: Check, limit: int) -> ImageInfo:
     exif = xmp = _NONE
     several = False
     while True:
-        at = _behind_plain(data, at)
-        marker, start, stop = _segment(data, at)
+        marker, start, stop = _segment(data, at, _PLAIN)
         if marker in _FRAMES:
             break
         if marker == _APP1:
@@ -102,6 +103,7 @@ def read_jpeg(data: bytes, check: Check, limit: int) -> ImageInfo:
         elif marker == _APP2:
             several |= data.startswith(_MPF_NAME, start)
         if marker in (_SOS, _EOI):
+            at = start - (4 if marker == _SOS else 2)
             raise damaged(
                 f"JPEG: no frame header before marker {marker:02X} at byte {at}"
             )
@@ -152,7 +154,7 @@ def _walk(data: bytes, at: int, *, sole: int) -> int:
     """
     scans = 0
     while True:
-        marker, start, at = _segment(data, _behind_plain(data, at))
+        marker, start, at = _segment(data, at, _PLAIN)
         if marker == _SOS:
             scans += 1
             if sole and data.endswith(b"\xff\xd9") and data[start] == sole:
@@ -227,27 +229,26 @@ def _pixels_only(data: bytes) -> bytes:
         at = stop
 
 
-def _behind_plain(data: bytes, at: int) -> int:
-    """Returns where the first segment is, from `at` on, that is not of `_PLAIN`.
+def _segment(
+    data: bytes, at: int, skipped: frozenset[int] = frozenset()
+) -> tuple[int, int, int]:
+    """Returns the code of a marker, and start and stop of its payload.
 
-    Most segments are plain, and images are many: no function is called for each.
+    The marker is the one at `at`, or the next behind segments of `skipped` codes: most
+    segments are plain, and images are many. Any number of fill bytes FF may come before
+    a marker's code (T.81 B.1.1.2). EOI has neither length nor payload: both offsets are
+    the end of the marker.
     """
     last = len(data)
     while at + 4 <= last:
         mark, length = _mark_and_length(data, at)
         stop = at + 2 + length
-        if mark not in _PLAIN or length < 2 or stop > last:
+        if mark not in _WITH_LENGTH or length < 2 or stop > last:
             break
+        if mark not in skipped:
+            return mark & 0xFF, at + 4, stop
         at = stop
-    return at
-
-
-def _segment(data: bytes, at: int) -> tuple[int, int, int]:
-    """Returns the code of the marker at `at`, and start and stop of its payload.
-
-    Any number of fill bytes FF may come before a marker's code (T.81 B.1.1.2). EOI has
-    neither length nor payload: both offsets are the end of the marker.
-    """
+    # Fill bytes, the end, or damage.
     try:
         if data[at] != 0xFF:
             raise damaged(f"JPEG: stray bytes instead of a marker at byte {at}")
