@@ -1,7 +1,6 @@
 """Import Beam in a thread while planning runs; the import takes most of a second."""
 
 import contextlib
-import functools
 import gc
 import importlib
 import logging
@@ -10,7 +9,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 # Beam and Arrow import these where they are installed, for what no command here has: it
 # takes 0.4 s of processor time and 57 MB.
@@ -65,6 +64,9 @@ def spare_imports() -> None:
     """
     _Process.is_own = True
     _ask_no_proxy_for_this_machine()
+    # Arrow reads docstrings with it, for help texts of functions: 20 ms.
+    texts = types.SimpleNamespace(NumpyDocString=lambda _: {"Parameters": []})
+    sys.modules.setdefault("pyarrow.vendored.docscrape", cast(Any, texts))
     # NumPy's BLAS starts a thread for each processor. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if _is_slow_at_sorting():
@@ -137,7 +139,7 @@ def beam_loading() -> Iterator[Callable[[], None]]:
     """
     quiet_import()
     let_arrow_look()
-    thread = threading.Thread(target=_load_for_graph, daemon=True)
+    thread = threading.Thread(target=_load, daemon=True)
     thread.start()
     yield thread.join
 
@@ -155,15 +157,13 @@ def let_arrow_look() -> None:
 def _load() -> None:
     with _spared() if _Process.is_own else contextlib.nullcontext():
         importlib.import_module("beam_pipeline.running.convert")
-
-
-def _load_for_graph() -> None:
-    _load()
     if _Process.is_own:
-        # Beam looks into every method of a DoFn four times a job: 0.12 s. Only the
-        # program's own are hashable for sure; workers have those of users.
+        # Beam looks into every method of a DoFn 200 times a job: 0.14 s.
         userstate: Any = importlib.import_module("apache_beam.transforms.userstate")
-        userstate.get_dofn_specs = functools.lru_cache(256)(userstate.get_dofn_specs)
+        look, specs = userstate.get_dofn_specs, dict[type, Any]()
+        userstate.get_dofn_specs = lambda dofn: (
+            specs.get(type(dofn)) or specs.setdefault(type(dofn), look(dofn))
+        )
 
 
 @contextlib.contextmanager
