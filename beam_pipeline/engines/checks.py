@@ -11,12 +11,16 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import FOR_ROWS, __version__, deciding_versions
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 from transforms.work.worker_check import VersionRules
+
+if TYPE_CHECKING:
+    # Loads pydantic, which takes longer than the help of a command.
+    from beam_pipeline.settings.spec import Spec
 
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
@@ -125,7 +129,9 @@ def version_rules(*, images: bool, compressed: bool) -> VersionRules:
     return VersionRules(versions, deciding_versions, free)
 
 
-def check_shared(name: str, master: str, settings: Spec, flags: Sequence[str]) -> None:
+def check_shared(
+    name: str, master: str, settings: "Spec", flags: Sequence[str]
+) -> None:
     """Refuses what workers on other machines could not see, or could not start from.
 
     What starts a worker, and what it leaves, is a file too: it is in the work folder,
@@ -265,7 +271,7 @@ _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 _CLIENT = "google.cloud.dataflow_v1beta3"
 
 
-def check_dataflow(settings: Spec, flags: Sequence[str]) -> None:
+def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
     """Raises unless a job can be handed to Dataflow.
 
     Beam would search Google's services for what is missing, and make buckets.
