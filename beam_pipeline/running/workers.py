@@ -61,15 +61,15 @@ class _Worker:
     """A process that waits for the address of a runner, works for it, or has ended.
 
     Attributes:
-      pid: its id.
       write_end: of the pipe on which it waits; None once it has been written to.
+      pid: its id; 0 until it has started.
       is_let_go: whether the runner has told it to stop.
       status: with which it has ended, as `os.waitpid` returns it; None before.
       ended: when that was seen.
     """
 
-    pid: int
     write_end: int | None
+    pid: int = 0
     is_let_go: bool = False
     status: int | None = None
     ended: float = 0.0
@@ -84,7 +84,7 @@ class WorkerPool:
 
     def __init__(self, log: IO[bytes]) -> None:
         self.log = log
-        self._workers: dict[int, _Worker] = {}
+        self._workers: list[_Worker] = []
         # The runner starts and stops workers in its own thread; the watcher is another.
         self._lock = threading.Lock()
 
@@ -98,17 +98,14 @@ class WorkerPool:
           BeamTFRecordError: the interpreter cannot be started.
         """
         read_end, write_end = os.pipe()
+        # Ctrl-C may come at any line. A process without an id here ends when nobody
+        # can write to it.
+        worker = _Worker(write_end)
+        self._workers.append(worker)
         try:
-            pid = self._fork(read_end, write_end) if forks else self._new(read_end)
-            self._workers[pid] = _Worker(pid, write_end)
-        except BaseException as error:
-            # Ctrl-C may come at any line. A process that is not known here ends when
-            # nobody can write to it.
-            if all(worker.write_end != write_end for worker in self._workers.values()):
-                os.close(write_end)
-            if isinstance(error, OSError | ValueError):
-                raise _not_working(str(error)) from error
-            raise
+            worker.pid = self._fork(read_end) if forks else self._new(read_end)
+        except (OSError, ValueError) as error:
+            raise _not_working(str(error)) from error
         finally:
             os.close(read_end)
 
@@ -124,17 +121,16 @@ class WorkerPool:
         process.returncode = 0
         return process.pid
 
-    def _fork(self, read_end: int, write_end: int) -> int:
+    def _fork(self, read_end: int) -> int:
         parent = os.getpid()
         if pid := os.fork():
             return pid
         status = 1
         try:
-            # Open copies of the pipes would keep other workers from seeing their end.
-            for worker in self._workers.values():
+            # Open copies of the pipes would keep workers from seeing their end.
+            for worker in self._workers:
                 if worker.write_end is not None:
                     os.close(worker.write_end)
-            os.close(write_end)
             os.dup2(self.log.fileno(), 1)
             os.dup2(self.log.fileno(), 2)
             work(read_end, parent)
@@ -150,8 +146,7 @@ class WorkerPool:
     def start(self, worker_id: str, control_address: str) -> int:
         """Tells one process to work for this runner; returns its id."""
         with self._lock:
-            waiting = (w for w in self._workers.values() if w.write_end is not None)
-            worker = next(waiting)
+            worker = next(w for w in self._workers if w.write_end is not None)
             write_end, worker.write_end = worker.write_end, None
         assert write_end is not None
         # A worker that has died is found by `dead`.
@@ -162,13 +157,16 @@ class WorkerPool:
 
     def wait(self, pid: int) -> None:
         """Waits for a worker that was told to stop, and ends one that does not."""
-        worker = self._workers[pid]
+        worker = self._of(pid)
         worker.is_let_go = True
         limit = time.monotonic() + _LEAVE_SECONDS
         while self._status(worker) is None:
             if time.monotonic() > limit:
                 self._end(worker)
             time.sleep(_PAUSE_SECONDS)
+
+    def _of(self, pid: int) -> _Worker:
+        return next(worker for worker in self._workers if worker.pid == pid)
 
     def _status(self, worker: _Worker) -> int | None:
         with self._lock:
@@ -185,7 +183,7 @@ class WorkerPool:
     def _end(self, worker: _Worker) -> None:
         """Ends a process by force, unless it has ended."""
         with self._lock:
-            if worker.status is None:
+            if worker.status is None and worker.pid:
                 worker.status = 0
                 with contextlib.suppress(ProcessLookupError, ChildProcessError):
                     os.kill(worker.pid, signal.SIGKILL)
@@ -193,14 +191,14 @@ class WorkerPool:
 
     def killed(self) -> int | None:
         """Returns the id of a process that a signal has ended, if any."""
-        workers = self._workers.values()
+        workers = self._workers
         return next(
             (w.pid for w in workers if os.WIFSIGNALED(self._status(w) or 0)), None
         )
 
     def dead(self) -> int | None:
         """Returns the id of a process that has ended without being told to, if any."""
-        for worker in self._workers.values():
+        for worker in self._workers:
             status = self._status(worker)
             if status is None or worker.is_let_go:
                 continue
@@ -212,7 +210,7 @@ class WorkerPool:
 
     def error_of(self, pid: int) -> BeamTFRecordError:
         """Returns the error of a process that `dead` or `killed` has found."""
-        code = os.waitstatus_to_exitcode(self._workers[pid].status or 0)
+        code = os.waitstatus_to_exitcode(self._of(pid).status or 0)
         if code < 0:
             return BeamTFRecordError(
                 f"A worker process ({pid}) was ended from outside, perhaps for lack of "
@@ -234,7 +232,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends every process; none is left behind."""
-        for worker in self._workers.values():
+        for worker in self._workers:
             self._end(worker)
             if worker.write_end is not None:
                 os.close(worker.write_end)
