@@ -140,8 +140,7 @@ class LocalTarget(Target):
             folders.make(folder)
 
     def open_plan(self, store: Store) -> Store:
-        for folder in (store.dataset, store.rejects):
-            folders.make(folder)
+        self.make_shared(store)
         return store
 
     def end_shared(self, store: Store) -> None:
@@ -179,8 +178,7 @@ class LocalTarget(Target):
     def open_derived(self, store: Store, manifest: Manifest) -> Store:
         _check_writable(self.directory)
         # `recover` says nothing of what it cannot finish.
-        derived_files.finish(store, self.directory)
-        store.remove_tree(store.folder)
+        self.leave_derived(store)
         store.make()
         for name in DERIVED_FOLDERS:
             folders.make(os.path.join(store.dataset, name))

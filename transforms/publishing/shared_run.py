@@ -214,9 +214,8 @@ class SharedRun:
         Args:
           plan: its digest.
         """
-        output = target.at(self.directory)
-        output.make_shared(self.store)
-        return output.open_plan(dataclasses.replace(self.store, plan=plan))
+        store = dataclasses.replace(self.store, plan=plan)
+        return target.at(self.directory).open_plan(store)
 
     def published(self, job: str) -> Manifest | None:
         """Returns the manifest of the target where this submission published it.
