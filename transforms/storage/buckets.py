@@ -73,7 +73,7 @@ class Bucket:
     flat: bool = True
 
     @staticmethod
-    def connected(parameters: Parameters, place: str) -> Reached:
+    def connected(place: str, parameters: Parameters) -> Reached:
         """Returns the store as Arrow reaches it."""
         raise NotImplementedError
 
@@ -239,7 +239,7 @@ class HdfsBucket(Bucket):
         self._system = system
 
     @staticmethod
-    def connected(parameters: Parameters, place: str) -> Reached:
+    def connected(place: str, parameters: Parameters) -> Reached:
         """See `Bucket`, and for its needs `pyarrow.fs.HadoopFileSystem`."""
         import pyarrow.fs as pafs
 

@@ -62,7 +62,7 @@ class GcsBucket(Bucket):
         }
 
     @staticmethod
-    def connected(parameters: Parameters, place: str) -> Reached:
+    def connected(place: str, parameters: Parameters) -> Reached:
         """See `Bucket`."""
         import pyarrow.fs as pafs
 
@@ -161,7 +161,7 @@ class AzureBucket(Bucket):
         ).get_container_client(account.container)
 
     @staticmethod
-    def connected(parameters: Parameters, place: str) -> Reached:
+    def connected(place: str, parameters: Parameters) -> Reached:
         """See `Bucket`."""
         import pyarrow.fs as pafs
 

@@ -88,7 +88,7 @@ class S3Bucket(Bucket):
         self._failures = _MOST_FAILURES if signed and not self._credentials else 0
 
     @staticmethod
-    def connected(parameters: Parameters, place: str) -> Reached:
+    def connected(place: str, parameters: Parameters) -> Reached:
         """See `Bucket`."""
         import pyarrow as pa
         import pyarrow.fs as pafs

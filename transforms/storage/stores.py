@@ -109,7 +109,7 @@ def _connected(
         raise OSError(errno.EINVAL, reason, place)
     try:
         with client_errors(place):
-            return (kind.connected if by_arrow else kind)(dict(said), place)
+            return (kind.connected if by_arrow else kind)(place, dict(said))
     except ImportError:
         return None
     except (ValueError, TypeError, NotImplementedError, OSError) as error:
