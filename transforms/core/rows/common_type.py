@@ -261,14 +261,12 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 
 def _integers_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    present = np.asarray(array.is_valid())
     numbers = pc.fill_null(array, 0).to_numpy()
     if pa.types.is_floating(kind):
         lost = (numbers > FLOAT64_EXACT) | (numbers < -FLOAT64_EXACT)
         why = "is among floats, and beyond 2^53"
     else:
-        is_wide = pa.types.is_uint64(array.type) and not pa.types.is_uint64(kind)
-        lost = (numbers > _INT64_MAX) if is_wide else ~present & present
+        lost = numbers > (2**64 - 1 if pa.types.is_uint64(kind) else _INT64_MAX)
         why = "is outside int64"
     if lost.any():
         index = int(np.argmax(lost))
