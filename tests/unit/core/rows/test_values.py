@@ -4,6 +4,7 @@ What each kind makes of single values is in `python_values.txt`.
 """
 
 import datetime
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.unit.core.rows.python_values import table
 from transforms.core.rows.values import column_of, rows_of
 from transforms.core.schema import Feature, Kind, Schema, row_type
 from transforms.errors import EncodingError
+
+TABLE = pathlib.Path(__file__).with_name("python_values.txt")
 
 
 def test_lists_and_arrays_are_flattened() -> None:
@@ -270,3 +274,9 @@ def test_arrays_are_as_their_values_one_by_one(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.LABEL]))
     feature = Feature("x", kind)
     assert outcome(array, feature) == outcome(array.astype(object), feature)
+
+
+def test_each_kind_with_each_value_is_as_in_the_table() -> None:
+    """Each pair is stored as the table says, or refused in its words."""
+    found = "\n".join(table())
+    assert found.splitlines() == TABLE.read_text("utf-8").splitlines()
