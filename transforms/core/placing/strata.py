@@ -93,7 +93,8 @@ class Strata:
         """Joins parts of (classes, bounds), which have no class in common."""
         pairs = list(parts)
         classes = pa.chunked_array([names for names, _ in pairs], pa.string())
-        order = _by_bytes(classes)
+        # Arrow sorts texts by their bytes, a null behind them.
+        order = pc.sort_indices(classes)
         bounds = [np.zeros((0, splits - 1), np.uint64), *(own for _, own in pairs)]
         names = classes.take(order).combine_chunks()
         return cls(names, np.concatenate(bounds)[np.asarray(order)])
@@ -146,11 +147,6 @@ def unpack(message: bytes | pa.Buffer, columns: int) -> tuple[pa.StringArray, UI
 def class_names(column: pa.Array) -> pa.StringArray:
     """Returns a column's values as the names of classes."""
     return column.cast(pa.string())
-
-
-def _by_bytes(classes: pa.StringArray | pa.ChunkedArray) -> pa.UInt64Array:
-    """Returns the positions of names sorted by their bytes, a null behind them."""
-    return pc.sort_indices(classes)
 
 
 def _narrow(values: Integers) -> Integers:
@@ -206,7 +202,7 @@ def share_out(
     Returns:
       the classes, sorted by their bytes, and integers [n, k].
     """
-    order = np.asarray(_by_bytes(counts.classes))
+    order = np.asarray(pc.sort_indices(counts.classes))
     whole = math.lcm(*(share.denominator for share in shares))
     parts = [share.numerator * (whole // share.denominator) for share in shares]
     out = np.zeros((len(order), len(parts)), np.int64)

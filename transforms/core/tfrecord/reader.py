@@ -47,6 +47,11 @@ _Longs = npt.NDArray[np.int64]
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
+_ADVICE = {
+    "empty": "Leave it out if it is meant to be empty; otherwise write it again.",
+    "compression": "Read it with compression 'auto' or 'none'.",
+    "too-long": "'beam-tfrecord repair' copies the records that are sound.",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -419,12 +424,8 @@ class TFRecordReader:
 
     def _advice(self, kind: str, data: bytes) -> str:
         """Returns what the user should do, guessed from the bytes."""
-        if kind == "empty":
-            return "Leave it out if it is meant to be empty; otherwise write it again."
-        if kind == "compression":
-            return "Read it with compression 'auto' or 'none'."
-        if kind == "too-long":
-            return "'beam-tfrecord repair' copies the records that are sound."
+        if kind in _ADVICE:
+            return _ADVICE[kind]
         if kind == "length-crc" and self.records == 0 and b"\0" not in data:
             # The length of a record has zeros, and a text has none.
             return "It looks like text. Is it a TFRecord file at all?"
