@@ -394,7 +394,7 @@ def _read_names(path: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def cifar_files(listed: Listed, head: Callable[[str], bytes]) -> list[str] | None:
+def recognise(listed: Listed, head: Callable[[str], bytes]) -> list[str] | None:
     """Returns which files are CIFAR's; None if none are.
 
     The names of CIFAR-10 say enough: a file of theirs with another size is not left

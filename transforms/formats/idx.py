@@ -141,7 +141,7 @@ def _labels_of(path: str, exists: Callable[[str], bool]) -> str:
     return labels[0]
 
 
-def idx_files(listed: Listed, _head: Callable[[str], bytes]) -> list[str] | None:
+def recognise(listed: Listed, _head: Callable[[str], bytes]) -> list[str] | None:
     """Returns the files of images of IDX pairs by their names; None if none are.
 
     Raises:

@@ -1,50 +1,22 @@
 """CIFAR and IDX files from end to end."""
 
 import gzip
-import io
 import pathlib
 import struct
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.support.format_sources import (
-    cifar,
     cifar10,
-    hwc,
     job_digest,
     values,
 )
-from tests.support.outputs import dataset
 from tests.support.runs import convert
 
 Array = np.ndarray[Any, Any]
 Folder = pathlib.Path
-
-
-def test_cifar100(tmp_path: Folder) -> None:
-    """Both labels come with their names; the fine one is to be predicted."""
-    root = tmp_path / "in"
-    root.mkdir()
-    made = {name: cifar(9, labels=2) for name in ("train", "test")}
-    for name, records in made.items():
-        (root / f"{name}.bin").write_bytes(records.tobytes())
-    (root / "fine_label_names.txt").write_text("\n".join(f"f{i}" for i in range(100)))
-    (root / "coarse_label_names.txt").write_text("\n".join(f"c{i}" for i in range(20)))
-    convert(root, tmp_path / "out", "--no-shuffle")
-    for split, records in made.items():
-        assert values(tmp_path / "out", split) == [
-            {"coarse_label": [row[0]], "label": [row[1]], "image": [image.tobytes()]}
-            for row, image in zip(records.tolist(), hwc(records, 2), strict=True)
-        ]
-    labels = [f for f in dataset(tmp_path / "out")["features"] if f["kind"] == "label"]
-    assert [(f["name"], f.get("is_label", False)) for f in labels] == [
-        ("coarse_label", False),
-        ("label", True),
-    ]
-    assert [len(f["classes"]) for f in labels] == [20, 100]
 
 
 def test_class_names_are_part_of_the_job(tmp_path: Folder) -> None:

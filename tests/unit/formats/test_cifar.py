@@ -14,7 +14,7 @@ from tests.support.cifar import listed, pixels_of, read_all, real_folder, rows_o
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
-from transforms.formats.binary import Cifar10Reader, Cifar100Reader, cifar_files
+from transforms.formats.binary import Cifar10Reader, Cifar100Reader, recognise
 from transforms.formats.table import InputFile
 
 CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
@@ -43,7 +43,7 @@ def sizes(root: pathlib.Path) -> list[tuple[str, int]]:
 def test_real_files_are_recognised() -> None:
     """The folder holds CIFAR-10: batches are inputs, the names a companion."""
     folder = real_folder()
-    found = cifar_files(sizes(folder), heads(folder))
+    found = recognise(sizes(folder), heads(folder))
     assert found == ["data_batch_1.bin", "test_batch.bin"]
     assert [Cifar10Reader().split_of(path) for path in found] == ["train", "test"]
 
@@ -75,7 +75,7 @@ def test_cifar_100(tmp_path: pathlib.Path) -> None:
     (tmp_path / "fine_label_names.txt").write_text("\n".join(fine) + "\n\n")
     records = made(tmp_path / "train.bin", 50, labels=2)
     made(tmp_path / "test.bin", 20, labels=2)
-    found = cifar_files(sizes(tmp_path), heads(tmp_path))
+    found = recognise(sizes(tmp_path), heads(tmp_path))
     assert found == ["test.bin", "train.bin"]
     reader = Cifar100Reader()
     assert reader.split_of("train.bin") == "train"
@@ -243,7 +243,7 @@ def test_fault_133_cut_file(tmp_path: pathlib.Path) -> None:
     made(tmp_path / "data_batch_1.bin", 3)
     made(tmp_path / "data_batch_2.bin", 3)
     os.truncate(tmp_path / "data_batch_2.bin", 7000)
-    found = cifar_files(sizes(tmp_path), heads(tmp_path))
+    found = recognise(sizes(tmp_path), heads(tmp_path))
     assert found == ["data_batch_1.bin", "data_batch_2.bin"]
     with pytest.raises(SourceError, match=r"3073 bytes.*data_batch_2\.bin has 7000"):
         Cifar10Reader().plan([listed(tmp_path / name) for name in found])
@@ -253,23 +253,23 @@ def test_other_files_are_not_recognised(tmp_path: pathlib.Path) -> None:
     """Other names, and a `train.bin` of another size or content, are left alone."""
     (tmp_path / "train.bin").write_bytes(bytes(3074 * 2 - 1))
     (tmp_path / "weights.bin").write_bytes(bytes(3073))
-    assert cifar_files(sizes(tmp_path), heads(tmp_path)) is None
+    assert recognise(sizes(tmp_path), heads(tmp_path)) is None
     (tmp_path / "train.bin").write_bytes(b"\xff" * 3074)
-    assert cifar_files(sizes(tmp_path), heads(tmp_path)) is None
-    assert cifar_files([("train.bin", 0)], lambda _: b"") is None
+    assert recognise(sizes(tmp_path), heads(tmp_path)) is None
+    assert recognise([("train.bin", 0)], lambda _: b"") is None
 
 
 def test_fault_133_pickles_are_never_loaded(tmp_path: pathlib.Path) -> None:
     """The Python version is refused with what to fetch instead."""
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({"labels": [1]}))
     with pytest.raises(SourceError, match=r"pickle.*binary version"):
-        cifar_files(sizes(tmp_path), heads(tmp_path))
+        recognise(sizes(tmp_path), heads(tmp_path))
 
 
 def test_other_files_with_the_names_of_pickles(tmp_path: pathlib.Path) -> None:
     """A file that is called test_batch and is no pickle says nothing of CIFAR."""
     (tmp_path / "test_batch").write_bytes(b"id,label\n1,cat\n")
-    assert cifar_files(sizes(tmp_path), heads(tmp_path)) is None
+    assert recognise(sizes(tmp_path), heads(tmp_path)) is None
 
 
 def test_both_in_one_source_are_an_error(tmp_path: pathlib.Path) -> None:
@@ -278,7 +278,7 @@ def test_both_in_one_source_are_an_error(tmp_path: pathlib.Path) -> None:
         (tmp_path / folder).mkdir()
         made(tmp_path / folder / name, 2, labels)
     with pytest.raises(SourceError, match="one by one"):
-        cifar_files(sizes(tmp_path), heads(tmp_path))
+        recognise(sizes(tmp_path), heads(tmp_path))
 
 
 def test_fault_133_mutated_files_never_crash(tmp_path: pathlib.Path) -> None:

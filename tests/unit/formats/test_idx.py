@@ -25,7 +25,7 @@ from tests.support.idx import (
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
-from transforms.formats.idx import IdxReader, idx_files
+from transforms.formats.idx import IdxReader, recognise
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
 from transforms.formats.table_source import TableSource
@@ -181,9 +181,9 @@ def test_files_by_their_names() -> None:
         "b/train-labels-idx1-int.gz",
         "readme.md",
     ]
-    found = idx_files([(path, 1) for path in paths], lambda _: b"")
+    found = recognise([(path, 1) for path in paths], lambda _: b"")
     assert found == [paths[0], paths[2], paths[4]]
-    assert idx_files([("readme.md", 3), ("images.zip", 3)], lambda _: b"") is None
+    assert recognise([("readme.md", 3), ("images.zip", 3)], lambda _: b"") is None
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_files_by_their_names() -> None:
 def test_fault_133_pairs_must_be_whole(paths: list[str], word: str) -> None:
     """Images without labels, labels without images, and doubles are errors."""
     with pytest.raises(SourceError, match=word):
-        idx_files([(path, 1) for path in paths], lambda _: b"")
+        recognise([(path, 1) for path in paths], lambda _: b"")
 
 
 def test_fault_133_images_twice_are_an_error(tmp_path: pathlib.Path) -> None:
