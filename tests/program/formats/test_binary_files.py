@@ -1,12 +1,14 @@
 """CIFAR and IDX files from end to end."""
 
 import gzip
+import io
 import pathlib
 import struct
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.format_sources import (
     cifar10,
