@@ -18,12 +18,14 @@ import dataclasses
 import io
 import itertools
 import json
+import mmap
 import os
 import posixpath
 import re
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -89,7 +91,7 @@ _IMAGES = pa.schema(
         "width": pa.float64(),
     }
 )
-_ANNOTATIONS = pa.schema({"image_id": pa.string(), "text": pa.large_binary()})
+_ANNOTATIONS = pa.schema({"image_id": pa.string(), "size": pa.int64()})
 _CATEGORIES = pa.schema(
     {"id": pa.int64(), "name": pa.string(), "keypoints": pa.list_(pa.string())}
 )
@@ -109,21 +111,13 @@ def load_coco(path: str, stamp: int, *, outlined: bool) -> CocoFile:
       OSError: it cannot be read, or has changed since it was listed.
     """
     coco = CocoFile(_IMAGES.empty_table(), (), {})
-    try:
-        with storage(path).open_input(stamp=stamp) as file:
-            tables = _parse(file, coco, outlined=outlined)
-    except (ValueError, RecursionError) as error:
-        reason = TOO_DEEP if isinstance(error, RecursionError) else error
-        raise InputError(
-            f"{path!r} must be COCO JSON: one object with lists named images, "
-            f"annotations and categories. Found: {reason}. Correct it, or leave the "
-            f"file out."
-        ) from error
-    images, categories = tables["images"], tables["categories"].to_pylist()
-    _check_images(images, path)
-    coco.categories = _categories(categories, path)
-    strays, annotations = _by_image(tables["annotations"], images["id"])
-    coco.strays = strays
+    # Annotations come in any order, and wait on the disk for that of their images.
+    with tempfile.TemporaryFile() as texts:
+        tables = _tables(path, stamp, coco, texts, outlined=outlined)
+        images, categories = tables["images"], tables["categories"].to_pylist()
+        _check_images(images, path)
+        coco.categories = _categories(categories, path)
+        coco.strays, annotations = _by_image(tables["annotations"], texts, images["id"])
     coco.images = images.append_column("annotations", annotations)
     coco.point_names = {
         row["id"]: [name or "" for name in row["keypoints"]]
@@ -134,6 +128,22 @@ def load_coco(path: str, stamp: int, *, outlined: bool) -> CocoFile:
         named = max(map(len, coco.point_names.values()), default=0)
         coco.point_count = max(coco.point_count, named)
     return coco
+
+
+def _tables(
+    path: str, stamp: int, coco: CocoFile, texts: IO[bytes], *, outlined: bool
+) -> dict[str, pa.Table]:
+    """Returns the three lists, without the texts; raises as `load_coco`."""
+    try:
+        with storage(path).open_input(stamp=stamp) as file:
+            return _parse(file, coco, texts, outlined=outlined)
+    except (ValueError, RecursionError) as error:
+        reason = TOO_DEEP if isinstance(error, RecursionError) else error
+        raise InputError(
+            f"{path!r} must be COCO JSON: one object with lists named images, "
+            f"annotations and categories. Found: {reason}. Correct it, or leave the "
+            f"file out."
+        ) from error
 
 
 def _check_images(images: pa.Table, path: str) -> None:
@@ -174,22 +184,30 @@ def _categories(table: Sequence[_Item], path: str) -> dict[int, str]:
     return dict(sorted(out.items()))
 
 
-def _by_image(annotations: pa.Table, ids: pa.Array) -> tuple[list[bytes], pa.ListArray]:
+def _by_image(
+    annotations: pa.Table, stored: IO[bytes], ids: pa.Array
+) -> tuple[list[bytes], pa.ListArray]:
     """Returns the texts of annotations of no image, and those of each image."""
+    stored.flush()
+    size = stored.tell()
+    data = mmap.mmap(stored.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+    starts = np.append(0, np.cumsum(annotations["size"].to_numpy()))
+    buffers = [None, pa.py_buffer(starts), pa.py_buffer(data)]
+    texts = pa.Array.from_buffers(pa.large_binary(), len(annotations), buffers)
     parents = pc.index_in(annotations["image_id"], value_set=ids, skip_nulls=True)
     rows = np.asarray(pc.fill_null(parents, -1))
-    texts = annotations["text"].take(pa.array(np.argsort(rows, kind="stable")))
+    texts = texts.take(pa.array(np.argsort(rows, kind="stable")))
     ends = np.cumsum(np.bincount(rows + 1, minlength=len(ids) + 1))
-    of_images = texts.slice(ends[0]).combine_chunks()
+    of_images = texts.slice(ends[0])
     offsets = pa.array(ends - ends[0], pa.int64())
     strays: list[bytes] = texts.slice(0, ends[0]).to_pylist()
     return strays, pa.LargeListArray.from_arrays(offsets, of_images)
 
 
 def _parse(
-    file: io.BufferedReader, coco: CocoFile, *, outlined: bool
+    file: io.BufferedReader, coco: CocoFile, texts: IO[bytes], *, outlined: bool
 ) -> dict[str, pa.Table]:
-    """Returns the three lists; adds to what is counted of the annotations.
+    """Returns the three lists; counts annotations, and writes their texts.
 
     Raises:
       ValueError, RecursionError: the file is not COCO JSON.
@@ -205,8 +223,10 @@ def _parse(
         elif name == "categories":
             tables[name] = _columns(_CATEGORIES, map(_category, objects))
         elif name == "annotations":
+            texts.seek(0)
             rows = _annotations(objects, coco, packed=outlined)
-            tables[name] = _columns(_ANNOTATIONS, rows)
+            sizes = ((image, texts.write(data)) for image, data in rows)
+            tables[name] = _columns(_ANNOTATIONS, sizes)
     if "images" not in tables:
         raise ValueError("no object with a list of images")
     return tables
