@@ -50,8 +50,8 @@ def test_flink_starts_the_workers(
         "command": f"{AT}/bin/beam-tfrecord-worker",
         "env": dict(site.store.environment),
     }
-    flags[flags.index("--") :] = [
-        "--",
+    pool = flags.index("--") + 1
+    flags[pool : pool + 2] = [
         "--environment_type=PROCESS",
         f"--environment_config={json.dumps(config)}",
     ]
