@@ -210,6 +210,15 @@ def test_long_integers_of_python_2_are_read(
     assert read.columns == {"3L": [[0, 1], [2, 3], [4, 5]], "it's 4L": [0, -1, -2]}
 
 
+@pytest.mark.parametrize("header", [b"'" + b"\\'" * 200_000, b"-" * 60_000])
+def test_a_header_that_is_no_literal(header: bytes, tmp_path: pathlib.Path) -> None:
+    """It takes no hours, and no more memory than Python's parser has."""
+    data = b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(SourceError, match=r"a\.npy cannot be read as NumPy"):
+        NumpyReader().plan(listed(tmp_path, ["a.npy"]))
+
+
 def test_sample_is_spread_and_bounded(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
