@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
@@ -75,6 +75,10 @@ class _Mask(NamedTuple):
                     message = f"its mask, {image.size}, crosses the edge of the image"
                     raise FaultError(Reason.BAD_MASK, message)
                 drawn = np.asarray(image.convert("L")) > 0
+        except UnidentifiedImageError as error:
+            # The error's own words hold an address, another one in each run.
+            message = "its mask is no PNG in base64"
+            raise FaultError(Reason.BAD_MASK, message) from error
         except (OSError, ValueError, SyntaxError) as error:
             message = f"its mask is no PNG in base64: {error}"
             raise FaultError(Reason.BAD_MASK, message) from error
