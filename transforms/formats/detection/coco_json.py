@@ -281,10 +281,14 @@ def _annotations(
 
 
 def annotations_of(texts: Sequence[bytes]) -> list[_Item]:
-    """Returns annotations as they are in the file."""
+    """Returns annotations as they are in the file; InputError for too deep ones."""
     # No JSON begins as zlib's streams do.
     plain = [zlib.decompress(t) if t[:1] == b"x" else t for t in texts]
-    items = json.loads(b"[%b]" % b",".join(plain))
+    try:
+        items = json.loads(b"[%b]" % b",".join(plain))
+    except RecursionError as error:
+        # Planning has read them with less on the stack.
+        raise InputError(f"Annotations must be plainer. Found: {TOO_DEEP}.") from error
     return [item if isinstance(item, dict) else {} for item in items]
 
 
