@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from beam_pipeline.engines.checks import check_words
+from beam_pipeline.settings.removed import removed_flag
 from transforms.errors import UsageError, first_few
 
 # Arguments of `convert`, which are flags here.
@@ -21,6 +22,8 @@ _TRUE = ("true", "1", "yes")
 # How many words after -- an error shows.
 _SHOWN = 4
 _FALSE = ("false", "0", "no")
+# Flags of Beam that were settings of ours as well.
+_BEAMS_TOO = frozenset(["flink_master", "job_endpoint"])
 # A label of Google Cloud, which Airflow adds by itself; our --labels takes a path.
 _CLOUD_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 
@@ -86,7 +89,10 @@ def split_flags(
         elif is_ours:
             out.append("=".join([f"--{key}", *given]))
         else:
-            rest += [flag] if equals else [flag, *given]
+            beams = key.replace("-", "_")
+            if beams not in _BEAMS_TOO and (gone := removed_flag([name])):
+                raise UsageError(f"{gone} See 'beam-tfrecord convert --help'.")
+            rest += [f"--{beams}={value}"] if equals else [f"--{beams}", *given]
     has_spec = any(word.startswith("--spec=") for word in out)
     for key in _ARGUMENTS:
         if key not in paths and not has_spec:

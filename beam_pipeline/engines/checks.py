@@ -38,13 +38,22 @@ _NOT_STARTED = re.compile(r"\berror=(2|13), |process failed to start")
 
 
 def check_words(flags: Sequence[str]) -> None:
-    """Raises SpecError for a word that is neither a flag nor the value of one."""
+    """Raises SpecError for a word that is neither a flag nor the value of one.
+
+    Flags in kebab case are refused, for Beam ignores them without an error.
+    """
     for before, flag in zip(["", *flags], flags, strict=False):
         is_value = before.startswith("--") and "=" not in before
         if not flag.startswith("-") and not is_value:
             raise SpecError(
                 f"What follows -- must be flags of Beam, as --job_name=NAME is; found "
                 f"{flag!r}. Give SOURCE, OUTPUT and the program's own flags before --."
+            )
+    for flag in flags:
+        if flag.startswith("--") and "-" in flag.partition("=")[0][2:]:
+            raise SpecError(
+                f"Flags of Beam must be in snake case, as --job_name=NAME is; found "
+                f"{flag!r}. Give the program's own flags before --."
             )
 
 

@@ -296,6 +296,7 @@ class TestPipes:
         [
             (("convert", "--", "photos", "out"), "'photos'"),
             (("convert", "photos", "--", "--label-column=a", "out"), "'out'"),
+            (("convert", "photos", "o", "--", "--flink-master=a:1"), "snake case"),
             (("plan", "photos", "out", "--", "photos"), "'photos'"),
             (("inspect", "--", "out"), "'out'"),
             (("subset", "a", "--", "b", "--split"), "'b', '--split'"),

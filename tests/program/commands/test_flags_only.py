@@ -47,6 +47,8 @@ def test_is_flags_only(arguments: list[str], expected: bool) -> None:
         (["--include=*.csv", "--include=b"], ["--include=*.csv", "--include=b"], []),
         (["--runner=flink"], ["--runner=flink"], []),
         (["--parallelism=4"], [], ["--parallelism=4"]),
+        (["--flink-master=a:1"], [], ["--flink_master=a:1"]),
+        (["--job-endpoint", "a:1"], [], ["--job_endpoint", "a:1"]),
         (["--temp_location", "gs://b/t"], [], ["--temp_location", "gs://b/t"]),
         (["--streaming", "--region=x"], [], ["--streaming", "--region=x"]),
         (["--", "--anything=1"], [], ["--anything=1"]),
@@ -78,6 +80,9 @@ def test_flags_find_their_owner(
         ["--source=a", "--output=b", "c"],
         ["--source=a", "--output=b", "--overwrite=perhaps"],
         ["--spec=s", "--output=b"],
+        [*BOTH, "--allow_empty"],
+        [*BOTH, "--no-verify"],
+        [*BOTH, "--spark-master=spark://a:1"],
     ],
 )
 def test_what_cannot_be_meant(flags: list[str]) -> None:
