@@ -284,12 +284,13 @@ def _index_all(
     with shown_reading(sum(sizes), "indexing") as bar:
         for shard, size in zip(shards, sizes, strict=True):
             name = os.path.basename(shard.path)
-            bar.add(size)
             try:
                 contents, count = indexes_of(shard.path, name)
             except NotIndexedError as error:
                 notes.append(str(error))
                 continue
+            finally:
+                bar.add(size)
             records += count
             for file, data in contents.items():
                 if text or file != text_index_file(name):

@@ -163,10 +163,10 @@ def verify_dataset(dataset: Dataset) -> Findings:
             for shard in split.shards:
                 path = dataset.path(shard.file)
                 see, faults_of_shard = check.next_shard()
-                bar.add(shard.bytes)
                 finding = _check_shard(
                     *(path, shard, manifest.compression, contents, see)
                 )
+                bar.add(shard.bytes)
                 if finding is not None:
                     findings.append(finding)
                     continue

@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -289,7 +290,16 @@ def test_progress_is_for_terminals_and_large_inputs(
     verify.verify_dataset(target)
     assert terminal.getvalue() == ""
     monkeypatch.setattr(reading_progress, "_MIN_BYTES", 100)
+    check_shard, shown = verify._check_shard, []
+
+    def check(*args: Any) -> Finding | None:
+        shown.append(terminal.getvalue())
+        return check_shard(*args)
+
+    monkeypatch.setattr(verify, "_check_shard", check)
     report = verify.verify_dataset(target)
     assert report.is_sound
+    assert shown[0] == ""
+    assert "100 %" not in shown[-1]
     assert "100 %" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r")
