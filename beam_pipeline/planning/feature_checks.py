@@ -127,13 +127,16 @@ def check_keys(features: Sequence[Feature]) -> None:
     """Raises SpecError where two features write one key of records."""
     keys: dict[str, str] = {}
     for feature in features:
+        seen = " (read off each image)" if feature.derived else ""
+        words = f"{feature.name!r}{seen}"
         for key in feature.record_keys:
             if key in keys:
                 raise SpecError(
                     f"Every key of a record must come from one feature; {key!r} comes "
-                    f"from {keys[key]!r} and {feature.name!r}. Rename one."
+                    f"from {keys[key]} and {words}. Rename one, or leave a column out "
+                    f"with --drop."
                 )
-            keys[key] = feature.name
+            keys[key] = words
 
 
 def _check_images(features: Sequence[Feature]) -> None:

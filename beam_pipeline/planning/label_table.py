@@ -126,6 +126,11 @@ def read_labels(spec: Spec) -> LabelTable:
         )
     listed, planned = _planned(spec, path)
     reader, sample = planned.reader, planned.sample
+    if spec.id_column is None:
+        raise SpecError(
+            f"--labels needs --id-column: the column of {path!r} whose cells name the "
+            f"images; it has {', '.join(sample.columns)}."
+        )
     if spec.id_column not in sample.columns:
         raise SpecError(
             f"id_column must be a column of {path!r}; found {spec.id_column!r}; it has "

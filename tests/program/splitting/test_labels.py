@@ -216,13 +216,19 @@ def test_a_label_table_that_makes_no_sense(tmp_path: Folder) -> None:
     tree(tmp_path / "in")
     labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
     out = tmp_path / "out"
-    assert "id_column" in refused(2, tmp_path / "in", out, "--labels", labels)
+    message = refused(2, tmp_path / "in", out, "--labels", labels)
+    assert "--id-column" in message
+    assert "id, n" in message
     options = ("--labels", labels, "--id-column", "idd")
     assert "id, n" in refused(2, tmp_path / "in", out, *options)
     options = ("--labels", tmp_path / "no.csv", "--id-column", "id")
     assert "no.csv" in refused(2, tmp_path / "in", out, *options)
     options = ("--labels", labels, "--id-column", "id")
     assert "holds tables" in refused(2, labels, out, *options)
+    labels = table(tmp_path / "t.csv", [("id", "height"), ("x", 1)])
+    message = refused(2, tmp_path / "in", out, *options)
+    assert "'height' (read off each image) and 'height'" in message
+    assert "--drop" in message
 
 
 def test_a_changed_table_is_another_job(tmp_path: Folder) -> None:
