@@ -324,7 +324,7 @@ class Settings:
     )
     min_records: Annotated[int, Bounds(ge=0, strict=True)] | None = _output(
         None,
-        "Commit no dataset of fewer records; 0 allows none [1].",
+        "Commit no dataset of fewer records; 0 allows an empty one [1].",
         "N",
         decides_bytes=False,
     )

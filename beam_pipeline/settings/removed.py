@@ -26,7 +26,9 @@ REMOVED: Mapping[str, Removed] = {
     "report": Removed(
         "Run `beam-tfrecord report OUTPUT` after it, which writes that page.", False
     ),
-    "allow_empty": Removed("Give --min-records 0, which allows no record.", False),
+    "allow_empty": Removed(
+        "Give --min-records 0, which allows an empty dataset.", False
+    ),
     "encode": Removed(
         "Give --image-format png, or leave it out for raw pixels.", "raw"
     ),
