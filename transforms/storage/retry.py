@@ -107,11 +107,7 @@ _ANSWERS: Mapping[str, Callable[[Any], tuple[Any, Any, Any]]] = {
     "google.api_core.exceptions.GoogleAPICallError": lambda error: (
         (error.code, "", error.message)
     ),
-    "azure.core.exceptions.HttpResponseError": lambda error: (
-        error.status_code,
-        getattr(error.error_code, "value", error.error_code) or "",
-        error.reason,
-    ),
+    "azure.core.exceptions.HttpResponseError": lambda error: _answer_of_azure(error),
 }
 _CLIENTS = ("azure", "boto3", "botocore", "google", "requests")
 # The errno that Hadoop's client gives to unknown errors.
@@ -311,6 +307,15 @@ def _of_client(error: Exception, path: str) -> Exception:
     number = errno.EIO if is_passing else _number_of(" ".join(kinds)) or errno.EIO
     # Addresses in it may end with a token.
     return OSError(number, reason_of(error).partition("?")[0], path)
+
+
+def _answer_of_azure(error: Any) -> tuple[Any, Any, Any]:
+    code = getattr(error, "error_code", None)
+    names = [kind.__name__ for kind in type(error).__mro__]
+    if code is None and "ClientAuthenticationError" in names:
+        # A login, which is no request to the store: only its own text says why.
+        return None, "", ""
+    return error.status_code, getattr(code, "value", code) or "", error.reason
 
 
 def of_answer(status: int, code: str, said: str, path: str) -> Exception:

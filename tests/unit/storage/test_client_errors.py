@@ -8,6 +8,8 @@ import pytest
 from transforms.storage.entries import OvertakenError
 from transforms.storage.retry import client_errors, is_transient
 
+_HTTP = "azure.core.exceptions.AzureError azure.core.exceptions.HttpResponseError"
+
 
 def raised(bases: str, **facts: Any) -> BaseException:
     """Returns what a client raises: an error of the last class, with attributes."""
@@ -28,9 +30,17 @@ def of_s3(status: int, code: str) -> BaseException:
 
 
 def of_azure(status: int | None, code: str, last: str = "") -> BaseException:
-    names = "azure.core.exceptions.AzureError azure.core.exceptions.HttpResponseError"
     facts = {"status_code": status, "error_code": code, "reason": "told"}
-    return raised(f"{names} {last}", **facts)
+    return raised(f"{_HTTP} {last}", **facts)
+
+
+def of_login(status: int | None) -> BaseException:
+    # It has no code: no store has answered.
+    names = (
+        "azure.core.exceptions.ClientAuthenticationError "
+        "azure.identity.CredentialUnavailableError"
+    )
+    return raised(f"{_HTTP} {names}", status_code=status, reason="told")
 
 
 def of_google(status: int) -> BaseException:
@@ -56,6 +66,10 @@ def of_google(status: int) -> BaseException:
             of_azure(None, "", "azure.core.exceptions.ClientAuthenticationError"),
             errno.EACCES,
         ),
+        (of_login(None), errno.EACCES),
+        (of_login(400), errno.EACCES),
+        (raised(_HTTP, status_code=503, reason="told"), errno.EIO),
+        (raised(_HTTP, status_code=400, reason="told"), errno.EREMOTEIO),
         (raised("botocore.exceptions.BotoCoreError"), errno.EINVAL),
         (
             raised(
