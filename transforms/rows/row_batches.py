@@ -46,7 +46,8 @@ MOST_CELLS = 1 << 22
 MOST_WAITING = 4096
 """Elements become Arrow together: at most so many."""
 # Of small elements one of so many is weighed: each would cost as much as to convert it.
-_MOST_LIKE_ONE = 64
+# An odd number: of elements that are small and large by turns both are weighed.
+_MOST_LIKE_ONE = 61
 # A list may hold itself: deeper ones are not looked into.
 _WEIGHED_LEVELS = 4
 
@@ -61,14 +62,23 @@ class Waiting(list[Any]):
         """Starts without any; they may take about this much memory."""
         super().__init__()
         self._most_bytes = most_bytes
-        self._bytes = self.next_look = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._bytes = self._weighed = self._size = self.next_look = 0
 
     def is_enough(self) -> bool:
-        """Returns whether there are enough; those after the last one are like it."""
+        """Returns whether there are enough.
+
+        Of those between two that are weighed, half count as the one and half as the
+        other: small ones with a few large ones among them must not all count as small.
+        """
         count, size = len(self), _weight(self[-1])
+        before = self._size if self._weighed else size
+        self._bytes += (count - self._weighed) * (before + size) // 2
+        self._weighed, self._size = count, size
         like_it = self._most_bytes // _MOST_LIKE_ONE // max(size, 1)
-        like_it = min(max(like_it, 1), _MOST_LIKE_ONE)
-        self._bytes += size * like_it
+        like_it = min(like_it | 1, _MOST_LIKE_ONE)
         self.next_look = min(count + like_it, MOST_WAITING)
         return count >= MOST_WAITING or self._bytes >= self._most_bytes
 
@@ -76,7 +86,7 @@ class Waiting(list[Any]):
         """Returns the elements, and waits for others."""
         elements = self[:]
         self.clear()
-        self._bytes = self.next_look = 0
+        self._start()
         return elements
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from transforms.core.segment import CONTENT_COLUMN, PLACE_COLUMNS
 from transforms.errors import EncodingError
-from transforms.rows.row_batches import batches_of
+from transforms.rows.row_batches import MOST_WAITING, Waiting, batches_of
 
 
 class Point(NamedTuple):
@@ -41,3 +41,14 @@ def test_names_of_columns_beside_the_rows_are_refused(name: str) -> None:
     """They hold a NUL character, and no feature may have one."""
     with pytest.raises(EncodingError, match="must hold no NUL character"):
         rows_of([{name: 1}])
+
+
+@pytest.mark.parametrize("small", [100, 9_000])
+def test_small_and_large_elements_by_turns(small: int) -> None:
+    """Of those that wait not all are weighed, but not always the small ones alone."""
+    waiting = Waiting(1 << 20)
+    for number in range(MOST_WAITING):
+        waiting.append(bytes(50_000 if number % 2 else small))
+        if len(waiting) >= waiting.next_look and waiting.is_enough():
+            break
+    assert sum(map(len, waiting)) < 4 << 20
