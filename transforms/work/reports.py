@@ -14,6 +14,7 @@ minute delays the report; that is told, and ends nothing before the job's timeou
 """
 
 import dataclasses
+import functools
 import logging
 import os
 import re
@@ -25,6 +26,7 @@ from transforms.storage import folders, stores
 from transforms.storage.entries import FileEntry, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, split_remote
+from transforms.storage.retry import asked
 from transforms.storage.stores import client_of
 from transforms.storage.visibility import Worker
 
@@ -155,9 +157,7 @@ class Reports:
                     path = os.path.join(self.folder, name)
                     if is_remote(path) and client_of(path) is None:
                         # Which is what such a worker must be able to say.
-                        system, inside = stores.file_system(path)
-                        with system.open_output_stream(inside) as sink:
-                            sink.write(data)
+                        asked(path, functools.partial(_write_by_arrow, path, data))
                     else:
                         self._write(path, data)
             except (OSError, StorageError) as error:
@@ -215,3 +215,9 @@ class FailureReports(logging.Handler):
 def _word(worker: Worker) -> str:
     """Returns what no other worker process has in its file names."""
     return f"{_UNSAFE.sub('_', worker.host)}-{worker.process}"
+
+
+def _write_by_arrow(path: str, data: bytes) -> None:
+    system, inside = stores.file_system(path)
+    with system.open_output_stream(inside) as sink:
+        sink.write(data)

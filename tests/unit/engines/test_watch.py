@@ -6,6 +6,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
@@ -82,12 +83,20 @@ def test_an_error_of_a_worker_ends_the_job(reports: Reports) -> None:
 def test_a_worker_without_the_client_of_the_store(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It can write nothing else there, but says so."""
+    """It can write nothing else there, but says so, also where a request fails."""
     (tmp_path / "bucket" / "reports").mkdir(parents=True)
     system = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
 
-    def reached(path: str) -> tuple[pafs.FileSystem, str]:
-        return system, path.removeprefix("s3://")
+    passing = [OSError("AWS Error SLOW_DOWN")]
+
+    class Flaky:
+        def __getattr__(self, name: str) -> Any:
+            if name == "open_output_stream" and passing:
+                raise passing.pop()
+            return getattr(system, name)
+
+    def reached(path: str) -> tuple[Any, str]:
+        return Flaky(), path.removeprefix("s3://")
 
     monkeypatch.setattr(stores, "file_system", reached)
     # On a busy machine it takes some seconds to find that there is no client.
