@@ -32,12 +32,17 @@ def _ask(master: str, path: str, method: str = "GET") -> dict[str, Any]:
       OSError, ValueError: it does not answer.
     """
     # Here, since it takes long to load, and the command line asks for the engines.
+    import http.client
     import urllib.request
 
     url = master if "//" in master else f"http://{master}"
     asked = urllib.request.Request(f"{url}/{path}", method=method)
-    with urllib.request.urlopen(asked, timeout=_ASK_SECONDS) as answer:
-        content: dict[str, Any] = json.loads(answer.read() or "{}")
+    try:
+        with urllib.request.urlopen(asked, timeout=_ASK_SECONDS) as answer:
+            content: dict[str, Any] = json.loads(answer.read() or "{}")
+    except http.client.HTTPException as error:
+        # An address without a port's number, or an answer that is not of HTTP.
+        raise ValueError(str(error)) from error
     return content
 
 

@@ -46,6 +46,7 @@ def check(settings: Mapping[str, object], flags: Sequence[str] = ()) -> None:
         ({"runner": "spark"}, [], r"scripts/cluster spark up.*PATH\."),
         ({"runner": "prism"}, [], r"Prism .*scripts/cluster prism up"),
         ({"runner": "flink"}, ["--flink_master=localhost:1"], "'localhost:1'"),
+        ({"runner": "flink"}, ["--flink_master=localhost:x"], "nonnumeric port"),
         (SPARK, [*HERE, "--job_endpoint=127.0.0.1:1"], r"a job server at '127"),
     ],
 )
