@@ -1,6 +1,6 @@
 """Files in object stores and other remote file systems.
 
-Paths have a scheme; see `transforms.storage.paths`. `pystores.fs` lists and reads them,
+Paths have a scheme; see `transforms.storage.paths`. `pyarrow.fs` lists and reads them,
 and the stores' own clients write them (`transforms.storage.stores`). Failures that pass
 are tried again, the others become an OSError with a number.
 
