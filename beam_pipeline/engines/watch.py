@@ -123,11 +123,11 @@ _NEAR_SECONDS = 0.5
 _FAR_SECONDS = 3.0
 # Workers that have not reported for this long are told of: four reports are missing.
 _SILENT_SECONDS = 60.0
-# Faults of storage are lasting if more than a few lie this far apart, of those in the
-# last minutes: an attempt may itself retry for some of them.
+# Faults of storage are lasting if more than a few recur for this long, ...
 _FEW = 3
 _LASTING_SECONDS = 60.0
-_RECENT_SECONDS = 300.0
+# ... with at most this between: an attempt may itself retry for minutes.
+_APART_SECONDS = 120.0
 
 # When, in seconds since 1970, and the error or the text of what a task has raised.
 Failure = tuple[float, BeamTFRecordError]
@@ -234,7 +234,12 @@ def lasting(failures: Sequence[Failure]) -> BeamTFRecordError | None:
     for _, error in ordered:
         if not isinstance(error, StorageError):
             return error
-    recent = [at for at, _ in ordered if at > ordered[0][0] - _RECENT_SECONDS]
+    recent: list[float] = []
+    for at, _ in ordered:
+        if recent and recent[-1] - at > _APART_SECONDS:
+            # An earlier fault, which has passed.
+            break
+        recent.append(at)
     if len(recent) > _FEW and recent[0] - recent[-1] >= _LASTING_SECONDS:
         return ordered[0][1]
     return None

@@ -189,6 +189,8 @@ def test_failures_end_a_job_by_their_type() -> None:
         ([0, 30, 60, 90], True),
         ([0, 90, 180, 270], True),
         ([0, 70, 71], False),
+        # One that has passed, and minutes later a task in each of three slots.
+        ([0, 250, 250, 251], False),
         # Two faults that have passed, hours apart, and one of another day.
         ([0, 1, 2, 9_000, 9_001, 9_002, 90_000], False),
     ],
