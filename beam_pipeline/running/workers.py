@@ -260,7 +260,7 @@ def _check_means(count: int) -> None:
             f"the loopback network, through which they are reached, does not work "
             f"here: {error.strerror or error}. Turn it on (ip link set lo up)"
         )
-        if error.errno == errno.EMFILE:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
             limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             why = (
                 f"{count} of them need {need} more open files, and this process may "
