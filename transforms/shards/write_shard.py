@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -18,7 +18,7 @@ from transforms.shards.allocation import return_freed_memory
 from transforms.shards.image_rows import store_fingerprints
 from transforms.shards.shard_job import ShardJob, ShardTask
 from transforms.shards.shard_records import Written, write_images, write_rows
-from transforms.storage.drafts import Draft, discarded_on_error, publish_together
+from transforms.storage.drafts import Draft, discarded_on_error, written
 from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
 from transforms.work.receipts import ShardDone
@@ -40,6 +40,10 @@ class EncodedShard(NamedTuple):
     framed: pa.Buffer
     records: int
     facts: Written
+
+
+# The facts of a shard, its indexes by their names, and its rows of the catalogue.
+_Content = tuple[ShardDone, Mapping[str, pa.Buffer], pa.Buffer | None]
 
 
 class ShardDraft(NamedTuple):
@@ -64,14 +68,24 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
         it was tried again; nothing has appeared under its name.
       EncodingError: a value cannot become part of a tf.train.Example.
     """
+    path, store = _path_of(task, job), job.store
 
-    def work() -> ShardDraft:
-        draft = _drafted(task, job, None)
-        # Last look before files get names: a stopped run must put nothing more.
-        publish_together(draft.files, check=job.store.check_goes_on)
-        return draft
+    def work() -> _Content:
+        with written(_draft_of(os.path.basename(path), job)) as draft:
+            content = _content(task, job, draft, None)
+            # Last look before the file gets its name: a stopped run must put nothing
+            # more.
+            store.check_goes_on()
+        return content
 
-    return finished_drafts([_tried(work, task, job)], job.store)[0]
+    with storing(path):
+        done, indexes, rows = persistently(work, path=path)
+        # One by one: a disk that fails now and then would fail at one of several.
+        for name, data in indexes.items():
+            store.announce(name)
+            index_path = os.path.join(store.dataset, name)
+            storage(index_path).write_file(memoryview(data), attempts=store.attempts)
+    return finished_drafts([ShardDraft((), done, rows)], store)[0]
 
 
 def draft_shard(
@@ -86,15 +100,9 @@ def draft_shard(
 
     Errors are those of `write_shard`.
     """
-    return _tried(lambda: _drafted(task, job, encoded), task, job)
-
-
-def _tried(
-    work: Callable[[], ShardDraft], task: ShardTask, job: ShardJob
-) -> ShardDraft:
     path = _path_of(task, job)
     with storing(path):
-        return persistently(work, path=path)
+        return persistently(lambda: _drafted(task, job, encoded), path=path)
 
 
 def finished_drafts(drafts: Sequence[ShardDraft], store: Store) -> list[ShardDone]:
@@ -121,24 +129,25 @@ def _drafted(
     task: ShardTask, job: ShardJob, encoded: EncodedShard | None
 ) -> ShardDraft:
     with contextlib.ExitStack() as drafts:
-
-        def draft_of(name: str) -> Draft:
-            job.store.announce(name)
-            path = os.path.join(job.store.dataset, name)
-            draft = storage(path).draft(attempts=job.store.attempts)
-            return drafts.enter_context(discarded_on_error(draft))
-
-        files = [draft_of(os.path.basename(_path_of(task, job)))]
-        done, indexes, rows = _content(task, job, files[0], encoded)
+        draft = _draft_of(os.path.basename(_path_of(task, job)), job)
+        files = [drafts.enter_context(discarded_on_error(draft))]
+        done, indexes, rows = _content(task, job, draft, encoded)
         for name, data in indexes.items():
-            files.append(draft_of(name))
+            beside = discarded_on_error(_draft_of(name, job))
+            files.append(drafts.enter_context(beside))
             files[-1].write(memoryview(data))
         return ShardDraft(files, done, rows)
 
 
+def _draft_of(name: str, job: ShardJob) -> Draft:
+    job.store.announce(name)
+    path = os.path.join(job.store.dataset, name)
+    return storage(path).draft(attempts=job.store.attempts)
+
+
 def _content(
     task: ShardTask, job: ShardJob, file: Draft, encoded: EncodedShard | None
-) -> tuple[ShardDone, Mapping[str, pa.Buffer], pa.Buffer | None]:
+) -> _Content:
     """Writes the records of a shard; returns its facts, indexes and catalogue rows."""
     layout, (split, number) = job.layout, task.key
     out = Written.nothing(task, job) if encoded is None else encoded.facts
