@@ -153,6 +153,9 @@ def check_same_columns(
         origin: [name for name in names if name not in first],
     }
     facts = [f"{listed(own)} only in {path}" for path, own in alone.items() if own]
+    if not facts and len(first) != len(names):
+        # Names that occur twice, in a file that changes while it is looked at.
+        facts = [f"they have {len(first)} and {len(names)} columns"]
     if not facts:
         moved = [b for a, b in zip(first, names, strict=True) if a != b]
         facts = [f"the order differs at {listed(moved)}"]

@@ -80,9 +80,11 @@ def learned(data: bytes) -> JsonType:
     if lines.plain and not _has_deep_line(data, lines):
         table = _parsed(data, None)
         if table is not None and table.num_rows == len(lines) and table.num_columns:
-            kind = of_column(table.to_struct_array().combine_chunks())
-            if kind is not None:
-                return kind
+            # Not in one piece: Arrow fails to join lists of nulls.
+            kinds = [of_column(rows) for rows in table.to_struct_array().chunks]
+            certain = [kind for kind in kinds if kind is not None]
+            if len(certain) == len(kinds):
+                return merged(certain)
     return merged(map(of_value, objects_of(_each(data, lines))))
 
 

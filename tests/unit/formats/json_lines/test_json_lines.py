@@ -134,6 +134,7 @@ def test_fast_and_exact_readings_agree(
 
 
 @example(lines=["[1]", '{"a":Inf}', '{"b": null}'])
+@example(lines=['{"a": [null, null]}'])
 @given(st.lists(lines_soup, min_size=1, max_size=8))
 def test_a_line_is_read_the_same_beside_any_others(
     tmp_path_factory: Any, lines: Any
