@@ -24,7 +24,7 @@ LIBRARY = {
     "transforms.formats": (
         "errors storage core core.image core.rows core.placing core.tfrecord"
     ),
-    "transforms.formats.columnar": "errors storage core core.rows formats",
+    "transforms.formats.columnar": "errors storage core core.image core.rows formats",
     "transforms.formats.csv": "errors storage core core.rows core.infer formats",
     "transforms.formats.detection": (
         "errors storage core core.image core.placing formats formats.csv"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.formats.idx import IdxReader
+from transforms.formats.columnar.class_images import IdxReader
 from transforms.formats.table import InputFile, RawRows
 
 TYPES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}

@@ -124,24 +124,24 @@ _TABLE: Any = {"options": ("null_values",), "in_archives": True, "stems": True}
 _FILES: Mapping[str, Format] = {
     "cifar10": Format(
         "CIFAR-10",
-        "binary.Cifar10Reader",
+        "columnar.class_images.Cifar10Reader",
         names=r"(^|/)(data|test)_batch[^/]*\.bin$",
         companions=r"(^|/)batches\.meta\.txt$",
-        content_check="binary.recognise",
+        content_check="columnar.class_images.recognise_cifar",
     ),
     "cifar100": Format(
         "CIFAR-100",
-        "binary.Cifar100Reader",
+        "columnar.class_images.Cifar100Reader",
         names=r"(^|/)(train|test)\.bin$",
         companions=r"(^|/)(fine|coarse)_label_names\.txt$",
-        content_check="binary.recognise",
+        content_check="columnar.class_images.recognise_cifar",
     ),
     "idx": Format(
         "IDX",
-        "idx.IdxReader",
+        "columnar.class_images.IdxReader",
         names=r"images[-.]idx\d-[a-z]+(\.gz)?$",
         companions=r"labels[-.]idx\d-[a-z]+(\.gz)?$",
-        content_check="idx.recognise",
+        content_check="columnar.class_images.recognise_idx",
     ),
     "tfrecord": Format(
         "TFRecord",

@@ -25,7 +25,8 @@ from tests.support.idx import (
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
-from transforms.formats.idx import IdxReader, recognise
+from transforms.formats.columnar.class_images import IdxReader
+from transforms.formats.columnar.class_images import recognise_idx as recognise
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
 from transforms.formats.table_source import TableSource
@@ -105,15 +106,15 @@ def test_class_names(tmp_path: pathlib.Path) -> None:
 
 def test_large_compressed_file_comes_in_pieces(tmp_path: pathlib.Path) -> None:
     """Pieces have different starts and together cover the block."""
-    images = np.arange(9 << 20, dtype=np.uint32).astype(np.uint8).reshape(9216, 1024)
-    labels = (np.arange(9216) % 10).astype(np.uint8)
+    images = np.arange(36 << 20, dtype=np.uint32).astype(np.uint8).reshape(-1, 1024)
+    labels = (np.arange(len(images)) % 10).astype(np.uint8)
     file = write(tmp_path, images.reshape(-1, 32, 32), labels, packed=(True, True))
     file = InputFile(file.origin, file.path, file.size, position=10**9)
     (block,) = IdxReader().blocks(file, block_bytes=1, limit_rows=None)
     raws = list(IdxReader().read(file, block, ["image", "label"]))
     assert len(raws) == 3
     assert len({raw.block.start for raw in raws}) == 3
-    assert sum(raw.block.rows for raw in raws) == block.rows == 9216
+    assert sum(raw.block.rows for raw in raws) == block.rows == len(images)
     assert rows_of(raws, "label") == labels.tolist()
     assert rows_of(raws, "image") == [image.tobytes() for image in images]
     positions = [raw.block.position for raw in raws]
@@ -269,7 +270,9 @@ def test_fault_133_size_must_agree(
     path = tmp_path / (IMAGES, LABELS)[which]
     data = path.read_bytes()
     path.write_bytes(data[:change] if change < 0 else data + bytes(change))
-    with pytest.raises(SourceError, match=rf"{path.name} has {len(data) + change} "):
+    with pytest.raises(
+        SourceError, match=rf"{path.name}.*found {len(data) + change:,}"
+    ):
         IdxReader().plan([listed(pathlib.Path(file.path))])
 
 
@@ -322,7 +325,7 @@ def test_fault_133_count_beyond_any_compression(tmp_path: pathlib.Path) -> None:
     labels = struct.pack(">HBBI", 0, 8, 1, 2**32 - 1)
     (tmp_path / (IMAGES + ".gz")).write_bytes(gzip.compress(head + bytes(100)))
     (tmp_path / (LABELS + ".gz")).write_bytes(gzip.compress(labels + bytes(100)))
-    with pytest.raises(SourceError, match="4294967295 items"):
+    with pytest.raises(SourceError, match="cannot be read"):
         IdxReader().plan([listed(tmp_path / (IMAGES + ".gz"))])
 
 
@@ -349,7 +352,7 @@ def test_all_files_have_one_shape(tmp_path: pathlib.Path) -> None:
     """Images of another shape in a second file are an error that names both."""
     first = write(tmp_path / "a", *digits(3, (4, 4)))
     second = write(tmp_path / "b", *digits(3, (4, 5)))
-    with pytest.raises(SourceError, match=r"\(4, 4\).*\(4, 5\)"):
+    with pytest.raises(SourceError, match=r"\(4, 4, 1\).*\(4, 5, 1\)"):
         IdxReader().plan([first, second])
 
 

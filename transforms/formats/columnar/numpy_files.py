@@ -30,7 +30,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, BinaryIO, ClassVar, Literal
 
 import numpy as np
@@ -72,11 +72,15 @@ _LONG = re.compile(
 
 # What zipfile, its codecs and the header's parser raise of a damaged file; the last one
 # also of a member that is encrypted, packed in another way, or nested too deep.
-_FAULTS = (
+FAULTS = (
     *(zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error),
     *(tokenize.TokenError, EOFError, OverflowError, SyntaxError, SystemError),
     *(TypeError, ValueError, RuntimeError),
 )
+
+
+# Of an array: its shape, whether it is in Fortran order, its type.
+Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class NumpyReader(ColumnarReader):
         self, file: SourceFile, columns: Sequence[str] | None = None
     ) -> Iterator[ColumnarFile]:
         """Opens a file; of an .npz the arrays that columns come from."""
-        with readable(file.origin, self.title, _FAULTS), file.open() as stream:
+        with readable(file.origin, self.title, FAULTS), file.open() as stream:
             if stream.read(4) == b"PK\x03\x04":
                 arrays = _members(stream, file.origin, self.columns, columns)
             elif self.columns:
@@ -111,14 +115,14 @@ class NumpyReader(ColumnarReader):
             else:
                 size = stream.seek(0, os.SEEK_END)
                 stream.seek(0)
-                arrays = [_StoredArray(self.value, stream, file.origin, 0, size)]
-            yield _Arrays(arrays, file.origin)
+                arrays = [StoredArray(self.value, stream, file.origin, 0, size)]
+            yield Arrays(arrays, file.origin)
 
 
-class _Arrays(ColumnarFile):
+class Arrays(ColumnarFile):
     """The arrays of one file, of equal first dimension."""
 
-    def __init__(self, arrays: Sequence["_StoredArray"], origin: str) -> None:
+    def __init__(self, arrays: Sequence["StoredArray"], origin: str) -> None:
         lengths = {array.name: array.rows for array in arrays}
         if len(set(lengths.values())) > 1:
             [(most, _)] = collections.Counter(lengths.values()).most_common(1)
@@ -129,33 +133,34 @@ class _Arrays(ColumnarFile):
                 f"the number of rows; found {shown}. Name those to read together with "
                 f"--columns {shlex.quote(','.join(alike[:_NAMED]))}."
             )
-        self._arrays = arrays
+        self.stored = arrays
         self._rows = arrays[0].rows if arrays else 0
         self._row_bytes = max(sum(array.row_bytes for array in arrays), 1)
-        self._packed = any(array.packed for array in arrays)
+        self.packed = any(array.packed for array in arrays)
         self.classes = {}
-        self.types = {
-            name: column.type
-            for array in arrays
-            for name, column in array.columns(array.none()).items()
-        }
+        none = self.columns([array.none() for array in arrays])
+        self.types = {name: column.type for name, column in none.items()}
 
     def look(self, budget: int, places: int) -> SampledRows:
         """Returns rows spread evenly; of compressed arrays the first."""
         rows = max(1, budget // self._row_bytes)
         spread = [(0, min(rows, self._rows))]
-        if self._rows > rows and not self._packed:
+        if self._rows > rows and not self.packed:
             count = min(PLACES, rows)
             spread = [(i * self._rows // count, rows // count) for i in range(count)]
-        return SampledRows([self._read(*span) for span in spread], self._rows)
+        return SampledRows(
+            [self.columns(self.take(*span)) for span in spread], self._rows
+        )
 
     def parts(
         self, file: InputFile, block_bytes: int, limit_rows: int | None
     ) -> Iterator[tuple[int, int]]:
         """Yields the rows of blocks; a file with a compressed array is one."""
-        self._check_sums(packed=False)
+        for array in self.stored:
+            if not array.packed:
+                array.check_end()
         rows = self._rows if limit_rows is None else min(self._rows, limit_rows)
-        step = max(rows, 1) if self._packed else -(-block_bytes // self._row_bytes)
+        step = max(rows, 1) if self.packed else -(-block_bytes // self._row_bytes)
         for first in range(0, rows, step):
             stop = min(first + step, rows)
             yield stop - first, file.size * stop // self._rows
@@ -167,28 +172,33 @@ class _Arrays(ColumnarFile):
         for first in range(block.first_row, stop, step):
             rows = min(step, stop - first)
             piece = piece_of(block, first, rows)
-            yield raw_rows(piece, self._read(first, rows), columns)
+            yield self.raw(piece, columns)
         if stop == self._rows:
-            self._check_sums(packed=True)
+            for array in self.stored:
+                if array.packed:
+                    array.check_end()
 
-    def _check_sums(self, *, packed: bool) -> None:
-        """Reads members of a zip to their end, where the checksum is compared."""
-        for array in self._arrays:
-            while array.packed is packed and array.member and array.member.read(_STEP):
-                pass
+    def raw(self, piece: Block, columns: Sequence[str]) -> RawRows:
+        """Returns the rows of a piece."""
+        rows = self.columns(self.take(piece.first_row, piece.rows))
+        return raw_rows(piece, rows, columns)
 
-    def _read(self, first: int, rows: int) -> dict[str, pa.Array]:
-        """Returns rows as columns."""
+    def take(self, first: int, rows: int) -> list[npt.NDArray[Any]]:
+        """Returns rows of all arrays."""
+        return [array.read(first, rows) for array in self.stored]
+
+    def columns(self, values: Sequence[npt.NDArray[Any]]) -> dict[str, pa.Array]:
+        """Returns rows of all arrays as columns."""
         return {
             name: column
-            for array in self._arrays
-            for name, column in array.columns(array.read(first, rows)).items()
+            for array, rows in zip(self.stored, values, strict=True)
+            for name, column in array.columns(rows).items()
         }
 
 
 def _members(
     stream: BinaryIO, origin: str, names: Sequence[str], columns: Sequence[str] | None
-) -> list["_StoredArray"]:
+) -> list["StoredArray"]:
     """Returns the arrays of an .npz, or of them those whose columns are wanted."""
     archive = zipfile.ZipFile(stream)
     infos: dict[str, zipfile.ZipInfo] = {}
@@ -213,22 +223,23 @@ def _members(
             begin = info.header_offset + _LOCAL_BYTES
             begin += sum(_LOCAL_LENGTHS.unpack(stream.read(_LOCAL_LENGTHS.size)))
             size = info.file_size
-            out.append(_StoredArray(name, stream, origin, begin, size, member=member))
+            out.append(StoredArray(name, stream, origin, begin, size, member=member))
         else:
             size = info.file_size
-            out.append(_StoredArray(name, member, origin, 0, size, packed=True))
+            out.append(StoredArray(name, member, origin, 0, size, packed=True))
     return out
 
 
-class _StoredArray:
+class StoredArray:
     """One array in a file, whose header is read, and whose values are not.
 
     Attributes:
       name: of its column.
       rows: its first dimension.
       row_bytes: of one index of it.
+      origin: of the file, for messages.
+      begin: where its values are in the file.
       packed: whether it can only be read from its beginning.
-      member: of a zip, its bytes with a checksum at the end; else None.
     """
 
     def __init__(
@@ -237,28 +248,32 @@ class _StoredArray:
         stream: IO[bytes],
         origin: str,
         start: int,
-        size: int,
+        size: int | None,
         *,
+        header: Callable[[IO[bytes]], Header] | None = None,
         packed: bool = False,
         member: IO[bytes] | None = None,
     ) -> None:
         """Reads the header of an array.
 
         Args:
-          name, packed, member: see the class.
-          stream, start, size: where it is.
-          origin: of the file, for messages.
+          name, origin, packed: see the class.
+          stream, start, size: where it is; None for a size that is not known.
+          header: reads what comes before the values; None for that of NumPy.
+          member: of a zip, its bytes with a checksum at the end; else None.
         """
         self.name = name
+        self.origin = origin
         self.packed = packed
-        self._origin = origin
         self._stream = stream
-        self.member = stream if packed else member
+        self._member = stream if packed else member
+        self._title = "an array" if header else "NumPy arrays"
         if not packed:
             stream.seek(start)
-        shape, self._fortran, self._dtype = _header(stream)
-        self._begin = stream.tell()
-        self._check(shape, self._begin - start, size)
+        with readable(origin, self._title, FAULTS):
+            shape, self._fortran, self._dtype = (header or _header)(stream)
+        self.begin = stream.tell()
+        self._check(shape, self.begin - start, size)
         self.rows = int(shape[0])
         self._inner = tuple(map(int, shape[1:]))
         self._each = int(np.prod(self._inner, dtype=np.int64))
@@ -267,8 +282,10 @@ class _StoredArray:
         # In one dimension both orders are the same.
         self._fortran &= sum(n != 1 for n in shape) > 1
 
-    def _check(self, shape: tuple[int, ...], header_bytes: int, size: int) -> None:
-        where = f"{self._origin}: array {self.name!r}"
+    def _check(
+        self, shape: tuple[int, ...], header_bytes: int, size: int | None
+    ) -> None:
+        where = f"{self.origin}: array {self.name!r}"
         if self._dtype.hasobject:
             raise InputError(
                 f"{where} is of dtype object, which is stored as a pickle; pickles can "
@@ -281,11 +298,23 @@ class _StoredArray:
                 f"Leave it out, or name the arrays to read with --columns."
             )
         stated = header_bytes + int(np.prod(shape, dtype=object)) * self._dtype.itemsize
-        if stated != size:
+        if size is not None and stated != size:
             raise InputError(
                 f"{where} of shape {shape} and dtype {self._dtype} takes {stated:,} "
                 f"bytes with its header; found {size:,}. Fetch or write it again."
             )
+
+    def check_end(self) -> None:
+        """Reads a member of a zip to its end, where its checksum is compared.
+
+        Raises:
+          InputError: a compressed array goes on after its last row.
+        """
+        with readable(self.origin, self._title, FAULTS):
+            if self.packed and self._stream.read(1):
+                raise ValueError(f"it goes on after its {self.rows:,} rows")
+            while self._member and self._member.read(_STEP):
+                pass
 
     def none(self) -> npt.NDArray[Any]:
         """Returns no rows."""
@@ -295,8 +324,8 @@ class _StoredArray:
         """Returns rows as Arrow columns."""
         names = values.dtype.names
         if names is None:
-            return {self.name: _arrow(values, f"{self._origin}: {self.name!r}")}
-        where = f"{self._origin}: field"
+            return {self.name: _arrow(values, f"{self.origin}: {self.name!r}")}
+        where = f"{self.origin}: field"
         return {n: _arrow(values[n], f"{where} {n!r}") for n in names}
 
     def read(self, first: int, rows: int) -> npt.NDArray[Any]:
@@ -323,14 +352,15 @@ class _StoredArray:
     def _take(self, size: int, place: int | None = None) -> bytes:
         """Returns bytes of the values, from a place on or those that come next."""
         if place is not None:
-            self._stream.seek(self._begin + place)
-        data = self._stream.read(size)
-        if len(data) < size:
-            raise EOFError(f"array {self.name!r} ends early")
+            self._stream.seek(self.begin + place)
+        with readable(self.origin, self._title, FAULTS):
+            data = self._stream.read(size)
+            if len(data) < size:
+                raise EOFError("it ends early")
         return data
 
 
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _header(stream: IO[bytes]) -> Header:
     """Reads an .npy header: shape, Fortran order, dtype. Values come next.
 
     Raises:
