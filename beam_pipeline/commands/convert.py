@@ -23,7 +23,6 @@ from beam_pipeline.commands.report_file import (
     try_report,
 )
 from beam_pipeline.engines.presets import Engine
-from beam_pipeline.engines.watch import RunHooks
 from beam_pipeline.planning.evidence import label_notes
 from beam_pipeline.planning.plan import Plan, free_bytes, make_plan, need_text
 from beam_pipeline.planning.request import prepare
@@ -161,6 +160,7 @@ def _convert(
     for note in plan.notes:
         say(note)
     if engine is not None and engine.detaches(beam_flags):
+        from beam_pipeline.engines.submit import RunHooks
         from beam_pipeline.running.convert import submit_plan
 
         job = submit_plan(plan, engine, RunHooks(beam_flags, say=say))
@@ -169,6 +169,7 @@ def _convert(
             _show_submitted(f"job {job}", spec.output, time.monotonic() - started)
         return
     with shown_progress(plan, quiet=quiet) as watch:
+        from beam_pipeline.engines.submit import RunHooks
         from beam_pipeline.running.convert import run_plan
 
         collect_seldom()

@@ -1,17 +1,16 @@
-"""Check a job before it is planned: Beam's flags, what workers see, Dataflow's needs.
+"""Check a job before it runs: Beam's flags, who answers, what workers see.
 
 Without these checks Beam would fail only after minutes, or search Google's services for
 what is missing. Beam's flags are read without importing Beam, which is slow to load.
 """
 
-import importlib
 import ipaddress
 import json
 import os
 import re
 import socket
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.version import FOR_ROWS, __version__, deciding_versions
 from transforms.errors import SpecError, TargetError, UsageError
@@ -22,8 +21,13 @@ if TYPE_CHECKING:
     # Loads pydantic, which takes longer than the help of a command.
     from beam_pipeline.settings.spec import Spec
 
+FLINK_VERSION = "1.20"
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
+# Beam's flag for a job that is only handed over.
+NO_WAIT = "no_wait_until_finish"
+# How long a job server or a master may take to answer.
+_ASK_SECONDS = 10.0
 START_THERE = (
     "Let workers be started where the engine runs, by Beam's flags (after -- on the "
     "command line): by a pool beside it, with --environment_type=EXTERNAL "
@@ -83,12 +87,6 @@ def starts_elsewhere(flags: Sequence[str]) -> bool:
     # LOOPBACK: as threads of this process.
     is_here = flag_given(flags, "environment_type") == "LOOPBACK"
     return environment_given(flags) and not is_here
-
-
-def process_flags(command: str) -> list[str]:
-    """Returns Beam's flags for workers that the engine starts as processes."""
-    config = json.dumps({"command": command})
-    return ["--environment_type=PROCESS", f"--environment_config={config}"]
 
 
 def silence_check(starts: str, flags: Sequence[str]) -> str:
@@ -157,19 +155,21 @@ def check_shared(
         return
     who = f"The workers of {name}{f' at {host!r}' if host else ''}"
     if not settings.shared_output:
-        folder = settings.images_root
-        given = [
-            ("source", settings.source),
-            ("output", settings.output),
-            ("folder of --images-root", paths.absolute(folder) if folder else ""),
-        ]
-        check_paths(who, given, starts="" if apart else START_THERE)
+        check_paths(who, _places(settings), starts="" if apart else START_THERE)
     shares = settings.shared_output and os.environ.get("TMPDIR")
     if not (apart or shares) and paths.is_remote(settings.output):
         raise UsageError(
-            f"{who} must see the file that starts them, and it is in this machine's "
+            f"{who} must see the file that starts workers, and it is in this machine's "
             f"folder of temporary files. {_other_starts()}"
         )
+
+
+def _places(settings: "Spec") -> list[tuple[str, str]]:
+    """Returns what workers read and write: (what it is, path) of each."""
+    given = [("source", settings.source), ("output", settings.output)]
+    if folder := settings.images_root:
+        given.append(("folder of --images-root", paths.absolute(folder)))
+    return given
 
 
 def _other_starts() -> str:
@@ -215,17 +215,11 @@ def not_started(name: str, worker: str, said: str) -> UsageError | None:
     """
     if not _NOT_STARTED.search(said):
         return None
-    if not worker:
-        return UsageError(
-            f"The machines of {name} must be able to run the file that starts workers; "
-            f"the command of --environment_config is not there. Install beam-tfrecord "
-            f"on them, in the engine's image for example, and give the whole path of "
-            f"its beam-tfrecord-worker; nothing was committed."
-        )
+    file = repr(worker) if worker else "the command of --environment_config"
     return UsageError(
-        f"The workers of {name} must see the file that starts them; {worker!r} of this "
-        f"machine is not visible to the engine, so it runs on another one, or in a "
-        f"container, whatever its address is. {_other_starts()} Nothing was committed."
+        f"The machines of {name} must see the file that starts workers; {file} is not "
+        f"there, so they are others than this one, or containers, whatever their "
+        f"address is. {_other_starts()} Nothing was committed."
     )
 
 
@@ -277,7 +271,6 @@ _WORKER_FLAGS = (
 _FOLDER = re.compile(r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*", re.DOTALL)
 # URI parameters that grant no access.
 _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
-_CLIENT = "google.cloud.dataflow_v1beta3"
 
 
 def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
@@ -286,16 +279,11 @@ def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
     Beam would search Google's services for what is missing, and make buckets.
 
     Raises:
-      UsageError: a flag of Beam's, or an extra of the installation, is missing.
+      UsageError: a flag of Beam's is missing.
       TargetError: the source or the output is not in a bucket of Google's.
-      SpecError: a path brings keys.
+      SpecError: a path brings keys, or nobody waits who would write the lock.
     """
-    images = settings.images_root
-    for path, what in (
-        (settings.source, "source"),
-        (settings.output, "output"),
-        *([(images, "folder of --images-root")] if images else []),
-    ):
+    for what, path in _places(settings):
         if not path.startswith("gs://"):
             raise TargetError(
                 f"Dataflow's workers must see the {what}, as in gs://bucket/folder; "
@@ -310,14 +298,13 @@ def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
                 f"sent there; {', '.join(wrong)} was given with {address!r}. Take it "
                 f"off, and let the account read and write the place."
             )
-    _check_flags(flags)
-    _check_installed()
-
-
-def _check_flags(flags: Sequence[str]) -> None:
-    temporary, staging = (
-        flag_given(flags, name) for name in ("temp_location", "staging_location")
-    )
+    if has_flag(flags, NO_WAIT) and settings.split_lock:
+        raise SpecError(
+            f"split_lock is written after the job, and with --{NO_WAIT} nobody waits "
+            f"for that. Leave either out."
+        )
+    temporary = flag_given(flags, "temp_location")
+    staging = flag_given(flags, "staging_location")
     region = flag_given(flags, "region") or os.environ.get("CLOUDSDK_COMPUTE_REGION")
     for name, value, example in (
         ("project", flag_given(flags, "project"), "my-project"),
@@ -329,17 +316,16 @@ def _check_flags(flags: Sequence[str]) -> None:
                 f"Dataflow needs --{name} after --, as in -- --{name}={example}; it "
                 f"was not given."
             )
-    for name, value in (("temp_location", temporary), ("staging_location", staging)):
-        if value and not _FOLDER.fullmatch(value):
+    for value in filter(None, (temporary, staging)):
+        if not _FOLDER.fullmatch(value):
             raise UsageError(
-                f"--{name} must be a folder in a bucket, as in gs://bucket/tmp; found "
-                f"{value!r}."
+                f"What is staged must be in a folder of a bucket, as in --temp_location"
+                f"=gs://bucket/tmp; found {value!r}."
             )
     if has_flag(flags, "template_location"):
         raise UsageError(
-            "Templates are gone: leave out --template_location, and let a scheduler "
-            "run this program; with --no_wait_until_finish it ends once the job is "
-            "submitted."
+            "No templates are made: leave out --template_location, and let a scheduler "
+            "run this program."
         )
     if not has_flag(flags, *_WORKER_FLAGS):
         raise UsageError(
@@ -349,11 +335,88 @@ def _check_flags(flags: Sequence[str]) -> None:
         )
 
 
-def _check_installed() -> None:
+def check_answers(who: str, addresses: str, instead: str) -> None:
+    """Refuses a server that takes no connections, for which an engine would wait long.
+
+    Args:
+      who: is to answer, as in "a Spark".
+      addresses: each HOST:PORT; behind commas those that take over from the first.
+      instead: what else can be said.
+
+    Raises:
+      UsageError: none answers.
+    """
+    why = ""
+    for address in addresses.split(","):
+        host, _, port = address.rpartition(":")
+        host = host.rpartition("//")[2].strip("[]")
+        try:
+            return socket.create_connection((host, int(port)), _ASK_SECONDS).close()
+        except (OSError, OverflowError, ValueError) as error:
+            why = str(error)
+    raise _no_answer(who, addresses, why, instead)
+
+
+def flink_size(master: str) -> tuple[int, int]:
+    """Returns the slots of a running Flink, and those of each of its machines.
+
+    Without them Beam's job server would run one task at a time.
+
+    Raises:
+      UsageError: there is none, or not of the job server's version.
+    """
     try:
-        importlib.import_module(_CLIENT)
-    except ImportError as error:
+        seen = ask_flink(master, "overview")
+        version, slots = str(seen["flink-version"]), int(seen["slots-total"])
+        machines = int(seen["taskmanagers"])
+    except (OSError, ValueError, KeyError) as error:
+        instead = other_master("flink", "--flink_master=HOST:PORT")
+        raise _no_answer("a Flink", master, str(error), instead) from error
+    if not version.startswith(f"{FLINK_VERSION}.") or not slots:
         raise UsageError(
-            "Dataflow needs Beam's parts for Google Cloud, which are not installed: "
-            "pip install 'beam-tfrecord[dataflow]'."
-        ) from error
+            f"The Flink at {master!r} must be of {FLINK_VERSION}, as the job server "
+            f"is, and have task slots (bin/taskmanager.sh start); it is of {version}, "
+            f"and has {machines} task managers with {slots} slots."
+        )
+    return slots, -(-slots // max(machines, 1))
+
+
+def ask_flink(master: str, path: str, method: str = "GET") -> dict[str, Any]:
+    """Returns what the REST interface of a Flink answers.
+
+    Args:
+      master: as `HOST:PORT`, or with `http://`.
+      path: of what is asked for.
+      method: of HTTP.
+
+    Raises:
+      OSError, ValueError: it does not answer.
+    """
+    # Here, since it takes long to load, and the command line asks for the engines.
+    import http.client
+    import urllib.request
+
+    url = master if "//" in master else f"http://{master}"
+    asked = urllib.request.Request(f"{url}/{path}", method=method)
+    try:
+        with urllib.request.urlopen(asked, timeout=_ASK_SECONDS) as answer:
+            content: dict[str, Any] = json.loads(answer.read() or "{}")
+    except http.client.HTTPException as error:
+        # An address without a port's number, or an answer that is not of HTTP.
+        raise ValueError(str(error)) from error
+    return content
+
+
+def other_master(name: str, flag: str) -> str:
+    """Returns what to do where no master answers."""
+    return (
+        f"name another after --: {flag}; in a checkout, 'scripts/cluster {name} up' "
+        f"starts one for trials"
+    )
+
+
+def _no_answer(who: str, address: str, why: str, instead: str) -> UsageError:
+    return UsageError(
+        f"There must be {who} at {address!r}; none answers: {why}. Start it, or "
+        f"{instead}."
+    )

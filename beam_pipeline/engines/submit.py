@@ -1,14 +1,25 @@
-"""Submit a job to an engine, watch it, cancel it, and explain its failure."""
+"""Submit a job to an engine, watch it, and stop it, also where nobody answers.
+
+On an engine a thread asks the store for what workers report, and the engine, a few
+seconds apart, so that neither of them delays the program when it does not answer. What
+it has found is looked at ten times a second.
+"""
 
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import importlib
 import os
 import secrets
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -18,13 +29,18 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_pipeline.engines import job_server
-from beam_pipeline.engines.beam_errors import in_text, translated, with_words_of
-from beam_pipeline.engines.checks import not_started, silence_check
+from beam_pipeline.engines.beam_errors import (
+    Failure,
+    JobWatch,
+    in_text,
+    telling,
+    translated,
+    with_words_of,
+)
+from beam_pipeline.engines.checks import ask_flink, not_started, silence_check
 from beam_pipeline.engines.presets import Engine, WorkerPlace, worker_file
-from beam_pipeline.engines.watch import JobWatch, RunHooks, watched
 from beam_pipeline.engines.worker import write_worker
-from transforms.errors import BeamTFRecordError
+from transforms.errors import BeamTFRecordError, StorageError, UsageError
 from transforms.storage import paths
 from transforms.storage.files import storage
 from transforms.work.reports import Reports
@@ -32,12 +48,43 @@ from transforms.work.reports import Reports
 # Adds the stages of a job to a pipeline.
 AddStages = Callable[[beam.Pipeline], object]
 
+# How often a run is looked at: for progress, and for dead workers.
 _LOOK_SECONDS = 0.1
+# A healthy store answers within this; an unreachable one must not delay the stop.
+_FIRST_SECONDS = 1.0
 # Random, so that no two jobs share a name: Flink cancels by it.
 _NAME_BYTES = 6
 # How long the engine may take to cancel a job, and that to end.
 _CANCEL_SECONDS = 40.0
 _END_SECONDS = 20.0
+# States of Flink's jobs that have ended.
+_ENDED = ("CANCELED", "FAILED", "FINISHED")
+# After it a job server is ended by force.
+_LEAVE_SECONDS = 5.0
+_LOG_BYTES = 1 << 16
+_PR_SET_PDEATHSIG = 1
+# Loaded before the fork: between fork and exec a child may call hardly anything.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunHooks:
+    """Where the caller of a run takes part in it.
+
+    Attributes:
+      beam_flags: Beam's own flags; they win over ours.
+      between: a PTransform, own steps from Batch to Batch; None for none. See
+        `beam_pipeline.graph.build`.
+      watch: called several times a second meanwhile, in the calling thread.
+      say: called with what a person should know.
+      abandon: called once when the run is stopped; after it nothing may be published.
+    """
+
+    beam_flags: Sequence[str] = ()
+    between: Any = None
+    watch: Callable[[], None] = lambda: None
+    say: Callable[[str], None] = lambda _text: None
+    abandon: Callable[[], None] = lambda: None
 
 
 def run_on_engine(
@@ -69,15 +116,23 @@ def run_on_engine(
         _options(engine, place, hooks, room) as (options, last_lines),
     ):
         name = options.view_as(GoogleCloudOptions).job_name
+        # The cluster of [local] and [auto] is in the job server, and ends with it.
+        master = "" if place.master.startswith("[") else place.master
+        is_flink = engine.name == "flink" and bool(master)
         worker = "" if place.starts_elsewhere else worker_file(room)
         unstarted = functools.partial(not_started, engine.name, worker)
+
+        def ask() -> list[Failure]:
+            told = _flink_traces(master, name) if is_flink else []
+            errors = [(at, in_text(text) or unstarted(text)) for at, text in told]
+            return [(at, error) for at, error in errors if error is not None]
+
+        def cancel() -> None:
+            if is_flink:
+                _cancel_on_flink(master, name)
+
         check = silence_check(engine.starts, hooks.beam_flags)
-        watch = JobWatch(
-            *(engine.name, reports, hooks.say, check),
-            ask=functools.partial(engine.traces, place.master, name),
-            explain=lambda text: in_text(text) or unstarted(text),
-        )
-        cancel = functools.partial(engine.cancel, place.master, name)
+        watch = JobWatch(engine.name, reports, hooks.say, check, ask)
         try:
             with _pipeline(engine, options, add_stages) as pipeline, watch.watching():
                 if engine.detaches(hooks.beam_flags):
@@ -122,15 +177,98 @@ def _options(
     name = f"{place.job_name}-{secrets.token_hex(_NAME_BYTES)}"
     place = dataclasses.replace(place, job_name=name)
     options = PipelineOptions([*engine.presets(place, room), *hooks.beam_flags])
-    if place.job_endpoint or not engine.program_flag:
+    if place.job_endpoint or engine.is_service:
         yield options, list
         return
-    flags = options.get_all_options()
-    port = flags["job_port"] or job_server.free_port()
-    command = engine.server(flags, port)
-    with job_server.started(engine.name, command, port, room) as last_lines:
-        options.view_as(PortableOptions).job_endpoint = f"localhost:{port}"
-        yield options, last_lines
+    command, endpoint = _server(engine, options)
+    log = os.path.join(room, "job-server.log")
+    with _job_server(command, endpoint, log):
+        options.view_as(PortableOptions).job_endpoint = endpoint
+        yield options, functools.partial(_last_lines, log)
+
+
+def _server(engine: Engine, options: PipelineOptions) -> tuple[list[str], str]:
+    """Returns the command and the address of a job server, which Beam may download.
+
+    Raises:
+      UsageError: it cannot be had.
+    """
+    server = getattr(importlib.import_module(engine.module), engine.job_server)
+    try:
+        command, endpoint = server(options).subprocess_cmd_and_endpoint()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(
+            f"{engine.name.capitalize()} takes jobs from a job server of Beam, which "
+            f"must be here: {error} In a checkout, 'scripts/cluster {engine.name} up' "
+            f"brings it; or name another after --: --{engine.program_flag}=PATH."
+        ) from error
+    return [str(word) for word in command], endpoint
+
+
+@contextlib.contextmanager
+def _job_server(command: Sequence[str], endpoint: str, log: str) -> Iterator[None]:
+    """Starts a job server, waits until it listens, and ends it.
+
+    It has a session of its own: Ctrl-C in a terminal would reach it too, and end it
+    before the job could be cancelled through it. Beam's own start has none, and works
+    in the main thread only.
+
+    Raises:
+      BeamTFRecordError: it does not start, or has ended before it has listened.
+    """
+    with open(log, "wb") as out:
+        try:
+            server = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                # Safe with threads: it calls one C function, which is loaded already.
+                preexec_fn=_end_with_parent,
+            )
+        except OSError as error:
+            raise UsageError(
+                f"The job server must start by {command[0]!r}; it does not: "
+                f"{error.strerror}. Those of Flink and Spark need Java 17 (Debian: apt "
+                f"install openjdk-17-jre-headless), by JAVA_HOME or the PATH."
+            ) from error
+    try:
+        while not _listens(endpoint):
+            if server.poll() is not None:
+                line = telling(_last_lines(log), "")
+                raise BeamTFRecordError(
+                    f"The job server must listen until the job ends; it has ended with "
+                    f"{server.returncode}. Its last words: {line}"
+                )
+            time.sleep(_LOOK_SECONDS)
+        yield
+    finally:
+        server.terminate()
+        try:
+            server.wait(_LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _end_with_parent() -> None:
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _listens(endpoint: str) -> bool:
+    host, _, port = endpoint.partition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
+        return True
+    return False
+
+
+def _last_lines(path: str) -> list[str]:
+    """Returns the end of a log; a Java trace fits."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+        return file.read().decode("utf-8", "replace").splitlines()
 
 
 @contextlib.contextmanager
@@ -138,9 +276,8 @@ def _pipeline(
     engine: Engine, options: PipelineOptions, add_stages: AddStages
 ) -> Iterator[beam.Pipeline]:
     """Yields the whole pipeline; removes Beam's folder of it at the end."""
-    module, _, kind = engine.runner.partition(":")
-    runner = getattr(importlib.import_module(module), kind)()
-    pipeline = beam.Pipeline(runner=runner, options=options)
+    runner = getattr(importlib.import_module(engine.module), engine.runner)
+    pipeline = beam.Pipeline(runner=runner(), options=options)
     try:
         add_stages(pipeline)
         yield pipeline
@@ -200,3 +337,108 @@ def _say_id(result: Any, hooks: RunHooks) -> str:
     job: str = result.job_id()
     hooks.say(f"Created job with id: [{job}]")
     return job
+
+
+def watched(
+    run: Callable[[], object],
+    done: threading.Event,
+    look: Callable[[], None],
+    *,
+    abandon: Callable[[], None],
+    end: Callable[[], None],
+) -> BaseException | None:
+    """Runs a job in a thread, so that this one can watch and be interrupted.
+
+    Returns what the job raised; None for nothing. Raises what `look` does, and what a
+    signal raises meanwhile, once the run is stopped.
+
+    Args:
+      run: submits the job, and waits for its end.
+      done: set when it has ended.
+      look: called ten times a second.
+      abandon, end: see `stop`.
+    """
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 - returned by the watcher
+            failures.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=work, name="job", daemon=True)
+    thread.start()
+    try:
+        while not done.wait(_LOOK_SECONDS):
+            look()
+    except BaseException:
+        stop(abandon, end)
+        raise
+    return failures[0] if failures else None
+
+
+def stop(abandon: Callable[[], None], end: Callable[[], None]) -> None:
+    """Forbids a run to publish anything more, and ends its workers or its job.
+
+    An unreachable store is retried for seconds before it fails. Neither the delay nor
+    that error may hide the error that has stopped the run.
+
+    Args:
+      abandon: see `transforms.work.store.Store.abandon`; what it raises is dropped, for
+        what is ended publishes nothing either.
+      end: cancels the job, or ends the workers.
+    """
+
+    def work() -> None:
+        with contextlib.suppress(OSError, StorageError):
+            abandon()
+
+    thread = threading.Thread(target=work, name="abandon", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        # The system has no thread left, which may be what stops the run.
+        end()
+        work()
+        return
+    try:
+        thread.join(_FIRST_SECONDS)
+    finally:
+        end()
+        thread.join()
+
+
+def _flink_jobs(master: str, name: str) -> list[str]:
+    """Returns the ids of the jobs of a name that Flink has not ended."""
+    return [
+        job["jid"]
+        for job in ask_flink(master, "jobs/overview")["jobs"]
+        if job["name"] == name
+        and job["state"] not in ("CANCELED", "FAILED", "FINISHED")
+    ]
+
+
+def _cancel_on_flink(master: str, name: str) -> None:
+    """Cancels the job of a name; Beam would only end its call to Flink.
+
+    If several jobs have the name, none is cancelled: they may belong to others.
+    """
+    end = time.monotonic() + _END_SECONDS
+    while len(jobs := _flink_jobs(master, name)) == 1 and time.monotonic() < end:
+        ask_flink(master, f"jobs/{jobs[0]}?mode=cancel", "PATCH")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _flink_traces(master: str, name: str) -> list[tuple[float, str]]:
+    """Returns when tasks of the job of a name have failed, and the traces of that.
+
+    Flink may try a hundred times before it says so.
+    """
+    jobs = _flink_jobs(master, name)
+    if len(jobs) != 1:
+        return []
+    thrown = ask_flink(master, f"jobs/{jobs[0]}/exceptions")
+    entries = thrown.get("exceptionHistory", {}).get("entries", [])
+    return [(each["timestamp"] / 1000, each.get("stacktrace", "")) for each in entries]

@@ -21,8 +21,7 @@ from beam_pipeline.beam_internals.local_runner import (
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.checks import check_words
 from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine, WorkerPlace
-from beam_pipeline.engines.submit import run_on_engine
-from beam_pipeline.engines.watch import RunHooks, watched
+from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
 from beam_pipeline.graph import build
 from beam_pipeline.job import Job
 from beam_pipeline.running.retry_notes import collected_retries

@@ -18,8 +18,7 @@ import pytest
 from clusters import notes as cluster
 from clusters.notes import Cluster, Process
 
-from beam_pipeline.engines.submit import AddStages, run_on_engine
-from beam_pipeline.engines.watch import RunHooks
+from beam_pipeline.engines.submit import AddStages, RunHooks, run_on_engine
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.settings.spec import make_spec
 from tests.clusters.runs import NAME, flags_for

@@ -1,15 +1,13 @@
 """Runs of the program on an engine, and what must hold of them."""
 
-import importlib.metadata
 import pathlib
 import subprocess
 from collections.abc import Sequence
 
 import pytest
 
-from beam_pipeline.engines import job_server
+from beam_pipeline.engines.presets import ENGINES, brought
 from tests.support import outputs
-from tests.support.engines import artifact_of
 from tests.support.outputs import contents
 from tests.support.segments import IN_FILES, program
 
@@ -38,12 +36,8 @@ def flags_for(engine: str, request: pytest.FixtureRequest) -> list[str]:
 
 def skip_without_job_server(engine: str) -> None:
     """Skips a test whose engine was started if Beam's job server is not available."""
-    if not artifact_of(engine):
-        return
-    version = importlib.metadata.version("apache-beam")
-    if job_server.find_jar(artifact_of(engine), version) is None:
-        jar = job_server.jar_path(artifact_of(engine), version)
-        pytest.skip(f"Beam's job server could not be downloaded: {jar.name}")
+    if not brought(ENGINES[engine].program):
+        pytest.skip(f"Beam's job server for {engine} could not be downloaded")
 
 
 def convert(

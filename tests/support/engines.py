@@ -1,18 +1,16 @@
 """The engine on which a job would run, and its place."""
 
+import importlib.metadata
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import apache_beam as beam
-import pytest
-
-from beam_pipeline.engines import job_server
 from beam_pipeline.engines.checks import flag_given
 from beam_pipeline.engines.presets import ENGINES, Engine, WorkerPlace, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
 
-__all__ = ["Chosen", "artifact_of", "choose"]
+__all__ = ["Chosen", "choose", "put_jar"]
 
 
 class Chosen(NamedTuple):
@@ -31,31 +29,18 @@ def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
     return Chosen(engine, engine.place(spec, beam_flags))
 
 
-def artifact_of(name: str) -> str:
-    """Returns the name of an engine's job server in Beam's repository; "" for none."""
-    return ENGINES[name].artifact
-
-
 PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
-Folder = pathlib.Path
-
-
-def write_java(home: Folder, says: str, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    program = home / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    return program
 
 
 def spec(**settings: object) -> Spec:
     return make_spec({"source": "/in/rows.csv", "output": "/out/rows", **settings})
 
 
-def put_jar(engine: str) -> Folder:
-    version = beam.version.__version__
-    path = job_server.jar_path(artifact_of(engine), version)
+def put_jar(engine: str, parts: str = "") -> str:
+    """Puts a job server where `scripts/cluster` does; returns its path."""
+    version = importlib.metadata.version("apache-beam")
+    name = ENGINES[engine].program.format(version).replace("*", parts)
+    path = pathlib.Path(os.environ["XDG_CACHE_HOME"], "beam-tfrecord", name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
-    return path
+    return str(path)

@@ -17,6 +17,7 @@ import grpc
 import pytest
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.portability.job_server import SubprocessJobServer
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main
 from apache_beam.transforms import userstate
@@ -140,9 +141,12 @@ def test_local_runner_renews_the_threads_of_a_fork() -> None:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_runners_are_found_by_name(name: str) -> None:
-    """Every engine's runner is a class of Beam's."""
-    module, _, kind = ENGINES[name].runner.partition(":")
-    assert issubclass(getattr(importlib.import_module(module), kind), PipelineRunner)
+    """Every engine's runner is a class of Beam's, and so is its job server."""
+    engine = ENGINES[name]
+    module = importlib.import_module(engine.module)
+    assert issubclass(getattr(module, engine.runner), PipelineRunner)
+    if engine.job_server:
+        assert issubclass(getattr(module, engine.job_server), SubprocessJobServer)
 
 
 def test_engine_worker_is_recognised_by_these_variables() -> None:

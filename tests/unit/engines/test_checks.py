@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from beam_pipeline.cli import main
-from beam_pipeline.engines import job_server
+from beam_pipeline.engines import checks
 from beam_pipeline.engines.checks import (
     host_elsewhere,
     not_started,
@@ -15,7 +15,7 @@ from beam_pipeline.engines.checks import (
     starts_elsewhere,
 )
 from beam_pipeline.engines.presets import ENGINES
-from tests.support.engines import choose, put_jar, spec
+from tests.support.engines import choose, spec
 from transforms.errors import SpecError, TargetError, UsageError
 
 Folder = pathlib.Path
@@ -29,10 +29,9 @@ POOL = ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]
 
 @pytest.fixture(autouse=True)
 def _bare(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache, no Java, and answers within a moment."""
+    """An empty cache, and answers within a moment."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    monkeypatch.setattr(job_server, "_ASK_SECONDS", 0.3)
+    monkeypatch.setattr(checks, "_ASK_SECONDS", 0.3)
 
 
 def check(settings: Mapping[str, object], flags: Sequence[str] = ()) -> None:
@@ -43,8 +42,7 @@ def check(settings: Mapping[str, object], flags: Sequence[str] = ()) -> None:
 @pytest.mark.parametrize(
     ("settings", "flags", "said"),
     [
-        ({"runner": "spark"}, [], r"scripts/cluster spark up.*PATH\."),
-        ({"runner": "prism"}, [], r"Prism .*scripts/cluster prism up"),
+        (SPARK, ["--spark_master_url=spark://127.0.0.1:1"], "cluster spark up"),
         ({"runner": "flink"}, ["--flink_master=localhost:1"], "'localhost:1'"),
         ({"runner": "flink"}, ["--flink_master=localhost:x"], "nonnumeric port"),
         (SPARK, [*HERE, "--job_endpoint=127.0.0.1:1"], r"a job server at '127"),
@@ -58,33 +56,15 @@ def test_what_is_not_there_is_named(
         choose(spec(**settings), flags)
 
 
-def test_missing_java_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither JAVA_HOME nor the PATH: said before the job server is started."""
-    put_jar("spark")
-    with pytest.raises(UsageError, match=r"need Java 17, .*'/nowhere/bin/java'"):
-        choose(spec(runner="spark"), [])
-    monkeypatch.delenv("JAVA_HOME")
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match=r"need Java 17, .*'java'"):
-        choose(spec(runner="spark"), [])
-
-
 def test_who_answers() -> None:
-    """A listener is a master, and no job server: Beam would wait for it for a day."""
+    """One of several masters is enough; an address needs a port."""
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
-        job_server.check_spark(f"spark://localhost:{port}")
-        job_server.check_spark(f"spark://localhost:1,localhost:{port}")
-        with pytest.raises(UsageError, match=r"found none: .* no gRPC server"):
-            job_server.check_job_server(f"localhost:{port}")
-    for wrong, said in (
-        (f"spark://localhost:{port}", "refused"),
-        ("spark://localhost", "must end with a port"),
-    ):
-        with pytest.raises(UsageError, match=f"a Spark at {wrong!r}.*{said}"):
-            job_server.check_spark(wrong)
-    for others in ("local[2]", "yarn", "k8s://https://far.example"):
-        job_server.check_spark(others)
+        checks.check_answers("a Spark", f"spark://localhost:{port}", "")
+        checks.check_answers("a Spark", f"spark://localhost:1,localhost:{port}", "")
+    for wrong in (f"spark://localhost:{port}", "spark://localhost"):
+        with pytest.raises(UsageError, match=f"a Spark at {wrong!r}"):
+            checks.check_answers("a Spark", wrong, "")
 
 
 def test_a_master_is_no_path(
@@ -100,8 +80,7 @@ def test_a_master_is_no_path(
             ]
         )
     assert ended.value.code == 2
-    # As far as that: there is no job server in an empty cache.
-    assert "Beam's job server" in capfd.readouterr().err
+    assert "There must be a Spark at" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

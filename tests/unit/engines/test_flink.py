@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_pipeline.engines import flink
+from beam_pipeline.engines import checks, submit
 from beam_pipeline.engines.beam_errors import in_text
 from transforms.errors import RejectLimitError, UsageError
 
@@ -77,7 +77,7 @@ def server() -> Iterator[_Flink]:
 def test_the_job_of_a_name_is_cancelled(server: _Flink, other: list[str]) -> None:
     """It is waited for until it has ended; no other job is touched."""
     server.jobs["b"] = other
-    flink.cancel(server.master, "ours")
+    submit._cancel_on_flink(server.master, "ours")
     assert server.jobs == {"a": ["ours", "CANCELED"], "b": other}
     assert set(server.asked) == {"/jobs/a?mode=cancel"}
 
@@ -85,8 +85,7 @@ def test_the_job_of_a_name_is_cancelled(server: _Flink, other: list[str]) -> Non
 def test_jobs_that_cannot_be_distinguished_continue(server: _Flink) -> None:
     """Another user's job may have the name that a user gives."""
     server.jobs["b"][0] = "ours"
-    flink.cancel(f"http://{server.master}", "ours")
-    flink.cancel("[local]", "ours")
+    submit._cancel_on_flink(f"http://{server.master}", "ours")
     assert server.asked == []
 
 
@@ -98,26 +97,25 @@ def test_what_tasks_have_raised(server: _Flink) -> None:
         "[while running 'Commit']\n\n\tat java.base"
     )
     server.thrown = [(NOW, trace)]
-    assert flink.traces(server.master, "ours") == [(NOW, trace)]
+    assert submit._flink_traces(server.master, "ours") == [(NOW, trace)]
     error = in_text(trace)
     assert isinstance(error, RejectLimitError)
     assert str(error) == "At most 1%"
-    assert flink.traces(server.master, "none") == []
-    assert flink.traces("[local]", "ours") == []
+    assert submit._flink_traces(server.master, "none") == []
 
 
 def test_sizes(server: _Flink) -> None:
-    """Machines and slots of each; other versions, and no slots, are refused."""
+    """Slots, and those of each machine; other versions, and no slots, are refused."""
     overview = {"flink-version": "1.20.3", "taskmanagers": 2, "slots-total": 5}
     server.overview = overview
-    assert flink.size(server.master) == (2, 3)
+    assert checks.flink_size(server.master) == (5, 3)
     for wrong, said in (
         ({"flink-version": "1.19.1"}, "of 1.19.1"),
         ({"slots-total": 0}, "with 0 slots"),
     ):
         server.overview = {**overview, **wrong}
         with pytest.raises(UsageError, match=said):
-            flink.size(server.master)
+            checks.flink_size(server.master)
     server.overview = {}
     with pytest.raises(UsageError, match="There must be a Flink at"):
-        flink.size(server.master)
+        checks.flink_size(server.master)

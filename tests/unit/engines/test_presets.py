@@ -1,14 +1,13 @@
 """The engines by name: flags of Beam for a job, and where it is to run."""
 
-import concurrent.futures
+import dataclasses
 import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import apache_beam as beam
-import grpc
 import pytest
 from apache_beam.options.pipeline_options import (
     FlinkRunnerOptions,
@@ -16,8 +15,9 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     PortableOptions,
 )
+from apache_beam.runners.portability.prism_runner import PrismJobServer
 
-from beam_pipeline.engines import flink, job_server, submit
+from beam_pipeline.engines import checks, submit
 from beam_pipeline.engines.checks import flag_given
 from beam_pipeline.engines.presets import ENGINES, Engine, WorkerPlace, engine_of
 from beam_pipeline.graph import build
@@ -25,8 +25,8 @@ from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.local import check_beam_flags
 from beam_pipeline.settings.spec import make_spec
-from tests.support.engines import choose, put_jar, spec, write_java
-from transforms.errors import SpecError
+from tests.support.engines import choose, put_jar, spec
+from transforms.errors import SpecError, UsageError
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -45,10 +45,10 @@ PLACE = WorkerPlace(
 @pytest.fixture(autouse=True)
 def around(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Spark that answers, a Flink of two machines, a Java, and an empty cache."""
-    monkeypatch.setattr(job_server, "check_spark", lambda _master: None)
-    monkeypatch.setattr(flink, "size", lambda _master: (2, 2))
+    monkeypatch.setattr(checks, "check_answers", lambda *_: None)
+    monkeypatch.setattr(checks, "flink_size", lambda _master: (4, 2))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    write_java(tmp_path / "jdk", 'openjdk version "17.0.9"', monkeypatch)
+    monkeypatch.setenv("JAVA_HOME", "/jdk")
 
 
 def place_of(flags: Sequence[str] = (), **settings: object) -> WorkerPlace:
@@ -73,16 +73,36 @@ def test_presets_are_flags_of_beam(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_SERVERS)
-def test_commands_of_job_servers(name: str) -> None:
+def test_commands_of_job_servers(name: str, tmp_path: Folder) -> None:
     """Flags of Beam name the program, and the port is the one that is asked for."""
-    flags = PipelineOptions([*ENGINES[name].presets(PLACE, ROOM), "--artifact_port=6"])
-    command = ENGINES[name].server(flags.get_all_options(), 5)
-    assert all(isinstance(word, str) for word in command)
-    assert {PLACE.program, "5"} <= {*command}
+    program = tmp_path / "server.jar"
+    program.touch()
+    place = dataclasses.replace(PLACE, program=str(program))
+    own = ["--artifact_port=6", "--job_port=5"]
+    options = PipelineOptions([*ENGINES[name].presets(place, ROOM), *own])
+    command, endpoint = submit._server(ENGINES[name], options)
+    assert {str(program), "5"} <= {*command}
+    assert endpoint == "localhost:5"
     if name != "prism":
-        assert command[0] == PLACE.java
+        assert command[0] == "/jdk/bin/java"
         assert command[command.index("--artifact-port") + 1] == "6"
-        assert PLACE.master in command
+        assert place.master in command
+
+
+@pytest.mark.parametrize("name", WITH_SERVERS)
+def test_a_job_server_that_cannot_be_had(
+    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beam looks for it on the network; the error names it, and the flag for others."""
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    place = dataclasses.replace(PLACE, program="")
+    options = PipelineOptions(
+        [*ENGINES[name].presets(place, ROOM), f"--jar_cache_dir={tmp_path}"]
+    )
+    monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path))
+    with pytest.raises(UsageError, match=f"cluster {name} up.*--{name}_.*=PATH"):
+        submit._server(ENGINES[name], options)
 
 
 def test_presets_of_flink_and_spark() -> None:
@@ -145,7 +165,6 @@ def test_flag_given(flags: Sequence[str], value: str | None) -> None:
             ["--spark_master_url=spark://localhost:1"],
             {"master": "spark://localhost:1"},
         ),
-        ({}, ["--spark_job_server_jar=/my.jar"], {"program": "/my.jar"}),
         # Two machines of two slots; --workers says otherwise.
         ({"runner": "flink"}, [], {"parallelism": 4, "slots": 2}),
         ({"runner": "flink", "workers": 3}, [], {"parallelism": 3}),
@@ -159,42 +178,27 @@ def test_where_a_job_runs(
     settings: dict[str, object], flags: list[str], expected: dict[str, object]
 ) -> None:
     """Beam's flags first, then what is usual."""
-    put_jar("spark")
-    put_jar("flink")
     place = place_of(flags, **{"runner": "spark", **settings})
     assert {name: getattr(place, name) for name in expected} == expected
-    assert place.java == os.path.join(os.environ["JAVA_HOME"], "bin", "java")
 
 
-def test_running_job_server(server: str) -> None:
-    """No job server, Java or jar is looked for: there is none of either here."""
-    place = place_of([f"--job_endpoint={server}"], runner="spark")
+def test_running_job_server() -> None:
+    """No job server, Java or jar is looked for."""
+    put_jar("spark")
+    place = place_of(["--job_endpoint=localhost:1"], runner="spark")
     flags = ENGINES["spark"].presets(place, ROOM)
-    assert f"--job_endpoint={server}" in flags
+    assert "--job_endpoint=localhost:1" in flags
     assert not any("_jar" in flag or "_launcher" in flag for flag in flags)
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    """The address of something that speaks as a job server does."""
-    serving = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
-    port = serving.add_insecure_port("127.0.0.1:0")
-    serving.start()
-    yield f"127.0.0.1:{port}"
-    serving.stop(None)
 
 
 def test_the_published_job_server_comes_first() -> None:
     """One that was put together of Maven's parts serves where there is none."""
-    assert job_server.find_jar("server", "9.9.9") is None
-    published = job_server.jar_path("server", "9.9.9")
-    made = published.with_name("server-9.9.9-of-2.77.jar")
-    made.parent.mkdir(parents=True)
-    made.touch()
-    assert job_server.find_jar("server", "9.9.9") == made
-    assert job_server.find_jar("server", "9.9.10") is None
-    published.touch()
-    assert job_server.find_jar("server", "9.9.9") == published
+    assert place_of(runner="spark").program == ""
+    made = put_jar("spark", "-of-2.70.0")
+    assert place_of(runner="spark").program == made
+    assert place_of(runner="flink").program == ""
+    published = put_jar("spark")
+    assert place_of(runner="spark").program == published
 
 
 def test_the_file_that_starts_a_worker_is_in_tmpdir(

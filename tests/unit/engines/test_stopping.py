@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.engines.submit import run_watched
-from beam_pipeline.engines.watch import RunHooks, stop
+from beam_pipeline.engines.submit import RunHooks, run_watched, stop
 from beam_pipeline.running import local as runner
 from transforms.errors import StorageError
 from transforms.storage import stores

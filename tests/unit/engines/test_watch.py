@@ -1,6 +1,5 @@
 """What the submitter makes of workers' reports, and of an engine's own words."""
 
-import functools
 import os
 import pathlib
 import sys
@@ -11,15 +10,18 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from beam_pipeline.engines.beam_errors import telling, translated, with_words_of
-from beam_pipeline.engines.checks import not_started
-from beam_pipeline.engines.watch import Failure, JobWatch, lasting
+from beam_pipeline.engines.beam_errors import (
+    Failure,
+    JobWatch,
+    lasting,
+    telling,
+    with_words_of,
+)
 from transforms.errors import (
     BeamTFRecordError,
     RejectLimitError,
     SourceError,
     StorageError,
-    UsageError,
     WorkerError,
 )
 from transforms.storage import stores
@@ -139,27 +141,17 @@ def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> Non
     assert said == [line] * 3
 
 
-def test_a_job_that_somebody_else_has_cancelled() -> None:
-    """The message is ours, in place of Java's."""
-    failure = RuntimeError(
-        "Pipeline beam-tfrecord-x failed in state FAILED: "
-        "org.apache.flink.runtime.client.JobCancellationException: Job was cancelled."
-    )
-    assert "cancelled at the engine, not by this program" in str(translated(failure))
-
-
-def test_an_engine_that_cannot_start_workers_ends_the_job() -> None:
+def test_what_the_engine_says_ends_the_job() -> None:
     """However often it would try again."""
     watch = JobWatch(
         *("flink", Reports("/none", ""), lambda _text: None),
-        ask=lambda: [(1.0, "java.io.IOException: error=2, No such file")],
-        explain=functools.partial(not_started, "flink", "/tmp/x/worker"),
+        ask=lambda: [(1.0, WorkerError("not started"))],
     )
     with watch.watching():
         until = time.monotonic() + 30
         while not watch._engines and time.monotonic() < until:
             time.sleep(0.01)
-    with pytest.raises(UsageError, match=r"must see the file that starts them"):
+    with pytest.raises(WorkerError, match="not started"):
         watch.look()
 
 
