@@ -198,8 +198,9 @@ def _run_watched(
         # First: workers end where this process cannot serve them.
         if THREAD_REFUSED.is_set() and not done.is_set():
             raise no_memory()
-        if pool is not None and (pid := pool.dead()) and not done.is_set():
-            raise pool.error_of(pid)
+        dead = pool.failure() if pool is not None else None
+        if dead is not None and not done.is_set():
+            raise dead
 
     def end() -> None:
         decoders.SHARED.end()
@@ -219,8 +220,8 @@ def _run_watched(
             raise
     if failure is not None:
         # Of a killed worker the runner only reports a lost connection.
-        if pool is not None and (pid := pool.killed()):
-            raise pool.error_of(pid) from failure
+        if pool is not None and (dead := pool.failure()):
+            raise dead from failure
         if THREAD_REFUSED.is_set():
             raise no_memory() from failure
         raise translated(failure) from failure

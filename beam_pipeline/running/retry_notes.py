@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from beam_pipeline.shared_change import shared_change
 from beam_pipeline.terminal import printing
@@ -20,46 +20,32 @@ _PREFIX = b"tried again: "
 _SHOWN = 5
 
 
-class RetryNotes(logging.Handler):
-    """Log handler of the watching process, which shows its retries and its workers'.
+class RetryNotes:
+    """What the watching process shows of its retries and its workers'.
 
     Attributes:
-      log: file that workers print to.
+      log: file that workers print to, and the retries of this process.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115
-        self._lines: list[str] = []
         self._read = self._count = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keeps a line until it is shown."""
-        self._lines.append(record.getMessage())
 
     def show(self) -> None:
         """Prints what has come since it was last called, the first few lines of it."""
         # No message is worth a run: the next call reads what this one could not.
         with contextlib.suppress(OSError):
-            self._lines += self._of_workers()
-        while self._lines:
-            line = self._lines.pop(0)
-            self._count += 1
-            if self._count <= _SHOWN:
-                printing.say(f"warning: {line}")
-
-    def _of_workers(self) -> list[str]:
-        number = self.log.fileno()
-        size = os.fstat(number).st_size - self._read
-        # The last line may be on its way.
-        lines = os.pread(number, size, self._read).splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n")]
-        self._read += sum(map(len, whole))
-        return [
-            line.removeprefix(_PREFIX).decode("utf-8", "replace").rstrip("\n")
-            for line in whole
-            if line.startswith(_PREFIX)
-        ]
+            number = self.log.fileno()
+            size = os.fstat(number).st_size - self._read
+            # The last line may be on its way.
+            whole, end, _ = os.pread(number, size, self._read).rpartition(b"\n")
+            self._read += len(whole + end)
+            for line in whole.splitlines():
+                if line.startswith(_PREFIX):
+                    self._count += 1
+                    if self._count <= _SHOWN:
+                        text = line.removeprefix(_PREFIX).decode("utf-8", "replace")
+                        printing.say(f"warning: {text}")
 
     def close(self) -> None:
         """Prints what is left, and how many lines were not shown."""
@@ -68,19 +54,19 @@ class RetryNotes(logging.Handler):
             more = self._count - _SHOWN
             printing.say(f"warning: {more:,} more were tried again")
         self.log.close()
-        super().close()
 
 
 @contextlib.contextmanager
 def collected_retries() -> Iterator[RetryNotes]:
     """Yields what shows the retries of a run; workers are started inside."""
     notes = RetryNotes()
+    handler = _Printed(notes.log.fileno)
     with _handled():
-        _LOGGER.addHandler(notes)
+        _LOGGER.addHandler(handler)
         try:
             yield notes
         finally:
-            _LOGGER.removeHandler(notes)
+            _LOGGER.removeHandler(handler)
             notes.close()
 
 
@@ -98,17 +84,21 @@ def _handled() -> Iterator[None]:
 
 
 class _Printed(logging.Handler):
-    """Log handler of a worker, which prints its retries."""
+    """Log handler that prints each retry to a file, which may be closed meanwhile."""
+
+    def __init__(self, fileno: Callable[[], int]) -> None:
+        super().__init__()
+        self._fileno = fileno
 
     def emit(self, record: logging.LogRecord) -> None:
         """Prints a line at once, so that lines of others are not mixed with it."""
         line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
-        with contextlib.suppress(OSError):
-            os.write(2, _PREFIX + line + b"\n")
+        with contextlib.suppress(OSError, ValueError):
+            os.write(self._fileno(), _PREFIX + line + b"\n")
 
 
 def print_retries() -> None:
     """Lets this process, a worker, print its retries, and show none."""
-    _LOGGER.handlers = [_Printed()]
+    _LOGGER.handlers = [_Printed(lambda: 2)]
     _LOGGER.setLevel(logging.WARNING)
     _LOGGER.propagate = False

@@ -13,9 +13,7 @@ unused.
 import contextlib
 import ctypes
 import dataclasses
-import errno
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -35,10 +33,6 @@ from transforms.storage.visibility import python_command
 # that was told to stop has as long.
 _LEAVE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.002
-_CONNECT_SECONDS = 5.0
-# Descriptors that gRPC opens here: in all, and for each worker. Measured: 22 and 3.
-_OWN_FILES = 20
-_FILES_OF_A_WORKER = 3
 _PR_SET_PDEATHSIG = 1
 # Of the workers' log, for an error.
 _LAST_BYTES = 500
@@ -61,14 +55,14 @@ class _Worker:
     """A process that waits for the address of a runner, works for it, or has ended.
 
     Attributes:
-      write_end: of the pipe on which it waits; None once it has been written to.
+      write_end: of the pipe on which it waits; -1 once it has been written to.
       pid: its id; 0 until it has started.
       is_let_go: whether the runner has told it to stop.
       status: with which it has ended, as `os.waitpid` returns it; None before.
       ended: when that was seen.
     """
 
-    write_end: int | None
+    write_end: int
     pid: int = 0
     is_let_go: bool = False
     status: int | None = None
@@ -125,31 +119,28 @@ class WorkerPool:
         parent = os.getpid()
         if pid := os.fork():
             return pid
-        status = 1
         try:
             # Open copies of the pipes would keep workers from seeing their end.
             for worker in self._workers:
-                if worker.write_end is not None:
+                if worker.write_end >= 0:
                     os.close(worker.write_end)
             os.dup2(self.log.fileno(), 1)
             os.dup2(self.log.fileno(), 2)
             work(read_end, parent)
-            status = 0
-        except BaseException:
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - the child ends here in any case
             # For `_last_line`.
             traceback.print_exc()
-            raise
         finally:
             # The child must never return into the parent's code, nor run its handlers.
-            os._exit(status)
+            os._exit(1)
 
     def start(self, worker_id: str, control_address: str) -> int:
         """Tells one process to work for this runner; returns its id."""
         with self._lock:
-            worker = next(w for w in self._workers if w.write_end is not None)
-            write_end, worker.write_end = worker.write_end, None
-        assert write_end is not None
-        # A worker that has died is found by `dead`.
+            worker = next(w for w in self._workers if w.write_end >= 0)
+            write_end, worker.write_end = worker.write_end, -1
+        # A worker that has died is found by `failure`.
         with contextlib.suppress(BrokenPipeError):
             os.write(write_end, f"{worker_id}\n{control_address}".encode())
         os.close(write_end)
@@ -157,16 +148,13 @@ class WorkerPool:
 
     def wait(self, pid: int) -> None:
         """Waits for a worker that was told to stop, and ends one that does not."""
-        worker = self._of(pid)
+        worker = next(worker for worker in self._workers if worker.pid == pid)
         worker.is_let_go = True
         limit = time.monotonic() + _LEAVE_SECONDS
         while self._status(worker) is None:
             if time.monotonic() > limit:
                 self._end(worker)
             time.sleep(_PAUSE_SECONDS)
-
-    def _of(self, pid: int) -> _Worker:
-        return next(worker for worker in self._workers if worker.pid == pid)
 
     def _status(self, worker: _Worker) -> int | None:
         with self._lock:
@@ -189,36 +177,31 @@ class WorkerPool:
                     os.kill(worker.pid, signal.SIGKILL)
                     os.waitpid(worker.pid, 0)
 
-    def killed(self) -> int | None:
-        """Returns the id of a process that a signal has ended, if any."""
-        workers = self._workers
-        return next(
-            (w.pid for w in workers if os.WIFSIGNALED(self._status(w) or 0)), None
-        )
+    def failure(self) -> BeamTFRecordError | None:
+        """Returns the error of a process that has ended without being told to, if any.
 
-    def dead(self) -> int | None:
-        """Returns the id of a process that has ended without being told to, if any."""
+        Of one that a signal has ended it does not matter what it was told.
+        """
         for worker in self._workers:
             status = self._status(worker)
-            if status is None or worker.is_let_go:
+            if status is None:
                 continue
+            if os.WIFSIGNALED(status):
+                return BeamTFRecordError(
+                    f"A worker process ({worker.pid}) was ended from outside, perhaps "
+                    f"for lack of memory. Run again, with fewer --workers if memory is "
+                    f"short."
+                )
             # The runner dismisses workers shortly before the run ends.
             is_late = time.monotonic() - worker.ended > _LEAVE_SECONDS
-            if status or worker.write_end is not None or is_late:
-                return worker.pid
+            is_early = status or worker.write_end >= 0 or is_late
+            if is_early and not worker.is_let_go:
+                code = os.waitstatus_to_exitcode(status)
+                if code == NO_THREAD:
+                    return no_memory()
+                said = self._last_line()
+                return _not_working(f"one ended with exit code {code}{said}")
         return None
-
-    def error_of(self, pid: int) -> BeamTFRecordError:
-        """Returns the error of a process that `dead` or `killed` has found."""
-        code = os.waitstatus_to_exitcode(self._of(pid).status or 0)
-        if code < 0:
-            return BeamTFRecordError(
-                f"A worker process ({pid}) was ended from outside, perhaps for lack of "
-                f"memory. Run again, with fewer --workers if memory is short."
-            )
-        if code == NO_THREAD:
-            return no_memory()
-        return _not_working(f"one ended with exit code {code}{self._last_line()}")
 
     def _last_line(self) -> str:
         """Returns what a worker has printed last, to be added to a sentence."""
@@ -234,9 +217,9 @@ class WorkerPool:
         """Ends every process; none is left behind."""
         for worker in self._workers:
             self._end(worker)
-            if worker.write_end is not None:
+            if worker.write_end >= 0:
                 os.close(worker.write_end)
-                worker.write_end = None
+                worker.write_end = -1
 
 
 def _check_means(count: int) -> None:
@@ -248,25 +231,19 @@ def _check_means(count: int) -> None:
     Raises:
       BeamTFRecordError: no loopback network, or too few descriptors are left.
     """
-    need = _OWN_FILES + _FILES_OF_A_WORKER * count
+    # Descriptors that gRPC opens here: some 20, and 3 for each worker.
+    need = 20 + 3 * count
     try:
         with contextlib.ExitStack() as opened:
             for _ in range(need):
                 opened.enter_context(open(os.devnull, "rb", buffering=0))
         with socket.create_server(("127.0.0.1", 0)) as server:
-            socket.create_connection(server.getsockname(), _CONNECT_SECONDS).close()
+            socket.create_connection(server.getsockname(), timeout=5).close()
     except OSError as error:
-        why = (
-            f"the loopback network, through which they are reached, does not work "
-            f"here: {error.strerror or error}. Turn it on (ip link set lo up)"
-        )
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            why = (
-                f"{count} of them need {need} more open files, and this process may "
-                f"have {limit:,} in all. Raise that limit (ulimit -n)"
-            )
-        raise _not_working(why) from error
+        raise _not_working(
+            f"{count} of them need {need} more open files (ulimit -n) and the loopback "
+            f"network (ip link set lo up): {error.strerror or error}"
+        ) from error
 
 
 def _not_working(reason: str) -> BeamTFRecordError:
@@ -308,10 +285,7 @@ def local_workers(count: int, *, forks: bool, log: IO[bytes]) -> Iterator[Worker
       log: gets what they print, and what they try again.
     """
     _check_means(count)
-    pool = WorkerPool(log)
-    try:
+    with contextlib.closing(WorkerPool(log)) as pool:
         for _ in range(count):
             pool.add(forks=forks)
         yield pool
-    finally:
-        pool.close()

@@ -270,7 +270,7 @@ log = tempfile.TemporaryFile()
 options = {"forks": sys.argv[1] == "forks", "log": log}
 with local_workers(3, **options) as pool:
     assert len(children()) == 3
-    assert pool.dead() is None
+    assert pool.failure() is None
 assert children() == []
 
 try:

@@ -31,7 +31,7 @@ class Job:
 
     close = cancel
 
-    def dead(self) -> None:
+    def failure(self) -> None:
         """No worker is."""
 
 
