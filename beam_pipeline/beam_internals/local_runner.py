@@ -118,13 +118,9 @@ def serve_runner(worker_id: str, control_address: str) -> None:
     ).run()
 
 
-def _renew_threads() -> None:
-    """Gives a forked process a pool of threads: those of its parent are not in it."""
-    importlib.reload(thread_pool_executor)
-
-
-# A user's process may fork after a job, as `multiprocessing` does.
-os.register_at_fork(after_in_child=_renew_threads)
+# Gives a forked process a pool of threads, for those of its parent are not in it. A
+# user's process may fork after a job, as `multiprocessing` does.
+os.register_at_fork(after_in_child=lambda: importlib.reload(thread_pool_executor))
 
 
 class _Loopback:
@@ -208,12 +204,8 @@ def plain_labels() -> Iterator[None]:
     """Leaves the names of stages as they are, also in a notebook."""
     module: Any = graph
     plain = module.alter_label_if_ipython
-    module.alter_label_if_ipython = _unaltered
+    module.alter_label_if_ipython = lambda _transform, _value: None
     try:
         yield
     finally:
         module.alter_label_if_ipython = plain
-
-
-def _unaltered(transform: Any, pvalueish: Any) -> None:
-    """Replaces Beam's function of the same parameters."""

@@ -36,7 +36,6 @@ from transforms.storage.visibility import python_command
 
 # How long the pipeline's thread of a stopped run may take to end.
 _STOP_SECONDS = 2.0
-_UNWATCHED = RunHooks()
 
 
 class _Options(PipelineOptions):
@@ -72,7 +71,7 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
 
 def run_job(
     job: Job,
-    hooks: RunHooks = _UNWATCHED,
+    hooks: RunHooks,
     *,
     workers: int,
     engine: Engine | None = None,

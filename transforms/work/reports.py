@@ -14,20 +14,18 @@ minute delays the report; that is told, and ends nothing before the job's timeou
 """
 
 import dataclasses
-import functools
 import logging
 import os
 import re
 import threading
 import time
 
-from transforms.errors import StorageError
-from transforms.storage import folders, stores
+from transforms.errors import BeamTFRecordError, StorageError
+from transforms.storage import folders
 from transforms.storage.entries import FileEntry, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, split_remote
-from transforms.storage.retry import asked
-from transforms.storage.stores import client_of
+from transforms.storage.stores import bucket_of
 from transforms.storage.visibility import Worker
 
 WORKER = ".worker"
@@ -99,11 +97,12 @@ class Reports:
 
         Raises:
           OSError, StorageError: the store does not answer.
+          TargetError: its client is not installed.
         """
-        client = client_of(self.folder) if is_remote(self.folder) else None
-        if client is None:
+        if not is_remote(self.folder):
             return storage(self.submitter).is_file()
-        return client.look(split_remote(self.submitter)[1]).version != ""
+        name = split_remote(self.submitter)[1]
+        return bucket_of(self.folder).look(name).version != ""
 
     def sign_on(self, worker: Worker) -> None:
         """Writes the report of a worker, and renews it until the run ends.
@@ -154,13 +153,8 @@ class Reports:
                 if self.is_on():
                     name = f"{time.time_ns():020d}-{_word(worker)}{FAILURE}"
                     data = text.encode("utf-8", "replace")[-_TEXT_BYTES:]
-                    path = os.path.join(self.folder, name)
-                    if is_remote(path) and client_of(path) is None:
-                        # Which is what such a worker must be able to say.
-                        asked(path, functools.partial(_write_by_arrow, path, data))
-                    else:
-                        self._write(path, data)
-            except (OSError, StorageError) as error:
+                    self._write(os.path.join(self.folder, name), data)
+            except (OSError, BeamTFRecordError) as error:
                 # Only the engine's own message remains.
                 _log.debug("a failure was not reported: %s", error)
 
@@ -215,9 +209,3 @@ class FailureReports(logging.Handler):
 def _word(worker: Worker) -> str:
     """Returns what no other worker process has in its file names."""
     return f"{_UNSAFE.sub('_', worker.host)}-{worker.process}"
-
-
-def _write_by_arrow(path: str, data: bytes) -> None:
-    system, inside = stores.file_system(path)
-    with system.open_output_stream(inside) as sink:
-        sink.write(data)

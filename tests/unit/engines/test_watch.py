@@ -2,12 +2,9 @@
 
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import pyarrow.fs as pafs
 import pytest
 
 from beam_pipeline.engines.beam_errors import (
@@ -24,7 +21,6 @@ from transforms.errors import (
     StorageError,
     WorkerError,
 )
-from transforms.storage import stores
 from transforms.storage.visibility import Worker
 from transforms.work.reports import Reports
 
@@ -80,39 +76,6 @@ def test_an_error_of_a_worker_ends_the_job(reports: Reports) -> None:
     watch._engines = [(1.0, WorkerError("no keys"))]
     with pytest.raises(WorkerError, match="no keys"):
         watch.look()
-
-
-def test_a_worker_without_the_client_of_the_store(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It can write nothing else there, but says so, also where a request fails."""
-    (tmp_path / "bucket" / "reports").mkdir(parents=True)
-    system = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
-
-    passing = [OSError("AWS Error SLOW_DOWN")]
-
-    class Flaky:
-        def __getattr__(self, name: str) -> Any:
-            if name == "open_output_stream" and passing:
-                raise passing.pop()
-            return getattr(system, name)
-
-    def reached(path: str) -> tuple[Any, str]:
-        return Flaky(), path.removeprefix("s3://")
-
-    monkeypatch.setattr(stores, "file_system", reached)
-    # On a busy machine it takes some seconds to find that there is no client.
-    monkeypatch.setattr("transforms.work.reports._LEAVE_SECONDS", 60.0)
-    reports = Reports("s3://bucket/reports", "")
-    (tmp_path / "bucket" / "reports" / "submitter").touch()
-    monkeypatch.setitem(sys.modules, "boto3", None)
-    stores._connected.cache_clear()
-    reports.leave_failure(WORKER, "transforms.errors.WorkerError: no client")
-    watch, _ = watch_of(reports)
-    watch.read()
-    with pytest.raises(WorkerError, match="no client"):
-        watch.look()
-    stores._connected.cache_clear()
 
 
 def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> None:
