@@ -240,9 +240,8 @@ class RejectLog(Fact):
       parts: rejected parts of items, by kind ("boxes").
       task: text that identifies the task; logs are ordered by it where rejections of
         several tasks tie.
-      first: the key of its first line.
-      pieces: (offset, size) in the log of each piece, in order.
-      item_bytes: bytes of all records with kept items, framed; 0 if none are kept.
+      first: the least key of its rows.
+      has_items: whether the items are kept.
       payload: the log itself, or empty when it was spilled.
       path: the file that holds it, or empty when it is inline.
       crc32c: of the file.
@@ -253,8 +252,7 @@ class RejectLog(Fact):
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     task: str = ""
     first: bytes = b""
-    pieces: tuple[tuple[int, int], ...] = ()
-    item_bytes: int = 0
+    has_items: bool = False
     payload: bytes = b""
     path: str = ""
     crc32c: int = 0

@@ -2,17 +2,16 @@
 
 A `RowSpool` keeps few rows in memory, and many in a temporary file without a name, as a
 compressed Arrow IPC stream; each pass reads it batch by batch. A `RowSorter` sorts runs
-of rows in memory and merges them from such files; `merge_runs` merges runs that are
-stored elsewhere.
+of rows in memory and merges them from such files. It sorts the files of a source and
+the rejects of a job.
 """
 
 import bisect
-import collections
 import io
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import pyarrow as pa
@@ -23,9 +22,11 @@ from transforms.storage.retry import persistently
 # Rows of a batch, about.
 BATCH_ROWS = 1 << 14
 # Batches are kept in memory up to this size.
-_HELD_BYTES = 8 << 20
-# Rows that are sorted at once.
-_RUN_ROWS = 1 << 18
+_HELD_BYTES = 4 << 20
+# Of rows that are sorted at once: more than memory keeps, so that a run is in a file.
+_RUN_BYTES = 8 << 20
+# Of a run, what a merge has in memory.
+_BATCH_BYTES = 1 << 18
 # Each run is an open file.
 _MOST_RUNS = 128
 
@@ -76,14 +77,9 @@ class RowSpool:
             self._held.append(batch)
             self._held_bytes += batch.nbytes
             return
-        self.spill()
+        while self._held:
+            self._write(self._held.pop(0))
         self._write(batch)
-
-    def spill(self) -> None:
-        """Takes the rows that are in memory to the temporary file."""
-        batches, self._held = self._held, []
-        for batch in batches:
-            self._write(batch)
 
     def _write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
@@ -134,7 +130,7 @@ class _Reading(io.RawIOBase):
 
 
 class RowSorter:
-    """Sorts rows by the bytes of one column; rows of equal keys stay as they came.
+    """Sorts rows by the bytes of one column; rows of equal keys stay side by side.
 
         >>> sorter = RowSorter(pa.schema({"path": pa.binary()}), "path")
         >>> sorter.add(pa.record_batch({"path": [b"b", b"a"]}))
@@ -145,69 +141,57 @@ class RowSorter:
       schema: of the rows.
       key: the name of a binary column without nulls.
       unique: whether to keep only the last one of rows with equal keys.
-      run_rows: how many rows are sorted at once, at least.
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        key: str,
-        *,
-        unique: bool = False,
-        run_rows: int = _RUN_ROWS,
-    ) -> None:
+    def __init__(self, schema: pa.Schema, key: str, *, unique: bool = False) -> None:
         self._schema = schema
         self._key = key
         self._unique = unique
-        self._run_rows = run_rows
         self._pending: list[pa.RecordBatch] = []
-        self._pending_rows = 0
-        # Of sorted rows: their first key, and all of them.
-        self._runs: list[tuple[bytes, RowSpool]] = []
+        self._pending_bytes = 0
+        self._runs: list[RowSpool] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes rows."""
+        """Takes rows; raises OSError where the temporary file cannot be written."""
+        if not batch.num_rows:
+            return
         self._pending.append(batch)
-        self._pending_rows += batch.num_rows
-        if self._pending_rows >= self._run_rows:
+        self._pending_bytes += batch.nbytes
+        if self._pending_bytes >= _RUN_BYTES:
             self._end_run()
 
     def sorted(self) -> RowSpool:
         """Returns all rows in order."""
         self._end_run()
-        if len(self._runs) > 1:
-            self._merge()
-        return self._runs[0][1] if self._runs else RowSpool(self._schema)
-
-    def _merge(self) -> None:
-        """Makes one run of all."""
-        out = RowSpool(self._schema)
-        runs = [SortedRun(first, rows.batches()) for first, rows in self._runs]
-        for batch in merge_runs(runs, self._key, self._in_order):
-            out.append(batch)
-        self._runs = [(min(first for first, _ in self._runs), out)]
+        return self._runs[0] if len(self._runs) == 1 else self._merged()
 
     def _end_run(self) -> None:
-        if not self._pending_rows:
+        if not self._pending:
             return
         rows = self._in_order(self._pending)
-        self._pending, self._pending_rows = [], 0
-        spool = RowSpool(self._schema)
-        for start in range(0, rows.num_rows, BATCH_ROWS):
-            spool.append(rows.slice(start, BATCH_ROWS))
-        self._runs.append((rows[self._key][0].as_py(), spool))
-        if len(self._runs) == 1:
-            return
-        # One may be in memory; of many, only what is merged at the time.
-        for _, run in self._runs[-2:]:
-            run.spill()
+        self._pending, self._pending_bytes = [], 0
+        size = min(max(rows.num_rows * _BATCH_BYTES // rows.nbytes, 1), BATCH_ROWS)
+        run = RowSpool(self._schema)
+        for start in range(0, rows.num_rows, size):
+            run.append(rows.slice(start, size))
+        self._runs.append(run)
         if len(self._runs) == _MOST_RUNS:
-            self._merge()
-            self._runs[0][1].spill()
+            self._runs = [self._merged()]
+
+    def _merged(self) -> RowSpool:
+        """Returns the rows of all runs in order; holds a batch of each in memory."""
+        out = RowSpool(self._schema)
+        runs = [_Run(run.batches(), self._key) for run in self._runs]
+        while runs := [run for run in runs if run.has_rows()]:
+            bound = min(run.last for run in runs)
+            batches = [rows for run in runs if (rows := run.up_to(bound)).num_rows]
+            out.append(batches[0] if len(batches) == 1 else self._in_order(batches))
+        return out
 
     def _in_order(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Returns rows in one sorted batch."""
-        rows = in_order(batches, self._key)
+        (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        rows = rows.take(pc.array_sort_indices(rows[self._key]))
         keys = rows[self._key]
         if self._unique and len(keys) > 1:
             is_last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
@@ -216,108 +200,34 @@ class RowSorter:
         return rows
 
 
-def in_order(batches: Iterable[pa.RecordBatch], key: str) -> pa.RecordBatch:
-    """Returns rows in one sorted batch; those of equal keys stay as they came."""
-    rows = _joined(batches)
-    keys = rows[key]
-    return rows if _is_ascending(keys) else rows.take(pc.array_sort_indices(keys))
-
-
-def _joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-
-def _is_ascending(keys: pa.BinaryArray) -> bool:
-    if len(keys) < 2:
-        return True
-    before, behind = keys.slice(0, len(keys) - 1), keys.slice(1)
-    return bool(pc.all(pc.less_equal(before, behind)).as_py())
-
-
-class SortedRun:
+class _Run:
     """Sorted rows that are being merged.
 
     Attributes:
-      first: a key that no row is before.
       last: the last key of the rows at hand.
     """
 
-    def __init__(self, first: bytes, batches: Iterator[pa.RecordBatch]) -> None:
-        """Makes a run; no batch is taken before its turn.
-
-        Args:
-          first: see above.
-          batches: of the rows: one at least, and none of them empty.
-        """
-        self.first = first
+    def __init__(self, batches: Iterator[pa.RecordBatch], key: str) -> None:
         self.last = b""
         self._batches = batches
-        self._at_hand: pa.RecordBatch | None = None
-        # Rows of the batch that was taken last.
-        self._size = 0
+        self._key = key
+        self._rows: pa.RecordBatch | None = None
 
-    def advance(self, key: str) -> None:
-        """Takes the next batch, where few rows are at hand.
+    def has_rows(self) -> bool:
+        """Whether rows are left; takes the next batch where none are at hand."""
+        if self._rows is None or not self._rows.num_rows:
+            self._rows = next(self._batches, None)
+            if self._rows is not None:
+                self.last = self._rows[self._key][-1].as_py()
+        return self._rows is not None
 
-        So runs stay close together, and many rows are merged at a time.
-        """
-        left = self._at_hand
-        if left is not None and 2 * left.num_rows >= self._size:
-            return
-        batch = next(self._batches, None)
-        if batch is None:
-            return
-        self._size = batch.num_rows
-        self.last = batch[key][-1].as_py()
-        self._at_hand = (
-            _joined([left, batch]) if left is not None and left.num_rows else batch
-        )
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left."""
-        return self._at_hand is None or not self._at_hand.num_rows
-
-    def up_to(self, bound: bytes, key: str) -> pa.RecordBatch:
+    def up_to(self, bound: bytes) -> pa.RecordBatch:
         """Takes the rows at hand whose keys are at most `bound`."""
-        assert self._at_hand is not None
-        rows, keys = self._at_hand, self._at_hand[key]
+        assert self._rows is not None
+        rows, keys = self._rows, self._rows[self._key]
         stop = len(keys)
         if self.last > bound:
             places = range(stop)
             stop = bisect.bisect_right(places, bound, key=lambda n: keys[n].as_py())
-        self._at_hand = rows.slice(stop)
+        self._rows = rows.slice(stop)
         return rows.slice(0, stop)
-
-
-def merge_runs(
-    runs: Sequence[SortedRun],
-    key: str,
-    join: Callable[[Iterable[pa.RecordBatch]], pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of all runs in order; holds a batch of each that is begun.
-
-    Args:
-      runs: which have no key in common, or each has it once: such rows come in the
-        order of the runs.
-      key: the name of a binary column without nulls.
-      join: makes one sorted batch of several.
-    """
-    order = {run: number for number, run in enumerate(runs)}
-    waiting = collections.deque(sorted(order, key=lambda run: run.first))
-    begun: list[SortedRun] = []
-    while waiting or begun:
-        bound = min((run.last for run in begun), default=b"")
-        while waiting and (not begun or waiting[0].first <= bound):
-            run = waiting.popleft()
-            run.advance(key)
-            begun.append(run)
-            bound = min(active.last for active in begun)
-        begun.sort(key=order.__getitem__)
-        parts = [batch for run in begun if (batch := run.up_to(bound, key)).num_rows]
-        yield parts[0] if len(parts) == 1 else join(parts)
-        # Before there are more rows in memory.
-        del parts
-        for run in begun:
-            run.advance(key)
-        begun = [run for run in begun if not run.is_done]

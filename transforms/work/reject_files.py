@@ -1,4 +1,4 @@
-"""The rejects of a job as files: all logs merged.
+"""The rejects of a job as files: the rows of all logs, sorted.
 
     rejects.jsonl    the lines, in the order of (source, row)
     rejects.items    the items, where they are kept: TFRecord of tf.train.Example, a
@@ -11,14 +11,12 @@ them. Version 0.2 has written more than 64 MB as rejects-00000-of-00003.jsonl an
 
 import contextlib
 import functools
-import itertools
 import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,8 +30,8 @@ from transforms.storage.drafts import CountedSink
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently
-from transforms.storage.row_spool import SortedRun, in_order, merge_runs
-from transforms.work.rejects import PIECE_SCHEMA, read_log, read_piece
+from transforms.storage.row_spool import RowSorter, RowSpool
+from transforms.work.rejects import LOG_SCHEMA, read_log
 
 _NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.jsonl")
 _ITEMS_NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.items")
@@ -46,8 +44,8 @@ _ITEM = re.compile(
     rb"(?:\n[\x80-\xff]*[\x00-\x7f]){2}\n(?:\x05bytes|\x06reason)", re.DOTALL
 )
 
-# Of the number of a log.
-_NUMBER_BYTES = 4
+# Of the number of a rejection among all.
+_NUMBER_BYTES = 8
 
 
 def is_rejects_name(name: str) -> bool:
@@ -68,7 +66,9 @@ def write_rejects(
     name: str = REJECTS_NAME,
     announce: Callable[[str], None] = lambda _name: None,
 ) -> list[FileFacts]:
-    """Merges the logs into one file, or two; memory does not grow with them.
+    """Writes the rows of all logs, in order, into one file, or two.
+
+    Memory does not grow with them.
 
     Args:
       logs: of all tasks, in any order.
@@ -82,7 +82,7 @@ def write_rejects(
       StorageError: nor could they when it was tried again.
     """
     names = [name]
-    if any(log.item_bytes for log in logs):
+    if any(log.has_items for log in logs):
         names.append(items_beside(name))
     for file_name in names:
         announce(file_name)
@@ -138,7 +138,7 @@ def _is_left(path: str) -> bool | None:
 
 
 def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> None:
-    """Merges the logs of a job that was not committed into one file, or two.
+    """Writes the rows of the logs of a job that was not committed; see `write_rejects`.
 
     Items go beside it, under `.items` for `.jsonl`. Items that an earlier try left are
     removed.
@@ -173,65 +173,36 @@ def items_beside(path: str) -> str:
 def _write(
     logs: Sequence[RejectLog], folder: str, names: Sequence[str], attempts: str
 ) -> list[FileFacts]:
-    ordered = _ordered(logs)
+    rows = sorted_rows(logs)
     with contextlib.ExitStack() as stack:
         paths = [os.path.join(folder, name) for name in names]
-        lines, *items = (
+        sinks = [
             CountedSink(stack.enter_context(storage(path).create(attempts=attempts)))
             for path in paths
-        )
-        for table in merge_logs(ordered):
-            lines.write(b"".join(table["line"].to_pylist()))
-            for sink in items:
-                _write_items(ordered, table, sink)
+        ]
+        for batch in rows.batches():
+            for sink, column in zip(sinks, ("line", "record"), strict=False):
+                sink.write(b"".join(batch[column].to_pylist()))
     return [
         FileFacts(name, sink.tell(), sink.crc32c)
-        for name, sink in zip(names, (lines, *items), strict=True)
+        for name, sink in zip(names, sinks, strict=True)
     ]
 
 
-def _write_items(
-    logs: Sequence[RejectLog], table: pa.RecordBatch, sink: CountedSink
-) -> None:
-    """Writes the records of some lines; adjacent ones are read at once."""
-    log = table["log"].to_numpy()
-    offsets, sizes = table["offset"].to_numpy(), table["size"].to_numpy()
-    apart = (log[1:] != log[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1])
-    starts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(log)]
-    for first, last in itertools.pairwise(starts):
-        size = int(sizes[first:last].sum())
-        sink.write(read_log(logs[log[first]], int(offsets[first]), size))
+def sorted_rows(logs: Sequence[RejectLog]) -> RowSpool:
+    """Returns the rows of all logs in the order of (source, row).
 
-
-def _ordered(logs: Sequence[RejectLog]) -> list[RejectLog]:
-    """Returns the logs in an order that does not depend on their arrival."""
-    return sorted(logs, key=lambda log: log.task.encode("utf-8", "surrogatepass"))
-
-
-def merge_logs(logs: Sequence[RejectLog]) -> Iterator[pa.RecordBatch]:
-    """Yields all pieces of the logs in the order of (source, row).
-
-    Where that is equal, in the order of the logs. A column `log` says which log each
-    row is of. In memory are one or two pieces of each log whose range has begun.
+    Where that is equal, in the order of the logs' tasks, and as they came.
 
     Raises:
       OSError: a log cannot be read.
     """
-    runs = [
-        SortedRun(log.first, _batches(log, number)) for number, log in enumerate(logs)
-    ]
-    return merge_runs(runs, "key", functools.partial(in_order, key="key"))
-
-
-def _batches(log: RejectLog, number: int) -> Iterator[pa.RecordBatch]:
-    """Yields the pieces of a log, with its number among all.
-
-    The keys end with that number, so equal ones stay in the order of the logs.
-    """
-    for offset, size in log.pieces:
-        piece = read_piece(log, offset, size)
-        ending = number.to_bytes(_NUMBER_BYTES)
-        keys = pc.binary_join_element_wise(piece["key"], ending, b"")
-        numbers = pa.array(np.full(len(keys), number, np.int32))
-        columns = [keys, *piece.columns[1:], numbers]
-        yield pa.record_batch(columns, names=[*PIECE_SCHEMA.names, "log"])
+    sorter, count = RowSorter(LOG_SCHEMA, "key"), 0
+    for log in sorted(logs, key=lambda log: log.task.encode("utf-8", "surrogatepass")):
+        for rows in read_log(log):
+            numbers = range(count, count + rows.num_rows)
+            count += rows.num_rows
+            ends = pa.array([n.to_bytes(_NUMBER_BYTES) for n in numbers], pa.binary())
+            keys = pc.binary_join_element_wise(rows["key"], ends, b"")
+            sorter.add(rows.set_column(0, "key", keys))
+    return sorter.sorted()

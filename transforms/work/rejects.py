@@ -1,23 +1,21 @@
-"""Reject logs: the rejections of one task, sorted in bounded memory.
+"""Reject logs: the rejections of one task, in bounded memory.
 
-A log is sorted by (source, row). It consists of pieces, each one Arrow IPC message of
-`PIECE_SCHEMA`:
+A log is an Arrow IPC stream of `LOG_SCHEMA`, in the order in which rejections came; the
+files of rejects (`transforms.work.reject_files`) sort the rows of all logs:
 
     key     binary        orders by source, in UTF-8, and row; see `_key`
     line    large_binary  the line of `rejects.jsonl`, with its line end
-    offset  int64         where in the log the record of the kept item is
-    size    int64         of that record as TFRecord frames it; 0 for none
+    record  large_binary  the kept item as TFRecord frames it; empty for none
 """
 
 import collections
 import hashlib
-import io
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
@@ -25,18 +23,8 @@ from transforms.errors import bounded
 from transforms.storage.drafts import CountedSink
 from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
-from transforms.storage.row_spool import RowSorter, RowSpool
 
-PIECE_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("line", pa.large_binary()),
-        ("offset", pa.int64()),
-        ("size", pa.int64()),
-    ]
-)
-# What is sorted: a record is empty where items are not kept.
-_ROW_SCHEMA = pa.schema(
+LOG_SCHEMA = pa.schema(
     [("key", pa.binary()), ("line", pa.large_binary()), ("record", pa.large_binary())]
 )
 # Longer items are not kept; their size and their sha256 are.
@@ -55,28 +43,21 @@ _RECORD_SCHEMA = pa.schema(
 )
 # Of the example of a reason, which only messages show.
 _EXAMPLE_BYTES = 300
-# The limits of what is sorted at a time: rejections, or bytes of lines and items.
-_SORTED_ROWS = 16_384
-_SORTED_BYTES = 8 << 20
-# The size of a piece. A merge holds one or two pieces of every run in memory.
-PIECE_ROWS = 256
+# Bytes of lines and items that are put into the log together.
+_BATCH_BYTES = 1 << 20
 # A log of more bytes than this is written to a file.
 _INLINE_BYTES = 1 << 14
+_COPY_BYTES = 8 << 20
 # Of a line, to order by instead of its row.
 _HASH_BYTES = 7
 _ROW_BYTES = 8
-# Behind a key while rows are sorted: how many came before. Ties stay as they came.
-_NUMBER_BYTES = 8
-
-# Key, line, and the rejection itself where its item is kept.
-_Entry = tuple[bytes, bytes, Rejection | None]
-_Pieces = tuple[tuple[int, int], ...]
 
 
 class RejectGatherer:
-    """Collects the rejections of one task, in any order and in bounded memory.
+    """Collects the rejections of one task, in bounded memory.
 
-    A second attempt at the task replaces the file of the first with the same bytes.
+    The file of a log is named by its bytes as well: a second attempt at the task writes
+    the same file, or leaves that of the first as it is.
     """
 
     def __init__(
@@ -92,8 +73,8 @@ class RejectGatherer:
 
         Args:
           task: what only this task has.
-          path: of the file, where one is needed; empty to have none, however long
-            the log is.
+          path: what the file's path begins with, where one is needed; empty to have
+            none, however long the log is.
           attempts: a folder for the unfinished file, on the same file system.
           keep_items: whether the items themselves are kept.
           by_line: whether rejections of one source and row are in the order of their
@@ -104,16 +85,16 @@ class RejectGatherer:
         self._attempts = attempts
         self._keep_items = keep_items
         self._by_line = by_line
-        self._entries: list[_Entry] = []
-        self._held_bytes = 0
+        self._entries: list[tuple[bytes, bytes, Rejection | None]] = []
+        self._waiting_bytes = 0
+        self._log: Any = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
         self._counts: collections.Counter[Reason] = collections.Counter()
         # Of each reason, and of each kind of part, the first in the order of sources
         # and rows, with its place.
         self._examples: dict[str, tuple[tuple[str, int], str]] = {}
         self._parts: collections.Counter[str] = collections.Counter()
-        # Each flush is sorted by itself.
-        self._sorter = RowSorter(_ROW_SCHEMA, "key", run_rows=1)
-        self._rows = self._line_bytes = self._item_bytes = 0
+        self._first = b""
 
     def add(self, rejections: Iterable[Rejection]) -> None:
         """Adds some rejections.
@@ -140,87 +121,69 @@ class RejectGatherer:
             if self._by_line:
                 hashed = hashlib.blake2b(line, digest_size=_HASH_BYTES).digest()
                 row = int.from_bytes(hashed)
-            number = self._rows.to_bytes(_NUMBER_BYTES)
-            self._entries.append((_key(rejection.source, row) + number, line, kept))
-            self._rows += 1
-            self._held_bytes += len(line)
-            if kept is not None:
-                self._held_bytes += len(kept.raw or b"")
-            if self._held_bytes >= _SORTED_BYTES or len(self._entries) >= _SORTED_ROWS:
+            key = _key(rejection.source, row)
+            self._first = min(self._first or key, key)
+            self._entries.append((key, line, kept))
+            self._waiting_bytes += len(line) + (len(kept.raw or b"") if kept else 0)
+            if self._waiting_bytes >= _BATCH_BYTES:
                 self._flush()
 
     def finish(self) -> RejectLog | None:
-        """Returns the log; None where there was no rejection."""
-        self._flush()
-        return self._finished(self._sorter.sorted()) if self._rows else None
+        """Returns the log, in a file unless it is small enough to travel inline.
 
-    def _flush(self) -> None:
-        entries, self._entries, self._held_bytes = self._entries, [], 0
-        if not entries:
-            return
-        keys, lines, rejections = zip(*entries, strict=True)
-        self._line_bytes += sum(map(len, lines))
-        records = pa.array([b""] * len(entries), pa.large_binary())
-        if self._keep_items:
-            records = _records(rejections)
-            self._item_bytes += int(pc.sum(pc.binary_length(records)).as_py())
-        columns = [pa.array(keys, pa.binary()), pa.array(lines, pa.large_binary())]
-        batch = pa.record_batch([*columns, records], schema=_ROW_SCHEMA)
-        with storing(tempfile.gettempdir(), size=batch.nbytes):
-            self._sorter.add(batch)
-
-    def _finished(self, rows: RowSpool) -> RejectLog:
-        """Returns the log, in a file unless it is small enough to travel inline."""
-        path, payload, crc = "", b"", 0
-        if self._path and self._line_bytes + self._item_bytes > _INLINE_BYTES:
-            path = self._path
-            with storing(path, size=self._line_bytes + self._item_bytes):
-                first, pieces, crc = persistently(
-                    lambda: self._to_file(rows), path=path
-                )
-        else:
-            buffer = io.BytesIO()
-            first, pieces = _write_pieces(rows, buffer)
-            payload = buffer.getvalue()
+        None where there was no rejection.
+        """
+        if self._entries:
+            self._flush()
+        if self._writer is None:
+            return None
+        with self._log:
+            self._writer.close()
+            path, payload, crc = "", b"", 0
+            if self._path and (size := self._sink.tell()) > _INLINE_BYTES:
+                crc = self._sink.crc32c
+                path = f"{self._path}-{crc:08x}.rejects"
+                with storing(path, size=size):
+                    persistently(lambda: self._to_file(path), path=path)
+            else:
+                payload = b"".join(self._pieces())
         return RejectLog(
             counts=dict(sorted(self._counts.items())),
             examples={of: text for of, (_, text) in sorted(self._examples.items())},
             parts=dict(sorted(self._parts.items())),
             task=self._task,
-            first=first,
-            pieces=pieces,
-            item_bytes=self._item_bytes,
+            first=self._first,
+            has_items=self._keep_items,
             payload=payload,
             path=path,
             crc32c=crc,
         )
 
-    def _to_file(self, rows: RowSpool) -> tuple[bytes, _Pieces, int]:
-        with storage(self._path).create(attempts=self._attempts, durable=False) as file:
-            log = CountedSink(file)
-            first, pieces = _write_pieces(rows, log)
-        return first, pieces, log.crc32c
+    def _flush(self) -> None:
+        entries, self._entries, self._waiting_bytes = self._entries, [], 0
+        keys, lines, rejections = zip(*entries, strict=True)
+        records = pa.array([b""] * len(entries), pa.large_binary())
+        if self._keep_items:
+            records = _records(rejections)
+        columns = [pa.array(keys, pa.binary()), pa.array(lines, pa.large_binary())]
+        batch = pa.record_batch([*columns, records], schema=LOG_SCHEMA)
+        with storing(tempfile.gettempdir(), size=batch.nbytes):
+            if self._writer is None:
+                self._log = tempfile.SpooledTemporaryFile(_INLINE_BYTES)  # noqa: SIM115
+                weakref.finalize(self, self._log.close)
+                self._sink = CountedSink(self._log)
+                self._writer = pa.ipc.new_stream(self._sink, LOG_SCHEMA)
+            self._writer.write_batch(batch)
 
+    def _pieces(self) -> Iterator[bytes]:
+        self._log.seek(0)
+        while piece := self._log.read(_COPY_BYTES):
+            yield piece
 
-def _write_pieces(
-    rows: RowSpool, log: "io.BytesIO | CountedSink"
-) -> tuple[bytes, _Pieces]:
-    """Writes sorted rows as a log; returns its first key, and where its pieces are."""
-    first, pieces = b"", []
-    for batch in rows.batches():
-        for start in range(0, batch.num_rows, PIECE_ROWS):
-            keys, lines, records = batch.slice(start, PIECE_ROWS).columns
-            keys = pc.binary_slice(keys, 0, -_NUMBER_BYTES)
-            first = first or keys[0].as_py()
-            sizes = pc.binary_length(records).to_numpy()
-            offsets = log.tell() + np.cumsum(sizes) - sizes
-            log.write(b"".join(records.to_pylist()))
-            columns = [keys, lines, pa.array(offsets), pa.array(sizes)]
-            piece = pa.record_batch(columns, schema=PIECE_SCHEMA)
-            message = piece.serialize().to_pybytes()
-            pieces.append((log.tell(), len(message)))
-            log.write(message)
-    return first, tuple(pieces)
+    def _to_file(self, path: str) -> None:
+        with storage(path).create(attempts=self._attempts, durable=False) as file:
+            for piece in self._pieces():
+                file.write(piece)
 
 
 def _key(source: str, row: int) -> bytes:
@@ -259,23 +222,14 @@ def _records(rejections: Sequence[Rejection]) -> pa.LargeBinaryArray:
     )
 
 
-def read_log(log: RejectLog, offset: int, size: int) -> bytes:
-    """Returns some bytes of a log; raises OSError.
-
-    No file is held open: there may be thousands of logs.
-    """
-    if not log.path:
-        return log.payload[offset : offset + size]
-    return storage(log.path).read_range(offset, offset + size)
+def read_log(log: RejectLog) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a log; raises OSError."""
+    file = storage(log.path).open_input() if log.path else pa.BufferReader(log.payload)
+    with file, pa.ipc.open_stream(file) as reader:
+        yield from reader
 
 
 def read_lines(log: RejectLog) -> Iterator[bytes]:
     """Yields the lines of a log, each as `rejects.jsonl` has it; raises OSError."""
-    for offset, size in log.pieces:
-        yield from read_piece(log, offset, size)["line"].to_pylist()
-
-
-def read_piece(log: RejectLog, offset: int, size: int) -> pa.RecordBatch:
-    """Returns a piece of a log; raises OSError."""
-    message = read_log(log, offset, size)
-    return pa.ipc.read_record_batch(pa.py_buffer(message), PIECE_SCHEMA)
+    for rows in read_log(log):
+        yield from rows["line"].to_pylist()

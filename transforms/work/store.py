@@ -324,10 +324,10 @@ class Store:
         """Returns what takes the rejections of one task.
 
         Args:
-          task: what only this task has; it names the file, where one is needed.
+          task: what only this task has; it is in the name of its file.
         """
         name = hashlib.blake2b(task.encode(), digest_size=16).hexdigest()
-        path = os.path.join(self.rejects, f"{name}.rejects")
+        path = os.path.join(self.rejects, name)
         return RejectGatherer(
             task,
             path if self.folder else "",

@@ -25,7 +25,7 @@ from transforms.core.reasons import Reason
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import DamageError, StorageError, TargetError, UsageError
 from transforms.publishing.earlier_rejects import find_rejects
-from transforms.storage import retry
+from transforms.storage import retry, row_spool
 from transforms.work import rejects
 from transforms.work.reject_files import (
     is_items_name,
@@ -116,13 +116,14 @@ def test_lone_surrogates_are_written(keeping: Store) -> None:
 def test_merged_logs_have_one_order(
     store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Against a plain sort: any logs, in any order of arrival, with pieces of any size.
+    """Against a plain sort: any logs, in any order of arrival, with runs of any size.
 
     Ties stay in the order of the logs' tasks and of their rejections.
     """
     dice = random.Random(seed)
-    monkeypatch.setattr("transforms.work.rejects.PIECE_ROWS", dice.choice([1, 3, 64]))
-    monkeypatch.setattr("transforms.work.rejects._SORTED_ROWS", dice.choice([5, 100]))
+    monkeypatch.setattr(row_spool, "_RUN_BYTES", dice.choice([1 << 10, 1 << 14]))
+    monkeypatch.setattr(row_spool, "_HELD_BYTES", dice.choice([0, 1 << 10]))
+    monkeypatch.setattr(rejects, "_BATCH_BYTES", dice.choice([1, 5_000]))
     monkeypatch.setattr(
         "transforms.work.rejects._INLINE_BYTES", dice.choice([0, 1 << 14])
     )
@@ -153,7 +154,7 @@ def test_a_disk_that_fails_in_passing(
     """An error at any one operation changes no byte and leaves nothing (row 8)."""
     policy = dataclasses.replace(retry.POLICY, first_pause=0.0)
     monkeypatch.setattr(retry, "POLICY", policy)
-    monkeypatch.setattr(rejects, "_SORTED_ROWS", 200)
+    monkeypatch.setattr(rejects, "_BATCH_BYTES", 20_000)
     rows = range(200 * spills - 20)
     found = [rejection("a.csv", r, 90 * "n", raw=bytes(9)) for r in rows]
     calm = tmp_path / "calm"
@@ -193,7 +194,7 @@ def test_a_disk_that_keeps_failing(
 ) -> None:
     """A log that cannot be written is reported with its path; no part of it stays."""
     found = [rejection("a.csv", r, 90 * "n") for r in range(500)]
-    monkeypatch.setattr(rejects, "_SORTED_ROWS", 200)
+    monkeypatch.setattr(rejects, "_BATCH_BYTES", 20_000)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -53,7 +53,7 @@ STATISTICS = {
                 {Reason.FIELD_COUNT: 2},
                 {"field_count": "a"},
                 first=b"a\0\xff",
-                pieces=((0, 9), (9, 7)),
+                has_items=True,
                 payload=b"\r\n",
             ),
         ),

@@ -24,9 +24,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lets few rows be too many for memory."""
     with monkeypatch.context() as patched:
         patched.setattr(row_spool, "_HELD_BYTES", 60)
-        patched.setattr(row_spool, "_RUN_ROWS", 7)
+        patched.setattr(row_spool, "_RUN_BYTES", 100)
+        patched.setattr(row_spool, "_BATCH_BYTES", 40)
         patched.setattr(row_spool, "_MOST_RUNS", 3)
-        patched.setattr(row_spool, "BATCH_ROWS", 3)
         yield
 
 
@@ -41,15 +41,6 @@ def test_rows_come_back_in_each_pass(count: int) -> None:
     found = [(a["number"][0].as_py(), b["number"][0].as_py()) for a, b in passes]
     assert found == [(number, number) for number in range(count)]
     assert spool.table()["number"].to_pylist() == [*range(count)]
-
-
-def test_rows_can_be_taken_out_of_memory() -> None:
-    """Rows that were in memory are in the file, once and in order."""
-    spool = RowSpool(SCHEMA)
-    spool.append(rows(b"a", b"b"))
-    for _ in range(2):
-        spool.spill()
-        assert spool.table()["path"].to_pylist() == [b"a", b"b"]
 
 
 def test_many_runs_are_few_open_files() -> None:
