@@ -51,7 +51,7 @@ from transforms.formats.registry import (
 from transforms.formats.source import Source
 from transforms.formats.table import TableFormat
 from transforms.storage.entries import FileEntry, Standing
-from transforms.storage.file_list import FileList, Order, lines_of, origins_of
+from transforms.storage.file_list import FileList, lines_of, origins_of
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, common_folder, is_remote
 from transforms.storage.row_spool import RowSpool
@@ -257,7 +257,7 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         is_beside = source_format.is_companion
         beside = tuple(entry for entry in entries if is_beside(entry.path))
         rest = (entry for entry in entries if not is_beside(entry.path))
-        entries = FileList.of(rest, Order.PATH)
+        entries = FileList.of(rest, by_path=True)
     takes: Callable[[str], bool] = source_format.takes
     if format_name == "jsonl" and not any(takes(entry.path) for entry in entries):
         takes = takes_json_lines(spec, entries)

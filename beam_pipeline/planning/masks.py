@@ -25,7 +25,7 @@ from transforms.formats.pairs import (
     pair,
     sort_files,
 )
-from transforms.storage.file_list import FileList, Order
+from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 
@@ -85,12 +85,13 @@ def _with_folder(spec: Spec, inputs: Inputs) -> Inputs:
     if not inner.startswith("../"):
         start = os.fsencode(inner)
         images = FileList.of(
-            (e for e in images if not os.fsencode(e.path).startswith(start)), Order.PATH
+            (e for e in images if not os.fsencode(e.path).startswith(start)),
+            by_path=True,
         )
         base = inner
     listed = storage(folder).list_tree()
     masks = FileList.of(
-        (e for e in listed if not e.skipped and is_image_name(e.path)), Order.PATH
+        (e for e in listed if not e.skipped and is_image_name(e.path)), by_path=True
     )
     layout = layout_of(images, masks, "", base)
     companions = (*inputs.companions, *masks)

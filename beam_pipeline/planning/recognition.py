@@ -24,7 +24,7 @@ from transforms.formats.registry import FORMATS, METADATA_NAMES, claimed_by
 from transforms.formats.table import SourceFile
 from transforms.formats.whole_files import open_content
 from transforms.storage.entries import FileEntry
-from transforms.storage.file_list import FileList, Order
+from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote
 
@@ -263,7 +263,7 @@ def _metadata(entries: FileList, has_images: bool) -> tuple[str, FileList] | Non
         )
     rest = [e for e in entries if e not in tables and not is_image_name(e.path)]
     kept = sorted([*tables, *rest], key=lambda e: os.fsencode(e.path))
-    return names.pop(), FileList.of(kept, Order.PATH)
+    return names.pop(), FileList.of(kept, by_path=True)
 
 
 def format_of_named(entries: Sequence[FileEntry], root: str) -> str:

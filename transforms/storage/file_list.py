@@ -10,7 +10,7 @@ what does not.
 """
 
 import array
-import enum
+import functools
 import itertools
 import os
 import unicodedata
@@ -36,58 +36,37 @@ _SCHEMA = pa.schema(
 _STAMP_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Order(enum.Enum):
-    """By what files are sorted: the bytes of the path, of the origin, or nothing."""
-
-    NONE = enum.auto()
-    PATH = enum.auto()
-    ORIGIN = enum.auto()
-
-
 class FileList:
     """Files in a fixed order.
 
-        >>> found = FileList.of([FileEntry("b/1.jpg", 7, 0), FileEntry("a", 5, 0)])
-        >>> len(found), found.bytes, [entry.path for entry in found.by_origin()]
-        (2, 12, ['a', 'b/1.jpg'])
-
-    Attributes:
-      bytes: of all files.
-      is_plain: whether all paths are ASCII: then each is its own origin.
+    >>> found = FileList.of([FileEntry("b/1.jpg", 7, 0), FileEntry("a", 5, 0)])
+    >>> len(found), found.bytes, [entry.path for entry in found.by_origin()]
+    (2, 12, ['a', 'b/1.jpg'])
     """
 
-    def __init__(self, rows: RowSpool, order: Order, size: int, *, plain: bool) -> None:
-        """Takes files that are counted.
+    def __init__(self, rows: RowSpool, *, by_path: bool = False) -> None:
+        """Takes files.
 
         Args:
           rows: under the schema that the module draws.
-          order: of the rows.
-          size: bytes of all files.
-          plain: see the attribute `is_plain`.
+          by_path: whether they are in the byte order of their paths.
         """
         self._rows = rows
-        self._order = order
-        self.is_plain = plain
-        self.bytes = size
+        self._by_path = by_path
 
     @classmethod
-    def of(cls, entries: Iterable[FileEntry], order: Order = Order.NONE) -> "FileList":
-        """Returns a list of entries, as they are ordered."""
-        rows, size, plain = RowSpool(_SCHEMA), 0, True
-        remaining = iter(entries)
+    def of(cls, entries: Iterable[FileEntry], *, by_path: bool = False) -> "FileList":
+        """Returns a list of entries, as they are ordered; see the constructor."""
+        rows, remaining = RowSpool(_SCHEMA), iter(entries)
         while some := list(itertools.islice(remaining, BATCH_ROWS)):
-            paths = [_encoded(entry.path) for entry in some]
-            sizes = [entry.size for entry in some]
             columns = [
-                pa.array(paths, pa.binary()),
-                pa.array(sizes, pa.int64()),
+                pa.array([_encoded(entry.path) for entry in some], pa.binary()),
+                pa.array([entry.size for entry in some], pa.int64()),
                 pa.array([entry.modified_ns for entry in some], pa.int64()),
                 pa.array([bool(entry.skipped) for entry in some], pa.bool_()),
             ]
             rows.append(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-            size += sum(sizes)
-            plain = plain and all(map(bytes.isascii, paths))
-        return cls(rows, order, size, plain=plain)
+        return cls(rows, by_path=by_path)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -98,6 +77,12 @@ class FileList:
 
     def __bool__(self) -> bool:
         return len(self) > 0
+
+    @functools.cached_property
+    def bytes(self) -> int:
+        """Of all files."""
+        # In Python: int64 does not hold the sum of two files of 4 EiB.
+        return sum(sum(batch["size"].to_pylist()) for batch in self.batches())
 
     def first(self, count: int) -> list[FileEntry]:
         """Returns the first entries."""
@@ -111,26 +96,18 @@ class FileList:
         self, keep: Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]
     ) -> "FileList":
         """Returns the files for which `keep`, called with each batch, has True."""
-        rows: RowSpool | None = None
-        for number, batch in enumerate(self.batches()):
-            mask = keep(batch)
-            if rows is None and not mask.all():
-                rows = RowSpool(_SCHEMA)
-                for whole in itertools.islice(self.batches(), number):
-                    rows.append(whole)
-            if rows is not None:
-                rows.append(batch.filter(pa.array(mask)))
-        if rows is None:
-            return self
-        size = sum(pc.sum(batch["size"]).as_py() for batch in rows.batches())
-        return FileList(rows, self._order, size, plain=self.is_plain)
+        rows = RowSpool(_SCHEMA)
+        for batch in self.batches():
+            rows.append(batch.filter(pa.array(keep(batch))))
+        return FileList(rows, by_path=self._by_path)
 
     def by_origin(self) -> "FileList":
         """Returns the files sorted by their origins' bytes.
 
         What is no UTF-8 counts as question marks.
         """
-        if self._order is Order.ORIGIN or (self._order is Order.PATH and self.is_plain):
+        # Paths in ASCII are their own origins.
+        if self._by_path and all(_is_ascii(batch["path"]) for batch in self.batches()):
             return self
         sorter = RowSorter(_SCHEMA.append(pa.field("origin", pa.binary())), "origin")
         for batch in self.batches():
@@ -138,7 +115,7 @@ class FileList:
         rows = RowSpool(_SCHEMA)
         for batch in sorter.sorted().batches():
             rows.append(batch.select(_SCHEMA.names))
-        return FileList(rows, Order.ORIGIN, self.bytes, plain=self.is_plain)
+        return FileList(rows)
 
 
 def entries_of(batch: pa.RecordBatch) -> Iterator[FileEntry]:
@@ -211,20 +188,6 @@ def stamps_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return stamps
 
 
-def _cut(text: bytes) -> pa.BinaryArray:
-    """Returns the parts of a text between NULs."""
-    data = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero(data == 0)
-    offsets = np.zeros(len(ends) + 2, np.int32)
-    # Each NUL is taken out, so that those before a part move it.
-    offsets[1:-1] = ends - np.arange(len(ends))
-    offsets[-1] = len(data) - len(ends)
-    joined = pa.py_buffer(text.replace(b"\0", b""))
-    return pa.Array.from_buffers(
-        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), joined]
-    )
-
-
 class FileLister:
     """Takes the files of a tree as they are found, in any order.
 
@@ -238,12 +201,12 @@ class FileLister:
     def __init__(self) -> None:
         self.count = 0
         self._sorter = RowSorter(_SCHEMA, "path", unique=True)
-        self._bytes = 0
-        self._plain = True
-        # Those that are not in the sorter yet.
+        self._start()
+
+    def _start(self) -> None:
         self._texts: list[str] = []
         self._sizes, self._modified = array.array("q"), array.array("q")
-        self._hidden: list[tuple[int, int]] = []
+        self._hidden = bytearray()
 
     def add(
         self,
@@ -251,6 +214,8 @@ class FileLister:
         names: Sequence[str],
         sizes: Sequence[int],
         modified_ns: Sequence[int],
+        *,
+        hidden: bool = False,
     ) -> None:
         """Takes files.
 
@@ -259,6 +224,7 @@ class FileLister:
           names: the rest of the paths.
           sizes: bytes.
           modified_ns: times of modification.
+          hidden: whether they are counted, and neither read nor entered.
         """
         if not names:
             return
@@ -267,41 +233,24 @@ class FileLister:
         self._texts.append(folder + between.join(names))
         self._sizes.extend(sizes)
         self._modified.extend(modified_ns)
+        self._hidden += bytes([hidden]) * len(names)
         self.count += len(names)
         if len(self._sizes) >= BATCH_ROWS:
             self._flush()
 
-    def add_hidden(self, folder: str, names: Sequence[str]) -> None:
-        """Takes names that are counted, and neither read nor entered."""
-        start, none = len(self._sizes), [0] * len(names)
-        self._hidden.append((start, start + len(names)))
-        self.add(folder, names, none, none)
-
     def _flush(self) -> None:
         if not self._sizes:
             return
-        text = "\0".join(self._texts)
-        self._plain &= text.isascii()
-        sizes = np.frombuffer(self._sizes, np.int64)
-        # In Python: int64 does not hold the sum of two files of 4 EiB.
-        self._bytes += sum(self._sizes)
-        hidden = np.zeros(len(sizes), np.bool_)
-        for start, stop in self._hidden:
-            hidden[start:stop] = True
         columns = [
-            _cut(os.fsencode(text)),
-            pa.array(sizes),
+            pa.array(os.fsencode("\0".join(self._texts)).split(b"\0"), pa.binary()),
+            pa.array(np.frombuffer(self._sizes, np.int64)),
             pa.array(np.frombuffer(self._modified, np.int64)),
-            pa.array(hidden),
+            pa.array(np.frombuffer(self._hidden, np.bool_)),
         ]
-        self._texts, self._hidden = [], []
-        self._sizes, self._modified = array.array("q"), array.array("q")
+        self._start()
         self._sorter.add(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
 
     def files(self) -> FileList:
         """Returns what was found, in the byte order of the paths."""
         self._flush()
-        rows, size = self._sorter.sorted(), self._bytes
-        if len(rows) < self.count:
-            size = sum(pc.sum(batch["size"]).as_py() for batch in rows.batches())
-        return FileList(rows, Order.PATH, size, plain=self._plain)
+        return FileList(self._sorter.sorted(), by_path=True)

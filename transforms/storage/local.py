@@ -269,7 +269,8 @@ def _scan(
                 found.add(prefix, names, sizes, modified)
                 names, sizes, modified = [], array.array("q"), array.array("q")
     found.add(prefix, names, sizes, modified)
-    found.add_hidden(prefix, hidden)
+    none = [0] * len(hidden)
+    found.add(prefix, hidden, none, none, hidden=True)
     seen.add((status.st_dev, status.st_ino))
     return below
 

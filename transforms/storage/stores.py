@@ -250,18 +250,17 @@ def list_below(root: str) -> "FileList":
         count, left = 0, iter(found)
         while some := [*itertools.islice(left, _FILES_AT_ONCE)]:
             count += len(some)
-            files: list[tuple[str, int, int]] = []
-            hidden: list[str] = []
+            rows: dict[bool, list[tuple[str, int, int]]] = {False: [], True: []}
             for entry in some:
                 path = relative(entry.path, root)
-                if unread := _hidden_part(path):
-                    hidden.append(unread)
-                else:
-                    files.append((path, entry.size, entry.modified_ns))
+                unread = _hidden_part(path)
+                size, modified_ns = entry.size, entry.modified_ns
+                row = (unread, 0, 0) if unread else (path, size, modified_ns)
+                rows[bool(unread)].append(row)
             with lock:
-                if files:
-                    lister.add("", *zip(*files, strict=True))
-                lister.add_hidden("", hidden)
+                for hidden, files in rows.items():
+                    if files:
+                        lister.add("", *zip(*files, strict=True), hidden=hidden)
         return count
 
     waiting: collections.deque[concurrent.futures.Future[int]] = collections.deque()

@@ -13,13 +13,13 @@ from transforms.formats.pairs import (
     sort_files,
 )
 from transforms.storage.entries import FileEntry
-from transforms.storage.file_list import FileList, Order
+from transforms.storage.file_list import FileList
 
 CITY = "train/x/a_{}"
 
 
 def files(*paths: str) -> FileList:
-    return FileList.of([FileEntry(path, 5, 0) for path in sorted(paths)], Order.PATH)
+    return FileList.of([FileEntry(path, 5, 0) for path in sorted(paths)], by_path=True)
 
 
 def pairs_of(*paths: str) -> dict[str, str | None] | None:

@@ -39,7 +39,6 @@ def test_entries_come_back(entries: list[FileEntry]) -> None:
     found = FileList.of(entries)
     assert (list(found), len(found)) == (entries, len(entries))
     assert found.bytes == sum(entry.size for entry in entries)
-    assert found.is_plain == all(entry.path.isascii() for entry in entries)
     stamps = [stamp for batch in found.batches() for stamp in stamps_of(batch).tolist()]
     assert stamps == [entry.stamp for entry in entries]
     origins = [o for batch in found.batches() for o in origins_of(batch).to_pylist()]
@@ -61,15 +60,11 @@ def test_lister_is_like_a_sorted_list(entries: list[FileEntry]) -> None:
     lister = FileLister()
     for entry in entries:
         folder, slash, name = entry.path.rpartition("/")
-        if entry.skipped:
-            lister.add_hidden(folder + slash, [name])
-        else:
-            lister.add(folder + slash, [name], [entry.size], [entry.modified_ns])
+        size, modified = [entry.size], [entry.modified_ns]
+        hidden = bool(entry.skipped)
+        lister.add(folder + slash, [name], size, modified, hidden=hidden)
     assert lister.count == len(entries)
-    wanted = [
-        FileEntry(e.path, 0, 0, e.skipped) if e.skipped else e
-        for e in sorted(entries, key=lambda entry: os.fsencode(entry.path))
-    ]
+    wanted = sorted(entries, key=lambda entry: os.fsencode(entry.path))
     found = lister.files()
     assert list(found) == wanted
     assert found.bytes == sum(entry.size for entry in wanted)
