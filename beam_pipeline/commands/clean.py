@@ -173,7 +173,7 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
         leftovers.append(
             _Leftover(
                 left.path,
-                _holds("" if left.uploads else _WORK, left.blocks, left.shards),
+                _holds(_WORK, left.blocks, left.shards),
                 left.bytes,
                 stays=f"left, not {older_than:g} days old" if young else "",
                 remove=functools.partial(

@@ -11,7 +11,6 @@ import functools
 import os
 import pickle
 import sys
-import time
 from collections.abc import Callable, Sequence
 
 import google_crc32c
@@ -40,7 +39,6 @@ from transforms.errors import CommitError, RaceError, TargetError
 from transforms.publishing import target
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.bucket_leftovers import foreign_names, leftovers, remove
-from transforms.storage.buckets import Upload
 from transforms.storage.files import storage
 from transforms.work.store import Store
 
@@ -461,20 +459,6 @@ def test_a_stopped_run_puts_nothing_more(store: MemoryStore) -> None:
     with pytest.raises(CommitError, match="was stopped"):
         sent.announce("b")
     assert not other.is_abandoned
-
-
-def test_old_uploads_alone_are_given_up(store: MemoryStore) -> None:
-    """Not those of a run that may be at work, nor those of others."""
-    now = time.time()
-    old = [
-        Upload(key, "1", now - OLD)
-        for key in ("out/data/a", "out.rejects.jsonl", ".out.beam-tfrecord/w/b")
-    ]
-    others = [Upload("out2/a", "4", now - OLD), Upload("out.rejected/a", "5", 0.0)]
-    store.unfinished = old + others
-    store.put("out/manifest.json", A.manifest("now").to_bytes())
-    clean()
-    assert store.unfinished == others
 
 
 def test_foreign_files_stay(store: MemoryStore) -> None:

@@ -170,19 +170,6 @@ def test_a_file_that_is_there_and_differs(
     assert_whole(server, "out")
 
 
-def test_unfinished_uploads(s3_server: Server, pets: Path, tmp_path: Path) -> None:
-    """`clean` ends old ones: they are invisible, and their owner pays."""
-    left = ("out/pets-train.tfrecord-00000-of-00002", "out.rejects.jsonl")
-    program = Program(s3_server, tmp_path)
-    program.run("convert", pets, f"{s3_server.url}/out", *PETS)
-    for key in (*left, "other/a"):
-        s3_server._s3.create_multipart_upload(Bucket=s3_server.bucket, Key=key)
-    program.run("clean", f"{s3_server.url}/out")
-    assert len(s3_server.uploads()) == 3
-    program.run("clean", f"{s3_server.url}/out", "--older-than", "0")
-    assert s3_server.uploads() == ["other/a"]
-
-
 def test_the_age_of_an_object(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each write changes the version, and begins the age again."""
     for name, value in server.environment.items():

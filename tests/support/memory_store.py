@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from transforms.storage import stores
-from transforms.storage.buckets import Bucket, Upload
+from transforms.storage.buckets import Bucket
 from transforms.storage.entries import Look, OvertakenError
 
 __all__ = ["MemoryStore", "install"]
@@ -25,16 +25,11 @@ _SECOND_NS = 10**9
 
 
 class MemoryStore(Bucket):
-    """Objects by key; see `Bucket`.
-
-    Attributes:
-      unfinished: uploads in parts.
-    """
+    """Objects by key; see `Bucket`."""
 
     place = "s3://memory"
 
     def __init__(self) -> None:
-        self.unfinished: list[Upload] = []
         # key -> content, version, age in seconds
         self._objects: dict[str, tuple[bytes, str, float]] = {}
 
@@ -86,14 +81,6 @@ class MemoryStore(Bucket):
         for key in self.keys:
             if key.startswith(f"{folder}/"):
                 self.remove(key)
-
-    def uploads(self, prefix: str) -> list[Upload]:
-        return [each for each in self.unfinished if each.key.startswith(prefix)]
-
-    def give_up(self, key: str, upload: str) -> None:
-        self.unfinished = [
-            each for each in self.unfinished if (each.key, each.word) != (key, upload)
-        ]
 
     def get_file_info(self, asked: Any) -> Any:
         """What `pyarrow.fs.FileSystem.get_file_info` says."""

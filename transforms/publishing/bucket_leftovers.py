@@ -6,7 +6,6 @@ another folder, or fails; where the run was, `clean` leaves the folder.
 """
 
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -16,11 +15,8 @@ from collections.abc import Iterable, Sequence
 from transforms.core.manifest import is_data_folder
 from transforms.publishing.bucket import USES, BucketTarget, names_in, new_word
 from transforms.publishing.published import SHARED
-from transforms.storage.buckets import Upload
 from transforms.storage.entries import SECOND_NS, Found, OvertakenError
 from transforms.storage.files import storage
-from transforms.storage.paths import split_remote
-from transforms.storage.retry import asked
 from transforms.storage.stores import bucket_of, walk
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
@@ -41,7 +37,6 @@ class Leftover:
       blocks, shards: finished ones that the work holds.
       folders: names of the data folders.
       noted: those of them that have a note.
-      uploads: (key, word) of uploads in parts that were not finished.
     """
 
     path: str
@@ -51,7 +46,6 @@ class Leftover:
     shards: int = 0
     folders: tuple[str, ...] = ()
     noted: frozenset[str] = frozenset()
-    uploads: tuple[tuple[str, str], ...] = ()
 
 
 def foreign_names(there: BucketTarget) -> list[str]:
@@ -68,7 +62,6 @@ def leftovers(there: BucketTarget) -> list[Leftover]:
     """Returns what runs have put there that the manifest does not name."""
     listed = [*walk(there.directory)]
     works = _grouped(there.work, walk(there.work))
-    uploads = _uploads(there)
     # Read after the listing: what was published meanwhile must not be in it.
     named = there.named()
     data = _grouped(
@@ -107,11 +100,6 @@ def leftovers(there: BucketTarget) -> list[Leftover]:
         left(f"{there.directory}/{name}", "", [name])
         for name in sorted(filter(is_data_folder, data.keys() - notes.keys()))
     ]
-    if uploads:
-        begun = max(entry[2] for entry in uploads)
-        words = tuple((key, word) for key, word, _ in uploads)
-        path = f"{there.work}/uploads"
-        out.append(Leftover(path, 0, time.time() - begun, uploads=words))
     return out
 
 
@@ -156,23 +144,8 @@ def remove(there: BucketTarget, left: Leftover, *, older_than: float) -> bool:
         storage(left.path).remove_tree()
     for name in left.folders:
         storage(there.note_path(name)).remove_file()
-    for key, word in left.uploads:
-        asked(there.directory, functools.partial(bucket.give_up, key, word))
     there.remove_empty()
     return True
-
-
-def _uploads(there: BucketTarget) -> list[Upload]:
-    """Returns the unfinished uploads of runs on the target."""
-    bucket = bucket_of(there.directory)
-    key = split_remote(there.directory)[1]
-    work = split_remote(there.work)[1]
-    prefixes = (f"{key}/", f"{key}.rejects.", f"{work}/")
-    return [
-        upload
-        for prefix in prefixes
-        for upload in asked(there.directory, functools.partial(bucket.uploads, prefix))
-    ]
 
 
 def _grouped(folder: str, found: Iterable[Found]) -> dict[str, list[Found]]:

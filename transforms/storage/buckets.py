@@ -1,8 +1,8 @@
 """What is written in stores: alike for all clouds; and HDFS.
 
 `pyarrow.fs` cannot write an object only if nobody else has (`If-None-Match`,
-`If-Match`, Google's generations), give up old uploads in parts, or remove objects
-without putting others in the place of empty folders. So all that is written in a cloud
+`If-Match`, Google's generations), or remove objects without putting others in the place
+of empty folders. So all that is written in a cloud
 goes by its own client, an extra of the installation. Reading needs none.
 """
 
@@ -17,7 +17,7 @@ import secrets
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from transforms.storage.entries import Found, Look, OvertakenError
 from transforms.storage.paths import split_remote
@@ -43,18 +43,6 @@ _with_java: set[int] = set()
 Parameters = Mapping[str, str]
 # The store as Arrow reaches it, and where paths begin in it.
 Reached = tuple["pafs.FileSystem", str]
-
-
-class Upload(NamedTuple):
-    """An upload in parts that is not finished.
-
-    The word tells it from others of the same key; it was begun as many seconds after
-    the beginning of 1970.
-    """
-
-    key: str
-    word: str
-    begun: float
 
 
 class Bucket:
@@ -174,17 +162,6 @@ class Bucket:
     def list_in(self, folder: str) -> list[Found]:
         """Returns what is in a folder, where Arrow shows too little of it."""
         raise NotImplementedError
-
-    def uploads(self, prefix: str) -> list[Upload]:
-        """Returns unfinished uploads in parts, of keys that begin with a prefix.
-
-        Only those that the store does not remove by itself.
-        """
-        return []
-
-    def give_up(self, key: str, upload: str) -> None:
-        """Ends an upload in parts; it may be over already."""
-        return
 
     def path(self, key: str = "") -> str:
         """Returns the path of an object, for messages."""

@@ -23,13 +23,12 @@ from transforms.storage.buckets import (
     Bucket,
     Parameters,
     Reached,
-    Upload,
     endpoint_of,
     look_of,
     setting_of,
 )
 from transforms.storage.entries import Look
-from transforms.storage.retry import client_errors, of_answer
+from transforms.storage.retry import of_answer
 
 _ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -170,12 +169,6 @@ class S3Bucket(Bucket):
     def _named(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": key}
 
-    def _pages(self, operation: str, kind: str, prefix: str) -> list[Any]:
-        pages = self._client.get_paginator(operation).paginate(
-            Bucket=self._bucket, Prefix=prefix
-        )
-        return [entry for page in pages for entry in page.get(kind, ())]
-
     def _look(self, key: str) -> Look:
         head = self._client.head_object(**self._named(key))
         return look_of(str(head["ETag"]), head["LastModified"])
@@ -223,7 +216,10 @@ class S3Bucket(Bucket):
         self._client.delete_object(**self._named(key))
 
     def _keys_below(self, prefix: str) -> list[str]:
-        return [it["Key"] for it in self._pages("list_objects_v2", "Contents", prefix)]
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=prefix
+        )
+        return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
     def _remove_all(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), _KEYS_A_REQUEST):
@@ -235,20 +231,6 @@ class S3Bucket(Bucket):
                 status = 403 if failed["Code"] == "AccessDenied" else 500
                 message, path = failed.get("Message", ""), self.path(failed["Key"])
                 raise of_answer(status, failed["Code"], message, path)
-
-    def uploads(self, prefix: str) -> list[Upload]:
-        """See `Bucket`."""
-        with client_errors(self.path(prefix)):
-            return [
-                Upload(it["Key"], it["UploadId"], it["Initiated"].timestamp())
-                for it in self._pages("list_multipart_uploads", "Uploads", prefix)
-            ]
-
-    def give_up(self, key: str, upload: str) -> None:
-        """See `Bucket`."""
-        over = self._client.exceptions.NoSuchUpload
-        with client_errors(self.path(key)), contextlib.suppress(over):
-            self._client.abort_multipart_upload(**self._named(key), UploadId=upload)
 
 
 def _read(answer: Any, part: tuple[int, int] | None, limit: int | None) -> _Read | None:
