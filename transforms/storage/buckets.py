@@ -99,6 +99,9 @@ class Bucket:
             if version:
                 # The object was removed, so no version matches.
                 raise OvertakenError(key) from error
+            if not self.conditional:
+                # HDFS has no buckets: a folder has gone.
+                raise
             reason = "there is no such bucket, or not for these credentials"
             raise FileNotFoundError(errno.ENOENT, reason, self.place) from error
 

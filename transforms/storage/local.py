@@ -82,13 +82,10 @@ class LocalPath(StoredPath):
         status = folders.status_of(self.path, followed=True)
         if status is None:
             # A link that leads nowhere.
-            return "other" if self.exists() else ""
+            return "other" if folders.status_of(self.path) else ""
         if stat.S_ISDIR(status.st_mode):
             return "folder"
         return "file" if stat.S_ISREG(status.st_mode) else "other"
-
-    def exists(self) -> bool:
-        return folders.status_of(self.path) is not None
 
     def is_inside(self, folder: str) -> bool:
         path, folder = os.path.realpath(self.path), os.path.realpath(folder)
@@ -100,11 +97,8 @@ class LocalPath(StoredPath):
         status = os.stat(self.path)
         return Look(f"{status.st_size}-{status.st_mtime_ns}")
 
-    def size_of(self) -> int:
-        return persistently(lambda: os.stat(self.path).st_size, path=self.path)
-
     def stat_entry(self, root: str) -> FileEntry:
-        status = os.stat(self.path)
+        status = persistently(lambda: os.stat(self.path), path=self.path)
         return FileEntry(relative(self.path, root), status.st_size, status.st_mtime_ns)
 
     def expand(self) -> list[str]:

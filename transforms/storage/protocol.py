@@ -50,6 +50,7 @@ class StoredPath(Protocol):
 
     def exists(self) -> bool:
         """Whether anything has this name, even a dangling link."""
+        return self.standing() != ""
 
     def is_file(self) -> bool:
         """Whether a file has this name, or a link to one."""
@@ -67,6 +68,7 @@ class StoredPath(Protocol):
 
     def size_of(self) -> int:
         """Returns the size of a file in bytes."""
+        return self.stat_entry("").size
 
     def stat_entry(self, root: str) -> FileEntry:
         """Returns the entry of a file that is below `root`; raises OSError."""

@@ -70,17 +70,11 @@ class RemotePath(StoredPath):
             return ""
         return "folder" if entry.is_folder else "file"
 
-    def exists(self) -> bool:
-        return self.standing() != ""
-
     def is_inside(self, folder: str) -> bool:
         return f"{self.path}/".startswith(f"{folder.rstrip('/')}/")
 
     def look(self) -> Look:
         return self._asked(stores.bucket_of(self.path).look)
-
-    def size_of(self) -> int:
-        return self.stat_entry("").size
 
     def stat_entry(self, root: str) -> FileEntry:
         return _entry(_there(self.path), root)

@@ -110,8 +110,11 @@ def _connected(
     try:
         with client_errors(place):
             return (kind.connected if by_arrow else kind)(place, dict(said))
-    except ImportError:
-        return None
+    except ImportError as error:
+        if not by_arrow:
+            return None
+        reason = f"pyarrow is built without this store ({error}); install another one"
+        raise OSError(errno.ENOSYS, reason, place) from error
     except (ValueError, TypeError, NotImplementedError, OSError) as error:
         # Those of Arrow have one of these types, and name no file.
         if getattr(error, "filename", None):

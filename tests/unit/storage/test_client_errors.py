@@ -3,10 +3,14 @@
 import errno
 from typing import Any
 
+import pyarrow.fs as pafs
 import pytest
 
+from transforms.storage.buckets import HdfsBucket
 from transforms.storage.entries import OvertakenError
+from transforms.storage.files import storage
 from transforms.storage.retry import client_errors, is_transient
+from transforms.storage.s3 import S3Bucket
 
 _HTTP = "azure.core.exceptions.AzureError azure.core.exceptions.HttpResponseError"
 
@@ -108,3 +112,26 @@ def test_errors_of_others() -> None:
     """They pass as they are."""
     with pytest.raises(KeyError), client_errors("s3://b/k"):
         raise KeyError("mine")
+
+
+def test_a_store_that_pyarrow_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build of Arrow without the store is an error that names the place."""
+
+    def lacking(*_: object) -> None:
+        raise ImportError("no S3FileSystem")
+
+    monkeypatch.setattr(S3Bucket, "connected", lacking)
+    with pytest.raises(OSError, match="S3FileSystem") as caught:
+        storage("s3://lacking/a").is_file()
+    assert (caught.value.errno, caught.value.filename) == (
+        errno.ENOSYS,
+        "s3://lacking",
+    )
+
+
+def test_a_folder_that_is_gone_is_no_bucket() -> None:
+    """HDFS, as any tree of files, says which file is not there."""
+    bucket = HdfsBucket("hdfs://host", "", pafs.LocalFileSystem())
+    with pytest.raises(FileNotFoundError, match="no/such") as caught:
+        bucket.put("no/such/folder/a", b"")
+    assert "bucket" not in str(caught.value)
