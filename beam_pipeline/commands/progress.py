@@ -21,7 +21,7 @@ from transforms.formats.table_source import RunSource
 from transforms.storage.files import storage
 from transforms.storage.local import listed_so_far
 from transforms.storage.paths import is_remote
-from transforms.work.receipts import count_finished, new_rejects
+from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 
 # Share of the time that reading and placing take in a job with segment files; and where
@@ -173,11 +173,9 @@ def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
     seen = Progressed("reading", 0.0, 0)
     # What an earlier run has done does not count for the time that is left.
     first: float | None = None
-    # Only tasks that leave a receipt on this machine count, so it may lag behind.
-    rejected, receipts = 0, set[str]()
 
     def progress() -> str:
-        nonlocal seen, first, rejected, due
+        nonlocal seen, first, due
         now = time.monotonic()
         # Progress is not worth a failure: the next look may succeed.
         with contextlib.suppress(OSError, StorageError):
@@ -186,10 +184,7 @@ def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
                 # What is published is gone from the work folder.
                 seen = max(look(plan), seen, key=lambda each: each.share)
                 first = seen.share if first is None else first
-                if not is_far:
-                    rejected += new_rejects(Store(plan.work_folder), receipts)
         parts = [f"{seen.share:4.0%} {seen.phase}"]
-        parts += [f"{rejected:,} rejected"] if rejected else []
         if (done := seen.share - (first or 0)) > 0:
             left = round((1 - seen.share) * (now - began) / done)
             parts.append(f"ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}")

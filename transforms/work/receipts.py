@@ -12,7 +12,7 @@ others is of another version: the task is done again.
     <digest>.blocks        the blocks of one input
 
 Shards may be many and small, so a receipt is of a group of them, named by the digest of
-their digests. It has a line a shard: its digest, how many items it rejected, its facts.
+their digests. It has a line a shard: its digest and its facts.
 
 The files that a receipt names are checked against their checksums before reuse.
 Receipts are not synced: one damaged by a power loss is ignored.
@@ -23,7 +23,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from transforms.core.json_text import from_json, to_json
@@ -91,12 +91,12 @@ def _prints(done: PieceDone | ShardDone) -> list[Segment]:
 def keep_piece(store: Store, piece: Piece, done: PieceDone) -> None:
     """Leaves the receipt of a piece whose segments are stored."""
     name = f"{piece.input_digest}-{piece.number}.piece"
-    _keep(store, name, done)
+    _write(store, name, to_json(done))
 
 
 def keep_block(store: Store, input_digest: str, pieces: int) -> None:
     """Leaves word that all pieces of a block have been read."""
-    _keep(store, f"{input_digest}.block", pieces)
+    _write(store, f"{input_digest}.block", to_json(pieces))
 
 
 def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
@@ -126,10 +126,7 @@ def keep_shards(store: Store, shards: Sequence[tuple[str, ShardDone]]) -> None:
     """
     if not shards:
         return
-    lines = []
-    for input_digest, done in shards:
-        rejected = sum(log.items for log in done.rejects)
-        lines.append(b"%s %d %s" % (input_digest.encode(), rejected, to_json(done)))
+    lines = [b"%s %s" % (digest.encode(), to_json(done)) for digest, done in shards]
     digests = "\n".join(input_digest for input_digest, _ in shards)
     name = hashlib.blake2b(digests.encode(), digest_size=16).hexdigest()
     _write(store, f"{name}-{len(shards)}.shards", b"\n".join(lines))
@@ -153,10 +150,11 @@ class FinishedShards:
         """Returns a shard that has been finished, if it is whole."""
         if self._facts is None:
             self._facts = {
-                input_digest: text
+                digest.decode(): text
                 for name in _names(self._store)
                 if name.endswith(".shards")
-                for input_digest, _, text in _lines(self._store, name)
+                for line in (_read(self._store, name) or b"").splitlines()
+                for digest, _, text in [line.partition(b" ")]
             }
         store, text = self._store, self._facts.get(input_digest)
         if text is None:
@@ -174,24 +172,6 @@ class FinishedShards:
         return whole
 
 
-def new_rejects(store: Store, seen: set[str]) -> int:
-    """Returns how many items were rejected by tasks that have finished meanwhile.
-
-    Args:
-      store: of a run that may be at work.
-      seen: names of the receipts that were counted before; new ones are added.
-    """
-    count = 0
-    for name in set(_names(store)) - seen:
-        seen.add(name)
-        kind = name.rpartition(".")[2]
-        if kind == "shards":
-            count += sum(rejected for _, rejected, _ in _lines(store, name))
-        elif kind == "piece" and (done := _find(store, name, PieceDone)):
-            count += sum(log.items for log in done.rejects)
-    return count
-
-
 def count_finished(store: Store) -> tuple[int, int]:
     """Returns how many finished blocks and shards a job has left."""
     names = _names(store)
@@ -200,10 +180,6 @@ def count_finished(store: Store) -> tuple[int, int]:
         sum(name.endswith(".block") for name in names),
         sum(int(group[1]) for group in groups),
     )
-
-
-def _keep(store: Store, name: str, facts: Any) -> None:
-    _write(store, name, to_json(facts))
 
 
 def _find(store: Store, name: str, kind: Any) -> Any:
@@ -221,13 +197,6 @@ def _names(store: Store) -> list[str]:
         return storage(store.receipts).names_in()
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _lines(store: Store, name: str) -> Iterator[tuple[str, int, bytes]]:
-    """Yields input digest, rejected items and facts of the shards of a receipt."""
-    for line in (_read(store, name) or b"").splitlines():
-        input_digest, rejected, facts = line.split(b" ", 2)
-        yield input_digest.decode(), int(rejected), facts
 
 
 def _write(store: Store, name: str, text: bytes) -> None:

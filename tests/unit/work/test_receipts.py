@@ -14,7 +14,6 @@ from transforms.work.receipts import (
     ShardDone,
     count_finished,
     keep_shards,
-    new_rejects,
 )
 from transforms.work.store import Store
 
@@ -102,18 +101,6 @@ def test_a_damaged_shard_is_not_found(store: Store) -> None:
     ]
 
 
-def test_rejects_of_groups_are_counted_once(store: Store) -> None:
-    """A look at the receipts gives what is new since the last one."""
-    seen: set[str] = set()
-    assert new_rejects(store, seen) == 0
-    group(store, "a", "b", rejected=3)
-    group(store, "c")
-    assert new_rejects(store, seen) == 6
-    group(store, "d", rejected=1)
-    assert new_rejects(store, seen) == 1
-    assert new_rejects(store, seen) == 0
-
-
 def test_what_is_no_receipt_is_passed_over(store: Store) -> None:
     """Files of others, and receipts of other versions, are no shards."""
     shards = group(store, "a")
@@ -122,7 +109,6 @@ def test_what_is_no_receipt_is_passed_over(store: Store) -> None:
     assert count_finished(store) == (0, 1)
     finished = FinishedShards(store)
     assert [finished.find(digest) for digest in shards] == [*shards.values()]
-    assert new_rejects(store, set()) == 0
 
 
 def test_a_folder_that_is_not_there_has_no_receipts(store: Store) -> None:
