@@ -145,9 +145,6 @@ def test_small_tables_together_are_what_each_is(
         return len(blocks), sorted(map(repr, rows)), sorted(map(repr, bad)), skipped
 
     count, *together = read()
-    # Members of a packed tar that are too large to be sorted are read one by one.
-    monkeypatch.setattr(tables, "_MOST_SORTED_BYTES", 0)
-    assert read() == (count, *together)
     monkeypatch.setattr(tables, "_FEWEST_MEMBERS", 1000)
     alone, *apart = read()
     assert together == apart

@@ -3,7 +3,7 @@
 The reader of its own format reads each member from a file in memory. A member is one
 block, or a run of small ones in the order of their names is. A packed tar is one block
 as a whole, because its members cannot be reached one by one; the rows of small ones are
-joined where they come in the order of their names, or are few enough to be sorted.
+joined where they come in the order of their names.
 
 A table that cannot be read is an error, not a reject: it may hold any number of rows.
 """
@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import operator
 import os
 import posixpath
 import tempfile
@@ -49,8 +48,6 @@ _HELD_MEMBERS = 256
 _FEWEST_MEMBERS = 16
 # A sample reads this many members, spread evenly: each is unpacked as a whole.
 _SAMPLE_MEMBERS = 8
-# The small members of a packed tar are sorted in memory up to this many bytes in all.
-_MOST_SORTED_BYTES = 64 << 20
 
 _Members = MemberList | list[Member]
 
@@ -187,17 +184,14 @@ class ArchiveTables(Archives, TableReader):
     ) -> Iterator[RawRows]:
         """Yields the rows of a run of members, or of all of an archive."""
         listing = self.listing(file)
+        in_turn = listing.is_sequential or bool(block.rows)
+        members = self._tables(file, by_name=self.gathers and not in_turn)
         gathers = self.gathers and not block.rows
-        sort = False
-        if listing.is_sequential or block.rows:
-            members = self._tables(file)[:]
-            is_sorted = _are_sorted(members)
-            sort = gathers and not is_sorted
-            if sort and sum(member.size for member in members) > _MOST_SORTED_BYTES:
-                gathers = sort = False
+        if in_turn:
+            gathers = gathers and _are_sorted(members)
         else:
-            members = self._tables(file, by_name=gathers)[block.start : block.stop]
-        tables = self._content(file, members, block.position, sort=sort)
+            members = members[block.start : block.stop]
+        tables = self._content(file, members, block.position)
         skipped = collections.Counter[str]()
         if not block.start:
             reasons = (_skip_reason(m, self.format) for m in listing)
@@ -259,38 +253,22 @@ class ArchiveTables(Archives, TableReader):
         return _tables_in(members, self.format, file.origin, by_name)
 
     def _content(
-        self,
-        file: SourceFile,
-        members: Iterable[Member],
-        position: int = 0,
-        *,
-        sort: bool = False,
+        self, file: SourceFile, members: Iterable[Member], position: int = 0
     ) -> Iterator[_TableMember]:
-        """Yields members of an archive, as they come or in the order of their names."""
+        """Yields members of an archive."""
         with file.open() as stream:
             if kind_of(stream, file.origin) != "packed tar":
                 for member in members:
                     origin, before = _origin(file, member), position + member.offset
-                    yield _TableMember(
-                        origin, member.size, _chunks(file, member), before
-                    )
+                    chunks = _chunks(file, member)
+                    yield _TableMember(origin, member.size, chunks, before)
                 return
             numbers = frozenset(member.number for member in members)
             # The walk goes on to the end, to find out whether the archive is whole.
-            items = (
-                read()
-                for member, read in self.members(stream, file)
-                if member.number in numbers
-            )
-            tables = (
-                _TableMember(
-                    _origin(file, item.member), len(item.data), [item.data], position
-                )
-                for item in items
-                if isinstance(item, Content)
-            )
-            by_name = operator.attrgetter("origin")
-            yield from sorted(tables, key=by_name) if sort else tables
+            for member, read in self.members(stream, file):
+                if member.number in numbers and isinstance(item := read(), Content):
+                    origin = _origin(file, member)
+                    yield _TableMember(origin, len(item.data), [item.data], position)
 
 
 # Of what is kept of the listings.
