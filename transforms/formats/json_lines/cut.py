@@ -32,12 +32,7 @@ _SPACES = b" \t\r\n"
 _STEP_BYTES = 1 << 20
 # The first byte of an array that is no space is among these.
 HEAD_BYTES = 4096
-_FOREIGN_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
+_FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _Longs = npt.NDArray[np.int64]
 
@@ -209,7 +204,12 @@ def cut(
         an array that breaks off.
     """
     head = stream.read(HEAD_BYTES)
-    start, row, line = _mark_length(head, origin), 0, 1
+    if head.startswith(_FOREIGN_MARKS):
+        raise InputError(
+            f"{origin} is UTF-16; JSON is read as UTF-8. Convert it first."
+        )
+    mark = codecs.BOM_UTF8 if head.startswith(codecs.BOM_UTF8) else b""
+    start, row, line = len(mark), 0, 1
     parts = iter(lambda: stream.read(_STEP_BYTES), b"")
     if is_array(head):
         # What is before the first item is a line that is no row.
@@ -252,19 +252,3 @@ def _check_length(waiting: bytearray, block_bytes: int, origin: str, line: int) 
         f"{MAX_LINE_BYTES >> 20} MiB; JSON lines hold an object a line, or one array "
         f"of smaller objects. Write indented objects again as lines."
     )
-
-
-def _mark_length(head: bytes, origin: str) -> int:
-    """Returns how long the byte order mark at the start of a file is.
-
-    Raises:
-      InputError: it is that of UTF-16 or UTF-32.
-    """
-    if head.startswith(codecs.BOM_UTF8):
-        return len(codecs.BOM_UTF8)
-    for mark, name in _FOREIGN_MARKS.items():
-        if head.startswith(mark):
-            raise InputError(
-                f"{origin} is {name}; JSON is read as UTF-8. Convert it first."
-            )
-    return 0
