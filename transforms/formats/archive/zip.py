@@ -44,7 +44,6 @@ _SIZES_FOLLOW = 1 << 3
 
 _STORED, _DEFLATED, _BZIP2, _ZSTD, _AES = 0, 8, 12, 93, 99
 _METHODS = {9: "deflate64", 14: "lzma", 95: "xz", 97: "wavpack", 98: "ppmd"}
-_UNICODE_PATH_EXTRA = 0x7075
 
 
 def zip_members(
@@ -126,16 +125,15 @@ def _member(
 ) -> Member | None:
     """Returns the member of an entry; None for a directory."""
     raw = _raw_name(info)
-    stated = _unicode_path(info.extra, raw)
     # Many writers store UTF-8 and do not mark it. Code page 437, the standard's other
     # choice, would turn any bytes into some text, and be right for hardly any today.
-    if stated or info.flag_bits & _UTF8 or not encoding:
+    if info.flag_bits & _UTF8 or not encoding:
         encoding = "utf-8"
     kind = stat.S_IFMT(info.external_attr >> 16)
-    is_folder = (stated or raw).endswith(b"/") or kind == stat.S_IFDIR
+    is_folder = raw.endswith(b"/") or kind == stat.S_IFDIR
     if is_folder and not info.file_size:
         return None
-    name, fault, message = name_and_fault(stated or raw, encoding)
+    name, fault, message = name_and_fault(raw, encoding)
     if not fault:
         fault, message = _entry_fault(info, name, kind, is_folder, limits)
     return Member(
@@ -151,19 +149,6 @@ def _member(
         fault=fault,
         message=message,
     )
-
-
-def _unicode_path(extra: bytes, raw: bytes) -> bytes:
-    """Returns the name in UTF-8 that Info-ZIP puts beside the stored one, if any."""
-    offset = 0
-    while offset + 4 <= len(extra):
-        number, length = struct.unpack_from("<2H", extra, offset)
-        field = extra[offset + 4 : offset + 4 + length]
-        if number == _UNICODE_PATH_EXTRA and len(field) > 5:
-            is_of_name = int.from_bytes(field[1:5], "little") == zlib.crc32(raw)
-            return field[5:] if is_of_name else b""
-        offset += 4 + length
-    return b""
 
 
 def _entry_fault(
