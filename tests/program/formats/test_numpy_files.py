@@ -206,11 +206,12 @@ def test_long_integers_of_python_2_are_read(
     )
     data = b"\x93NUMPY" + bytes([version, 0]) + size + header + values
     (tmp_path / "a.npy").write_bytes(data)
-    read = read_all(NumpyReader(), tmp_path, ["a.npy"])
+    with pytest.warns(UserWarning, match="Python 2"):
+        read = read_all(NumpyReader(), tmp_path, ["a.npy"])
     assert read.columns == {"3L": [[0, 1], [2, 3], [4, 5]], "it's 4L": [0, -1, -2]}
 
 
-@pytest.mark.parametrize("header", [b"'" + b"\\'" * 200_000, b"-" * 60_000])
+@pytest.mark.parametrize("header", [b"'" + b"\\'" * 4_000, b"-" * 9_000])
 def test_a_header_that_is_no_literal(header: bytes, tmp_path: pathlib.Path) -> None:
     """It takes no hours, and no more memory than Python's parser has."""
     data = b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header
