@@ -59,11 +59,14 @@ def iter_blocks(
     """
     text, dialect, base = text_of(stream, dialect, origin)
     text.seek(base)
+    leading = dialect.leading
     if text is stream:
-        yield from _cut(text, base, origin, dialect, block_bytes, limit_rows)
+        yield from cut(
+            text, base, origin, dialect, block_bytes, limit_rows, leading=leading
+        )
         return
     size, longest = stream.tell(), 4 * MAX_WHOLE_BYTES
-    for block in _cut(text, 0, origin, dialect, longest, limit_rows):
+    for block in cut(text, 0, origin, dialect, longest, limit_rows, leading=leading):
         yield dataclasses.replace(block, start=0, stop=size)
 
 
@@ -109,18 +112,23 @@ def _encoded(dialect: CsvDialect, encoding: str) -> CsvDialect:
     return dataclasses.replace(dialect, encoding=encoding)
 
 
-def _cut(
+def cut(
     stream: CsvStream,
     base: int,
     origin: str,
     dialect: CsvDialect,
     block_bytes: int,
     limit_rows: int | None,
+    *,
+    leading: int,
 ) -> Iterator[Block]:
-    """Yields the blocks of what is left of a text that is at offset `base`."""
+    """Yields the blocks of what is left of a text that is at offset `base`.
+
+    The first `leading` records are in none.
+    """
     scan = Scan(dialect)
     # Number the header's record -1, so that the first row is 0.
-    row = -dialect.leading
+    row = -leading
     line = 1
     # Where the last record started, and on which line.
     record, record_line = base, 1
@@ -130,7 +138,7 @@ def _cut(
         end = base + len(piece)
         at = first_from(starts, 0)
         if (end if at is None else base + at) - record > MAX_RECORD_BYTES:
-            raise too_long(origin, record_line, dialect)
+            raise _too_long(origin, record_line, dialect)
         count = before(starts, len(piece))
         last = count if limit_rows is None else min(count, limit_rows - row)
         if block is not None:
@@ -155,7 +163,7 @@ def _cut(
         line += before(lines, len(piece))
         base = end
     if scan.inside or scan.escaped:
-        raise unclosed(origin, record_line, scan)
+        raise _unclosed(origin, record_line, scan)
     if block is not None:
         yield _closed(block, base, row)
 
@@ -203,7 +211,7 @@ def whole_records(
         first = behind
 
 
-def too_long(origin: str, line: int, dialect: CsvDialect) -> InputError:
+def _too_long(origin: str, line: int, dialect: CsvDialect) -> InputError:
     """Returns the error for a record that starts on `line` and does not end."""
     return InputError(
         f"{origin}, line {line}: the record that starts here is longer than "
@@ -212,7 +220,7 @@ def too_long(origin: str, line: int, dialect: CsvDialect) -> InputError:
     )
 
 
-def unclosed(origin: str, line: int, scan: Scan) -> InputError:
+def _unclosed(origin: str, line: int, scan: Scan) -> InputError:
     """Returns the error for a file that ends inside quotes or after an escape."""
     if scan.inside:
         mark, end = f"a quote ({scan.dialect.quote})", "is not closed before"

@@ -9,16 +9,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-import numpy as np
-
 from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import (
     MAX_RECORD_BYTES,
+    cut,
     iter_blocks,
     text_of,
-    too_long,
-    unclosed,
 )
 from transforms.formats.csv.dialect import (
     HEAD_BYTES,
@@ -34,7 +31,7 @@ from transforms.formats.csv.joined import (
     read_joined,
 )
 from transforms.formats.csv.read import malformed, read_raw
-from transforms.formats.csv.scan import CsvStream, Scan, offsets, pieces_of, with_tabs
+from transforms.formats.csv.scan import CsvStream, pieces_of, with_tabs
 from transforms.formats.file_names import plain_name
 from transforms.formats.table import (
     InputFile,
@@ -53,8 +50,6 @@ from transforms.storage.paths import is_remote
 
 # Pieces of the content of a compressed file.
 _PIECE_BYTES = 16 << 20
-# Almost every header is shorter; a longer one is read again, four times as much.
-_FIRST_BYTES = 64 << 10
 _OTHER_DELIMITERS = ";\t|,"
 _OTHER_QUOTES = "'`\""
 _SHOWN_NAMES = 8
@@ -168,34 +163,20 @@ def check_same_columns(
 def _first_record(stream: CsvStream, dialect: CsvDialect, origin: str) -> bytes:
     """Returns the first record as UTF-8, with any line end; b"" for no record."""
     text, dialect, begin = text_of(stream, dialect, origin)
-    size = _FIRST_BYTES
-    while True:
-        text.seek(begin)
-        data = next(pieces_of(text, size), b"")
-        if not data:
-            return b""
-        scan = Scan(dialect)
-        starts, lines = map(offsets, scan.advance(data))
-        skip = int(dialect.sep_line)
-        first = int(starts[skip]) if len(starts) > skip else len(data)
-        if len(starts) > skip + 1:
-            record = data[first : starts[skip + 1]]
-            break
-        line = 1 + int(np.searchsorted(lines, starts[0])) if len(starts) else 1
-        if len(data) < size:
-            if scan.inside or scan.escaped:
-                raise unclosed(origin, line, scan)
-            record = data[first:]
-            break
-        if size > MAX_RECORD_BYTES:
-            raise too_long(origin, line, dialect)
-        size *= 4
+    before = int(dialect.sep_line)
+    text.seek(begin)
+    records = cut(text, begin, origin, dialect, 1, before + 1, leading=0)
+    record = next(itertools.islice(records, before, None), None)
+    if record is None:
+        return b""
+    text.seek(record.start)
+    data = next(pieces_of(text, record.stop - record.start))
     try:
-        return record.decode(dialect.encoding).encode()
+        return data.decode(dialect.encoding).encode()
     except UnicodeDecodeError as error:
-        at = begin + first + error.start
+        at = record.start + error.start
         raise InputError(
-            f"{origin}: byte {at} ({record[error.start]:#04x}) is not valid "
+            f"{origin}: byte {at} ({data[error.start]:#04x}) is not valid "
             f"{dialect.encoding}; name the file's encoding with --encoding"
         ) from error
 
