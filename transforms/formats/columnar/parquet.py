@@ -16,7 +16,7 @@ well, whose low 64 bits are right for any instant.
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -192,8 +192,12 @@ class _Parquet(ColumnarFile):
                 groups.append(index)
             begin += group.num_rows
         first, stop = block.first_row, block.first_row + block.rows
-        for tables in _gathered(self._batches(groups, paths)):
-            table, *exact = (table.slice(0, stop - first) for table in tables)
+        own, *others = self._views
+        instants = _int96_paths(own, paths or ("",)) if others else []
+        takers = [_taker(_read(o, groups, instants)) for o in others if instants]
+        for table in _gathered(_read(own, groups, paths)):
+            tables = [table, *(take(table.num_rows) for take in takers)]
+            table, *exact = (whole.slice(0, stop - first) for whole in tables)
             piece = piece_of(block, first, table.num_rows)
             values = flat_columns(table, columns)
             wrong, cut = self._out_of_unit(values, exact)
@@ -209,39 +213,18 @@ class _Parquet(ColumnarFile):
     ) -> list[dict[str, pa.Array]]:
         """Returns columns of every `step`-th row of row groups, up to `limit` bytes."""
 
-        def thinned() -> Iterator[tuple[pa.RecordBatch]]:
+        def thinned() -> Iterator[pa.RecordBatch]:
             kept = 0
             for batch in _read(self._views[0], groups, None):
                 if step > 1:
                     # A copy: a slice would keep the whole.
                     batch = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
                 kept += batch.nbytes
-                yield (batch,)
+                yield batch
                 if limit is not None and kept >= limit:
                     return
 
-        return [flat_columns(table) for (table,) in _gathered(thinned())]
-
-    def _batches(
-        self, groups: Sequence[int], paths: Sequence[str] | None
-    ) -> Iterator[list[pa.RecordBatch]]:
-        """Yields rows of row groups, with their timestamps of 96 bits by the others."""
-        own, *exact = self._views
-        streams = [_read(own, groups, paths)]
-        if instants := _int96_paths(own, paths or ("",)) if exact else []:
-            streams += [_read(other, groups, instants) for other in exact]
-        left: list[pa.RecordBatch | None] = [None] * len(streams)
-        while True:
-            left = [
-                next(stream, None) if batch is None else batch
-                for batch, stream in zip(left, streams, strict=True)
-            ]
-            heads = [batch for batch in left if batch is not None]
-            if len(heads) < len(streams):
-                return
-            rows = min(batch.num_rows for batch in heads)
-            yield [batch.slice(0, rows) for batch in heads]
-            left = [b.slice(rows) if b.num_rows > rows else None for b in heads]
+        return [*map(flat_columns, _gathered(thinned()))]
 
     def _out_of_unit(
         self, columns: Mapping[str, pa.Array], exact: Sequence[pa.Table]
@@ -355,15 +338,30 @@ def _read(
     return parquet.iter_batches(at_once, groups, paths, use_threads=False)
 
 
-def _gathered(
-    batches: Iterator[Sequence[pa.RecordBatch]],
-) -> Iterator[list[pa.Table]]:
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yields the batches as tables; each holds as much as a piece may.
 
     Batches end with their row group where a column has dictionaries.
     """
-    for group in grouped(batches, lambda views: views[0].nbytes, PIECE_BYTES):
-        yield [pa.Table.from_batches(view) for view in zip(*group, strict=True)]
+    groups = grouped(batches, lambda batch: batch.nbytes, PIECE_BYTES)
+    return map(pa.Table.from_batches, groups)
+
+
+def _taker(batches: Iterator[pa.RecordBatch]) -> Callable[[int], pa.Table]:
+    """Returns what takes the next rows, as many as it is asked for."""
+    left: list[pa.RecordBatch] = []
+
+    def take(rows: int) -> pa.Table:
+        parts = []
+        while rows:
+            batch = left.pop() if left else next(batches)
+            parts.append(batch.slice(0, rows))
+            if batch.num_rows > rows:
+                left.append(batch.slice(rows))
+            rows -= parts[-1].num_rows
+        return pa.Table.from_batches(parts)
+
+    return take
 
 
 def _int96_paths(parquet: pq.ParquetFile, wanted: Iterable[str] = ("",)) -> list[str]:
