@@ -14,7 +14,7 @@ import dataclasses
 import errno
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
@@ -212,6 +212,17 @@ def only(
 def listed(names: Iterable[str]) -> str:
     """Returns the first names for a message, and how many more there are."""
     return first_few([repr(name[:60]) for name in names], _SHOWN_COLUMNS)
+
+
+def only_in_one(
+    first: str, columns: Collection[str], second: str, others: Collection[str]
+) -> list[str]:
+    """Returns in words which columns only one of two files has, by their origins."""
+    alone = {
+        first: [name for name in columns if name not in others],
+        second: [name for name in others if name not in columns],
+    }
+    return [f"{listed(names)} only in {path}" for path, names in alone.items() if names]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

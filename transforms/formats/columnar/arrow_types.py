@@ -27,7 +27,7 @@ from transforms.core.rows.common_type import (
     wider_type,
 )
 from transforms.errors import InputError
-from transforms.formats.table import listed
+from transforms.formats.table import only_in_one
 
 _SHOWN_NAMES = 8
 _MAX_OFFSET = 2**31 - 1
@@ -233,13 +233,8 @@ class CommonColumns:
             self._first, self.columns = origin, dict(columns)
             return
         facts = []
-        for one, other, where in (
-            (self.columns, columns, self._first),
-            (columns, self.columns, origin),
-        ):
-            alone = [name for name in one if name not in other]
-            if alone and not self._may_lack:
-                facts.append(f"{listed(alone)} only in {where}")
+        if not self._may_lack:
+            facts += only_in_one(self._first, self.columns, origin, columns)
         for name, kind in columns.items():
             previous = self.columns.get(name, kind)
             if (wide := wider_type(previous, kind, FILES)) is None:

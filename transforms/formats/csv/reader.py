@@ -39,6 +39,7 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     listed,
+    only_in_one,
     unreadable,
 )
 from transforms.formats.whole_files import (
@@ -143,16 +144,10 @@ def check_same_columns(
     """
     if tuple(first) == tuple(names):
         return
-    alone = {
-        first_origin: [name for name in first if name not in names],
-        origin: [name for name in names if name not in first],
-    }
-    facts = [f"{listed(own)} only in {path}" for path, own in alone.items() if own]
-    if not facts and len(first) != len(names):
-        # Names that occur twice, in a file that changes while it is looked at.
-        facts = [f"they have {len(first)} and {len(names)} columns"]
+    facts = only_in_one(first_origin, first, origin, names)
     if not facts:
-        moved = [b for a, b in zip(first, names, strict=True) if a != b]
+        # Names may occur twice, in a file that changes while it is looked at.
+        moved = [b for a, b in zip(first, names, strict=False) if a != b]
         facts = [f"the order differs at {listed(moved)}"]
     raise InputError(
         f"all files of a source must have the same columns; {first_origin} and "
@@ -310,25 +305,21 @@ class CsvFiles(TableReader):
         """Yields the blocks of a file; a compressed file is one."""
         with open_content(file) as stream:
             dialect, _ = self.begun(stream, file.origin)
-            packed = isinstance(stream, Unpacked)
-            if packed and limit_rows is None:
-                yield file.whole()
+            if not isinstance(stream, Unpacked):
+                for block in iter_blocks(
+                    stream,
+                    file.origin,
+                    dialect,
+                    block_bytes=block_bytes,
+                    limit_rows=limit_rows,
+                ):
+                    yield file.placed(block)
                 return
             rows = 0
-            for block in iter_blocks(
-                stream,
-                file.origin,
-                dialect,
-                block_bytes=_PIECE_BYTES if packed else block_bytes,
-                limit_rows=limit_rows,
-            ):
-                if isinstance(stream, Unpacked):
-                    rows += block.rows
-                    stream.forget(block.stop)
-                else:
-                    yield file.placed(block)
-            if packed:
-                yield file.whole(rows=rows)
+            if limit_rows is not None:
+                pieces = _pieces(stream, file.origin, dialect, limit_rows)
+                rows = sum(piece.rows for _, piece in pieces)
+            yield file.whole(rows=rows)
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
@@ -337,7 +328,13 @@ class CsvFiles(TableReader):
         with open_content(file) as stream:
             dialect = self.dialect_in(stream, file.origin)
             if isinstance(stream, Unpacked):
-                yield from self._unpacked(stream, block, dialect, columns)
+                pieces = _pieces(stream, file.origin, dialect, block.rows or None)
+                for data, piece in pieces:
+                    at = block.position + min(stream.consumed, block.stop)
+                    placed = dataclasses.replace(piece, position=at, stamp=block.stamp)
+                    yield read_raw(
+                        data, placed, dialect, self.names, columns, self.beside
+                    )
                 return
         # Pass the buffer directly: a local variable would keep it alive.
         yield read_raw(
@@ -348,27 +345,6 @@ class CsvFiles(TableReader):
             columns,
             self.beside,
         )
-
-    def _unpacked(
-        self,
-        stream: Unpacked,
-        block: Block,
-        dialect: CsvDialect,
-        columns: Sequence[str],
-    ) -> Iterator[RawRows]:
-        """Yields the rows of a compressed file in pieces."""
-        for piece in iter_blocks(
-            stream,
-            block.origin,
-            dialect,
-            block_bytes=_PIECE_BYTES,
-            limit_rows=block.rows or None,
-        ):
-            data = stream.take(piece.start, piece.stop)
-            stream.forget(piece.stop)
-            at = block.position + min(stream.consumed, block.stop)
-            placed = dataclasses.replace(piece, position=at, stamp=block.stamp)
-            yield read_raw(data, placed, dialect, self.names, columns, self.beside)
 
     def read_whole(
         self, files: Sequence[InputFile], columns: Sequence[str], *, block_bytes: int
@@ -413,6 +389,18 @@ class CsvFiles(TableReader):
         header = read_header(stream, dialect, origin)
         check_same_columns(self.named_in, self.names, origin, header.names)
         return dialect, header
+
+
+def _pieces(
+    stream: Unpacked, origin: str, dialect: CsvDialect, limit_rows: int | None
+) -> Iterator[tuple[bytes, Block]]:
+    """Yields pieces of the content of a compressed file."""
+    for piece in iter_blocks(
+        stream, origin, dialect, block_bytes=_PIECE_BYTES, limit_rows=limit_rows
+    ):
+        data = stream.take(piece.start, piece.stop)
+        stream.forget(piece.stop)
+        yield data, piece
 
 
 # Of thousands of files, that is cheaper than to check its fields for each.
