@@ -65,76 +65,66 @@ _NUMBER_AMONG_BLANKS = r"(^|[ \t])[+-]?[0-9][0-9.]*([ \t]|$)"
 _FEW_IN_100 = 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeaderCheck:
-    """Judges first rows where no setting says whether they are headers.
+def header_note(
+    origin: str,
+    fields: Sequence[str],
+    columns: Sequence[pa.ChunkedArray],
+    null_values: tuple[str, ...],
+    decimal: str,
+) -> str:
+    """Returns a note about a file's first row; "" if there is nothing to say.
 
-    Attributes:
+    Args:
+      origin: the file.
+      fields: k texts, the fields of its first row.
+      columns: k columns of texts, sampled from all files.
       null_values: texts that mean missing.
       decimal: the decimal character of numbers.
+
+    Raises:
+      InputError: the first row is data.
     """
-
-    null_values: tuple[str, ...] = ()
-    decimal: str = "."
-
-    def note(
-        self, origin: str, fields: Sequence[str], columns: Sequence[pa.ChunkedArray]
-    ) -> str:
-        """Returns a note about a file's first row; "" if there is nothing to say.
-
-        Args:
-          origin: the file.
-          fields: k texts, the fields of its first row.
-          columns: k columns of texts, sampled from all files.
-
-        Raises:
-          InputError: the first row is data.
-        """
-        row = {str(index): pa.array([text]) for index, text in enumerate(fields)}
-        plain = [cell[0].as_py() for cell in self._pointed(row).values()]
-        absent = {"", *MISSING_WORDS, *self.null_values}
-        silent = [field.strip(" \t") in absent for field in fields]
-        numbers = [_is_number(field) for field in plain]
-        if not any(numbers) and not _all_alike(fields, columns, silent):
+    row = {str(index): pa.array([text]) for index, text in enumerate(fields)}
+    plain = [cell[0].as_py() for cell in _pointed(row, decimal).values()]
+    absent = {"", *MISSING_WORDS, *null_values}
+    silent = [field.strip(" \t") in absent for field in fields]
+    numbers = [_is_number(field) for field in plain]
+    if not any(numbers) and not _all_alike(fields, columns, silent):
+        return ""
+    named = {str(index): column for index, column in enumerate(columns)}
+    cells = _pointed(with_nulls(named, null_values), decimal)
+    numeric = [
+        index
+        for index, feature in enumerate(infer_columns(cells).features)
+        if feature.kind in (Kind.INT64, Kind.FLOAT)
+    ]
+    if numeric:
+        if not all(numbers[i] or silent[i] for i in numeric):
             return ""
-        numeric = self._numeric(columns)
-        if numeric:
-            if not all(numbers[i] or silent[i] for i in numeric):
-                return ""
-            if not any(numbers[i] for i in numeric):
-                return ""
-            if _are_consecutive(fields) or (
-                len(numeric) > 1 and _are_consecutive([fields[i] for i in numeric])
-            ):
-                return (
-                    f"{origin}: the first row, {_shown(fields)}, was taken for the "
-                    f"header; if it is data, say --no-header"
-                )
-            why = "each column of numbers has a number there"
-        elif _all_alike(fields, columns, silent):
-            why = "each column has a value of its own there"
-        else:
+        if not any(numbers[i] for i in numeric):
             return ""
-        raise InputError(
-            f"{origin}: the first row must hold the names of the columns; it holds "
-            f"{_shown(fields)}, and {why}. If the file has no header, say --no-header; "
-            f"if these are the names, say --header"
-        )
+        if _are_consecutive(fields) or (
+            len(numeric) > 1 and _are_consecutive([fields[i] for i in numeric])
+        ):
+            return (
+                f"{origin}: the first row, {_shown(fields)}, was taken for the "
+                f"header; if it is data, say --no-header"
+            )
+        why = "each column of numbers has a number there"
+    elif _all_alike(fields, columns, silent):
+        why = "each column has a value of its own there"
+    else:
+        return ""
+    raise InputError(
+        f"{origin}: the first row must hold the names of the columns; it holds "
+        f"{_shown(fields)}, and {why}. If the file has no header, say --no-header; "
+        f"if these are the names, say --header"
+    )
 
-    def _numeric(self, columns: Sequence[pa.ChunkedArray]) -> list[int]:
-        """Returns the indices of the columns of numbers."""
-        named = {str(index): column for index, column in enumerate(columns)}
-        pointed = self._pointed(with_nulls(named, self.null_values))
-        features = infer_columns(pointed).features
-        return [
-            index
-            for index, feature in enumerate(features)
-            if feature.kind in (Kind.INT64, Kind.FLOAT)
-        ]
 
-    def _pointed(self, columns: Mapping[str, Any]) -> Mapping[str, Any]:
-        features = [Feature(name, Kind.FLOAT) for name in columns]
-        return with_points(columns, features, self.decimal)
+def _pointed(columns: Mapping[str, Any], decimal: str) -> Mapping[str, Any]:
+    features = [Feature(name, Kind.FLOAT) for name in columns]
+    return with_points(columns, features, decimal)
 
 
 def cell_notes(

@@ -23,7 +23,6 @@ from transforms.formats.csv.dialect import (
     CsvDialect,
     sep_line,
 )
-from transforms.formats.csv.header_check import HeaderCheck
 from transforms.formats.csv.joined import (
     JoinedFiles,
     join_files,
@@ -282,13 +281,6 @@ class CsvFiles(TableReader):
             return dialect
         delimiter = self.delimiter or said
         return dataclasses.replace(dialect, delimiter=delimiter, sep_line=True)
-
-    @property
-    def header_check(self) -> HeaderCheck | None:
-        """What judges first rows; None if it is known whether they are headers."""
-        if self.header is not None:
-            return None
-        return HeaderCheck(self.null_values, self.decimal)
 
     def giving(self, beside: Sequence[str]) -> Self:
         """Returns the reader that gives columns `beside`."""

@@ -18,7 +18,7 @@ from transforms.core.reasons import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import text_of, whole_records
 from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
-from transforms.formats.csv.header_check import LineEnds, cell_notes
+from transforms.formats.csv.header_check import LineEnds, cell_notes, header_note
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.reader import CsvFiles, read_header
 from transforms.formats.csv.scan import pieces_of
@@ -314,15 +314,18 @@ class _Seen:
 
     def check_heads(self) -> tuple[str, ...]:
         """Returns the first note about first rows; InputError if one is data."""
-        check = self.reader.header_check
-        if check is None:
+        if self.reader.header is not None:
             return ()
+        words, decimal = self.reader.null_values, self.reader.decimal
         columns = self.columns()
         # Most files repeat the same names: check each distinct row once.
         first: dict[tuple[str, ...], str] = {}
         for origin, fields in self._heads.items():
             first.setdefault(fields, origin)
-        notes = [check.note(origin, row, columns) for row, origin in first.items()]
+        notes = (
+            header_note(origin, row, columns, words, decimal)
+            for row, origin in first.items()
+        )
         return tuple(filter(None, notes))[:1]
 
 
