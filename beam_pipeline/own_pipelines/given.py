@@ -20,25 +20,19 @@ import pyarrow as pa
 from beam_pipeline.own_pipelines.declared import (
     declared_by,
     declared_in,
-    kind_of,
     of_arrow_schema,
 )
 from beam_pipeline.own_pipelines.held import Held, hold, sha256_of
 from beam_pipeline.own_pipelines.read_rows import ReadSource
-from beam_pipeline.planning.features import override
 from beam_pipeline.planning.like import Like, find_like
 from beam_pipeline.planning.plan import check_part
 from beam_pipeline.planning.splits import identity_of, rule_of
 from beam_pipeline.settings.spec import Spec
 from transforms.core.files import folder_of_parts
-from transforms.core.manifest import FeatureFacts
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.splitting import Assignments
 from transforms.core.schema import Feature, Kind, Unknown
-from transforms.core.statistics import Statistics
-from transforms.core.vocabulary import UNKNOWN_NAME
 from transforms.errors import SpecError
-from transforms.formats.tfrecord_files.dataset import row_feature
 from transforms.publishing import target
 from transforms.publishing.parts import Model, read_model
 from transforms.rows.inferred import Declared
@@ -75,16 +69,6 @@ class Earlier:
             and not feature.derived
             and feature.unknown is not Unknown.OOV
         )
-
-    def of_records(self) -> tuple[Feature, ...]:
-        """Returns the features as serialised Examples hold them."""
-        out = []
-        for feature in self.like.model.features:
-            names = self.names(feature.name)
-            if feature.unknown is Unknown.OOV:
-                names = (*names, UNKNOWN_NAME)
-            out.append(row_feature(FeatureFacts(feature, Statistics(), names)))
-        return tuple(out)
 
 
 def _hold_earlier(spec: Spec) -> Held[Earlier] | None:
@@ -166,35 +150,6 @@ class Given:
         """Returns the labels whose classes an earlier dataset knows."""
         return () if self.earlier is None else self.earlier.get().labels
 
-    def examples(self) -> tuple[Feature, ...]:
-        """Returns the features of elements that are serialised Examples."""
-        if self.earlier is not None:
-            return self.earlier.get().of_records()
-        features = self.features
-        if features is None:
-            said = {
-                name: declared
-                for name, declared in self.spec.features.items()
-                if kind_of(declared) is not None
-            }
-            nothing = pa.nulls(0)
-            columns = {
-                declared.column or name: nothing for name, declared in said.items()
-            }
-            features = tuple(override((), said, columns))
-        by_key = {}
-        for feature in features:
-            if feature.constant is not None or feature.pattern or feature.derived:
-                continue
-            is_name = feature.kind is Kind.LABEL and feature.vocabulary is None
-            by_key[feature.source_column] = dataclasses.replace(
-                feature,
-                name=feature.source_column,
-                column="",
-                kind=Kind.TEXT if is_name else feature.kind,
-            )
-        return tuple(by_key.values())
-
     def row_rule(self) -> RowRule:
         """Returns what rows are known by, and how they fall into splits."""
         spec, source = self.spec, self.source
@@ -222,7 +177,6 @@ class Given:
             images_root=self.root,
             integers=frozenset(n for n, kind in kinds.items() if kind in whole),
             scalars=frozenset(self.declared.keys() - {*spec.drop} | labels),
-            examples=self.examples if self.examples() else None,
             table=self.table if self.ids is not None else None,
             labels=self.labels if self.labels() else None,
         )

@@ -140,7 +140,7 @@ def plan_rows(
         ),
         spooled=SpooledTypes(
             # The plan looks up no row.
-            dataclasses.replace(rule, table=None, labels=None, examples=None),
+            dataclasses.replace(rule, table=None, labels=None),
             {name: column.types for name, column in inferred.items()},
             pieces,
             has_source=source is not None,

@@ -54,8 +54,7 @@ class WriteDataset(beam.PTransform):
                                                                    "test": 0.1})
 
     Input: a bounded PCollection of rows: dicts, `beam.Row`, named tuples, dataclasses,
-    Arrow record batches and tables, or, with `like` or `features`, serialised
-    tf.train.Examples. Output: one `Committed`.
+    Arrow record batches and tables. Output: one `Committed`.
 
     What columns are is given by `features` or `like`, or said by the type of the
     elements (a row type, a named tuple, a dataclass), or inferred from all rows.
@@ -174,7 +173,7 @@ class WriteDataset(beam.PTransform):
             source=None if self._accounts is None else self._accounts.source,
         )
         rule = given.row_rule()
-        _check_rows(rows, examples=rule.examples is not None)
+        _check_rows(rows)
         run = SharedRun(
             self._directory,
             # Of this application: a second one of the same transform is another run.
@@ -266,12 +265,8 @@ def _check_one_collection(given: Any) -> None:
         )
 
 
-def _check_rows(rows: "beam.PCollection[Any]", *, examples: bool) -> None:
+def _check_rows(rows: "beam.PCollection[Any]") -> None:
     """Checks what is known of rows before there are some.
-
-    Args:
-      rows: what the dataset is to be of.
-      examples: whether elements may be serialised Examples.
 
     Raises:
       SpecError: they have no end, or windows, or a type that is no row.
@@ -288,7 +283,7 @@ def _check_rows(rows: "beam.PCollection[Any]", *, examples: bool) -> None:
             f"{type(rows.windowing.windowfn).__name__}. A dataset is one whole: "
             "put beam.WindowInto(GlobalWindows()) before it."
         )
-    check_row_type(rows.element_type, examples=examples)
+    check_row_type(rows.element_type)
 
 
 def _look_at_target(run: SharedRun, *, overwrite: bool) -> beam.PTransform:

@@ -42,8 +42,6 @@ class RowRule:
       integers: columns that are declared to be of integers or class names, in which
         no float is one.
       scalars: columns that are declared, or the label, so that no mapping fits them.
-      examples: gives the features of elements that are serialised Examples; None for
-        no such elements.
       table: gives the splits of keys, for a split by a table of ids.
       labels: gives labels whose class names are known, for those that are new.
     """
@@ -57,7 +55,6 @@ class RowRule:
     images_root: str = ""
     integers: frozenset[str] = frozenset()
     scalars: frozenset[str] = frozenset()
-    examples: Callable[[], tuple[Feature, ...]] | None = None
     table: Callable[[], Assignments | None] | None = None
     labels: Callable[[], Sequence[tuple[Feature, frozenset[str]]]] | None = None
 

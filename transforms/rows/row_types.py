@@ -24,14 +24,11 @@ from transforms.core.reasons import Fault
 from transforms.errors import EncodingError, SpecError, bounded
 
 A_ROW = "a row: a dict, beam.Row, named tuple, dataclass"
-NO_ROW = (
-    f"Every element must be {A_ROW}, an Arrow batch or table, or, with like= or "
-    f"features=, a serialised tf.train.Example"
-)
+NO_ROW = f"Every element must be {A_ROW}, or an Arrow batch or table"
 _SHOWN_CHARS = 80
 # Of other types, as classes of users, only the elements themselves say what they are.
 _NO_ROWS = (
-    *(int, float, complex, str, bytearray, list, set, frozenset, type(None)),
+    *(int, float, complex, str, bytes, bytearray, list, set, frozenset, type(None)),
     *(np.generic, np.ndarray),
 )
 # Hints of Beam, which is not imported here.
@@ -97,6 +94,8 @@ def how_to_map(kind: type[Any]) -> str:
             "Map it to a row batch first: "
             "beam.Map(pa.Table.from_pandas, preserve_index=False)."
         )
+    if kind is bytes:
+        return "Put DecodeExamples() before, if these are serialised tf.train.Examples."
     return "Map it to a row first."
 
 
@@ -134,17 +133,16 @@ def check_names(names: Iterable[str]) -> None:
             )
 
 
-def check_row_type(kind: Any, *, examples: bool) -> None:
+def check_row_type(kind: Any) -> None:
     """Checks the element type of a PCollection of rows.
 
     Args:
       kind: a class, or a type hint of Beam.
-      examples: whether elements may be serialised Examples.
 
     Raises:
       SpecError: no element of the type is a row.
     """
-    if _is_no_row(kind, examples=examples):
+    if _is_no_row(kind):
         how = how_to_map(kind if isinstance(kind, type) else type(kind))
         name = kind.__name__ if isinstance(kind, type) else str(kind)
         raise SpecError(
@@ -153,10 +151,8 @@ def check_row_type(kind: Any, *, examples: bool) -> None:
         )
 
 
-def _is_no_row(kind: Any, *, examples: bool) -> bool:
+def _is_no_row(kind: Any) -> bool:
     if isinstance(kind, type):
-        if kind is bytes:
-            return not examples
         is_frame = kind.__module__.partition(".")[0] == "pandas"
         return (is_frame or issubclass(kind, _NO_ROWS)) and as_mapping(kind) is None
     hint = type(kind)

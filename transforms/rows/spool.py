@@ -35,7 +35,7 @@ from transforms.rows.row_types import (
     refuse,
     values_as_json,
 )
-from transforms.rows.tables import UnusableValueError, mappings_in, rows_of_examples
+from transforms.rows.tables import UnusableValueError, mappings_in
 from transforms.rows.tables import table_batch as batch_of_table
 from transforms.rows.tally import (
     SpooledBundle,
@@ -86,15 +86,13 @@ class Spool:
         self._sizes_of = sizes_of
         self._reject = reject
         self._refusals: dict[str, tuple[int, str]] = {}
-        # What `_take` makes batches of. `_convert` gives it of elements of a type.
+        # Mappings, which `_convert` makes of rows of a type.
         self._waiting = Waiting(_BATCH_BYTES)
         self._kind: type[Any] | None = None
-        self._take: Callable[[list[Any]], Iterable[pa.RecordBatch]] = self._of_rows
         self._convert: Callable[[Any], Any] = dict
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._pieces: list[Segment] = []
-        self._examples: tuple[Feature, ...] | None = None
         self._labels = rule.labels() if rule.labels else ()
         self._tables = SplitTables(table=rule.table and rule.table())
         self._tallies: list[Tally] = []
@@ -115,24 +113,16 @@ class Spool:
         kind = type(element)
         convert = as_mapping(kind)
         is_table = issubclass(kind, pa.RecordBatch | pa.Table)
-        is_example = kind is bytes and self._rule.examples is not None
-        if convert is None and not is_table and not is_example:
-            self._refuse_element(element)
-            return False
-        take: Callable[[list[Any]], Iterable[pa.RecordBatch]]
-        take = self._of_examples if is_example else self._of_rows
-        take = _of_tables if is_table else take
-        # Rows of several types may alternate, so they wait together.
-        if take != self._take:
-            self._to_arrow(self._waiting.take())
-            self._take = take
         if is_table:
             # It has rows together already.
-            self._kind = None
+            self._to_arrow(self._waiting.take())
             self._to_arrow(_batches_in(element))
-            return False
-        self._kind, self._convert = kind, convert or _as_it_is
-        return True
+        elif convert is None:
+            self._refuse_element(element)
+        else:
+            # Rows of several types may alternate, so they wait together.
+            self._kind, self._convert = kind, convert
+        return convert is not None
 
     def _refuse_element(self, element: Any) -> None:
         values = values_as_json(element)
@@ -179,7 +169,10 @@ class Spool:
         decides it.
         """
         try:
-            batches = list(self._take(elements))
+            is_table = isinstance(elements[0], pa.RecordBatch)
+            batches = list(
+                map(batch_of_table, elements) if is_table else self._of_rows(elements)
+            )
             for batch in batches:
                 self._check_mappings(batch)
         except _FAULTS as error:
@@ -224,12 +217,6 @@ class Spool:
         # Beside 2.5 the key 1 is no less a whole number.
         whole = rule.integers | {rule.key_column, rule.group_column, rule.split_column}
         return batches_of(rows, images=rule.images, integers=whole)
-
-    def _of_examples(self, payloads: list[bytes]) -> Iterable[pa.RecordBatch]:
-        if self._examples is None:
-            assert self._rule.examples is not None, "only then are bytes rows"
-            self._examples = self._rule.examples()
-        yield batch_of_table(rows_of_examples(payloads, self._examples))
 
     def _spool(self) -> None:
         """Stores what has gathered, rows of several types by themselves."""
@@ -366,14 +353,6 @@ def _may_join(
         return False
     total = sum(member.num_rows for member in members) + rows
     return total * len({**known, **types}) <= MOST_CELLS
-
-
-def _as_it_is(element: Any) -> Any:
-    return element
-
-
-def _of_tables(elements: list[Any]) -> Iterable[pa.RecordBatch]:
-    return map(batch_of_table, elements)
 
 
 def _batches_in(table: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Rows that are in Arrow, or in Examples, as batches of flat columns of plain types.
+"""Rows that are in Arrow as batches of flat columns of plain types.
 
     struct<x: int32, name: large_string> s -> int64 s/x, string s/name
     struct<bytes, path> of an image        -> stays
@@ -8,21 +8,17 @@ metadata of a batch says which columns were mappings.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, rows_holding
-from transforms.core.example.decoder import decode_examples
 from transforms.core.reasons import Reason
 from transforms.core.rows.common_type import PYTHON, as_type, plain_type
 from transforms.core.rows.typed_cells import is_image_struct
-from transforms.core.schema import Feature
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_types import flat_columns
-from transforms.formats.tfrecord_files.columns import composed, record_types
 from transforms.rows.row_types import check_names
 
 # In the metadata of a batch: the columns that were mappings, as JSON.
@@ -172,35 +168,3 @@ def _wide_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_wide_type(kind.value_type), kind.list_size)
     return pa.list_(_wide_type(kind.value_type)) if is_list(kind) else kind
-
-
-def rows_of_examples(
-    payloads: Sequence[bytes], features: Sequence[Feature]
-) -> pa.RecordBatch:
-    """Returns n Examples as n rows: labels by name, a feature that is absent as null.
-
-    Args:
-      payloads: n Examples, at least one.
-      features: as `like=` or `features=` says them; others of the records are left out.
-
-    Raises:
-      ExampleError: a payload is no Example, or not of these features.
-      EncodingError: a value is none that the feature has, as an id without a class.
-    """
-    read = [feature for feature in features if not feature.derived]
-    types: dict[str, pa.DataType] = {}
-    for feature in read:
-        types |= record_types(feature)
-    batch = decode_examples(payloads, schema=pa.schema(list(types.items())))
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    out = {}
-    for feature in read:
-        composite = composed(feature, columns)
-        if composite.bad is not None:
-            index = int(np.argmax(composite.bad))
-            raise EncodingError(
-                f"Every Example must be of the schema; {composite.message}, in "
-                f"{payloads[index][:80]!r}. Correct it, or leave it out."
-            )
-        out[feature.name] = composite.column
-    return pa.RecordBatch.from_pydict(out)

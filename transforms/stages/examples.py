@@ -66,7 +66,7 @@ class EncodeExamples(beam.PTransform):
         Raises:
           SpecError: no element of the collection's type is a row.
         """
-        check_row_type(rows.element_type, examples=False)
+        check_row_type(rows.element_type)
         encode = _EncodeRows if rows.windowing.is_default() else _EncodeInWindows
         return rows | "Encode" >> beam.ParDo(encode(self._coding)).with_output_types(
             bytes

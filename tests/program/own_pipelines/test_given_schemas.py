@@ -20,7 +20,6 @@ from transforms.core.example.encoder import encode_examples
 from transforms.core.image.png_encode import encode_png
 from transforms.core.schema import Kind, Missing
 from transforms.errors import (
-    BeamTFRecordError,
     EncodingError,
     InputError,
     SpecError,
@@ -239,27 +238,11 @@ def test_rows_of_beam_say_their_types(tmp_path: Folder) -> None:
     assert '"weight"' in text
 
 
-def test_serialised_examples() -> None:
-    """They need a schema, and become the records that they were."""
-    batch = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "b"]})
-    payloads = encode_examples(batch)
-    found = gather([payloads], features={"id": "int64", "name": "text"})
-    assert sorted(r for part in found.records.values() for r in part) == payloads
-    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
-    assert gather([payloads[::-1]], features=schema).records == found.records
-    with pytest.raises(EncodingError, match="with like= or features="):
-        gather([payloads])
-    with pytest.raises(BeamTFRecordError, match="Example"):
-        gather([[b"zzz"]], features={"id": "int64"})
-
-
-def test_examples_of_an_earlier_dataset(tmp_path: Folder) -> None:
-    """Class ids are read as the names that they stand for there."""
-    first = tmp_path / "first"
-    write_rows(ROWS, first, label="pet")
-    payload = encode_examples(pa.RecordBatch.from_pydict({"id": [3], "pet": [1]}))
-    found = gather([payload], like=first)
-    assert found.records == {("train", 0): payload}
+def test_serialised_examples_are_no_rows() -> None:
+    """The message names the step that makes rows of them."""
+    payloads = encode_examples(pa.RecordBatch.from_pydict({"id": [1, 2]}))
+    with pytest.raises(EncodingError, match=r"DecodeExamples\(\)"):
+        gather([payloads], features={"id": "int64"})
 
 
 def test_pixels_are_png_where_a_column_is_declared(tmp_path: Folder) -> None:
