@@ -1,11 +1,9 @@
 """Rows and Arrow batches to Examples under a schema.
 
-What a value may be, `transforms.core.rows.values` decides; columns of Arrow are taken
-as strictly, by their types.
+What a value may be, `transforms.core.rows.values` decides, of columns of Arrow, too.
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,16 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.codec.schemas import NOTHING, Coding, CodingFeature, Row, RowError
-from transforms.core.arrays import is_bytes, is_list, numpy_mask, values_and_rows
+from transforms.core.arrays import is_bytes, numpy_mask, values_and_rows
 from transforms.core.example.encoder import encode_examples
-from transforms.core.rows.column import complaint
 from transforms.core.rows.common_type import plain
-from transforms.core.rows.conform import cast, filling_of
+from transforms.core.rows.conform import filling_of
 from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.rows.tensors import PROTO
-from transforms.core.rows.values import TAKEN, fitted_column, misfit
-from transforms.core.schema import Feature, InexactIntegers, Kind, Missing
+from transforms.core.rows.values import (
+    family_of_column,
+    fitted_column,
+    misfit,
+    strict_cast,
+)
+from transforms.core.schema import Missing
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
 
@@ -42,16 +44,8 @@ def encode_typed(rows: Sequence[Row], coding: Coding) -> list[bytes]:
         except OddValueError as error:
             index = max(error.index, 0)
             raise RowError(misfit(values, coded.given, error), index) from error
-        if pa.types.is_nested(column.type) and not _has_lists(coded.feature):
-            index = next(i for i, v in enumerate(values) if v is not None)
-            why = OddValueError("a single value is needed", index)
-            raise RowError(misfit(values, coded.given, why), index)
         columns[coded.feature.name] = _completed(column, coded)
     return _records(columns, coding, len(rows))
-
-
-def _has_lists(feature: Feature) -> bool:
-    return feature.is_list or feature.kind is Kind.BOX
 
 
 def _records(
@@ -158,55 +152,18 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
 def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
     """Returns a column of any Arrow type as the feature's, as strictly as values."""
     column = plain(column)
-    family = _family(column.type)
-    taken, why = TAKEN.get(each.feature.kind, (("int", "float", "bool", "bytes"), ""))
-    if each.ids is not None and family == "text":
-        column, family = pa.array(_numbered(column.to_pylist(), each)), "int"
-    if family and family not in taken:
-        raise EncodingError(
-            f"feature {each.given.name!r} of kind {each.given.kind} cannot hold a "
-            f"column of {bounded(str(column.type), 80)}: {why or 'cast it yourself'}"
-        )
-    is_serialised = each.feature.kind is Kind.TENSOR and is_bytes(column.type)
-    if is_serialised and each.feature.encoding == PROTO:
-        values = column
-    else:
-        feature = each.feature
-        if family == "int":
-            # No Python integer becomes its neighbour, either.
-            reject = InexactIntegers.REJECT
-            feature = dataclasses.replace(feature, inexact_integers=reject)
-        cells = cast(column, feature)
-        if cells.bad is not None:
-            index = int(np.argmax(cells.bad))
-            shown = bounded(repr(python_value(column[index])), SHOWN_CHARS)
-            why = complaint(each.feature, cells.reason_at(index))
-            raise RowError(
-                f"feature {each.given.name!r} of kind {each.given.kind} cannot hold "
-                f"{shown}: {why}",
-                index,
-            )
-        values = cells.values
-    return _completed(values, each)
-
-
-_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_boolean, "bool"),
-    (pa.types.is_integer, "int"),
-    (pa.types.is_floating, "float"),
-    (pa.types.is_timestamp, "datetime"),
-    (pa.types.is_date, "date"),
-    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "text"),
-    (is_bytes, "bytes"),
-)
-
-
-def _family(kind: pa.DataType) -> str:
-    """Returns the family of a column's values, as `python_kinds` names it."""
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    while is_list(kind):
-        kind = kind.value_type
-    if pa.types.is_null(kind):
-        return ""
-    return next((name for is_of, name in _FAMILIES if is_of(kind)), "other")
+    if each.ids is not None and family_of_column(column.type) == "text":
+        column = pa.array(_numbered(column.to_pylist(), each))
+    feature = each.feature
+    if feature.encoding == PROTO and is_bytes(column.type):
+        # Serialised tensors, as `decode_table` gives them.
+        return _completed(column, each)
+    try:
+        return _completed(strict_cast(column, feature), each)
+    except OddValueError as error:
+        shown = bounded(repr(python_value(column[error.index])), SHOWN_CHARS)
+        raise RowError(
+            f"feature {each.given.name!r} of kind {each.given.kind} cannot hold "
+            f"{shown} (of a column of {bounded(str(column.type), 80)}): {error}",
+            error.index,
+        ) from error
