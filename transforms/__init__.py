@@ -48,7 +48,6 @@ __all__ = [
     "DecodeExamples",
     "encode_examples",
     "decode_examples",
-    "read_examples",
     # Errors
     "BeamTFRecordError",
     "UsageError",
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
     from transforms.codec.encode import encode_example
     from transforms.core.example.decoder import decode_examples
     from transforms.core.example.encoder import encode_examples
-    from transforms.core.example.messages import read_examples
     from transforms.core.model import Batch
     from transforms.core.rows.values import rows_of
     from transforms.core.schema import Feature, Kind, Schema
@@ -115,7 +113,6 @@ else:
             "transforms.codec.encode": ["encode_example"],
             "transforms.core.example.decoder": ["decode_examples"],
             "transforms.core.example.encoder": ["encode_examples"],
-            "transforms.core.example.messages": ["read_examples"],
             "transforms.core.model": ["Batch"],
             "transforms.core.rows.values": ["rows_of"],
             "transforms.core.schema": ["Feature", "Kind", "Schema"],

@@ -18,9 +18,9 @@ from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.commit_rows import Committed
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.clusters.own_runs import Loss, replacing_losses, run, task_managers
+from tests.support.outputs import examples
 from tests.support.own_pipelines import bytes_of
 from tests.support.runs import command
-from transforms.core.example.messages import read_examples
 from transforms.core.manifest import Manifest
 from transforms.publishing.local import LocalTarget
 from transforms.shards import together
@@ -76,7 +76,7 @@ def random_rows(output: Folder, step: Any, found: Folder) -> AddStages:
 def check_whole(output: Folder, found: Folder, status: str) -> None:
     """Asserts that a dataset has every row once, and is what was reported."""
     shards = sorted(output.glob("*.tfrecord-*"))
-    ids = [example["id"][0] for example in read_examples(shards)]
+    ids = [example["id"][0] for example in examples(*shards)]
     assert sorted(ids) == [*range(PARTS * PART_ROWS)]
     done = command("verify", output)
     assert done.code == 0, done.err

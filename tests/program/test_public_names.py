@@ -23,7 +23,7 @@ LIBRARY = """
     ReadTFRecords ReadAllTFRecords WriteTFRecords
     Batch Schema Feature Kind rows_of
     encode_example decode_example EncodeExamples DecodeExamples
-    encode_examples decode_examples read_examples
+    encode_examples decode_examples
     BeamTFRecordError UsageError SpecError SourceError InputError TargetError BusyError
     RejectLimitError RecordCountError DamageError TFRecordError ExampleError
     EncodingError StorageError WorkerError ConservationError CommitError RaceError
@@ -34,7 +34,6 @@ DOCUMENTED = {
     "beam_pipeline.conversion": "convert_plan",
     "beam_pipeline.plan": "make_plan",
     "beam_pipeline.spec": "make_spec",
-    "transforms.core.example.messages": "read_examples",
     "transforms.core.rows.values": "rows_of",
     "transforms.errors": "BeamTFRecordError",
     "transforms.tfrecord": "ReadTFRecords WriteTFRecords",

@@ -21,10 +21,7 @@ PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
 
 # What users do with each public name; lines that end in `wrong` must be found.
 PROGRAM = """
-import collections.abc
-
 import beam_tfrecord as b
-from beam_tfrecord import read_examples
 
 version: str = b.__version__
 report: b.Report = b.convert("photos", "out/photos", splits={"train": 0.9, "test": 0.1})
@@ -41,7 +38,6 @@ schema = b.Schema((b.Feature("height", b.Kind.FLOAT),))
 rows = b.rows_of([{"height": 1.5}, {"height": None}], schema)
 examples: list[bytes] = b.encode_examples(rows)
 rows = b.decode_examples(examples)
-found: collections.abc.Iterator[dict[str, object]] = read_examples("out")
 written = b.WriteTFRecords("out/numbers", file_name_suffix=".tfrecord", num_shards=2)
 shards: int = written.num_shards
 pattern: str = b.ReadTFRecords("out/*.tfrecord", validate=False).file_pattern

@@ -13,8 +13,7 @@ from tests.storage.program import (
     assert_whole,
     manifest_at,
 )
-from tests.support.outputs import contents
-from transforms.core.example.messages import read_examples
+from tests.support.outputs import contents, payloads
 
 
 def _download(server: Server, target: str, folder: Path) -> Path:
@@ -127,8 +126,7 @@ def test_tfds_reads_what_was_downloaded(
     folder = _download(server, "pets", tmp_path / "copy")
     assert "sound" in program.run("verify", folder).out
     builder = tfds.builder_from_directory(str(folder))
-    found = read_examples(str(folder), split="train")
-    assert len(list(found)) == 24
+    assert len(payloads(folder, "train")) == 24
     rows = list(builder.as_dataset(split="train").as_numpy_iterator())
     assert len(rows) == 24
     names = builder.info.features["label"].names

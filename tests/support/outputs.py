@@ -47,6 +47,15 @@ def payloads(directory: Folder, split: str | None = None) -> list[bytes]:
     ]
 
 
+def examples(*paths: Folder | str) -> list[dict[str, list[Any]]]:
+    """Returns the records of files as lists of values by name."""
+    return [
+        messages.parse_example(payload)
+        for path in paths
+        for payload in TFRecordReader(str(path), allow_empty=True)
+    ]
+
+
 def row_of(payload: bytes) -> dict[str, Any]:
     """Returns a record of scalars as plain values."""
     row = {}

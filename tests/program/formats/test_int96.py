@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.outputs import manifest, rejects, rows
+from tests.support.outputs import examples, manifest, rejects, rows
 from tests.support.runs import convert
-from transforms.core.example.messages import read_examples
 from transforms.formats.columnar import parquet
 from transforms.formats.columnar.parquet import ParquetReader
 from transforms.publishing import target
@@ -161,7 +160,7 @@ def test_int96_in_lists_and_structs(tmp_path: Folder) -> None:
     pq.write_table(table, folder / "a.parquet", **options)
     pq.write_table(late, folder / "b.parquet", **options)
     convert(folder, tmp_path / "out", "--no-shuffle")
-    found = list(read_examples(str(tmp_path / "out")))
+    found = examples(*sorted((tmp_path / "out").glob("*.tfrecord*")))
     lists = [row.get("l", []) for row in found]
     assert [list(each) for each in lists] == [[0, 1], [], [], [2], [0, 10**18]]
     assert list(found[1]["s/t"]) == [1]

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from tests.support.outputs import manifest
+from tests.support.outputs import examples, manifest
 from tests.support.own_pipelines import (
     bytes_of,
     digest_of,
@@ -27,7 +27,6 @@ from tests.support.own_pipelines import (
 )
 from tests.support.stress import sizes
 from transforms.core import segment
-from transforms.core.example.messages import read_examples
 from transforms.core.placing import placement
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import hash_texts
@@ -265,7 +264,7 @@ def png(pixels: npt.NDArray[np.uint8]) -> bytes:
 
 
 def examples_of(dataset: Folder, split: str) -> list[dict[str, Any]]:
-    return list(read_examples(sorted(dataset.glob(f"*-{split}.tfrecord-*"))))
+    return examples(*sorted(dataset.glob(f"*-{split}.tfrecord-*")))
 
 
 def both_ways(

@@ -21,10 +21,9 @@ from beam_pipeline.own_pipelines import read_rows
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.format_sources import BOXES, write_coco
-from tests.support.outputs import payloads
+from tests.support.outputs import examples, payloads
 from tests.support.own_pipelines import bytes_of
 from tests.support.stress import sizes
-from transforms.core.example.messages import read_examples
 from transforms.core.manifest import Manifest
 from transforms.errors import SourceError, SpecError
 
@@ -143,7 +142,7 @@ def test_photos_become_a_dataset(photos: Folder, tmp_path: Folder) -> None:
     paths = [str(path) for path in (tmp_path / "out").glob("*.tfrecord-*")]
     (label,) = (facts for facts in manifest.features if facts.feature.is_label)
     assert label.classes == ("CAT", "DOG")
-    for row in read_examples(paths):
+    for row in examples(*paths):
         name = row["filename"][0].decode()
         assert (row["height"], row["width"]) == ([24], [32])
         assert label.classes[row["label"][0]].lower() == name.split("/")[1]
