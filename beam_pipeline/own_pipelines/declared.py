@@ -1,7 +1,6 @@
-"""What is said of columns: by a spec, an Arrow schema, or the type of the rows."""
+"""What is said of columns: by a spec, a schema, or the type of the rows."""
 
 import collections
-import dataclasses
 import datetime
 import decimal
 import types
@@ -17,9 +16,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.infer.typed import infer_typed
 from transforms.core.rows.arrow_of import arrow_of
-from transforms.core.schema import Feature, InexactIntegers, Kind, Missing
-from transforms.errors import SpecError, bounded, nearest
-from transforms.formats.columnar.arrow_types import flat_columns
+from transforms.core.schema import Feature, Kind
 from transforms.rows.inferred import Declared
 
 _TYPES: Mapping[Any, pa.DataType] = {
@@ -82,44 +79,6 @@ def kind_of(said: FeatureSpec) -> Kind | None:
     if said.kind is not None:
         return Kind(said.kind)
     return Kind.LABEL if said.vocabulary is not None else None
-
-
-def of_arrow_schema(schema: pa.Schema, label: str | None) -> tuple[Feature, ...]:
-    """Returns the features that an Arrow schema says.
-
-    Raises:
-      SpecError: two fields have one name, or no feature holds a type.
-    """
-    twice = [n for n, count in collections.Counter(schema.names).items() if count > 1]
-    if twice:
-        raise SpecError(
-            f"Every field of a schema must have a name of its own; {twice[0]!r} is "
-            f"there more than once. Rename one."
-        )
-    required = {field.name for field in schema if not field.nullable}
-    features = []
-    for name, column in flat_columns(schema.empty_table()).items():
-        feature = _feature_of(name, column.type)
-        if name == label and feature.kind is Kind.TEXT and not feature.shape:
-            feature = dataclasses.replace(feature, kind=Kind.LABEL)
-        if name in required:
-            feature = dataclasses.replace(feature, missing=Missing.REJECT)
-        features.append(dataclasses.replace(feature, is_label=name == label))
-    if label is not None and label not in {feature.name for feature in features}:
-        raise SpecError(
-            f"The label must be a field of the schema; found {label!r}"
-            f"{nearest(label, schema.names)}."
-        )
-    return tuple(features)
-
-
-def _feature_of(name: str, kind: pa.DataType) -> Feature:
-    try:
-        feature, _ = infer_typed({name: pa.nulls(0, kind)})[name]
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise SpecError(bounded(f"features: {error}.")) from error
-    # Whoever says float knows that it rounds.
-    return dataclasses.replace(feature, inexact_integers=InexactIntegers.ROUND)
 
 
 def types_of_rows(kind: Any) -> dict[str, Declared]:

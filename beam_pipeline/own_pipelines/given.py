@@ -1,7 +1,6 @@
 """What is known of the rows of a pipeline before they are seen.
 
     features={"id": "int64"}   words of a spec: of these columns, others are inferred
-    features=pa.schema(...)    the whole schema
     like="out/earlier"         the features, classes and settings of a dataset
     part="2026-11-03"          those of the parts beside this one
     rows of a named tuple      the types of these columns
@@ -15,12 +14,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-import pyarrow as pa
-
 from beam_pipeline.own_pipelines.declared import (
     declared_by,
     declared_in,
-    of_arrow_schema,
 )
 from beam_pipeline.own_pipelines.held import Held, hold, sha256_of
 from beam_pipeline.own_pipelines.read_rows import ReadSource
@@ -100,7 +96,6 @@ class Given:
 
     Attributes:
       spec: of the job.
-      features: the whole schema, of a `pa.Schema`; None for none.
       earlier: what `like` and `part` name.
       ids: the table that gives the split of each key.
       declared: columns of which something is said.
@@ -109,7 +104,6 @@ class Given:
     """
 
     spec: Spec
-    features: tuple[Feature, ...] | None
     earlier: Held[Earlier] | None
     ids: Held[SplitIds] | None
     declared: Mapping[str, Declared]
@@ -182,12 +176,11 @@ class Given:
         )
 
 
-def given_of(spec: Spec, schema: pa.Schema | None, *, duplicates: str) -> Given:
+def given_of(spec: Spec, *, duplicates: str) -> Given:
     """Reads what the parameters of `WriteDataset` name.
 
     Args:
       spec: of the job.
-      schema: of all columns; None where they are inferred.
       duplicates: "keep" where rows may have one key.
 
     Raises:
@@ -195,19 +188,15 @@ def given_of(spec: Spec, schema: pa.Schema | None, *, duplicates: str) -> Given:
     """
     here = spec.model_copy(update={"output": absolute(spec.output)})
     earlier = _hold_earlier(here)
-    features = None if schema is None else of_arrow_schema(schema, spec.label_column)
     declared = declared_in(spec)
     if earlier is not None:
         like = earlier.get().like
         _check_splits(like, spec)
         spec = like.applied(spec)
         declared |= declared_by(like.model.features, takes_floats=True)
-    if features is not None:
-        declared |= declared_by(features)
     check_part(spec, by_content=not spec.key_column)
     given = Given(
         spec,
-        features,
         earlier,
         None,
         declared,

@@ -14,7 +14,7 @@ from apache_beam.version import __version__ as beam_version
 
 from beam_pipeline.job import drift_rule
 from beam_pipeline.own_pipelines.given import Given
-from beam_pipeline.own_pipelines.rows_schema import names_of, schema_of
+from beam_pipeline.own_pipelines.rows_schema import schema_of
 from beam_pipeline.planning.features import vocabularies_of
 from beam_pipeline.planning.like import SHARED, drift_notes
 from beam_pipeline.planning.plan import derived_settings
@@ -161,8 +161,7 @@ def _infer(
                 f"which names its split and is not stored; found none. Add a column."
             )
         _check_columns(given, columns)
-        if given.features is None:
-            declared = _of_found(declared, columns)
+        declared = _of_found(declared, columns)
     return infer(counted.tally, label=given.spec.label_column, declared=declared)
 
 
@@ -236,10 +235,6 @@ def _check_columns(given: Given, columns: Iterable[str]) -> None:
     """Raises SpecError where no row has a column that a parameter names."""
     spec = given.spec
     named = [("label", spec.label_column), ("group_column", spec.group_column)]
-    if given.features is not None:
-        # Without a schema `declare` refuses them.
-        columns = {*columns, *names_of(given.features)}
-        named += [("drop", name) for name in spec.drop]
     for parameter, name in named:
         if name and name not in columns:
             raise SpecError(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ from beam_pipeline.planning.features import declare, override, with_vocabularies
 from beam_pipeline.planning.like import settle_schema
 from beam_pipeline.settings.spec import Spec
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import SpecError, bounded, nearest
+from transforms.errors import SpecError
 from transforms.publishing.parts import Model
 from transforms.rows.inferred import InferredColumn
 from transforms.rows.tally import SpooledBundle
@@ -25,23 +25,13 @@ def schema_of(
     """Returns the schema of the rows; errors as `plan_rows`."""
     spec, source = given.spec, given.source
     samples = {name: column.sample for name, column in inferred.items()}
-    image_files: set[str] = set()
-    if given.features is not None:
-        features = list(given.features)
-        names = names_of(features)
-        _check_known(inferred, spec, names)
-        samples = {name: samples.get(name, pa.nulls(0)) for name in names}
-        # Other columns of the rows are no part of the schema as it is.
-        left = [name for name in spec.drop if name in names]
-        spec = spec.model_copy(update={"drop": left})
-    else:
-        features = [column.feature for column in inferred.values()]
-        if source is not None:
-            types = {name: column.types for name, column in inferred.items()}
-            features = with_source_features(
-                features, types, source, label=spec.label_column
-            )
-        image_files = _image_files(inferred, given.root, source)
+    features = [column.feature for column in inferred.values()]
+    if source is not None:
+        types = {name: column.types for name, column in inferred.items()}
+        features = with_source_features(
+            features, types, source, label=spec.label_column
+        )
+    image_files = _image_files(inferred, given.root, source)
     if given.earlier is None:
         schema = declare(features, samples, spec, image_files=image_files)
     else:
@@ -55,11 +45,6 @@ def schema_of(
             "Leave it out, or say kind: image of their columns in features=."
         )
     return schema
-
-
-def names_of(features: Iterable[Feature]) -> set[str]:
-    """Returns the columns that rows of some features may have."""
-    return {name for f in features for name in (f.source_column, f.name)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,20 +196,6 @@ def _image_files(
     }
     there = sizes_of(places.values())
     return {name for name, path in places.items() if path in there}
-
-
-def _check_known(columns: Collection[str], spec: Spec, names: set[str]) -> None:
-    beside = {spec.key_column, spec.group_column, *spec.drop}
-    strange = sorted(set(columns) - names - beside)
-    if strange:
-        raise SpecError(
-            bounded(
-                f"Every column of the rows must be in the schema that is given; "
-                f"{len(strange):,} are not, the first is {strange[0]!r}"
-                f"{nearest(strange[0], sorted(names))}. Name them in drop=, or "
-                f"add them to the schema."
-            )
-        )
 
 
 def _check_paths(

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_pipeline.engines.checks import version_rules
@@ -80,7 +79,7 @@ class WriteDataset(beam.PTransform):
         splits: Mapping[str, str | float] | str | None = None,
         key: str | None = None,
         duplicates: Literal["refuse", "keep"] = "refuse",
-        features: Mapping[str, Any] | pa.Schema | None = None,
+        features: Mapping[str, Any] | None = None,
         like: str | os.PathLike[str] | None = None,
         num_shards: int | None = None,
         accounts: ReadAccounts | None = None,
@@ -95,7 +94,7 @@ class WriteDataset(beam.PTransform):
           key: the column that says what a row is; else that is all of its values.
           duplicates: "keep" allows rows with one key; else they fail the job.
           features: what columns are, in the words of a spec, as in {"id": "int64"};
-            others are inferred. Or the whole schema, as a `pa.Schema`.
+            others are inferred.
           like: folder of a dataset, whose features, class ids, key, splits, seed and
             compression these rows get, as with `convert --like`; `part` and `allow`
             are settings. It is read now. If it is large, workers must see it, too.
@@ -120,8 +119,7 @@ class WriteDataset(beam.PTransform):
                 f"duplicates must be 'refuse' or 'keep'; found {duplicates!r:.80}."
             )
         words: dict[str, Any] = {**settings}
-        schema = features if isinstance(features, pa.Schema) else None
-        if features is not None and schema is None:
+        if features is not None:
             words["features"] = features
         if like is not None:
             words["like"] = os.fspath(like)
@@ -134,7 +132,7 @@ class WriteDataset(beam.PTransform):
             settings=words,
         )
         with raising_of_rows():
-            self._given = given_of(spec, schema, duplicates=duplicates)
+            self._given = given_of(spec, duplicates=duplicates)
         self._spec = self._given.spec
         self._accounts = accounts
         self._directory = absolute(self._spec.output)

@@ -13,19 +13,18 @@ Regular records are decoded with whole-array operations, whatever the schema.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.codec.schemas import Coding, SchemaLike, coding_of
-from transforms.core.arrays import is_list
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.example_columns import read_columns
 from transforms.core.example.messages import parse_example
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import ExampleError, bounded
+from transforms.errors import ExampleError
 from transforms.formats.tfrecord_files.columns import example, single_row
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
@@ -48,15 +47,14 @@ def decode_example(data: bytes, schema: SchemaLike | None = None) -> dict[str, A
         list of them. With a schema: its features, None where the record lacks one:
         int, float, bool, str, bytes; lists, nested as the shape says; a label as its
         class id, an image as the bytes of its file, a timestamp as a datetime in UTC,
-        a raw tensor as an array, a tensor in a TensorProto as its bytes. Under a
-        `pa.Schema` values are what Arrow gives for its types.
+        a raw tensor as an array, a tensor in a TensorProto as its bytes.
 
     Raises:
       SpecError: the schema is none.
       ExampleError: the bytes are no Example, or do not fit the schema.
     """
     coding = None if schema is None else coding_of(schema)
-    if coding is not None and coding.plain is not None and coding.types is None:
+    if coding is not None and coding.plain is not None:
         try:
             absent = dict.fromkeys(coding.plain)
             row = single_row(example(data), coding.single, absent)
@@ -82,14 +80,7 @@ def decode_rows(
     if not coding.features:
         return [{} for _ in payloads]
     rows = decode_table(payloads, coding)
-    if coding.types is None:
-        return list(_typed_rows(coding).dicts(rows))
-    return _dicts({name: rows.column(name).to_pylist() for name in rows.schema.names})
-
-
-def _dicts(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    rows = zip(*columns.values(), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    return list(_typed_rows(coding).dicts(rows))
 
 
 def _untyped_rows(payloads: Sequence[bytes]) -> list[dict[str, Any]]:
@@ -124,37 +115,15 @@ def decode_table(payloads: Sequence[bytes], coding: Coding | None) -> pa.RecordB
     """Returns n Examples as an Arrow batch of n rows.
 
     Without a schema its columns are those of `decode_examples`; with one they are the
-    schema's, of the types that `TypedRows` gives them, or of the `pa.Schema`.
+    schema's, of the types that `TypedRows` gives them.
 
     Raises:
       ExampleError: a payload is no Example, or does not fit; names the example.
     """
     if coding is None:
         return decode_examples(payloads)
-    rows = _typed_rows(coding).batch(PayloadBatch.of(payloads), "")
-    return rows if coding.types is None else _as_given(rows, coding.types)
+    return _typed_rows(coding).batch(PayloadBatch.of(payloads), "")
 
 
 def _typed_rows(coding: Coding) -> TypedRows:
     return TypedRows(tuple(coded.feature for coded in coding.features))
-
-
-def _as_given(rows: pa.RecordBatch, types: pa.Schema) -> pa.RecordBatch:
-    """Returns rows in the types that the user gave."""
-    arrays = []
-    for column, field in zip(rows.columns, types, strict=True):
-        try:
-            if is_list(field.type):
-                # Arrow has no cast between all kinds of lists.
-                arrays.append(pa.array(column.to_pylist(), field.type))
-            else:
-                arrays.append(column.cast(field.type))
-        except (
-            pa.ArrowInvalid,
-            pa.ArrowTypeError,
-            pa.ArrowNotImplementedError,
-        ) as error:
-            raise ExampleError(
-                bounded(f"feature {field.name!r} does not fit {field.type}: {error}")
-            ) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=types)

@@ -93,11 +93,11 @@ def encode_example(mapping: Row, schema: SchemaLike | None = None) -> bytes:
 
     Args:
       mapping: names to values.
-      schema: the features: a `Schema`, a `pa.Schema`, a list of `Feature`, or a dict in
-        the words of a spec, as in {"id": "int64", "points": {"kind": "float", "shape":
-        [None, 2]}}. None: each value by its own Python type: integers and bools become
-        an Int64List, floats a FloatList of float32, texts and bytes a BytesList, lists
-        and arrays of these the same; nested ones are flattened, row by row.
+      schema: the features: a `Schema`, a list of `Feature`, or a dict in the words of a
+        spec, as in {"id": "int64", "points": {"kind": "float", "shape": [None, 2]}}.
+        None: each value by its own Python type: integers and bools become an Int64List,
+        floats a FloatList of float32, texts and bytes a BytesList, lists and arrays of
+        these the same; nested ones are flattened, row by row.
         With a schema a label is its class id, or a name in its vocabulary; an image is
         the bytes of its file.
 

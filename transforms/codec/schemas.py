@@ -4,8 +4,6 @@
 | --------------------------------------------- | ----------------------------------- |
 | `Schema`, a list of `Feature`                 | itself                              |
 | {"id": "int64", "box": {"kind": "box"}}       | the words of a spec's features      |
-| `pa.Schema`                                   | the feature that each type becomes; |
-|                                               | narrow integers keep their limits   |
 
 An Example has no rows, files or classes of its own, so three kinds are taken as what is
 stored of them: an image is its bytes, a label its class id (or a name in the schema's
@@ -17,19 +15,14 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-
-from transforms.core.arrays import is_list, numpy_type
-from transforms.core.infer.typed import infer_typed
 from transforms.core.rows.tensors import check_shape
 from transforms.core.rows.values import PLAIN_TYPES
 from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.errors import BeamTFRecordError, SpecError, bounded
+from transforms.errors import SpecError, bounded
 from transforms.formats.tfrecord_files.columns import SINGLE, Single
 
 SchemaLike: TypeAlias = (
-    Schema | pa.Schema | Sequence[Feature] | Mapping[str, str | Mapping[str, Any]]
+    Schema | Sequence[Feature] | Mapping[str, str | Mapping[str, Any]]
 )
 
 Row: TypeAlias = Mapping[str, Any]
@@ -88,13 +81,11 @@ class Coding:
 
     Attributes:
       features: in the schema's order, without internal ones.
-      types: the columns as the user wants them read; None for those of the features.
       plain: the Python type of each feature's values; None where one of them takes
         values of several, or has more to say of them.
     """
 
     features: tuple[CodingFeature, ...]
-    types: pa.Schema | None = None
     plain: Mapping[str, type] | None = None
 
     @functools.cached_property
@@ -116,8 +107,6 @@ def coding_of(schema: SchemaLike) -> Coding:
     Raises:
       SpecError: it is no schema, or contradicts itself.
     """
-    if isinstance(schema, pa.Schema):
-        return _known_coding(schema)
     if isinstance(schema, Schema):
         features: list[Any] = list(schema.features)
     elif isinstance(schema, Mapping):
@@ -129,8 +118,8 @@ def coding_of(schema: SchemaLike) -> Coding:
     for feature in features:
         if not isinstance(feature, Feature):
             raise SpecError(
-                f"schema must be a Schema, a pa.Schema, a list of Feature, or a dict "
-                f"of features; found {bounded(repr(feature), 80)}."
+                f"schema must be a Schema, a list of Feature, or a dict of features, "
+                f"as in {{'id': 'int64'}}; found {bounded(repr(feature), 80)}."
             )
     try:
         return _known_coding(Schema(tuple(features)))
@@ -143,16 +132,11 @@ def coding_of(schema: SchemaLike) -> Coding:
 
 # A user who encodes row by row gives the same schema each time.
 @functools.lru_cache(maxsize=16)
-def _known_coding(schema: Schema | pa.Schema) -> Coding:
-    if isinstance(schema, pa.Schema):
-        _check_unique(schema.names)
-        features = _of_types(schema)
-    else:
-        features = list(map(_coding_feature, schema.stored))
-        _check_unique([key for coded in features for key in coded.feature.record_keys])
+def _known_coding(schema: Schema) -> Coding:
+    features = list(map(_coding_feature, schema.stored))
+    _check_unique([key for coded in features for key in coded.feature.record_keys])
     plain: dict[str, Any] = {c.feature.name: _plain_type(c) for c in features}
-    types = schema if isinstance(schema, pa.Schema) else None
-    return Coding(tuple(features), types, None if None in plain.values() else plain)
+    return Coding(tuple(features), None if None in plain.values() else plain)
 
 
 def _plain_type(each: CodingFeature) -> type | None:
@@ -172,31 +156,6 @@ def _check_unique(keys: Sequence[str]) -> None:
             f"All features of a schema must be stored under keys of their own; "
             f"{twice!r} is there {keys.count(twice)} times. Rename one."
         )
-
-
-def _of_types(schema: pa.Schema) -> list[CodingFeature]:
-    try:
-        inferred = infer_typed(
-            {feature.name: pa.array([], feature.type) for feature in schema}
-        )
-    except (BeamTFRecordError, pa.ArrowException) as error:
-        raise SpecError(
-            f"schema must have types that features can hold: {error}."
-        ) from error
-    features = []
-    for field in schema:
-        feature = _coding_feature(inferred[field.name][0])
-        features.append(dataclasses.replace(feature, limits=_limits(field.type)))
-    return features
-
-
-def _limits(kind: pa.DataType) -> tuple[int, int] | None:
-    while is_list(kind):
-        kind = kind.value_type
-    if not pa.types.is_integer(kind) or kind == pa.int64():
-        return None
-    limits = np.iinfo(numpy_type(kind))
-    return int(limits.min), min(int(limits.max), 2**63 - 1)
 
 
 def _said(name: str, said: Any) -> Feature:

@@ -18,7 +18,7 @@ from tests.support.own_pipelines import write_rows
 from transforms.codec.decode import decode_example
 from transforms.core.example.encoder import encode_examples
 from transforms.core.image.png_encode import encode_png
-from transforms.core.schema import Kind, Missing
+from transforms.core.schema import Kind
 from transforms.errors import (
     EncodingError,
     InputError,
@@ -63,15 +63,6 @@ def test_declared_kinds_are_strict() -> None:
     assert all(len(r.source) == 16 for r in hashed.rejections)
 
 
-def test_drop_of_an_unknown_column_is_refused_beside_a_schema() -> None:
-    """A misspelt name would leave the column where it was."""
-    schema = pa.schema({"id": pa.int64()})
-    found = gather([[{"id": 1, "x": 2}]], features=schema, drop=["x"])
-    assert found.schema.names == ("id",)
-    with pytest.raises(SpecError, match=r"drop must name a column of the rows.*'y'"):
-        gather([[{"id": 1, "x": 2}]], features=schema, drop=["x", "y"])
-
-
 def test_words_of_a_spec() -> None:
     """Lists, shapes, constants, renamed and dropped columns, labels, times."""
     rows = [
@@ -100,34 +91,10 @@ def test_words_of_a_spec() -> None:
     assert not found.rejections
 
 
-def test_an_arrow_schema_is_the_whole_schema() -> None:
-    """Fields that may not be null are required, and other columns refused."""
-    fields = [
-        pa.field("a", pa.int64(), nullable=False),
-        ("b", pa.string()),
-        ("c", pa.list_(pa.float32())),
-        ("d", pa.string()),
-    ]
-    rows = [{"a": 1, "b": "x", "c": [1.0]}, {"b": "y"}]
-    found = gather([rows], features=pa.schema(fields), label="b")
-    kinds = [(f.name, f.kind) for f in found.schema.features]
-    assert kinds == [
-        ("a", Kind.INT64),
-        ("b", Kind.LABEL),
-        ("c", Kind.FLOAT),
-        ("d", Kind.TEXT),
-    ]
-    assert found.schema["a"].missing is Missing.REJECT
-    assert [r.reason for r in found.rejections] == ["missing_value"]
-    with pytest.raises(SpecError, match="'z'"):
-        gather([[{"a": 1, "z": 1}]], features=pa.schema(fields))
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"features": pa.schema([("a", pa.int64())] * 2)}, "a name of its own"),
-        ({"features": pa.schema([("a", pa.int64())]), "label": "b"}, "must be a field"),
+        ({"features": pa.schema([("a", pa.int64())])}, "features"),
         ({"like": "nowhere"}, "has no manifest"),
         ({"features": {"a": {"kind": "int64", "vocabulary": ["x"]}}}, "for labels"),
         (

@@ -1,14 +1,12 @@
 """Examples to dicts and Arrow batches, by their own types or by a schema."""
 
-import datetime
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from tests.support.examples import serialise
-from transforms.codec.decode import decode_example, decode_rows, decode_table
+from transforms.codec.decode import decode_example, decode_rows
 from transforms.codec.encode import encode_example
 from transforms.codec.schemas import coding_of
 from transforms.errors import ExampleError
@@ -67,29 +65,6 @@ def test_other_features_are_left_out() -> None:
     assert decode_example(encode_example(ONE), {}) == {}
 
 
-def test_an_arrow_schema_gives_its_own_types() -> None:
-    """Batches have them; Python values are what Arrow makes of them."""
-    schema = pa.schema(
-        [
-            ("a", pa.int8()),
-            ("t", pa.timestamp("ms")),
-            ("m", pa.list_(pa.list_(pa.float64(), 2), 2)),
-            ("s", pa.large_string()),
-        ]
-    )
-    row = {
-        "a": -5,
-        "t": datetime.datetime(2024, 5, 1),
-        "m": [[1.0, 2.0], [3.0, 4.0]],
-        "s": "x",
-    }
-    record = encode_example(row, schema)
-    assert decode_example(record, schema) == row
-    batch = decode_table([record, b""], coding_of(schema))
-    assert batch.schema.equals(schema)
-    assert batch.to_pylist() == [row, dict.fromkeys(row)]
-
-
 @pytest.mark.parametrize(
     ("row", "schema", "why"),
     [
@@ -98,7 +73,6 @@ def test_an_arrow_schema_gives_its_own_types() -> None:
         ({"x": 2}, {"x": "bool"}, "0 and 1"),
         ({"x": b"\xff"}, {"x": "text"}, "UTF-8"),
         ({"x": [1, 2, 3]}, {"x": {"kind": "int64", "shape": [2]}}, "shape"),
-        ({"x": 300}, pa.schema([("x", pa.int8())]), "int8"),
         (
             {"x": b"abc"},
             {"x": {"kind": "tensor", "dtype": "int16", "shape": [None]}},
