@@ -364,7 +364,7 @@ def merge(paths: tuple[str, ...], **options: bool) -> int:
 @_text(
     "--key",
     metavar="NAME",
-    help="The feature that tells records apart; else what the catalogues say.",
+    help="The feature that identifies records; else what the catalogues say.",
 )
 @_number(
     "--limit", default=5, help="Show at most this number of examples of each kind."

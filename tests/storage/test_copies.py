@@ -49,7 +49,7 @@ def test_the_store_copies_shards(
     program.run("merge", source, out, f"{server.url}/both")
     assert assert_whole(server, "both").records == 2 * before.records
     done = program.run("diff", source, out, code=1)
-    assert "relabelled" in done.out
+    assert "gone" in done.out
     assert program.run("diff", source, local_measures).code == 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 from typing import Any
 
 import pytest
@@ -9,11 +10,10 @@ import pytest
 from beam_pipeline.commands import diff as diff_command
 from tests.support.datasets import Row, animals, write_dataset
 from tests.support.runs import command
-from transforms.reading.catalogue import Catalogue
 
 Folder = pathlib.Path
 
-WORDS = ("added", "gone", "changed", "relabelled", "moved")
+WORDS = ("added", "gone", "changed", "moved")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def second(folder: Folder) -> Folder:
 def test_each_kind_of_difference(first: Folder, tmp_path: Folder) -> None:
     """By a key, with an example of each, whatever the order and the shards."""
     found, counts = diff(first, second(tmp_path / "second"), "--key", "id")
-    assert counts == [2, 1, 1, 1, 1]
+    assert counts == [2, 1, 2, 1]
     assert found["equal"] == 26
     assert found["records"] == [30, 31]
     assert found["known_by"] == ["id"]
@@ -62,18 +62,14 @@ def test_each_kind_of_difference(first: Folder, tmp_path: Folder) -> None:
             "key": "10",
             "first": "train, shard 1, record 0",
             "second": "test, shard 0, record 10",
-            "first_class": "dog",
-            "second_class": "dog",
         }
     ]
-    (relabelled,) = examples["relabelled"]
-    assert relabelled["first_class"] != relabelled["second_class"]
 
 
 def test_without_a_key_content_decides(first: Folder, tmp_path: Folder) -> None:
     """A changed record is then one that is gone and one that is added."""
     found, counts = diff(first, second(tmp_path / "second"))
-    assert counts == [4, 3, 0, 0, 1]
+    assert counts == [4, 3, 0, 1]
     assert found["known_by"] == []
 
 
@@ -91,12 +87,12 @@ def test_equal_datasets(first: Folder, tmp_path: Folder) -> None:
     )
     for options in ((), ("--key", "id")):
         found, counts = diff(first, other, *options)
-        assert counts == [0] * 5
+        assert counts == [0] * 4
         assert (found["equal"], found["reads"]) == (30, "records")
     assert diff(first, first)[0]["reads"] == "digests"
     run = command("diff", first, other)
     assert run.code == 0
-    assert "equal       30" in run.out
+    assert run.out.splitlines()[1].split() == ["equal", "30"]
 
 
 def test_features_that_differ(first: Folder, tmp_path: Folder) -> None:
@@ -110,8 +106,8 @@ def test_features_that_differ(first: Folder, tmp_path: Folder) -> None:
         [each for each in ANIMALS if each.name != "raw"],
     )
     found, counts = diff(first, other)
-    assert counts == [0] * 5
-    assert found["features"] == {"raw": "in the first alone"}
+    assert counts == [0] * 4
+    assert [*found["features"]] == ["raw"]
     assert not found["is_equal"]
 
 
@@ -122,12 +118,8 @@ def test_classes_with_other_ids(first: Folder, tmp_path: Folder) -> None:
     shards = {"train": animals(10, 10), "test": animals(10, start=20)}
     write_dataset(other, shards, classes={"animal": names})
     found, _ = diff(first, other, "--key", "id")
-    assert found["features"] == {
-        "animal": "other class names, or in another order: records whose class has "
-        "another id count as changed"
-    }
+    assert [*found["features"]] == ["animal"]
     assert found["changed"] == 20
-    assert found["relabelled"] == 0
 
 
 def test_catalogues_are_compared_without_the_records(
@@ -135,22 +127,14 @@ def test_catalogues_are_compared_without_the_records(
 ) -> None:
     """Where both datasets have one, no shard is opened; the findings are the same."""
     other = second(tmp_path / "second")
-    found = {}
-    for folder in (first, other):
-        beside = tmp_path / "beside" / folder.name
-        run = command("index", folder, "-o", beside, "--catalogue")
-        assert run.code == 0, run.err
-        found[str(folder)] = {
-            split: Catalogue([str(beside / f"catalogue/{split}-00000-of-00001.pq")])
-            for split in ("train", "test")
-        }
     by_key, by_content = diff(first, other, "--key", "id"), diff(first, other)
-    monkeypatch.setattr(
-        diff_command, "catalogues_of", lambda each: found[each.directory]
-    )
-    monkeypatch.setattr(diff_command, "_of_shards", None)
+    indexed = [tmp_path / "indexed" / folder.name for folder in (first, other)]
+    for folder, copy in zip((first, other), indexed, strict=True):
+        shutil.copytree(folder, copy)
+        assert command("index", copy, "--catalogue").code == 0
+    monkeypatch.setattr(diff_command, "rows_of_shard", None)
     for options, wanted in ((("--key", "id"), by_key), ((), by_content)):
-        told, counts = diff(first, other, *options)
+        told, counts = diff(*indexed, *options)
         assert counts == wanted[1]
         assert told == {**wanted[0], "reads": "catalogues"}
 
@@ -160,5 +144,5 @@ def test_what_cannot_be_asked(first: Folder, tmp_path: Folder) -> None:
     other = second(tmp_path / "second")
     run = command("diff", first, other, "--key", "idd")
     assert run.code == 2
-    assert "there is no 'idd'" in run.err
+    assert "'idd'" in run.err
     assert command("diff", first, tmp_path / "nowhere").code == 2
