@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
+from beam_pipeline.commands.convert import success_json
 from beam_pipeline.commands.progress import shown_progress
-from beam_pipeline.commands.report_file import success_json
 from beam_pipeline.planning.inputs import output_name
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.planning.request import prepare

@@ -17,9 +17,6 @@ from beam_pipeline.beam_internals.loading import (
 from beam_pipeline.commands.progress import shown_planning, shown_progress
 from beam_pipeline.commands.report_file import (
     check_report,
-    failure_json,
-    submitted_json,
-    success_json,
     try_report,
 )
 from beam_pipeline.engines.presets import Engine
@@ -46,6 +43,7 @@ from beam_pipeline.terminal.words import (
     present_text,
     size_text,
 )
+from transforms.core.files import part_name
 from transforms.core.infer.evidence import Evidence
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.placing.placement import SplitSource
@@ -204,6 +202,74 @@ def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) ->
             f"note: the dataset was written without files that are asked for now; "
             f"{printable(command)!r} adds them"
         )
+
+
+def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:
+    """Returns the result of a committed run."""
+    account = manifest.account
+    return {
+        "status": "committed",
+        "exit_code": 0,
+        "output": directory,
+        "digest": manifest.digest,
+        "records": manifest.records,
+        "splits": {
+            split.name: {
+                "records": split.records,
+                "bytes": split.bytes,
+                "shards": len(split.shards),
+            }
+            for split in manifest.splits
+        },
+        "classes": {
+            split.name: {name: dict(counts) for name, counts in split.classes.items()}
+            for split in manifest.splits
+        },
+        "part": part_name(directory),
+        "drift": dict(manifest.run.get("drift", {})),
+        "read": account.read,
+        "written": account.written,
+        "rejected": dict(account.rejected),
+        "skipped": dict(account.skipped),
+        "parts": {kind: dict(counts) for kind, counts in account.parts.items()},
+        "image_notes": dict(manifest.image_notes),
+        "notes": list(manifest.run.get("notes", [])),
+        "seconds": round(seconds, 3),
+        **account.by_steps,
+    }
+
+
+def submitted_json(job: str, directory: str) -> dict[str, Any]:
+    """Returns the result of a run that has handed its job over: nothing is known yet.
+
+    Args:
+      job: the engine's id of it.
+      directory: the target.
+    """
+    return {"status": "submitted", "exit_code": 0, "output": directory, "job": job}
+
+
+def failure_json(
+    error: BeamTFRecordError | OSError, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the result of a run that committed nothing.
+
+    Where the run got as far as counting its items, it says how many were read, rejected
+    and skipped, the last two by reason, what became of their parts, and where the
+    rejects are; else None.
+    """
+    counts = ("read", "rejected", "skipped", "parts", "rejects")
+    output = settings.get("output")
+    account = getattr(error, "account", None) or {}
+    return {
+        "status": "failed",
+        "exit_code": getattr(error, "exit_code", BeamTFRecordError.exit_code),
+        "error": type(error).__name__,
+        "message": str(error),
+        # What is no path may hold what would have been taken off one.
+        "output": output if isinstance(output, str) else None,
+        **{key: account.get(key) for key in counts},
+    }
 
 
 def _show_result(manifest: Manifest, output: str, seconds: float) -> None:
