@@ -15,10 +15,7 @@ from beam_pipeline.beam_internals.loading import (
     load_for_engine,
 )
 from beam_pipeline.commands.progress import shown_planning, shown_progress
-from beam_pipeline.commands.report_file import (
-    check_report,
-    try_report,
-)
+from beam_pipeline.commands.report_file import check_report, write_report
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.planning.evidence import label_notes
 from beam_pipeline.planning.plan import Plan, free_bytes, make_plan, need_text
@@ -51,6 +48,7 @@ from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
     BeamTFRecordError,
+    StorageError,
     TargetError,
 )
 from transforms.publishing import target
@@ -84,21 +82,28 @@ def run(
     given: Mapping[str, Any] = {}
     path = report_json
     if path:
-        check_report(path, command_line)
+        check_report(path, command_line.get("source"), command_line.get("output"))
 
     def report(result: Mapping[str, Any], done: str) -> None:
         if path:
             seconds = round(time.monotonic() - started, 3)
             full = {**result, "seconds": seconds}
             text = json.dumps(full, indent=1, ensure_ascii=False)
-            try_report(path, f"{text}\n", done=done)
+            try:
+                write_report(path, f"{text}\n")
+            except (OSError, StorageError) as error:
+                why = getattr(error, "strerror", None) or error
+                printing.say(
+                    f"warning: the report could not be written to {path!r}: {why}. "
+                    f"{done}"
+                )
 
     try:
         given = {key: _plain(value) for key, value in settings().items()}
         if report_json:
             # A report that is part of the spec's source or output is not written.
             path = None
-            check_report(report_json, given)
+            check_report(report_json, given.get("source"), given.get("output"))
             path = report_json
         spec = make_spec(given)
         _convert(spec, beam_flags, report, quiet, started)

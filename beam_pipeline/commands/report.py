@@ -29,7 +29,7 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
     """
     target = open_dataset_folder(path, "'report'")
     output = output or _page_path(target.directory)
-    check_report(output, {"output": target.directory})
+    check_report(output, target.directory)
     if verify:
         checked = verify_dataset(target)
         if not checked.is_sound:

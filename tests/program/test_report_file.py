@@ -43,6 +43,7 @@ def states(folder: Folder) -> dict[str, bytes]:
         "in",
         "s3://bucket/report.json",
         "missing/report.json",
+        "/dev/full",
     ],
 )
 def test_a_report_in_source_or_output_is_refused(
@@ -106,31 +107,30 @@ def test_a_report_that_cannot_be_written_after_the_commit(
     table: Folder, tmp_path: Folder
 ) -> None:
     """A warning names the file; the exit code is that of the conversion."""
-    run = command("convert", table, tmp_path / "out", "--report-json", "/dev/full")
-    assert run.code == 0
-    assert "warning" in run.err
-    assert "'/dev/full'" in run.err
-    assert "committed" in run.err
+    script = os.path.join(os.path.dirname(sys.executable), "beam-tfrecord")
+    with open("/dev/full", "w") as full:
+        flags = ["--quiet", "--report-json", "-"]
+        run = subprocess.run(
+            [script, "convert", table, tmp_path / "out", *flags],
+            check=True,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert "warning" in run.stderr
+    assert "'-'" in run.stderr
+    assert "committed" in run.stderr
     assert (tmp_path / "out" / "manifest.json").exists()
-    flags = ("--seed", 1, "--report-json", "/dev/full")
-    run = command("convert", table, tmp_path / "out", *flags)
-    assert run.code == 2
-    assert "'/dev/full'" in run.err
-    assert "--overwrite" in run.err
 
 
-@pytest.mark.parametrize(
-    ("before", "name"), [("", "/dev/stdout"), ("kept\n", "/dev/stdout"), ("", "-")]
-)
-def test_standard_output(
-    before: str, name: str, table: Folder, tmp_path: Folder
-) -> None:
+@pytest.mark.parametrize("before", ["", "kept\n"])
+def test_standard_output(before: str, table: Folder, tmp_path: Folder) -> None:
     """A file that the shell has opened is written on, behind what is in it."""
     log = tmp_path / "log"
     log.write_text(before)
     script = os.path.join(os.path.dirname(sys.executable), "beam-tfrecord")
     with open(log, "ab") as stdout:
-        flags = ["--quiet", "--report-json", name]
+        flags = ["--quiet", "--report-json", "-"]
         subprocess.run(
             [script, "convert", table, tmp_path / "out", *flags],
             check=True,
