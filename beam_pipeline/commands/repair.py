@@ -15,7 +15,6 @@ import dataclasses
 import os
 import secrets
 import tempfile
-from collections.abc import Callable
 
 from beam_pipeline.datasets.dataset import (
     BareFiles,
@@ -37,10 +36,8 @@ from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import DAMAGE_KINDS, HEADER_BYTES
 from transforms.core.tfrecord.walk import Fetch, LostRange, Salvage, unpack
 from transforms.errors import (
+    BeamTFRecordError,
     DamageError,
-    InputError,
-    SourceError,
-    StorageError,
     TargetError,
     TFRecordError,
     UsageError,
@@ -51,8 +48,6 @@ from transforms.storage.paths import is_remote
 
 # A sound range may be the whole file, so it is copied in pieces.
 _STEP_BYTES = 1 << 20
-
-_Add = Callable[[LostRange], object]
 
 
 def run(source: str, target: str, *, overwrite: bool) -> int:
@@ -73,35 +68,24 @@ def run(source: str, target: str, *, overwrite: bool) -> int:
     notes: list[str] = []
     repaired = 0
     for file, path in targets:
-        before = len(gaps)
-
-        def skipped(gap: LostRange, path: str = file.path) -> None:
-            gaps.append(gap)
+        try:
+            facts, lost = repair_file(
+                *(file.path, path), overwrite=overwrite, allow_empty=file.may_be_empty
+            )
+        except (BeamTFRecordError, OSError) as error:
+            print_prose(f"failed   {printable(str(error))}")
+            continue
+        for gap in lost:
             where = " of its content" if gap.of == "content" else ""
             print_text(
-                f"skipped  {printable(path)}: bytes {gap.start:,} to {gap.stop:,}"
+                f"skipped  {printable(file.path)}: bytes {gap.start:,} to {gap.stop:,}"
                 f"{where}: {gap.kind}: {DAMAGE_KINDS[gap.kind]}"
             )
-
-        try:
-            facts = repair_file(
-                *(file.path, path),
-                overwrite=overwrite,
-                skipped=skipped,
-                allow_empty=file.may_be_empty,
-            )
-        except (DamageError, SourceError) as error:
-            print_prose(f"damage   {printable(str(error))}")
-            del gaps[before:]
-            continue
         written.append(facts)
-        stated = file.facts
-        if len(gaps) > before:
-            repaired += 1
-        elif stated and (facts.stored_bytes, facts.crc32c) != (
-            stated.bytes,
-            stated.crc32c,
-        ):
+        gaps += lost
+        repaired += bool(lost)
+        stated = file.facts or facts
+        if not lost and facts.records != stated.records:
             notes.append(
                 f"{file.path} is sound, but not what the manifest states: it holds "
                 f"{count_text(facts.records, 'record')} of {stated.records:,}."
@@ -142,99 +126,76 @@ def _targets(source: str, target: str) -> list[tuple[SingleFile, str]]:
             for split in opened.manifest.splits
             for shard in split.shards
         ]
-    if not damaged:
-        raise UsageError(
-            f"A dataset that is repaired must have shards; {source!r} has none."
-        )
     names = [os.path.basename(file.path) for file in damaged]
-    name, count = collections.Counter(names).most_common(1)[0]
-    if count > 1:
+    repeated = [name for name, n in collections.Counter(names).items() if n > 1]
+    if repeated or not names:
+        seen = f"{repeated[0]!r} is in several folders" if repeated else "there is none"
         raise UsageError(
-            f"Files of a pattern must differ in their names, by which they go to "
-            f"{target!r}; {name!r} is in several folders. Repair one folder at a time."
+            f"What is repaired must be files of different names; of {source!r} {seen}. "
+            f"Repair one folder with TFRecord files at a time."
         )
-    return [
-        (file, os.path.join(target, name))
-        for file, name in zip(damaged, names, strict=True)
-    ]
+    paths = [os.path.join(target, name) for name in names]
+    return [*zip(damaged, paths, strict=True)]
 
 
 def _check_targets(
     source: str, target: str, targets: list[tuple[SingleFile, str]], *, overwrite: bool
 ) -> None:
-    """Makes the folder of the output; raises where it cannot be written to."""
-    if storage(source).is_folder() and storage(target).is_inside(source):
-        raise TargetError(
-            f"The output must be outside of what is repaired, or the next run would "
-            f"read it; {target!r} is in {source!r}. Name another folder."
-        )
+    """Makes the folder of the output; raises where it must not be written to."""
     folder = os.path.dirname(targets[0][1]) or "."
-    if os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
+    is_inside = storage(source).is_folder() and storage(target).is_inside(source)
+    if is_inside or os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
         raise TargetError(
-            f"The output must be outside of datasets, whose manifests say what is in "
-            f"them; {folder!r} has one. Name another folder."
+            f"The output must be outside of what is repaired, and of datasets; "
+            f"{folder!r} is not. Name another folder."
         )
     for file, path in targets:
-        with contextlib.suppress(OSError):
-            # Also finds links and other spellings of one path.
-            if os.path.samefile(file.path, path):
-                raise UsageError(
-                    f"The output must be another file than the damaged one, "
-                    f"{file.path!r}: that is all there is of it."
-                )
+        # Also finds links and other spellings of one path.
+        if os.path.exists(path) and os.path.samefile(file.path, path):
+            raise UsageError(
+                f"The output must be another file than the damaged one, "
+                f"{file.path!r}: that is all there is of it."
+            )
         if not overwrite and os.path.lexists(path):
             raise TargetError(
                 f"The output must not exist; {path!r} does. Name another, or give "
                 f"--overwrite."
             )
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise TargetError(
-            f"The folder of the output must be writable; {folder!r} is not: "
-            f"{error.strerror}."
-        ) from error
+    os.makedirs(folder, exist_ok=True)
 
 
 def repair_file(
-    source: str,
-    target: str,
-    *,
-    overwrite: bool,
-    skipped: _Add,
-    allow_empty: bool = False,
-) -> FrameFacts:
-    """Writes what is sound of a file to another; returns the facts of that.
+    source: str, target: str, *, overwrite: bool, allow_empty: bool = False
+) -> tuple[FrameFacts, list[LostRange]]:
+    """Writes what is sound of a file to another; returns its facts, and what is lost.
 
     Args:
       source: the damaged file.
       target: where the output goes; its folder exists.
       overwrite: whether a file there may be replaced.
-      skipped: called with every skipped range.
       allow_empty: whether a file without a record is sound.
 
     Raises:
-      InputError: the file cannot be read, or changed meanwhile.
+      SourceError, OSError: the file cannot be read, or changed meanwhile.
       DamageError: no record in it is sound, or it is a damaged zlib stream; nothing
         was written.
       CommitError: there is a file already.
     """
+    status = os.stat(source)
+    stamp = entries.stamp(status.st_size, status.st_mtime_ns)
+
+    def fetch(start: int, stop: int) -> bytes:
+        return storage(source).read_range(start, stop, stamp=stamp)
+
     folder = os.path.dirname(target) or "."
     path = os.path.join(folder, f".repair-{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    gaps: list[LostRange] = []
-
-    def add(gap: LostRange) -> None:
-        gaps.append(gap)
-        skipped(gap)
-
-    fetch, size = _reader_of(source)
     try:
         with storage(path).create(attempts=folder) as sink:
-            facts = _write_sound(source, fetch, size, sink, folder, add)
-        if not facts.records and (gaps or not allow_empty):
+            facts, lost = _write_sound(source, fetch, status.st_size, sink, folder)
+        if not facts.records and (lost or not allow_empty):
             raise DamageError(
-                f"{source}: no record in its {size:,} bytes is sound: there is nothing "
-                f"to keep, and nothing was written. Fetch it again."
+                f"{source}: no record in its {status.st_size:,} bytes is sound: there "
+                f"is nothing to keep, and nothing was written. Fetch it again."
             )
         if overwrite:
             os.replace(path, target)
@@ -244,43 +205,20 @@ def repair_file(
         storage(path).remove_file()
         raise
     storage(folder).sync_directory()
-    return facts
-
-
-def _reader_of(path: str) -> tuple[Fetch, int]:
-    """Returns what reads a file, and its size.
-
-    Both raise InputError: the file cannot be read, or has changed since this call.
-    """
-
-    def fetch(start: int, stop: int) -> bytes:
-        try:
-            return storage(path).read_range(start, stop, stamp=stamp)
-        except (OSError, StorageError) as error:
-            raise InputError(
-                f"{path}: cannot be read at byte {start:,}: "
-                f"{getattr(error, 'strerror', None) or error}."
-            ) from error
-
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from error
-    stamp = entries.stamp(status.st_size, status.st_mtime_ns)
-    return fetch, status.st_size
+    return facts, lost
 
 
 def _write_sound(
-    source: str, fetch: Fetch, size: int, sink: FrameSink, folder: str, add: _Add
-) -> FrameFacts:
-    """Writes what is sound of a file; returns the facts of what is written.
+    source: str, fetch: Fetch, size: int, sink: FrameSink, folder: str
+) -> tuple[FrameFacts, list[LostRange]]:
+    """Writes what is sound of a file; returns facts of that, and what is lost.
 
     Raises:
       DamageError: it is of another compression, or a damaged zlib stream.
     """
     compression = detect(fetch(0, min(size, HEADER_BYTES)), path=source)
     if compression is Compression.NONE:
-        return _salvage(fetch, size, sink, compression, add)
+        return _salvage(fetch, size, sink, compression)
     with contextlib.suppress(TFRecordError):
         reader = TFRecordReader(source, allow_empty=True)
         facts = reader.verify()
@@ -289,7 +227,7 @@ def _write_sound(
             # Compressing it again would give other bytes.
             for start in range(0, size, _STEP_BYTES):
                 sink.write(fetch(start, min(start + _STEP_BYTES, size)))
-            return facts
+            return facts, []
     if compression is Compression.ZLIB:
         raise DamageError(
             f"{source}: a damaged zlib stream is not repaired. Unpack what can be "
@@ -303,24 +241,23 @@ def _write_sound(
 
         fault = unpack(fetch, size, content.write)
         content.flush()
-        facts = _salvage(unpacked, content.tell(), sink, compression, add)
-    if fault is not None:
-        add(fault)
-    return facts
+        facts, lost = _salvage(unpacked, content.tell(), sink, compression)
+    return facts, [*lost, *([fault] if fault else [])]
 
 
 def _salvage(
-    fetch: Fetch, size: int, sink: FrameSink, compression: Compression, add: _Add
-) -> FrameFacts:
-    """Writes the sound records; returns the facts of the file."""
+    fetch: Fetch, size: int, sink: FrameSink, compression: Compression
+) -> tuple[FrameFacts, list[LostRange]]:
+    """Writes the sound records; returns the facts of the file, and what is lost."""
     of = "file" if compression is Compression.NONE else "content"
+    lost = []
     with TFRecordWriter(sink, compression=compression) as writer:
         for piece in Salvage(fetch, size):
             if isinstance(piece, LostRange):
-                add(dataclasses.replace(piece, of=of))
+                lost.append(dataclasses.replace(piece, of=of))
                 continue
             for start in range(piece.start, piece.stop, _STEP_BYTES):
                 data = fetch(start, min(start + _STEP_BYTES, piece.stop))
                 writer.write_framed(data, records=0)
             writer.write_framed(b"", records=piece.records)
-    return writer.facts()
+    return writer.facts(), lost
