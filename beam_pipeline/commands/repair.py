@@ -73,7 +73,9 @@ def run(source: str, target: str, *, overwrite: bool) -> int:
                 *(file.path, path), overwrite=overwrite, allow_empty=file.may_be_empty
             )
         except (BeamTFRecordError, OSError) as error:
-            print_prose(f"failed   {printable(str(error))}")
+            why = getattr(error, "strerror", None)
+            text = f"{file.path}: cannot be repaired: {why}." if why else str(error)
+            print_prose(f"failed   {printable(text)}")
             continue
         for gap in lost:
             where = " of its content" if gap.of == "content" else ""
