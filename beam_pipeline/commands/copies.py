@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from beam_pipeline.commands.progress import shown_reading
 from beam_pipeline.copies.chosen_rows import SubsetRequest, read_keys, read_relabelling
 from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.copies.subset import make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
 from beam_pipeline.terminal.console import print_next, print_table, splits_table
 from beam_pipeline.terminal.printing import print_prose, printable
-from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
 from transforms.core.manifest import Manifest
 from transforms.errors import UsageError
@@ -56,13 +56,13 @@ def subset(
         relabel_feature=relabel_feature,
     )
     shards = [shard for facts in dataset.manifest.splits for shard in facts.shards]
-    with shown_reading(sum(shard.bytes for shard in shards), quiet=quiet) as bar:
+    with shown_reading(sum(shard.bytes for shard in shards), quiet=quiet) as add:
         made = make_subset(
             dataset,
             plain(output),
             request,
             overwrite=overwrite,
-            read=bar.add,
+            read=add,
         )
     if not quiet:
         manifest = made.manifest
@@ -95,13 +95,13 @@ def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False)
             "named last, as in 'beam-tfrecord merge A B OUT'."
         )
     total = sum(split.bytes for source in datasets for split in source.manifest.splits)
-    with shown_reading(total, "reading", quiet=quiet) as bar:
+    with shown_reading(total, "reading", quiet=quiet) as add:
         made = join_datasets(
             datasets,
             output,
             overwrite=overwrite,
             optional=optional,
-            read=bar.add,
+            read=add,
         )
     if not quiet:
         of = count_text(len(datasets), "dataset")

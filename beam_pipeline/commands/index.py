@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import google_crc32c
 
+from beam_pipeline.commands.progress import shown_reading
 from beam_pipeline.datasets.derived_files import NotIndexedError, indexes_of
 from beam_pipeline.reading.reading_plan import Readable, find_records
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
-from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
 from beam_pipeline.version import __version__
 from transforms.core.catalogue import catalogue_features
@@ -281,7 +281,7 @@ def _index_all(
     shards = [shard for _, shard in source.shards]
     sizes = [shard.bytes or storage(shard.path).size_of() for shard in shards]
     records, notes = 0, []
-    with shown_reading(sum(sizes), "indexing") as bar:
+    with shown_reading(sum(sizes), "indexing") as add:
         for shard, size in zip(shards, sizes, strict=True):
             name = os.path.basename(shard.path)
             try:
@@ -290,7 +290,7 @@ def _index_all(
                 notes.append(str(error))
                 continue
             finally:
-                bar.add(size)
+                add(size)
             records += count
             for file, data in contents.items():
                 if text or file != text_index_file(name):

@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 
 import google_crc32c
 
+from beam_pipeline.commands.progress import shown_reading
 from beam_pipeline.datasets.dataset import (
     BareFiles,
     Dataset,
@@ -24,7 +25,6 @@ from beam_pipeline.datasets.dataset import (
 from beam_pipeline.datasets.derived_files import DerivedCheck
 from beam_pipeline.terminal.console import print_head
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
-from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms.core.files import parse_shard_name
 from transforms.core.manifest import (
@@ -157,7 +157,7 @@ def verify_dataset(dataset: Dataset) -> Findings:
     sound = {f.file for f in manifest.derived} - {finding.file for finding in beside}
     faults = []
     records = size = 0
-    with shown_reading(sum(shard.bytes for shard in shards)) as bar:
+    with shown_reading(sum(shard.bytes for shard in shards)) as add:
         for split in manifest.splits:
             check = DerivedCheck(dataset, split, sound)
             for shard in split.shards:
@@ -166,7 +166,7 @@ def verify_dataset(dataset: Dataset) -> Findings:
                 finding = _check_shard(
                     *(path, shard, manifest.compression, contents, see)
                 )
-                bar.add(shard.bytes)
+                add(shard.bytes)
                 if finding is not None:
                     findings.append(finding)
                     continue
@@ -217,7 +217,7 @@ def verify_single_file(file: SingleFile) -> Findings:
       UsageError: it cannot be opened.
     """
     try:
-        with shown_reading(storage(file.path).size_of()) as bar:
+        with shown_reading(storage(file.path).size_of()) as add:
             if file.facts is not None and file.dataset is not None:
                 compression = file.dataset.manifest.compression
                 finding = _check_shard(file.path, file.facts, compression, {})
@@ -228,7 +228,16 @@ def verify_single_file(file: SingleFile) -> Findings:
                 reader = TFRecordReader(
                     cast(BinaryIO, source), allow_empty=file.may_be_empty
                 )
-                facts = reader.verify(lambda batch: bar.add(int(batch.lengths.sum())))
+                position = 0
+
+                def see(_: PayloadBatch) -> None:
+                    nonlocal position
+                    # A pipe has no position.
+                    with contextlib.suppress(OSError):
+                        add(source.tell() - position)
+                        position = source.tell()
+
+                facts = reader.verify(see)
     except (TFRecordError, SourceError) as error:
         return Findings((_framing_finding(file.path, error),), 1, 0, 0)
     except OSError as error:

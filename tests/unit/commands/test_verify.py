@@ -1,19 +1,19 @@
 """`verify`: each kind of damage is named, by file, record and offset."""
 
+import contextlib
 import gzip
 import io
 import os
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from beam_pipeline.commands import verify
+from beam_pipeline.commands import progress, verify
 from beam_pipeline.commands.verify import Finding
 from beam_pipeline.datasets.dataset import Dataset, open_target
-from beam_pipeline.terminal import reading_progress
 from tests.support.datasets import animals, example, write_dataset, write_records
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import frame
@@ -268,6 +268,24 @@ def test_nothing_there(tmp_path: Folder) -> None:
         verify.show(str(tmp_path / "x"))
 
 
+def test_progress_of_a_packed_file_counts_its_own_bytes(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those that it is unpacked to, which are many more."""
+    counted: list[int] = []
+
+    @contextlib.contextmanager
+    def shown(total: int) -> Iterator[Callable[[int], None]]:
+        yield counted.append
+        assert sum(counted) == total
+
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(frame.frame(bytes(10_000)) * 1_000))
+    monkeypatch.setattr(verify, "shown_reading", shown)
+    assert verify.show(str(path), quiet=True) == 0
+    assert counted
+
+
 def test_messages_are_bounded(folder: Folder) -> None:
     """Damage never prints payloads."""
     (folder / SHARD).write_bytes(b"<html>" + b"\x1b[31m" * 100_000)
@@ -289,7 +307,7 @@ def test_progress_is_for_terminals_and_large_inputs(
     monkeypatch.setattr(sys, "stderr", terminal)
     verify.verify_dataset(target)
     assert terminal.getvalue() == ""
-    monkeypatch.setattr(reading_progress, "_MIN_BYTES", 100)
+    monkeypatch.setattr(progress, "_MIN_BYTES", 100)
     check_shard, shown = verify._check_shard, []
 
     def check(*args: Any) -> Finding | None:
