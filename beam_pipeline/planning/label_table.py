@@ -241,10 +241,7 @@ def join_table(
             faults[index] = (str(reason), f"{table.name}, row {row}: {message}")
     orphans = [
         *joined.orphans,
-        *(
-            Orphan(number, reason, f"{table.name}: {message}")
-            for number, reason, message in table.refused
-        ),
+        *(Orphan(*refused) for refused in table.refused),
     ]
     kept = matched & np.array([fault is None for fault in faults], np.bool_)
 

@@ -180,9 +180,8 @@ class OpenDataset:
             records = Records(shards, self._found.edition, check=self._check)
             how = (self._looks, self._check, self._said)
             again = _split_again, (self._again, self._found.digest, name, *how)
-            title = f"{self.path}, {name!r}" if name else self.path
             self._opened[name] = Split(
-                *(records, self.features, self._looks, again, title),
+                *(records, self.features, self._looks, again, self.path, name),
                 catalogue=self._found.catalogues.get(name),
             )
         return self._opened[name]

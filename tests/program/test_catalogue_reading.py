@@ -148,7 +148,7 @@ def test_no_shard_is_opened(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_condition_says_that_it_reads_all_records(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once for a split, and only where no catalogue answers."""
+    """Once for a dataset, and only where no catalogue answers."""
     with_it, without = views(folder)
     warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):

@@ -139,7 +139,7 @@ class TestNotes:
     def test_a_dataset_that_shrinks(self, tmp_path: Folder) -> None:
         """A note says how many records there were, if most of them are gone."""
         out, report = tmp_path / "out", tmp_path / "report.json"
-        note = "unlike in the dataset that was replaced: it had 40 records, and has 19"
+        note = "the dataset that was replaced had 40 records; this one has 19"
         for count, noted in ((40, False), (19, True), (19, False), (10, False)):
             source = write_csv(tmp_path / "t.csv", "id", range(count))
             options = ("--overwrite", "--report-json", report, "--seed", count)
@@ -150,7 +150,7 @@ class TestNotes:
     def test_features_that_differ_from_those_replaced(self, tmp_path: Folder) -> None:
         """A note names each with what it was and is, and class ids that changed."""
         out, report = tmp_path / "out", tmp_path / "report.json"
-        before = "unlike in the dataset that was replaced: "
+        before = "changed from the dataset that was replaced: "
         days: tuple[tuple[str, list[str], list[str]], ...] = (
             ("n,kind,x", ["1,cat,1", "2,dog,2"], []),
             ("n,kind,x", ["3,cat,1", "4,dog,2", "5,emu,3"], []),

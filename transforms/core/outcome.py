@@ -129,9 +129,12 @@ def replacement_remarks(before: Manifest, after: Manifest) -> list[str]:
     """
     old = {facts.feature.name: facts for facts in before.features}
     new = {facts.feature.name: facts for facts in after.features}
-    changes = []
+    changes, remarks = [], []
     if 2 * after.records < before.records:
-        changes.append(f"it had {before.records:,} records, and has {after.records:,}")
+        remarks.append(
+            f"the dataset that was replaced had {before.records:,} records; this one "
+            f"has {after.records:,}"
+        )
     for name in dict.fromkeys((*old, *new)):
         was, now = old.get(name), new.get(name)
         said = _read_as(was, before.records), _read_as(now, after.records)
@@ -147,10 +150,10 @@ def replacement_remarks(before: Manifest, after: Manifest) -> list[str]:
                 f"{what} of {name[:SHOWN_CHARS]!r} changed: {number} was "
                 f"{first[:SHOWN_CHARS]!r} and is {second[:SHOWN_CHARS]!r}"
             )
-    if not changes:
-        return []
-    shown = first_few(changes, _SHOWN)
-    return [bounded(f"unlike in the dataset that was replaced: {shown}")]
+    if changes:
+        shown = first_few(changes, _SHOWN)
+        remarks.append(bounded(f"changed from the dataset that was replaced: {shown}"))
+    return remarks
 
 
 def _read_as(facts: FeatureFacts | None, records: int) -> str:

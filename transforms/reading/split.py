@@ -19,7 +19,8 @@ class Split:
       features: of the dataset, by name.
       looks: how values are given.
       again: how another process opens the same split: a function and its arguments.
-      title: of the split, for people.
+      path: of the dataset, for people.
+      name: of the split; empty where there are none.
       catalogue: of the split; None for none.
     """
 
@@ -27,7 +28,8 @@ class Split:
     features: Mapping[str, Feature]
     looks: Looks
     again: tuple[Callable[..., "Split"], tuple[Any, ...]]
-    title: str
+    path: str
+    name: str
     catalogue: CatalogueRows | None = None
 
     def __reduce__(self) -> tuple[Callable[..., "Split"], tuple[Any, ...]]:

@@ -54,7 +54,9 @@ class _Sequence:
         return len(self._selection)
 
     def __repr__(self) -> str:
-        return f"<{len(self):,} {self._what} of {self._split.title}>"
+        split = self._split
+        title = f"{split.path}, {split.name!r}" if split.name else split.path
+        return f"<{len(self):,} {self._what} of {title}>"
 
     _what = "items"
 
@@ -320,7 +322,7 @@ class View(_Sequence):
         parsed = parse_condition(condition, features, classes)
         if split.catalogue is None or not split.catalogue.has(parsed.columns):
             warn_once(
-                f"{split.title}: a condition reads all {len(self):,} records, for no "
+                f"{split.path}: a condition reads every record of a split, for no "
                 f"catalogue has its features; 'beam-tfrecord index DIR --catalogue' "
                 f"makes one"
             )

@@ -76,7 +76,8 @@ _COMMON_COMPLAINTS: Mapping[Reason, str] = {
     Reason.NOT_AN_INTEGER: "not an integer",
     Reason.NOT_A_NUMBER: "not a number",
     Reason.NOT_FLOAT32: (
-        "declare kind: int64 or kind: text in features, or kind: float to accept that"
+        "in a --spec file (the command spec writes one), give the feature kind: int64 "
+        "or kind: text, or kind: float to accept that"
     ),
     Reason.NOT_A_BOOL: "not a bool",
     Reason.OUT_OF_RANGE: "out of range",
