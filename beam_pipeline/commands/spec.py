@@ -1,6 +1,5 @@
 """The command `spec`: the inferred features of a source, as a spec to edit."""
 
-import dataclasses
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from beam_pipeline.planning.evidence import evidence_of, near_in_words
+from beam_pipeline.planning.evidence import near_in_words
 from beam_pipeline.planning.feature_checks import contract_settings
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import PlannedSource
@@ -54,37 +53,19 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
       planned: its source.
       is_tree: whether the source is a folder of images.
     """
-    stored = planned.schema.stored
-    if is_tree:
-        planned = _with_evidence(planned)
-    roles = _roles(spec, planned, is_tree=is_tree)
-    of_roles = set(roles.values())
     lines = [*_heading(spec, planned), ""]
     for name, value in spec.changed_json().items():
-        if name not in ("output", "features", "feature_names"):
+        if name not in ("output", "features"):
             lines += _yaml(name, value)
-    if roles:
-        what = "image" if any(f.kind is Kind.IMAGE for f in stored) else "file"
-        lines += ["", f"# Of each {what}; a name of '' leaves it out."]
-        lines.append("feature_names:")
-        for role, name in roles.items():
-            (head,) = _yaml(role, name, "  ")
-            lines.append(f"{head}  {_role_comment(name, planned)}".rstrip())
-    usual = set()
-    if is_tree:
-        tree = "files" if planned.schema.of_kind(Kind.FILE) else "images"
-        named = role_names(spec, tree).items()
-        usual = {n for role, n in named if not spec.labels or role not in _LABEL_ROLES}
-    # What a tree of images has is said where it is declared.
-    usual -= spec.features.keys()
-    listed = [
-        feature
-        for feature in stored
-        if feature.name not in usual
-        and not _is_settled(feature, of_roles, is_tree=is_tree)
-    ]
+    stored = planned.schema.stored
+    inferred = _of_images(spec, planned, is_tree=is_tree)
+    if names := [f.name for f in stored if f.derived or f.name in inferred]:
+        what = "file" if planned.schema.of_kind(Kind.FILE) else "image"
+        shown = printable(", ".join(names))
+        lines += ["", f"# Of each {what}, renamed by feature_names: {shown}."]
+    listed = [f for f in stored if not f.derived and f.name not in inferred]
     if listed:
-        lines += ["", *_derived_note(stored, of_roles), "features:"]
+        lines += ["", "features:"]
     for feature in listed:
         # A long name is a line of its own, with a question mark before it.
         *before, last = _yaml(feature.name, None, "  ")
@@ -96,19 +77,25 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _with_evidence(planned: PlannedSource) -> PlannedSource:
-    """Returns a tree of images with what its listing says of its features."""
-    table = planned.listing.table()
-    columns = {"label": table["label"], "filename": table["origin"]}
-    origins = table["origin"].combine_chunks()
-    evidence = {
-        feature.name: evidence_of(feature, columns, origins)
-        for feature in planned.schema.stored
-        if feature.name not in planned.evidence
-        and (feature.pattern or feature.source_column in columns)
-        and not feature.derived
+def _of_images(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> set[str]:
+    """Returns the features that are stored of each image, or file, without a word."""
+    stored = planned.schema.stored
+    if is_tree:
+        roles = role_names(spec, "files" if planned.schema.of_kind(Kind.FILE) else "")
+        if spec.labels:
+            roles = {r: name for r, name in roles.items() if r not in _LABEL_ROLES}
+        return {*roles.values()} - spec.features.keys()
+    images_stored = [feature for feature in stored if feature.kind is Kind.IMAGE]
+    is_named = spec.preset != "default" or bool(spec.feature_names)
+    if planned.images_settled and not is_named:
+        return set()
+    roles = role_names(spec)
+    columns = {feature.source_column for feature in images_stored}
+    names = {f.name for f in images_stored if f.missing is Missing.REJECT}
+    files = {
+        f.name for f in stored if f.kind is Kind.TEXT and f.source_column in columns
     }
-    return dataclasses.replace(planned, evidence={**evidence, **planned.evidence})
+    return (names & {roles["image"]}) | (files & {roles["filename"]} - columns)
 
 
 def _heading(spec: Spec, planned: PlannedSource) -> Iterator[str]:
@@ -120,71 +107,6 @@ def _heading(spec: Spec, planned: PlannedSource) -> Iterator[str]:
     yield f"#   beam-tfrecord convert {printable(source)} OUTPUT --spec FILE"
     for note in planned.notes:
         yield f"# Note: {printable(note)}"
-
-
-def _roles(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> dict[str, str]:
-    """Returns role -> name of what is stored of images; "" for what is left out."""
-    stored = planned.schema.stored
-    if planned.schema.of_kind(Kind.FILE):
-        return role_names(spec, "files") if spec.feature_names else {}
-    images_stored = [feature for feature in stored if feature.kind is Kind.IMAGE]
-    named = spec.preset != "default" or bool(spec.feature_names)
-    if not images_stored or (planned.images_settled and not named):
-        return {}
-    single = len(images_stored) == 1 and not images_stored[0].is_list
-    names = role_names(spec)
-    derived = {f.derived: f.name for f in stored if f.derived}
-    columns = {feature.source_column for feature in images_stored}
-    out = {}
-    for role, name in names.items():
-        if role == "image":
-            out[role] = images_stored[0].name if single else name
-        elif role in derived:
-            out[role] = derived[role] if single else name
-        elif is_tree and any(f.name == name for f in stored):
-            if role not in _LABEL_ROLES or not spec.labels:
-                out[role] = name
-        elif role == "filename" and any(
-            f.kind is Kind.TEXT and f.source_column in columns and not f.pattern
-            for f in stored
-        ):
-            out[role] = name
-        elif not name:
-            out[role] = ""
-    if not single and names["image"]:
-        out["image"] = names["image"]
-    return out
-
-
-def _is_settled(feature: Feature, of_roles: set[str], *, is_tree: bool) -> bool:
-    """Whether `feature_names` says all there is to say of a feature."""
-    if feature.derived or not of_roles:
-        return bool(feature.derived)
-    if feature.kind is Kind.IMAGE:
-        # Of several, each is declared: its name is not that of the role.
-        alone = feature.missing is Missing.REJECT and feature.name in of_roles
-        return is_tree or alone
-    return feature.name in of_roles and feature.source_column != feature.name
-
-
-def _derived_note(stored: Sequence[Feature], of_roles: set[str]) -> list[str]:
-    names = [f.name for f in stored if f.derived and f.name not in of_roles]
-    if not names or of_roles:
-        return []
-    return [f"# Read off each image: {', '.join(map(printable, names))}."]
-
-
-def _role_comment(name: str, planned: PlannedSource) -> str:
-    if not name:
-        return "# left out"
-    feature = next((f for f in planned.schema.features if f.name == name), None)
-    if feature is None:
-        return ""
-    if feature.derived:
-        return "# read off each image"
-    if feature.kind is Kind.LABEL and (classes := planned.classes.get(name)):
-        return f"# {_classes(len(classes), classes)}"
-    return _comment(planned.evidence.get(name), feature)
 
 
 def _classes(count: int, names: Sequence[str]) -> str:
