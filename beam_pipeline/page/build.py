@@ -1,4 +1,10 @@
-"""Build the page: read the sample, gather the sections, fill in the template."""
+"""Build the page: read the sample, gather the sections, fill in the template.
+
+A feature has a histogram: of numbers and times, of the lengths in bytes of texts,
+images and tensors, of the boxes of a record. Of lists all values are counted; the
+classes of labels have tables of their own. Histograms and bars are SVG, whose numbers
+have one or two decimals, so that the same facts give the same bytes.
+"""
 
 import dataclasses
 import functools
@@ -7,16 +13,12 @@ import importlib.resources
 from collections.abc import Callable, Mapping, Sequence
 
 import jinja2
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.page.distributions import (
-    Distribution,
-    bar,
-    describe,
-    describe_counts,
-    plot,
-    rows_of,
-)
 from beam_pipeline.page.pictures import (
     Equal,
     PictureClass,
@@ -43,11 +45,10 @@ from beam_pipeline.terminal.words import (
     size_text,
     value_text,
 )
+from transforms.core.arrays import values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest
-from transforms.core.schema import Kind
-from transforms.errors import DamageError
+from transforms.core.schema import Feature, Kind
 from transforms.publishing.earlier_rejects import RejectGroup, find_rejects
-from transforms.storage.files import storage
 
 _COLOURS = 6
 _MOST_BARS = 60
@@ -56,21 +57,31 @@ _MOST_MISSING = 12
 _MOST_CHARTS = 500
 
 
+_WIDTH, _HEIGHT = 320, 88
+_BINS = 32
+# Beyond, a float has no halves between whole numbers.
+_MOST_WHOLE = 2**51
+_NUMBERS = (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP, Kind.BOOL)
+Floats = npt.NDArray[np.float64]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chart:
     """A feature on the page.
 
     Attributes:
       facts: what the manifest says of it.
-      found: its values; None where they were not looked at.
-      plot: SVG; empty for none.
-      most: how many frequent values are listed.
+      plot: the histogram of its values, as SVG; empty for none.
+      ends: the smallest and the largest of them.
+      measured: what the numbers are: "" for the values, or "bytes", "boxes".
+      odd: NaN and infinities, which are left out.
     """
 
     facts: FeatureFacts
-    found: Distribution | None
-    plot: str
-    most: int
+    plot: str = ""
+    ends: tuple[float, float] = (0.0, 0.0)
+    measured: str = ""
+    odd: int = 0
 
 
 def build_page(dataset: Dataset, *, verified: bool) -> str:
@@ -88,7 +99,6 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
       OSError: a file cannot be read.
     """
     manifest = dataset.manifest
-    _check_sizes(dataset)
     opened = open_dataset(dataset.directory)
     samples = [sample_split(opened, manifest, entry) for entry in manifest.splits]
     counts = class_counts(manifest) or object_counts(
@@ -110,7 +120,7 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "rows_a_shard": ROWS_A_SHARD,
         "classes": [_ClassTable(entry) for entry in counts],
         "image": image,
-        "charts": _charts(manifest, samples, counts),
+        "charts": _charts(manifest, samples),
         "rejects": _rejected_of(dataset),
         "equal": equal[0],
         "equal_count": equal[1],
@@ -118,18 +128,6 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "gallery": shown,
     }
     return _template().render(**facts)
-
-
-def _check_sizes(dataset: Dataset) -> None:
-    """Raises DamageError where a shard has another size than the manifest says."""
-    for split in dataset.manifest.splits:
-        for shard in split.shards:
-            size = storage(dataset.path(shard.file)).size_of()
-            if size != shard.bytes:
-                raise DamageError(
-                    f"{dataset.path(shard.file)} must have {shard.bytes:,} bytes as "
-                    f"the manifest says; found {size:,}. See beam-tfrecord verify."
-                )
 
 
 class _ClassTable:
@@ -157,42 +155,93 @@ def _first_names(names: Sequence[str]) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
-def _charts(
-    manifest: Manifest, samples: Sequence[Sample], counts: Sequence[SampledClasses]
-) -> list[Chart]:
-    counted = {
-        entry.facts.feature.name: entry
-        for entry in counts
-        if entry.facts.feature.kind is Kind.LABEL
-    }
+def _charts(manifest: Manifest, samples: Sequence[Sample]) -> list[Chart]:
     listed = [f for f in manifest.features if not f.feature.internal][:_MOST_CHARTS]
-    most = 20 if len(listed) <= 60 else 6
     charts = []
     for facts in listed:
         name = facts.feature.name
-        columns = {
-            entry.split: entry.columns[name]
-            for entry in samples
-            if len(entry) and name in entry.columns
-        }
-        if not columns:
-            charts.append(Chart(facts, None, "", most))
-            continue
-        if name in counted:
-            by_name = {
-                split: dict(zip(counted[name].names, some, strict=True))
-                for split, some in counted[name].counts.items()
-                if split in columns
-            }
-            values = describe_counts(by_name, rows_of(columns))
-        else:
-            values = describe(facts.feature, columns)
-        svg = ""
-        if values.histogram is not None:
-            title = html.escape(f"Histogram of {shortened(name)}")
-            svg = plot(values.histogram, title)
-        charts.append(Chart(facts, values, svg, most))
+        columns = [entry.columns[name] for entry in samples if name in entry.columns]
+        columns = [column for column in columns if len(column)]
+        is_drawn = columns and facts.feature.kind is not Kind.LABEL
+        charts.append(chart_of(facts, columns) if is_drawn else Chart(facts))
     return charts
+
+
+def chart_of(facts: FeatureFacts, columns: Sequence[pa.Array]) -> Chart:
+    """Returns the chart of a feature's values.
+
+    Args:
+      facts: of the feature.
+      columns: its values; of an image its size in bytes, as int64.
+    """
+    feature, measured = facts.feature, ""
+    if feature.kind not in _NUMBERS:
+        measured = "boxes" if feature.kind is Kind.BOX else "bytes"
+    numbers = np.concatenate([_numbers(feature, column) for column in columns])
+    values = numbers[np.isfinite(numbers)]
+    odd = len(numbers) - len(values)
+    if not len(values):
+        return Chart(facts, measured=measured, odd=odd)
+    low, high = float(values.min()), float(values.max())
+    is_whole = feature.kind is not Kind.FLOAT and max(-low, high) < _MOST_WHOLE
+    counts = np.histogram(values, edges_of(low, high, is_whole=is_whole))[0]
+    title = html.escape(f"Histogram of {shortened(feature.name)}")
+    return Chart(facts, plot(counts, title), (low, high), measured, odd)
+
+
+def _numbers(feature: Feature, column: pa.Array) -> Floats:
+    if feature.kind is Kind.BOX:
+        values = pc.list_value_length(column).drop_null()
+    else:
+        values = values_and_rows(column)[0].drop_null()
+    if pa.types.is_timestamp(values.type) or pa.types.is_boolean(values.type):
+        values = values.cast(pa.int64())
+    elif not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        values = pc.binary_length(values)
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
+
+
+def edges_of(low: float, high: float, *, is_whole: bool) -> Floats:
+    """Returns the n + 1 ascending edges of n bins; a whole number is in the middle."""
+    if is_whole:
+        width = max(np.ceil((high - low + 1) / _BINS), 1)
+        bins = int((high - low) // width) + 1
+        return np.asarray(low - 0.5 + width * np.arange(bins + 1))
+    if low == high:
+        step = max(abs(low), 1.0) / 2
+        return np.array([low - step, high + step])
+    # By halves, since the difference of two floats may be infinite.
+    parts = np.linspace(0, 1, _BINS + 1)
+    edges = low * (1 - parts) + high * parts
+    edges[0], edges[-1] = low, high
+    return np.asarray(np.unique(edges))
+
+
+def plot(counts: npt.NDArray[np.int64], title: str) -> str:
+    """Returns a histogram as SVG.
+
+    Args:
+      counts: of n bins, which are equally wide.
+      title: what it shows, for those who do not see it; already escaped.
+    """
+    xs = np.linspace(0, _WIDTH, len(counts) + 1)
+    ys = _HEIGHT - counts / counts.max() * (_HEIGHT - 4)
+    steps = (f"V{y:.1f}H{x:.1f}" for y, x in zip(ys, xs[1:], strict=True))
+    return (
+        f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'preserveAspectRatio="none" aria-label="{title}"><path class="area c0" '
+        f'd="M0.0 {_HEIGHT}{"".join(steps)}V{_HEIGHT}"/></svg>'
+    )
+
+
+def bar(share: float, colour: int) -> str:
+    """Returns a bar whose length is a share of the whole width."""
+    width = f"{100 * min(max(share, 0), 1):.1f}".removesuffix(".0")
+    return (
+        '<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" '
+        'aria-hidden="true"><rect class="rail" width="100" height="6"/>'
+        f'<rect class="c{colour}" width="{width}" height="6"/></svg>'
+    )
 
 
 @functools.cache

@@ -1,15 +1,17 @@
-"""Histograms, frequent values and thumbnails of the page."""
+"""Histograms and thumbnails of the page."""
 
 import base64
 import io
+import math
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_pipeline.page.distributions import describe, histogram_of
+from beam_pipeline.page.build import chart_of, edges_of
 from beam_pipeline.page.pictures import (
     MOST_THUMBNAILS,
     Thumbnail,
@@ -18,65 +20,67 @@ from beam_pipeline.page.pictures import (
     share_of_each,
 )
 from beam_pipeline.page.sample import ends_of
+from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import Statistics
 
-FLOATS = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40)
-WHOLE = st.lists(st.integers(-(2**53), 2**53), max_size=40)
+FLOATS = st.lists(
+    st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=40
+)
+WHOLE = st.lists(st.integers(-(2**53), 2**53), min_size=1, max_size=40)
 
 
 @given(FLOATS | WHOLE, st.booleans())
-def test_histograms_count_every_number(numbers: list[float], whole: bool) -> None:
-    """Each number is in a bin or counted as outside, whatever its size."""
+def test_histograms_count_every_number(numbers: list[float], is_whole: bool) -> None:
+    """Each number is in a bin, whatever its size."""
     values = np.array(numbers, np.float64)
-    found = histogram_of(np.floor(values) if whole else values, whole=whole)
-    if found is None:
-        assert not numbers
-        return
-    assert sum(found.counts) + found.outside == len(numbers)
-    assert all(a < b for a, b in zip(found.edges, found.edges[1:], strict=False))
+    is_whole = is_whole and bool((np.abs(values) < 2**51).all())
+    values = np.floor(values) if is_whole else values
+    edges = edges_of(values.min(), values.max(), is_whole=is_whole)
+    assert np.histogram(values, edges)[0].sum() == len(numbers)
+    assert (np.diff(edges) > 0).all()
 
 
-def test_a_long_tail_is_cut() -> None:
-    """One number far away does not hide the others; it is counted."""
-    values = np.concatenate((np.random.default_rng(1).normal(0, 1, 1_000), [1e6]))
-    found = histogram_of(values, whole=False)
-    assert found is not None
-    assert found.edges[-1] < 10
-    assert 1 <= found.outside <= 12
+@pytest.mark.parametrize(
+    ("feature", "column", "measured", "ends", "odd"),
+    [
+        (
+            Feature("x", Kind.FLOAT),
+            pa.array([1.0, math.nan, math.inf, None, 3.0], pa.float32()),
+            *("", (1, 3), 2),
+        ),
+        (Feature("x", Kind.TEXT), pa.array(["a", "bcd", None]), "bytes", (1, 3), 0),
+        (Feature("x", Kind.BOOL), pa.array([True, False]), "", (0, 1), 0),
+        (
+            Feature("x", Kind.INT64, shape=(None,)),
+            pa.array([[1, 2], [2], None, []], pa.list_(pa.int64())),
+            *("", (1, 2), 0),
+        ),
+        (
+            Feature("x", Kind.BOX),
+            pa.array([[[0, 0, 1, 1]], [], None], pa.list_(pa.list_(pa.float32(), 4))),
+            *("boxes", (0, 1), 0),
+        ),
+    ],
+)
+def test_what_is_drawn(
+    feature: Feature,
+    column: pa.Array,
+    measured: str,
+    ends: tuple[float, float],
+    odd: int,
+) -> None:
+    """Values, lengths or numbers of boxes; NaN and infinities are counted apart."""
+    chart = chart_of(FeatureFacts(feature, Statistics()), [column])
+    assert (chart.measured, chart.ends, chart.odd) == (measured, ends, odd)
+    assert chart.plot.startswith("<svg")
 
 
-def test_odd_numbers_are_counted_apart() -> None:
-    """NaN and infinities are in no bin."""
-    column = pa.array([1.0, float("nan"), float("inf"), None, 3.0], pa.float32())
-    found = describe(Feature("x", Kind.FLOAT), {"train": column})
-    assert found.odd == 2
-    assert found.rows == {"train": (5, 4)}
-    assert found.histogram is not None
-    assert found.histogram.counts == (1, *[0] * 30, 1)
-
-
-def test_texts_of_many_values_are_measured() -> None:
-    """Texts that seldom repeat are shown by their lengths, others by their values."""
-    feature = Feature("x", Kind.TEXT)
-    names = pa.array([f"name {n}" for n in range(500)])
-    kinds = pa.array(["a", "b", "b", "c"] * 20)
-    assert describe(feature, {"train": names}).measured == "bytes"
-    found = describe(feature, {"train": kinds, "test": kinds[:8]})
-    assert found.frequent is not None
-    assert found.frequent.names == ["b", "a", "c"]
-
-
-def test_lists_and_boxes() -> None:
-    """Of lists every value counts; of boxes, how many a record has."""
-    lists = pa.array([[1, 2], [2], None, []], pa.list_(pa.int64()))
-    found = describe(Feature("x", Kind.INT64, shape=(None,)), {"train": lists})
-    assert found.frequent is not None
-    assert found.frequent.counts["train"] == {"1": 1, "2": 2}
-    boxes = pa.array([[[0, 0, 1, 1]], [], None], pa.list_(pa.list_(pa.float32(), 4)))
-    found = describe(Feature("b", Kind.BOX), {"train": boxes})
-    assert found.measured == "boxes"
-    assert found.histogram is not None
-    assert found.histogram.ends == (0, 1)
+def test_no_value_is_not_drawn() -> None:
+    """A feature without a finite value has no histogram."""
+    column = pa.array([math.nan, None], pa.float32())
+    chart = chart_of(FeatureFacts(Feature("x", Kind.FLOAT), Statistics()), [column])
+    assert (chart.plot, chart.odd) == ("", 1)
 
 
 @given(st.integers(1, 200_000), st.integers(1, 9))
