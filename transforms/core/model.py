@@ -346,8 +346,6 @@ class PlaceFacts(Fact):
       labels: distinct class names, by label feature, in any order; each a list as
         `transforms.core.segment` stores it.
       input_digest: as in `Piece`, of the batch's block.
-      frequent: contents that many rows have, if splits go by content: the hash, the
-        number of rows, and origin and 0-based number of the first of them.
     """
 
     origin: str
@@ -355,7 +353,6 @@ class PlaceFacts(Fact):
     rows: Mapping[ShardKey, int]
     labels: Mapping[str, "Segment"]
     input_digest: str = ""
-    frequent: tuple[tuple[int, int, str, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,11 +11,9 @@ from typing import Any
 
 from transforms.core.manifest import Account, FeatureFacts, Manifest
 from transforms.core.model import (
-    PlaceFacts,
     ReadFacts,
     Rounding,
     ShardFile,
-    ShardKey,
 )
 from transforms.core.reasons import Reason, Skipped
 from transforms.core.schema import Feature, Kind
@@ -30,9 +28,6 @@ from transforms.errors import (
 _SHOWN = 10
 # How far a split may be off its share, as a fraction of the share.
 _TOLERATED = Fraction(1, 5)
-# A shard is crowded from this many rows, and from this multiple of its share. By chance
-# one of thousands has a tenth more than its share.
-_CROWD, _CROWDED = 1_000, 4
 
 
 def padding_remarks(features: Sequence[Feature]) -> list[str]:
@@ -180,25 +175,6 @@ def step_remarks(account: Account) -> list[str]:
     ]
 
 
-def crowd_remarks(rows: Mapping[ShardKey, int], shards: Mapping[str, int]) -> list[str]:
-    """Returns a remark on each split of which one shard has far more rows than others.
-
-    Args:
-      rows: of each shard, of rows that go by their key or content alone.
-      shards: split -> how many shards it was cut into.
-    """
-    out = []
-    for split, count in shards.items():
-        of_split = [number for (name, _), number in rows.items() if name == split]
-        largest, total = max(of_split, default=0), sum(of_split)
-        if largest >= _CROWD and largest * count > _CROWDED * total:
-            out.append(
-                f"one shard of {split!r} has {largest:,} of {total:,} rows: those of "
-                f"one key, or of equal content, are in one shard"
-            )
-    return out
-
-
 def turned_box_remarks(
     features: Sequence[Feature], turned: int, *, applied: bool
 ) -> list[str]:
@@ -231,16 +207,13 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 def share_remarks(
-    records: Mapping[str, int],
-    shares: Mapping[str, Fraction],
-    facts: Iterable[PlaceFacts],
+    records: Mapping[str, int], shares: Mapping[str, Fraction]
 ) -> list[str]:
     """Returns a remark on splits that are empty or far off their shares, and why.
 
     Args:
       records: of each split.
       shares: of the splits that shares decide; they sum to one.
-      facts: of all batches; with `frequent` where equal rows share a split.
     """
     total = sum(records.get(name, 0) for name in shares)
     off = [
@@ -251,23 +224,10 @@ def share_remarks(
     ]
     if not off:
         return []
-    counts: dict[int, int] = {}
-    first: dict[int, tuple[str, int]] = {}
-    for placed in facts:
-        for content, count, origin, row in placed.frequent:
-            counts[content] = counts.get(content, 0) + count
-            first[content] = min(first.get(content, (origin, row)), (origin, row))
     why = (
-        "each row goes to one split, or each key or group as a whole, so a few of "
-        "them, or large ones, meet the shares only roughly"
+        "each row goes to one split, and equal rows, or those of one key or group, go "
+        "to the same, so a few of them, or large ones, meet the shares only roughly"
     )
-    if counts:
-        most = min(counts, key=lambda content: (-counts[content], first[content]))
-        origin, row = first[most]
-        why = (
-            f"equal rows share a split, and the most frequent one, row {row + 1:,} of "
-            f"{origin}, occurs {counts[most]:,} times; --key-column tells rows apart"
-        )
     return [bounded(f"{first_few(off, _SHOWN)}: {why}")]
 
 

@@ -21,7 +21,6 @@ from transforms.core.manifest import (
 )
 from transforms.core.model import Fact, ShardFile
 from transforms.core.outcome import (
-    crowd_remarks,
     key_remarks,
     label_remarks,
     padding_remarks,
@@ -172,12 +171,10 @@ def commit_dataset(
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
             *step_remarks(account),
-            *_crowds(shard_counts, publication),
             *_replacement_remarks(manifest, publication),
             *share_remarks(
                 {split.name: split.records for split in manifest.splits},
                 publication.shares,
-                sums.placed,
             ),
         ],
     }
@@ -205,13 +202,6 @@ def commit_dataset(
         destination.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
-
-
-def _crowds(shard_counts: ShardCounts, publication: Publication) -> list[str]:
-    sharding = publication.layout.sharding
-    if not sharding.placeless:
-        return []
-    return crowd_remarks(shard_counts.rows, sharding.shards)
 
 
 def _replacement_remarks(manifest: Manifest, publication: Publication) -> list[str]:

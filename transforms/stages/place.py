@@ -49,9 +49,6 @@ REJECTS = "rejects"
 SEGMENTS = "segments"
 
 _NO_TABLES = SplitTables()
-# Rows of a batch that are looked at for frequent ones, and how many of these are kept.
-_SAMPLED_ROWS = 1024
-_FREQUENT = 4
 
 
 def _order(batch: Batch, sharding: Sharding) -> placement.UInt64s:
@@ -238,8 +235,6 @@ class CutByShard(beam.DoFn):
                 for name in labels
             },
             input_digest="" if piece is None else piece.input_digest,
-            # Nothing is said of the shares of rows without places.
-            frequent=() if sharding.placeless else _frequent(batch),
         )
         self.rows_placed.inc(batch.rows.num_rows)
         yield beam.pvalue.TaggedOutput(FACTS, facts)
@@ -322,29 +317,6 @@ def _fingerprints(batch: Batch, splits: Splits, store: Store) -> Fingerprints:
         dataclasses.replace(piece, origin=batch.block.origin),
         splits.overruled,
     )
-
-
-def _frequent(batch: Batch) -> tuple[tuple[int, int, str, int], ...]:
-    """Returns the most frequent contents of rows; see `PlaceFacts`.
-
-    Found in a sample, counted in all rows: of those left out none has many rows.
-    """
-    contents = batch.contents
-    if contents is None:
-        return ()
-    sample = contents[:: max(len(contents) // _SAMPLED_ROWS, 1)]
-    values, counts = np.unique(sample, return_counts=True)
-    frequent = []
-    for index in np.lexsort((values, -counts))[:_FREQUENT].tolist():
-        if counts[index] == 1:
-            break
-        rows = np.flatnonzero(contents == values[index])
-        first = int(rows[0])
-        origins = batch.origins
-        origin = batch.block.origin if origins is None else origins[first].as_py()
-        number = int(batch.numbers[first])
-        frequent.append((int(values[index]), len(rows), origin, number))
-    return tuple(frequent)
 
 
 def _class_names(batch: Batch, name: str) -> pa.StringArray:
