@@ -14,6 +14,7 @@ from transforms.core.model import (
     ReadFacts,
     Rounding,
     ShardFile,
+    ShardKey,
 )
 from transforms.core.reasons import Reason, Skipped
 from transforms.core.schema import Feature, Kind
@@ -28,6 +29,9 @@ from transforms.errors import (
 _SHOWN = 10
 # How far a split may be off its share, as a fraction of the share.
 _TOLERATED = Fraction(1, 5)
+# A shard is crowded from this many rows, and from this multiple of its share. By chance
+# one of thousands has a tenth more than its share.
+_CROWD, _CROWDED = 1_000, 4
 
 
 def padding_remarks(features: Sequence[Feature]) -> list[str]:
@@ -175,6 +179,25 @@ def step_remarks(account: Account) -> list[str]:
     ]
 
 
+def crowd_remarks(rows: Mapping[ShardKey, int], shards: Mapping[str, int]) -> list[str]:
+    """Returns a remark on each split of which one shard has far more rows than others.
+
+    Args:
+      rows: of each shard, of rows that go by their key or content alone.
+      shards: split -> how many shards it was cut into.
+    """
+    out = []
+    for split, count in shards.items():
+        of_split = [number for (name, _), number in rows.items() if name == split]
+        largest, total = max(of_split, default=0), sum(of_split)
+        if largest >= _CROWD and largest * count > _CROWDED * total:
+            out.append(
+                f"one shard of {split!r} has {largest:,} of {total:,} rows: those of "
+                f"one key, or of equal content, are in one shard"
+            )
+    return out
+
+
 def turned_box_remarks(
     features: Sequence[Feature], turned: int, *, applied: bool
 ) -> list[str]:
@@ -226,7 +249,8 @@ def share_remarks(
         return []
     why = (
         "each row goes to one split, and equal rows, or those of one key or group, go "
-        "to the same, so a few of them, or large ones, meet the shares only roughly"
+        "to the same, so a few of them, or large ones, meet the shares only roughly; "
+        "--key-column tells equal rows apart"
     )
     return [bounded(f"{first_few(off, _SHOWN)}: {why}")]
 

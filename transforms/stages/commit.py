@@ -21,6 +21,7 @@ from transforms.core.manifest import (
 )
 from transforms.core.model import Fact, ShardFile
 from transforms.core.outcome import (
+    crowd_remarks,
     key_remarks,
     label_remarks,
     padding_remarks,
@@ -171,6 +172,7 @@ def commit_dataset(
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
             *step_remarks(account),
+            *_crowds(shard_counts, publication),
             *_replacement_remarks(manifest, publication),
             *share_remarks(
                 {split.name: split.records for split in manifest.splits},
@@ -202,6 +204,13 @@ def commit_dataset(
         destination.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
+
+
+def _crowds(shard_counts: ShardCounts, publication: Publication) -> list[str]:
+    sharding = publication.layout.sharding
+    if not sharding.placeless:
+        return []
+    return crowd_remarks(shard_counts.rows, sharding.shards)
 
 
 def _replacement_remarks(manifest: Manifest, publication: Publication) -> list[str]:
