@@ -41,6 +41,7 @@ from transforms.formats.json_lines.types import (
     NO_COLUMNS,
     JsonType,
     of_value,
+    unknown_member,
 )
 from transforms.formats.json_lines.types import merged as merged_types
 from transforms.formats.table import (
@@ -160,12 +161,6 @@ class WebDataset(RowArchive):
         table = TableSample(
             columns, len(rows), total_rows=total, complete=len(rows) == total
         )
-        if kinds and not table.complete:
-            note = (
-                f"the fields of json are those of {len(rows):,} samples; what only "
-                f"others have is left out"
-            )
-            table = dataclasses.replace(table, notes=(note,))
         return Planned(reader, table, _features_of(columns))
 
     def raw(
@@ -208,6 +203,12 @@ class WebDataset(RowArchive):
         """Returns a row whose json is as its types have it; raises FaultError."""
         # Of all members, only those of json are objects.
         stated = {n: value for n, value in row.items() if isinstance(value, dict)}
+        if unknown := unknown_member(stated, self.json):
+            raise FaultError(
+                Reason.MALFORMED,
+                f"the fields of json must be those of the samples that were looked at "
+                f"first; {unknown!r} is none of them",
+            )
         return row | typed_members(stated, self.json)
 
     def _columns(

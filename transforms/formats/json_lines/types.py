@@ -258,6 +258,27 @@ def _merged_numbers(a: JsonType, b: JsonType) -> JsonType:
     return JsonType("number")
 
 
+def unknown_member(value: Any, kind: JsonType, path: str = "") -> str:
+    """Returns the first member in a value that its type does not have, or nothing."""
+    if isinstance(value, list):
+        inner = kind.item or NO_COLUMNS
+        items = value if inner.members else ()
+        return next(filter(None, (unknown_member(v, inner, path) for v in items)), "")
+    if not isinstance(value, dict) or kind.name != "object":
+        return ""
+    members = dict(kind.members)
+    for name, item in value.items():
+        own = members.get(name)
+        if own is None:
+            return f"{path}{name}"
+        # Most are numbers and texts, and are not worth a call.
+        if isinstance(item, dict | list) and (
+            unknown := unknown_member(item, own, f"{path}{name}/")
+        ):
+            return unknown
+    return ""
+
+
 def clashes(
     a: JsonType, b: JsonType, path: str = ""
 ) -> Iterator[tuple[str, JsonType, JsonType]]:
