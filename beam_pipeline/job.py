@@ -40,7 +40,7 @@ class Job:
 def _leak_rule(plan: Plan, source: Source, store: Store) -> LeakRule | None:
     """Returns what leaks between splits are looked for, if there may be any."""
     splits = plan.splits
-    table, lock = splits.tables_in(store)
+    _, lock = splits.tables_in(store)
     files = plan.planned.schema.loaded and len(splits.rule.names) > 1
     if not files and not splits.with_fingerprints:
         return None
@@ -49,7 +49,6 @@ def _leak_rule(plan: Plan, source: Source, store: Store) -> LeakRule | None:
         keyed=splits.keyed,
         lock=lock,
         make_lock=bool(splits.lock_path),
-        table=table,
         root=plan.inputs.root if source.origins_name_rows else None,
     )
 

@@ -105,7 +105,8 @@ def plan_rows(
     table = ""
     if given.ids is not None:
         table = os.path.join(store.folder, _IDS)
-        write_table(given.ids.get().to_table(), table, attempts=store.attempts)
+        ids = given.ids.get().assignments.to_table()
+        write_table(ids, table, attempts=store.attempts)
     is_keyed = bool(rule.key_column)
     keys_apart = given.unique and rule.split.source is SplitSource.COLUMN
     has_images = bool(schema.of_kind(Kind.IMAGE)) and len(shards) > 1
@@ -134,10 +135,8 @@ def plan_rows(
         _publication(counted, given, layout, seen, run),
         vocabularies_of(schema),
         table=table,
-        with_fingerprints=given.ids is not None or keys_apart,
-        leaks=LeakRule(
-            given.identity, keyed=keys_apart, unique=keys_apart, table=table
-        ),
+        with_fingerprints=keys_apart,
+        leaks=LeakRule(given.identity, keyed=keys_apart, unique=keys_apart),
         spooled=SpooledTypes(
             # The plan looks up no row.
             dataclasses.replace(rule, table=None, labels=None),

@@ -83,7 +83,7 @@ class SplitPlan:
     def with_fingerprints(self) -> bool:
         """Whether it must be known in the end where each unit went."""
         by_source = self.rule.source in (SplitSource.COLUMN, SplitSource.STRATIFIED)
-        return bool(self.ids or self.lock_path or (self.keyed and by_source))
+        return bool(self.lock_path or (self.keyed and by_source))
 
     def tables_in(self, store: Store) -> tuple[str, str]:
         """Returns where a work folder has the table of ids, and the earlier lock.
@@ -100,8 +100,9 @@ class SplitPlan:
 
     def store_tables(self, store: Store) -> None:
         """Puts what workers look up into the work folder, which must exist."""
+        ids = None if self.ids is None else self.ids.assignments
         for looked_up, path in zip(
-            (self.ids, self.lock), self.tables_in(store), strict=True
+            (ids, self.lock), self.tables_in(store), strict=True
         ):
             if looked_up is not None:
                 write_table(looked_up.to_table(), path, attempts=store.attempts)

@@ -120,7 +120,6 @@ class LeakRule:
       unique: whether a key in two splits fails the job.
       lock: path of the splits that earlier runs gave; empty for none.
       make_lock: whether to write a new one.
-      table: path of the splits of keys; empty for none.
       root: folder of the images' origins; None where those are not their files.
     """
 
@@ -129,7 +128,6 @@ class LeakRule:
     unique: bool = False
     lock: str = ""
     make_lock: bool = False
-    table: str = ""
     root: str | None = None
 
 

@@ -29,7 +29,6 @@ from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput, Stage
 from transforms.storage.files import storage
 from transforms.work.split_tables import (
     NEW_LOCK,
-    missing_keys,
     open_assignments,
     write_table,
 )
@@ -38,7 +37,6 @@ from transforms.work.store import Store
 # How many leaks are shown, and how many places of each.
 _EXAMPLES = 20
 _PLACES_EACH = 5
-_MISSING_SHOWN = 5
 # Images that share a fingerprint and are read again to be sure.
 _COMPARED = 1_000
 
@@ -91,7 +89,7 @@ def check_leaks(
     )
     units = [prints for prints in found if prints.subject is Subject.UNIT]
     images = [prints for prints in found if prints.subject is Subject.IMAGE]
-    findings = SplitFindings(overruled=sum(prints.overruled for prints in units))
+    findings = SplitFindings()
     leaks = []
     if units:
         names, values, splits = _gather(units, store)
@@ -101,13 +99,6 @@ def check_leaks(
                 _check_keys(units, shared, store)
             else:
                 leaks.append(_leaks(Subject.UNIT, shared, units, names, store))
-        if rule.table:
-            missing, some = missing_keys(
-                rule.table, np.unique(values), limit=_MISSING_SHOWN
-            )
-            findings = dataclasses.replace(
-                findings, missing_ids=missing, missing_examples=tuple(some)
-            )
     else:
         names, values, splits = (), np.zeros(0, np.uint64), np.zeros(0, np.int16)
     if rule.make_lock:

@@ -315,7 +315,6 @@ def _fingerprints(batch: Batch, splits: Splits, store: Store) -> Fingerprints:
         splits.names,
         batch.origins is not None,
         dataclasses.replace(piece, origin=batch.block.origin),
-        splits.overruled,
     )
 
 

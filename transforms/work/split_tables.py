@@ -103,17 +103,11 @@ class SplitIds:
 
     Attributes:
       assignments: of the keys' hashes.
-      keys: n keys, in the order of the assignments.
       sizes: split -> number of keys, in the usual order of splits.
     """
 
     assignments: Assignments
-    keys: pa.StringArray
     sizes: dict[str, int]
-
-    def to_table(self) -> pa.Table:
-        """Returns what `place` looks up; see `Assignments.to_table`."""
-        return self.assignments.to_table(self.keys)
 
 
 def read_split_ids(path: str, *, identity: str) -> SplitIds:
@@ -175,11 +169,7 @@ def _sorted(
         units[kept], codes[kept].astype(np.int16), tuple(names), identity
     )
     counts = np.bincount(codes[kept], minlength=len(names)).tolist()
-    return SplitIds(
-        assignments=assignments,
-        keys=keys.filter(pa.array(kept)),
-        sizes=dict(zip(names, counts, strict=True)),
-    )
+    return SplitIds(assignments, dict(zip(names, counts, strict=True)))
 
 
 def _opened(path: str) -> "str | pa.NativeFile":
@@ -251,19 +241,3 @@ def _columns(table: pa.Table, path: str) -> tuple[pa.StringArray, pa.StringArray
             f"{[str(t) for t in table.schema.types][:10]}."
         ) from error
     return columns[0].combine_chunks(), columns[1].combine_chunks()
-
-
-def missing_keys(path: str, found: np.ndarray, *, limit: int) -> tuple[int, list[str]]:
-    """Returns how many keys of a stored table no row has, and some of them.
-
-    Args:
-      path: where `SplitIds.to_table` was stored.
-      found: the distinct units of all rows, ascending.
-      limit: of the keys returned, which are the first by their bytes among the
-        first by their hashes.
-    """
-    table = open_table(path)
-    units = np.asarray(table["unit"].combine_chunks())
-    missing = np.flatnonzero(~np.isin(units, found, assume_unique=True))
-    some = table["key"].take(pa.array(missing[:limit])).to_pylist()
-    return len(missing), sorted(some, key=str.encode)

@@ -71,14 +71,12 @@ class Fingerprints:
       splits: names of the splits, which fingerprints refer to by index.
       many_origins: whether each has its own origin.
       segment: where they are stored; its origin is that of all unless `many_origins`.
-      overruled: rows that a lock keeps in another split than the rule's.
     """
 
     subject: Subject
     splits: tuple[str, ...]
     many_origins: bool
     segment: Segment
-    overruled: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -120,33 +118,14 @@ class SplitFindings(Fact):
     Attributes:
       leaks: items in more than one split, for each subject that was checked.
       lock: path of the new split lock, in the work folder; empty for none.
-      overruled: rows that a lock keeps in another split than the rule's.
-      missing_ids: number of keys of the table of ids that no row has.
-      missing_examples: some of them.
     """
 
     leaks: tuple[Leaks, ...] = ()
     lock: str = ""
-    overruled: int = 0
-    missing_ids: int = 0
-    missing_examples: tuple[str, ...] = ()
 
     def warnings(self) -> list[str]:
         """Returns sentences for the user, each of at most 1 KiB."""
-        out = [_leak_text(leaks) for leaks in self.leaks if leaks.items]
-        if self.overruled:
-            out.append(
-                f"rows that stay where the split lock has them, though the rule says "
-                f"another split: {self.overruled:,}"
-            )
-        if self.missing_ids:
-            shown = ", ".join(map(repr, self.missing_examples))
-            out.append(
-                f"ids of the table of ids that no row has: {self.missing_ids:,}, as "
-                f"{shown}"
-                f"{' ...' if self.missing_ids > len(self.missing_examples) else ''}"
-            )
-        return [bounded(text) for text in out]
+        return [bounded(_leak_text(leaks)) for leaks in self.leaks if leaks.items]
 
 
 def _leak_text(leaks: Leaks) -> str:

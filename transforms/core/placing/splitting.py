@@ -9,7 +9,6 @@ occurs twice:
 
     unit   uint64
     split  dictionary of strings, int16 indices
-    key    string; only in a table of ids that a job keeps for its own reports
 
 The schema's metadata names the format, its version and what the units are hashes of:
 a lock of keys does not apply to rows that are identified by their place.
@@ -125,15 +124,13 @@ class Assignments:
             identity=self.identity,
         )
 
-    def to_table(self, keys: pa.StringArray | None = None) -> pa.Table:
-        """Returns the table that the module describes; `keys` in its order."""
+    def to_table(self) -> pa.Table:
+        """Returns the table that the module describes."""
         facts = {"format": _FORMAT, "version": _VERSION, "identity": self.identity}
         splits = pa.DictionaryArray.from_arrays(
             pa.array(self.codes, pa.int16()), pa.array(self.names, pa.string())
         )
         columns = {"unit": pa.array(self.units, pa.uint64()), "split": splits}
-        if keys is not None:
-            columns["key"] = keys
         metadata = {_METADATA: json.dumps(facts, sort_keys=True).encode()}
         return pa.table(columns).replace_schema_metadata(metadata)
 
@@ -239,12 +236,10 @@ class Splits:
     Attributes:
       names: splits that may occur.
       index: n indices into `names`, or `NOWHERE`.
-      overruled: rows that a lock keeps in another split than the rule's.
     """
 
     names: tuple[str, ...]
     index: Index
-    overruled: int = 0
 
 
 def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
@@ -264,10 +259,7 @@ def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     names = tuple(dict.fromkeys((*splits.names, *tables.lock.names)))
     code_map = np.array([names.index(name) for name in tables.lock.names])
     index = np.where(is_locked, code_map[positions], splits.index)
-    # Strata are cut for the new rows alone, so they do not apply to rows of the lock.
-    says_all = rule.source is not SplitSource.STRATIFIED
-    overruled = int((index != splits.index).sum()) if says_all else 0
-    return Splits(names, index, overruled)
+    return Splits(names, index)
 
 
 def check_contents(batch: Batch, rule: SplitRule) -> None:
