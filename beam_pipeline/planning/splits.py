@@ -101,11 +101,10 @@ class SplitPlan:
     def store_tables(self, store: Store) -> None:
         """Puts what workers look up into the work folder, which must exist."""
         ids = None if self.ids is None else self.ids.assignments
-        for looked_up, path in zip(
-            (ids, self.lock), self.tables_in(store), strict=True
-        ):
-            if looked_up is not None:
-                write_table(looked_up.to_table(), path, attempts=store.attempts)
+        tables = (ids, self.lock)
+        for table, path in zip(tables, self.tables_in(store), strict=True):
+            if table is not None:
+                write_table(table.to_table(), path, attempts=store.attempts)
 
 
 def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:

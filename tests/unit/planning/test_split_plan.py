@@ -72,7 +72,6 @@ def test_a_table_of_ids(tmp_path: Folder) -> None:
     found = planned(tmp_path, split_ids=str(path), key_column="id")
     assert found.rule.source is SplitSource.TABLE
     assert found.rule.names == ("train", "test")
-    assert found.with_fingerprints
     store = Store(str(tmp_path / "work"))
     store.make()
     found.store_tables(store)
