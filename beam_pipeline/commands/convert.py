@@ -17,7 +17,6 @@ from beam_pipeline.beam_internals.loading import (
 from beam_pipeline.commands.progress import shown_planning, shown_progress
 from beam_pipeline.commands.report_file import check_report, write_report
 from beam_pipeline.engines.presets import Engine
-from beam_pipeline.planning.evidence import label_notes
 from beam_pipeline.planning.plan import Plan, free_bytes, make_plan, need_text
 from beam_pipeline.planning.request import prepare
 from beam_pipeline.settings.spec import Spec, make_spec
@@ -351,8 +350,7 @@ def _show_plan(plan: Plan) -> None:
         print_line(f"        {Skipped.OTHER_SUFFIX}: {listed}")
     replaces = ", replacing the dataset there" if plan.seen else ""
     print_line(f"output  {plan.spec.output}{replaces}")
-    unlabelled = label_notes(planned.schema, planned.evidence)
-    for note in (*plan.notes, *planned.notes, *unlabelled):
+    for note in (*plan.notes, *planned.notes):
         print_line(f"note    {note}")
     where = "memory" if plan.inline else "files"
     print_line(

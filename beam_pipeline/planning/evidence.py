@@ -24,7 +24,7 @@ from transforms.core.infer.evidence import (
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
-from transforms.errors import SHOWN_CHARS, bounded, first_few
+from transforms.errors import SHOWN_CHARS, first_few
 from transforms.storage.paths import without_access
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
@@ -33,9 +33,6 @@ Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 _ROWS = 100_000
 _ROWS_OF_LARGE = 256
 _LARGE = frozenset([Kind.BYTES, Kind.IMAGE, Kind.TENSOR])
-# Of random large values float32 makes a few in 100 equal by chance, which harms nobody.
-# Of ids and seconds in a row it leaves one in 8 to one in 128.
-_LEFT_IN_100 = 50
 _MEASURED = frozenset([Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP])
 
 # A table may have thousands of columns.
@@ -113,19 +110,6 @@ def with_classes(evidence: Evidence, column: pa.Array | pa.ChunkedArray) -> Evid
     return dataclasses.replace(evidence, distinct=len(names), examples=_examples(names))
 
 
-def rounding_notes(evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
-    """Returns a sentence for each feature whose values float32 hardly tells apart."""
-    return tuple(
-        bounded(
-            f"float32 makes {facts.told_apart:,} of {facts.large:,} distinct values of "
-            f"{name!r} that were sampled, all of 2^24 and more; kind: text keeps them, "
-            f"and so does kind: int64 of whole numbers"
-        )
-        for name, facts in evidence.items()
-        if facts.large and facts.told_apart * 100 <= facts.large * _LEFT_IN_100
-    )
-
-
 def _examples(values: pa.Array, *, are_paths: bool = False) -> tuple[str, ...]:
     def text(value: pa.Scalar) -> str:
         shown_value = python_value(value, items=EXAMPLE_ITEMS)
@@ -185,25 +169,6 @@ def column_notes(
         plural = "s" if more > 1 else ""
         notes[_MOST_NOTES:] = [f"{more:,} more column{plural} like these: see spec"]
     return tuple(notes)
-
-
-def label_notes(schema: Schema, evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
-    """Returns a note if cells of the label to predict are empty and not refused.
-
-    For a plan: a run counts the records, and says it of these.
-    """
-    label = schema.label
-    facts = None if label is None else evidence.get(label.name)
-    if label is None or facts is None or label.missing is not Missing.OMIT:
-        return ()
-    if not facts.missing:
-        return ()
-    name = repr(label.name[:SHOWN_CHARS])
-    return (
-        f"{facts.missing:,} of {facts.sampled:,} sampled rows have no {name}, the "
-        f"label to predict; they become records without it. To reject such rows, give "
-        f"{name} 'missing: reject' in a --spec",
-    )
 
 
 def _note(feature: Feature, facts: Evidence) -> str:

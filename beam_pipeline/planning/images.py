@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from beam_pipeline.planning.evidence import column_notes, rounding_notes
+from beam_pipeline.planning.evidence import column_notes
 from beam_pipeline.planning.feature_checks import check_keys
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import role_names
@@ -225,7 +225,6 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         notes=(
             *notes,
             *(labels.notes if labels else ()),
-            *rounding_notes(evidence),
         ),
         layout=f"{'files' if of_files else 'images'} as {layout}",
         mask_classes=classes,

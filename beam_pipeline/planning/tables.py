@@ -16,7 +16,6 @@ import pyarrow as pa
 from beam_pipeline.planning.evidence import (
     column_notes,
     evidence_of,
-    rounding_notes,
     with_classes,
 )
 from beam_pipeline.planning.features import declare
@@ -253,7 +252,6 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         notes=(
             *sample.notes,
             *column_notes(schema, evidence, spec, shares),
-            *rounding_notes(evidence),
             *(() if is_one_table else file_notes(reader, listed, columns)),
         ),
         content=source.content,

@@ -229,11 +229,6 @@ def test_what_large_values_decide(
     lost = 0 if rounds else sum(abs(n) in (16_777_217.0, 16_777_219.0) for n in large)
     assert facts.misfits == lost + beyond
     assert len(facts.misfit_examples) == (lost > 0) + (beyond > 0)
-    fitting = {n for n in SMALL + large if 2**24 <= abs(n) < 1e300}
-    if not rounds:
-        fitting -= {n for n in fitting if abs(n) in (16_777_217.0, 16_777_219.0)}
-    assert facts.large == len(fitting)
-    assert facts.told_apart == len({float(np.float32(n)) for n in fitting})
 
 
 @pytest.fixture
@@ -296,12 +291,10 @@ def test_whole_numbers_after_the_sample_are_integers(
 
 
 def test_seconds_that_float32_makes_one_are_a_warning(tmp_path: Folder) -> None:
-    """Plan, schema, summary and manifest say how many values remain."""
+    """Summary and manifest say how many values changed."""
     seconds = [1_577_836_800 + i / 1_000 + 0.0001 for i in range(1_000)]
     source = parquet(tmp_path, seconds)
-    words = "float32 makes 1 of 1,000 distinct values of 'x'"
-    assert words in command("plan", source, tmp_path / "out").out
-    assert words in command("spec", source).out
+    words = "1,000 values of 'x' of 2^24 and more changed in float32"
     run = convert(source, tmp_path / "out", "--max-reject-rate", 0)
     assert words in run.out
     assert words in json.dumps(manifest(tmp_path / "out")["run"]["notes"])

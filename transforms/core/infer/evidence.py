@@ -31,7 +31,6 @@ from transforms.core.rows.column import (
     FLOAT32_MAX,
     Doubles,
     is_inside,
-    unheld,
 )
 from transforms.core.rows.text_cells import trimmed
 from transforms.core.schema import Feature, InexactIntegers, Kind
@@ -53,9 +52,6 @@ _MOST_STOPS = 4
 # Percent of fractions from which on numbers count as measured. Amounts of money and
 # rounded measurements have far more; ids with a stray fraction have fewer.
 _MEASURED_IN_100 = 1
-# Large numbers that are compared with one another, roughly: half a megabyte a column.
-_COMPARED = 65_536
-_NO_NUMBERS = np.zeros(0, np.float64)
 _BOOLS = frozenset(["true", "false"])
 EXAMPLES = 3
 """How many example values a message shows."""
@@ -146,14 +142,12 @@ class LargeNumbers:
       fractions: how many of those are not whole.
       unheld: how many cells hold a whole one of those that float32 does not hold.
       examples: the first of these cells as texts.
-      sample: some of the numbers, none beyond float32.
     """
 
     voters: int = 0
     fractions: int = 0
     unheld: int = 0
     examples: tuple[str, ...] = ()
-    sample: Doubles = dataclasses.field(default_factory=lambda: _NO_NUMBERS)
 
     @classmethod
     def of(
@@ -167,20 +161,15 @@ class LargeNumbers:
             int(np.count_nonzero(fractions)),
             unheld,
             examples,
-            numbers[:_COMPARED],
         )
 
     def merge(self, other: "LargeNumbers") -> "LargeNumbers":
         """Returns the numbers of both, the examples of the first in front."""
-        sample = self.sample
-        if len(sample) < _COMPARED and len(other.sample):
-            sample = np.concatenate([sample, other.sample])
         return LargeNumbers(
             self.voters + other.voters,
             self.fractions + other.fractions,
             self.unheld + other.unheld,
             tuple(dict.fromkeys((*self.examples, *other.examples)))[:EXAMPLES],
-            sample,
         )
 
     @property
@@ -189,19 +178,6 @@ class LargeNumbers:
         if self.fractions and self.fractions * 100 >= self.voters * _MEASURED_IN_100:
             return InexactIntegers.ROUND
         return InexactIntegers.REJECT
-
-    def told_apart(self) -> tuple[int, int]:
-        """Returns how many distinct numbers of the sample there are, and as float32.
-
-        Those that are rejected do not count.
-        """
-        numbers = self.sample
-        if not len(numbers):
-            return 0, 0
-        if self.policy is InexactIntegers.REJECT:
-            numbers = numbers[~unheld(numbers)]
-        distinct = np.unique(numbers)
-        return len(distinct), len(np.unique(distinct.astype(np.float32)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -217,8 +193,6 @@ class Evidence:
       examples: the first distinct values, shortened.
       misfit_examples: the first distinct values that do not fit, shortened.
       distinct: for a label, the number of class names; None if they were not counted.
-      large, told_apart: for a float, the number of distinct values of 2^24 and more
-        that were compared, and the number of distinct float32 values they become.
       whole: for a float of a typed source, whether all numbers are whole and inside
         int64.
       numbers: the large numbers of a float; None once `inference` has used them.
@@ -235,8 +209,6 @@ class Evidence:
     examples: tuple[str, ...]
     misfit_examples: tuple[str, ...]
     distinct: int | None = None
-    large: int = 0
-    told_apart: int = 0
     whole: bool = False
     numbers: LargeNumbers | None = None
     near: NearKind | None = None
@@ -318,7 +290,6 @@ def _with_policy(feature: Feature, evidence: Evidence) -> Found:
         return feature, evidence
     if feature.kind is not Kind.FLOAT:
         return feature, dataclasses.replace(evidence, numbers=None)
-    large, apart = numbers.told_apart()
     misfits, examples = evidence.misfits, evidence.misfit_examples
     if numbers.policy is InexactIntegers.REJECT:
         misfits += numbers.unheld
@@ -328,8 +299,6 @@ def _with_policy(feature: Feature, evidence: Evidence) -> Found:
         evidence,
         misfits=misfits,
         misfit_examples=examples,
-        large=large,
-        told_apart=apart,
         numbers=None,
     )
     return dataclasses.replace(feature, inexact_integers=numbers.policy), evidence
