@@ -25,7 +25,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from tests.support import fork_server
+from tests.support import runs
 
 __all__ = [
     "ELSEWHERE",
@@ -148,7 +148,7 @@ def _run(line: str, folder: pathlib.Path, where: str) -> str:
     target = None
     if arguments[-2:-1] == [">"]:
         *arguments, _, target = arguments
-    done = fork_server.run(*arguments, cwd=folder, env=_environment(), timeout=_SECONDS)
+    done = runs.process(*arguments, cwd=folder, env=_environment(), timeout=_SECONDS)
     printed = _printed(done, where)
     if target:
         (folder / target).write_text(printed, encoding="utf-8")

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.support import fork_server
 from tests.support.outputs import contents, names, rows
 from tests.support.runs import command, convert, process, refused
 from tests.support.segments import IN_FILES
@@ -391,17 +390,13 @@ def in_terminal(
 ) -> tuple[int, str]:
     """Runs the program in a terminal; returns its exit code and all it shows."""
     master, slave = pty.openpty()
-    with open(os.devnull, "rb") as nothing:
-        run = fork_server.start(
-            *arguments,
-            streams=(nothing.fileno(), slave, slave),
-            env={
-                **os.environ,
-                "TERM": "xterm-256color",
-                "COLUMNS": "100",
-                **environment,
-            },
-        )
+    run = subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment},
+    )
     os.close(slave)
     shown = b""
     with contextlib.suppress(OSError):
@@ -470,7 +465,7 @@ class TestTerminal:
             ("verify", out),
             ("convert", table, out),
         ):
-            run = fork_server.run(*arguments, env=given)
+            run = process(*arguments, env=given)
             assert ESCAPE not in run.stdout + run.stderr
             assert "\r" not in run.stdout + run.stderr
 

@@ -1,5 +1,6 @@
 """Pipes, devices and sockets where a file is to be: an error at once, never a wait."""
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -15,8 +16,9 @@ from PIL import Image
 
 from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.settings.spec import make_spec
-from tests.support import fork_server
 from tests.support.datasets import animals, write_dataset
+from tests.support.fuzzing import at_most
+from tests.support.runs import Run, command
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import InputError, SourceError
 from transforms.storage.files import storage
@@ -57,13 +59,14 @@ def place(tmp_path: Folder) -> Folder:
     return tmp_path
 
 
-def run(place: Folder, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return fork_server.run(*arguments, cwd=place, timeout=SECONDS)
+def run(place: Folder, *arguments: str) -> Run:
+    with contextlib.chdir(place), at_most(SECONDS):
+        return command(*arguments)
 
 
-def check(done: subprocess.CompletedProcess[str], path: str) -> None:
-    said = done.stdout + done.stderr
-    assert done.returncode in (1, 2, 4), said
+def check(done: Run, path: str) -> None:
+    said = done.out + done.err
+    assert done.code in (1, 2, 4), said
     assert "Traceback" not in said
     assert os.path.basename(path) in said or f"{os.path.dirname(path)!r}" in said
 
@@ -73,7 +76,7 @@ SHARD = "ds/animals-train.tfrecord-00000-of-00002"
 
 
 @pytest.mark.parametrize(
-    ("path", "command"),
+    ("path", "arguments"),
     [
         (SHARD, ("verify", SHARD)),
         (SHARD, ("repair", SHARD, "fixed")),
@@ -106,12 +109,12 @@ SHARD = "ds/animals-train.tfrecord-00000-of-00002"
     ],
 )
 def test_it_is_an_error_at_once(
-    path: str, command: tuple[str, ...], place: Folder
+    path: str, arguments: tuple[str, ...], place: Folder
 ) -> None:
     """In the place of whatever file a command reads; the message names it."""
     (place / path).unlink(missing_ok=True)
     os.mkfifo(place / path)
-    check(run(place, *command), path)
+    check(run(place, *arguments), path)
     assert not (place / "out").exists()
 
 
@@ -123,13 +126,13 @@ def test_in_a_folder_of_tables(
     (place / "in").mkdir()
     shutil.copy(place / "t.csv", place / "in" / "t.csv")
     special(place / "in" / "u.csv")
-    for command in (("convert", "in", "out"), ("plan", "in", "out2")):
-        done = run(place, *command)
+    for arguments in (("convert", "in", "out"), ("plan", "in", "out2")):
+        done = run(place, *arguments)
         check(done, "u.csv")
-        assert done.returncode == InputError.exit_code
-        assert "leave it out with --exclude" in done.stderr
+        assert done.code == InputError.exit_code
+        assert "--exclude" in done.err
     left_out = run(place, "convert", "in", "out", "--exclude", "u.csv")
-    assert left_out.returncode == 0
+    assert left_out.code == 0
 
 
 @pytest.mark.parametrize("special", [pipe, device, unix_socket])
