@@ -1,13 +1,13 @@
 """Datasets of version 0.2: read, checked, copied, replaced, and made again.
 
-`tests/data/v0.2/README.md` says how they were made. Unfinished work of that version is
-in `test_version_0_2_runs.py`.
+`tests/data/v0.2/README.md` says how they were made.
 """
 
 import csv
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 
 from beam_pipeline import open_dataset
 from tests.support.memory_store import MemoryStore, install
-from tests.support.outputs import dataset, names, rejects
+from tests.support.outputs import dataset, manifest, names, rejects
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import Run, command
 from tests.support.version_0_2 import (
@@ -41,6 +41,8 @@ BY_TIME = ("gzip", "photos", "wide")
 # What tells the rows of each split, in the order of the records.
 ORDER: dict[str, dict[str, list[Any]]] = json.loads((DATA / "order.json").read_bytes())
 KEYS = {"photos": "filename", "wide": "x000"}
+# What a run has left that was killed at a moment -> the seed of the dataset there.
+KILLED = {"writing": 0, "publishing": 0, "published": 1}
 
 
 def expected_rows(name: str) -> dict[Any, Row]:
@@ -284,3 +286,39 @@ def test_a_bucket_is_read_and_replaced(
     folders = {key.split("/")[1] for key in store.keys if key.count("/") > 1}
     assert len(folders) == 1
     assert not folders & {key.split("/")[1] for key in before}
+
+
+def killed(moment: str, folder: Folder) -> Folder:
+    """Puts what a kill has left into the folder; returns the target."""
+    at = copy_target(moment, folder / "killed")
+    for path in at.iterdir():
+        path.rename(folder / path.name)
+    shutil.rmtree(at.parent)
+    return folder / "parts"
+
+
+@pytest.mark.parametrize("moment", KILLED)
+def test_clean_removes_what_a_killed_run_has_left(moment: str, folder: Folder) -> None:
+    """The dataset, and files of others in the work folder, stay."""
+    out = killed(moment, folder)
+    work = folder / ".parts.beam-tfrecord"
+    (work / "mine.txt").write_text("mine")
+    run = command("clean", out)
+    assert (run.code, run.err) == (0, "")
+    assert set(names(work)) <= {"mine.txt", "made-by-beam-tfrecord"}
+    assert (work / "mine.txt").read_text() == "mine"
+    assert manifest(out)["run"]["spec"]["seed"] == KILLED[moment]
+    assert command("verify", out).code == 0
+
+
+@pytest.mark.parametrize("moment", KILLED)
+def test_a_killed_job_is_run_again(moment: str, folder: Folder) -> None:
+    """It ends with the dataset of a fresh run, and nothing beside that."""
+    out = killed(moment, folder)
+    flags = (*flags_of("parts"), "--seed", 1, "--name", "parts", "--overwrite")
+    for target in ("fresh", "parts"):
+        run = command("convert", JOBS["parts"][0], target, *flags)
+        assert run.code == 0, run.err
+    assert dataset(out)["digest"] == dataset(folder / "fresh")["digest"]
+    assert command("verify", out).code == 0
+    assert sorted(os.listdir(folder)) == ["fresh", "in", "parts"]

@@ -1,15 +1,11 @@
 """What version 0.2 has written, copied to where a test may change it."""
 
-import importlib
 import importlib.util
 import pathlib
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
-
-import pytest
 
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import IN_FILES
@@ -26,8 +22,6 @@ __all__ = [
 
 Folder = pathlib.Path
 DATA = pathlib.Path(__file__).parents[1] / "data" / "v0.2"
-# Where conversions find their runner, or what a test has put in its place.
-RUNNING = "beam_pipeline.running.convert"
 
 
 def _make() -> ModuleType:
@@ -82,43 +76,9 @@ def flags_of(name: str) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def put_objects(name: str, store: MemoryStore) -> bytes:
-    """Puts the objects of a bucket into a store.
-
-    Returns the manifest that the run which left them was about to put; b"" for none.
-    """
-    objects: dict[str, bytes] = {}
-    packed = DATA / f"{name}.zip"
-    if packed.exists():
-        with zipfile.ZipFile(packed) as file:
-            names = [each for each in file.namelist() if not each.endswith("/")]
-            objects = {each: file.read(each) for each in names}
-    else:
-        paths = [path for path in (DATA / name).rglob("*") if path.is_file()]
-        root = DATA / name
-        objects = {p.relative_to(root).as_posix(): p.read_bytes() for p in paths}
-    manifest = objects.pop("manifest.json", b"")
-    for key, data in sorted(objects.items()):
-        store.put(key, data)
-    return manifest
-
-
-def beside(patch: pytest.MonkeyPatch, other: Callable[[], None]) -> Callable[[], None]:
-    """Lets another run do something once a conversion is at work.
-
-    Returns a function that checks that it has been done, once.
-    """
-    run_job = importlib.import_module(RUNNING).run_job
-    done: list[None] = []
-
-    def both(*arguments: Any, **options: Any) -> None:
-        other()
-        done.append(None)
-        run_job(*arguments, **options)
-
-    patch.setattr(f"{RUNNING}.run_job", both)
-
-    def check() -> None:
-        assert len(done) == 1
-
-    return check
+def put_objects(name: str, store: MemoryStore) -> None:
+    """Puts the objects of a bucket into a store."""
+    root = DATA / name
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            store.put(path.relative_to(root).as_posix(), path.read_bytes())

@@ -1,8 +1,7 @@
 """Makes the datasets beside this file, with version 0.2; see README.md.
 
-PYTHON make.py                 makes all but the bucket; PYTHON is that of 0.2
-PYTHON make.py bucket          makes the bucket; needs the S3 server of the tests
-python make.py race OLD NEW N  runs two programs at the same time on one target
+PYTHON make.py         makes all but the bucket; PYTHON is that of 0.2
+PYTHON make.py bucket  makes the bucket; needs the S3 server of the tests
 """
 
 import json
@@ -13,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,8 +21,7 @@ SOURCES = HERE / "sources"
 # When every source was changed last, for the jobs that go by that.
 MODIFIED = 1_750_000_000
 KILLED = ("writing", "publishing", "published")
-PACKED = ("wide", "sparse", *KILLED, "pipeline")
-IN_BUCKETS = ("bucket-replacing", "bucket-fresh")
+PACKED = ("wide", "sparse", *KILLED)
 
 TABLE = (
     *("--splits", "train=0.7,test=0.3", "--label-column", "kind", "--shards", "2"),
@@ -51,21 +48,6 @@ JOBS: Mapping[str, Sequence[str]] = {
 SPARSE_KEYS = 2000
 SPLIT = {"num_shards": 2, "splits": {"train": 0.7, "test": 0.3}}
 BUCKET = "beam-tfrecord"
-# Ends before it puts the manifest, which it leaves in a file.
-BUCKET_DRIVER = """
-import os, signal, socket, sys
-from beam_pipeline.cli import main
-from transforms.publishing.bucket import publication, runs
-
-def die(path, data, version, **_options):
-    with open("manifest.json", "wb") as file:
-        file.write(data)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-publication.put_if = die
-socket.gethostname = runs._machine = lambda: "elsewhere"
-main(sys.argv[1:])
-"""
 # Kills itself at a file operation; the shards are synced in pairs.
 DRIVER = """
 import glob, os, signal, sys
@@ -167,7 +149,6 @@ def make() -> None:
         write_rows(folder, "sparse", range(60), sparse_row, said={"num_shards": 1})
         for moment in KILLED:
             kill(folder, moment)
-        write_rows(folder, "pipeline", range(30), pipeline_row, dies=True)
         for each in ("table", "photos", "gzip", "locked", "rows", *PACKED):
             pack(folder / each, HERE / each)
         for each in ("split.lock", "names.lock"):
@@ -193,33 +174,21 @@ def make_bucket() -> None:
         store = boto3.client("s3", region_name="us-east-1")
         store.create_bucket(Bucket=BUCKET)
 
-        def keep(output: str) -> None:
-            listed = store.list_objects_v2(Bucket=BUCKET, Prefix=f"{output}/")[
-                "Contents"
-            ]
-            listed += store.list_objects_v2(Bucket=BUCKET, Prefix=f".{output}.").get(
-                "Contents", []
-            )
-            for each in listed:
-                path = folder / output / each["Key"]
-                path.parent.mkdir(parents=True, exist_ok=True)
-                found = store.get_object(Bucket=BUCKET, Key=each["Key"])["Body"]
-                path.write_bytes(found.read())
-            pack(folder / output, HERE / output)
-
         try:
             source, *flags = JOBS["table"]
             again = ["--seed", "1", "--overwrite"]
-            for output in ("bucket", "bucket-replacing"):
-                run("convert", source, f"s3://{BUCKET}/{output}", *flags, cwd=folder)
-            run("convert", source, f"s3://{BUCKET}/bucket", *flags, *again, cwd=folder)
-            keep("bucket")
-            for output in IN_BUCKETS:
-                (folder / output).mkdir()
-                line = ["convert", f"../{source}", f"s3://{BUCKET}/{output}", *flags]
-                line += again
-                python(["-c", BUCKET_DRIVER, *line], folder / output, -signal.SIGKILL)
-                keep(output)
+            for more in ([], again):
+                run(
+                    *("convert", source, f"s3://{BUCKET}/bucket", *flags, *more),
+                    cwd=folder,
+                )
+            listed = store.list_objects_v2(Bucket=BUCKET, Prefix="bucket/")
+            for each in listed["Contents"]:
+                path = folder / "bucket" / each["Key"]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                found = store.get_object(Bucket=BUCKET, Key=each["Key"])["Body"]
+                path.write_bytes(found.read())
+            pack(folder / "bucket", HERE / "bucket")
         finally:
             python(
                 [str(root() / "scripts" / "storage"), "s3", "down", "server"], folder, 0
@@ -287,44 +256,28 @@ def kill(folder: pathlib.Path, moment: str) -> None:
 
 
 def write_rows(
-    folder: pathlib.Path,
-    output: str,
-    numbers: range,
-    row: Any,
-    *,
-    dies: bool = False,
-    said: Any = SPLIT,
+    folder: pathlib.Path, output: str, numbers: range, row: Any, *, said: Any = SPLIT
 ) -> None:
-    """Writes rows with a pipeline, which may die before its commit."""
-    at = folder / output if dies else folder
-    at.mkdir(exist_ok=True)
+    """Writes rows with a pipeline."""
     rows = json.dumps([row(number) for number in numbers])
     program = f"""
-import json, os, signal, socket
+import json
 import apache_beam as beam
 from beam_tfrecord import WriteDataset
-from transforms.publishing.bucket import runs
-from transforms.publishing.shared_run import SharedRun
 
-def die(*_arguments, **_options):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-if {dies}:
-    SharedRun.open_commit = die
-socket.gethostname = runs._machine = lambda: "elsewhere"
 rows = json.loads({rows!r})
 with beam.Pipeline(runner="FnApiRunner") as pipeline:
     pipeline | beam.Create(rows) | WriteDataset(
         {output!r}, key="id", **{said!r}
     )
 """
-    python(["-c", program], at, -signal.SIGKILL if dies else 0)
+    python(["-c", program], folder, 0)
 
 
 def pack(folder: pathlib.Path, place: pathlib.Path) -> None:
     """Copies a folder, as one ZIP file where it is large or has empty folders."""
     shutil.rmtree(place, ignore_errors=True)
-    if place.name not in (*PACKED, *IN_BUCKETS):
+    if place.name not in PACKED:
         shutil.copytree(folder, place)
         return
     with zipfile.ZipFile(
@@ -336,49 +289,8 @@ def pack(folder: pathlib.Path, place: pathlib.Path) -> None:
             z.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 9)
 
 
-def race(old: str, new: str, times: int) -> None:
-    """Runs two programs on one target, the second one a little later each time."""
-    with tempfile.TemporaryDirectory(prefix="v0.2-") as name:
-        folder = pathlib.Path(name)
-        copy_sources(folder / "in")
-        for number in range(times):
-            rest = ["--overwrite"] if number % 2 else []
-            ended = race_once(folder, (old, new), number, rest)
-            sys.stdout.write("\t".join([str(number), *ended]) + "\n")
-            if number % 2:
-                shutil.rmtree(folder / "out")
-
-
-def race_once(
-    folder: pathlib.Path, programs: Sequence[str], number: int, rest: Sequence[str]
-) -> Iterable[str]:
-    """Yields the exit codes of the two, how each ended, and whose dataset is there."""
-    first = number // 2 % 2
-    running = {}
-    for place in (first, 1 - first):
-        line = [programs[place], "convert", "in/parts", "out", "--seed"]
-        line += [str(number * 2 + place), "--workers", "1", *rest]
-        running[place] = subprocess.Popen(
-            line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        time.sleep(number // 4 * 0.05)
-    for place, who in enumerate(("old", "new")):
-        _, said = running[place].communicate()
-        yield f"{who}: {running[place].returncode} {said.strip()[-90:]!r}"
-    manifest = json.loads((folder / "out" / "manifest.json").read_bytes())
-    seed = manifest["run"]["spec"]["seed"] - number * 2
-    yield f"there: {('old', 'new')[seed]}"
-    check = subprocess.run(
-        [programs[1], "verify", "out"], cwd=folder, check=False, capture_output=True
-    )
-    yield f"verify: {check.returncode}, beside: {sorted(os.listdir(folder))}"
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["race"]:
-        old, new, times = sys.argv[2:]
-        race(old, new, int(times))
-    elif sys.argv[1:] == ["bucket"]:
+    if sys.argv[1:] == ["bucket"]:
         make_bucket()
     else:
         make()
