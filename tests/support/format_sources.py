@@ -98,10 +98,6 @@ def cifar10(root: Folder) -> dict[str, Array]:
     return made
 
 
-def hwc(records: Array, labels: int = 1) -> Array:
-    return records[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-
-
 def kinds_of(directory: Folder) -> dict[str, Any]:
     """Returns what the manifest says of features, without their statistics."""
     words = ("kind", "is_label", "classes", "shape", "dtype", "encoding", "derived")

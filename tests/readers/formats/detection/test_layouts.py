@@ -1,11 +1,10 @@
-"""Boxes of every layout under the specification of the Object Detection API."""
+"""Boxes and key points under the specification of the Object Detection API."""
 
 import pathlib
 from typing import Any
 
 import pytest
 
-from tests.support.box_layouts import IMAGES, LAYOUTS, expected_boxes, write_layout
 from tests.support.detection import float32, write_image
 from tests.support.outputs import dataset
 from tests.support.runs import convert
@@ -55,24 +54,8 @@ def parsed(tf: Any, out: Folder) -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_object_detection_api(layout: str, tmp_path: Folder) -> None:
-    """Its decoder has the boxes as y, x, y, x, and the classes, of all images."""
-    tf = pytest.importorskip("tensorflow")
-    convert(write_layout(tmp_path / "in", layout), tmp_path / "out")
-    found = parsed(tf, tmp_path / "out")
-    assert sorted(found) == sorted(IMAGES)
-    for name, row in found.items():
-        assert tf.io.decode_image(row["image/encoded"]).shape == (20, 40, 3)
-        sides = [row[f"image/object/bbox/{side}"] for side in SIDES]
-        boxes = tf.stack(sides, axis=1).numpy().tolist()
-        assert boxes == [[t, x, b, y] for x, t, y, b in expected_boxes(name)]
-        texts = [text.decode() for text in row["image/object/class/text"].numpy()]
-        assert texts == [word for word, _ in IMAGES[name]]
-
-
-def test_key_points(tmp_path: Folder) -> None:
-    """The decoder's reshape to objects, points and y, x has the values."""
+def test_object_detection_api(tmp_path: Folder) -> None:
+    """Its decoder has boxes as y, x, y, x, classes, and points as objects and y, x."""
     tf = pytest.importorskip("tensorflow")
     root = tmp_path / "in"
     write_image(root / "images/a.jpg", (40, 20))
@@ -83,6 +66,10 @@ def test_key_points(tmp_path: Folder) -> None:
     (root / "data.yaml").write_text(config)
     convert(root, tmp_path / "out")
     row = parsed(tf, tmp_path / "out")["a.jpg"]
+    assert tf.io.decode_image(row["image/encoded"]).shape == (20, 40, 3)
+    sides = [row[f"image/object/bbox/{side}"] for side in SIDES]
+    assert tf.stack(sides, axis=1).numpy().tolist() == [[0.25, 0.25, 0.75, 0.75]] * 2
+    assert row["image/object/class/text"].numpy().tolist() == [b"cat"] * 2
     points = [row[f"image/object/keypoint/{axis}"] for axis in "yx"]
     pairs = tf.reshape(tf.stack(points, axis=1), [-1, 2, 2]).numpy().tolist()
     assert pairs == [[float32(0.4, 0.4), [0, 0]], [[0, 0], [0, 0]]]
