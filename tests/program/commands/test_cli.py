@@ -417,37 +417,6 @@ class TestTerminal:
         assert re.search(r"\r +\r", after)
         assert "committed" in after
 
-    @pytest.mark.parametrize("columns", sizes(40, 80))
-    def test_lines_break_between_words(
-        self, columns: int, table: Folder, tmp_path: Folder
-    ) -> None:
-        """On a terminal lines break between words; a pipe gets them unchanged."""
-        out = tmp_path / "-".join(["out"] * 20)
-        shares = ("--splits", "train=0.8,test=0.02")
-        convert(table, out, *shares)
-        environment = {"COLUMNS": str(columns), "NO_COLOR": "1"}
-        for arguments in (
-            ("verify", out),
-            ("inspect", out),
-            ("plan", table, tmp_path / "new", *shares),
-            ("convert", table, tmp_path / "new", "--resize", "224"),
-            ("convert", table, out, "--seed", "9"),
-        ):
-            piped = command(*arguments)
-            _, shown = in_terminal(arguments, environment)
-            shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
-            lines = (piped.out + piped.err).splitlines()
-            prose = [line for line in lines if len(line) > columns]
-            assert prose
-            for line in shown.splitlines():
-                # A path stays whole, so that it can be copied, and so do tables.
-                is_whole = " " not in line.strip() or "  " in line
-                assert len(line) <= columns or is_whole
-            words = set(shown.split())
-            for line in prose:
-                if "  " not in line:
-                    assert words.issuperset(line.split())
-
     @pytest.mark.parametrize("environment", sizes({}, {"TERM": "xterm-256color"}))
     def test_no_terminal_no_escape_codes(
         self, environment: dict[str, str], table: Folder, tmp_path: Folder
