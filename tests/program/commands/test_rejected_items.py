@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import pathlib
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +15,6 @@ import pytest
 from tests.support.outputs import (
     account,
     dataset,
-    manifest,
-    names,
     payloads,
     rejects,
 )
@@ -115,20 +112,6 @@ class TestTables:
             line["sha256"] for line in found
         ]
 
-    def test_the_rejects_of_a_failed_run(self, tmp_path: Folder, spec: Folder) -> None:
-        """What was left beside the target goes with the commit, and nothing else."""
-        source = table(tmp_path / "in/t.csv", BAD)
-        out = tmp_path / "outs" / "a"
-        out.parent.mkdir()
-        keep = ("--keep-rejected-bytes", "--spec", spec)
-        message = refused(3, source, out, *keep)
-        assert f"beam-tfrecord rejects {out}" in message
-        assert {"a.rejects.items", "a.rejects.jsonl"} <= set(names(out.parent))
-        table(source, {})
-        (out.parent / "a.rejects.jsonl2").write_text("of somebody else")
-        convert(source, out, "--spec", spec)
-        assert names(out.parent) == ["a", "a.rejects.jsonl2"]
-
     def test_damaged_rejects_are_not_read(self, tmp_path: Folder, spec: Folder) -> None:
         """A list that lost its end would lose items silently."""
         source = table(tmp_path / "t.csv", BAD)
@@ -175,21 +158,6 @@ class TestKinds:
         items = kept(tmp_path / "a")
         assert {item["source"].decode(): item.get("bytes") for item in items} == bad
         assert all("row" not in item for item in items)
-
-    def test_images_in_an_archive(self, tmp_path: Folder) -> None:
-        """Members are kept as they are."""
-        members = {f"{label}/{n}.png": image(n) for label in "xy" for n in range(9)}
-        bad = {"y/a.png": b"no image"}
-        source = tmp_path / "tree.zip"
-
-        def write(files: Mapping[str, bytes]) -> None:
-            with zipfile.ZipFile(source, "w") as archive:
-                for name, data in files.items():
-                    archive.writestr(name, data)
-
-        write(members | bad)
-        convert(source, tmp_path / "a", *ALL, "--keep-rejected-bytes")
-        assert [item["bytes"] for item in kept(tmp_path / "a")] == [b"no image"]
 
 
 class TestCommand:
@@ -279,11 +247,3 @@ class TestCommand:
         run = command("rejects", out.parent / name, *rest)
         assert (run.code, run.out) == (2, "")
         assert said in run.err
-
-    def test_the_manifest_names_what_is_kept(self, out: Folder) -> None:
-        """Lines and items are files of the dataset, and `inspect` names them."""
-        named = [each["file"] for each in manifest(out)["dataset"]["files"]]
-        assert {"rejects.jsonl", "rejects.items"} <= set(named)
-        assert "rejects.items" in command("inspect", out).out
-        assert command("head", out / "rejects.items", "-n", 1).code == 0
-        assert pathlib.Path(out, "rejects.items").stat().st_size > 0
