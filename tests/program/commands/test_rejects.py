@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-import google_crc32c
 import pytest
 
 from tests.support.datasets import example, write_records
@@ -23,7 +22,7 @@ from transforms.core.example import messages
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.core.tfrecord import TFRecordReader
-from transforms.errors import DamageError, StorageError, TargetError, UsageError
+from transforms.errors import DamageError, TargetError
 from transforms.publishing.earlier_rejects import find_rejects
 from transforms.storage import retry, row_spool
 from transforms.work import rejects
@@ -252,26 +251,6 @@ def test_items_are_kept(keeping: Store, monkeypatch: pytest.MonkeyPatch) -> None
     assert MAX_KEPT_BYTES == 16 << 20
 
 
-def test_what_a_failed_run_left(keeping: Store, tmp_path: Folder) -> None:
-    """Rejects left beside the target are two files of exact names, and go by these."""
-    path = str(tmp_path / "out.rejects.jsonl")
-    log = gathered(keeping, "t", [rejection("a", 1, raw=b"x")])
-    leave_rejects([log], path, attempts=keeping.attempts)
-    assert sorted(os.listdir(tmp_path)) == [
-        "out.rejects.items",
-        "out.rejects.jsonl",
-        "work",
-    ]
-    plain = Store(keeping.folder)
-    leave_rejects(
-        [gathered(plain, "t", [rejection("a", 1)])], path, attempts=plain.attempts
-    )
-    assert sorted(os.listdir(tmp_path)) == ["out.rejects.jsonl", "work"]
-    remove_left(path)
-    remove_left(path)
-    assert os.listdir(tmp_path) == ["work"]
-
-
 _MANY = """
 import resource, sys
 import numpy as np
@@ -317,21 +296,6 @@ class TestFind:
     def write(self, path: Folder, *found: Rejection) -> Folder:
         path.write_text("".join(f"{each.to_json()}\n" for each in found), "utf-8")
         return path
-
-    def test_a_failed_run_by_its_output(self, tmp_path: Folder) -> None:
-        """The uncommitted output may be named instead of the file beside it."""
-        path = self.write(tmp_path / "o.rejects.jsonl", rejection("a", 1))
-        for name in (path, tmp_path / "o"):
-            found = find_rejects(str(name))
-            assert found.paths == (str(path),)
-            assert [each["row"] for each in found.rejections()] == [1]
-
-    def test_nothing_there(self, tmp_path: Folder) -> None:
-        """Neither a dataset nor a file: the message names both."""
-        with pytest.raises(UsageError, match=r"none\.rejects\.jsonl"):
-            find_rejects(str(tmp_path / "none"))
-        with pytest.raises(UsageError, match=r"there is neither"):
-            find_rejects(str(tmp_path))
 
     @pytest.mark.parametrize(
         "text",
