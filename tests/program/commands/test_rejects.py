@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
+import google_crc32c
 import pytest
 
 from tests.support.datasets import example, write_records
@@ -22,7 +23,7 @@ from transforms.core.example import messages
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.core.tfrecord import TFRecordReader
-from transforms.errors import DamageError, TargetError
+from transforms.errors import DamageError, StorageError, TargetError
 from transforms.publishing.earlier_rejects import find_rejects
 from transforms.storage import retry, row_spool
 from transforms.work import rejects
