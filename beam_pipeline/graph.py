@@ -149,18 +149,14 @@ def _place_and_write(
         | "Group by shard" >> beam.GroupByKey()
         | "Write" >> WriteShards(plan, shard_counts)
     )
-    # Only the shard counts need the names and the rows of each shard. There may be a
-    # million of them a batch, and the commit gathers what it gets in one place.
-    totals = placed.facts | "Totals" >> beam.Map(_totals)
-    facts = [*facts, totals, placed.rejects, written.shards, written.rejects]
+    facts = [*facts, placed.facts, placed.rejects, written.shards, written.rejects]
     if catalogue:
         catalogued = written.catalogue | "Catalogue" >> WriteCatalogue(
             plan, shard_counts
         )
         facts.append(catalogued)
     if reused is not None:
-        before = reused.facts | "Totals before" >> beam.Map(_totals)
-        facts += [before, reused.rejects]
+        facts += [reused.facts, reused.rejects]
     if leaks:
         prints = (prints, written.fingerprints) | "Join all prints" >> beam.Flatten()
         facts.append(prints | "Check leaks" >> CheckLeaks(plan))
@@ -185,14 +181,6 @@ def _checked(batch: Batch, *, keyed: bool) -> Batch:
 
 def _is_placed(fact: ReadFacts | PlaceFacts) -> bool:
     return isinstance(fact, PlaceFacts)
-
-
-def _totals(facts: ReadFacts | PlaceFacts) -> ReadFacts | PlaceFacts:
-    """Returns facts with all rows placed as those of one shard, and without names."""
-    if not isinstance(facts, PlaceFacts):
-        return facts
-    total = sum(facts.rows.values())
-    return dataclasses.replace(facts, rows={("", 0): total}, labels={})
 
 
 def _strata(

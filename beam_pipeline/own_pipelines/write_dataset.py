@@ -212,7 +212,6 @@ class WriteDataset(beam.PTransform):
         return (
             committed
             # An attempt at the commit finds all of its work, until one has succeeded.
-            | "Once committed" >> beam.Map(_to_one_worker)
             | "Keep" >> beam.GroupByKey()
             | "Clean up" >> beam.Map(_clean_up, run)
         )
@@ -227,10 +226,6 @@ def _is_dataflow(options: PipelineOptions) -> bool:
     return "dataflow" in str(options.view_as(StandardOptions).runner).lower()
 
 
-def _to_one_worker(fact: Any) -> tuple[None, Any]:
-    return None, fact
-
-
 @raising_of_rows()
 def _commit(
     facts: list[Fact],
@@ -238,8 +233,8 @@ def _commit(
     plan: JobPlan,
     *,
     run: SharedRun,
-) -> Committed:
-    return commit_rows(facts, counts, plan, run)
+) -> tuple[None, Committed]:
+    return None, commit_rows(facts, counts, plan, run)
 
 
 @raising_of_rows()
