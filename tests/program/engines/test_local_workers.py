@@ -211,22 +211,6 @@ def test_worker_killed_in_the_commit(tmp_path: Folder, moment: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "t.csv"]
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("workers", [1, 2])
-def test_second_stop_does_not_wait(csv: Folder, tmp_path: Folder, workers: int) -> None:
-    """Ctrl-C twice: it ends at once, and no worker outlives it."""
-    with started(csv, tmp_path, "--workers", str(workers)) as process:
-        pids = workers_of(process, tmp_path, 2 if workers == 2 else 0)
-        os.killpg(process.pid, signal.SIGINT)
-        time.sleep(0.2)
-        os.killpg(process.pid, signal.SIGINT)
-        before = time.monotonic()
-        code, _ = finished(process)
-        assert time.monotonic() - before < 1
-        assert code == 130
-        wait_for(lambda: not alive(pids))
-
-
 def test_ignored_signals_stay_ignored(csv: Folder, tmp_path: Folder) -> None:
     """Under nohup the end of the terminal does not stop a run."""
     with started(csv, tmp_path, "--limit", "1000", under=["nohup"]) as process:
@@ -348,22 +332,6 @@ def test_conversions_in_a_process_with_threads(csv: Folder, tmp_path: Folder) ->
     assert f"by-{done.stdout.split()[-1]}" not in by
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("program", [FORKS, NEW])
-def test_a_proxy_is_not_asked_for_the_runner(
-    csv: Folder,
-    tmp_path: Folder,
-    monkeypatch: pytest.MonkeyPatch,
-    program: Sequence[str],
-) -> None:
-    """A proxy knows nothing of this machine's ports; without an answer gRPC waits."""
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.delenv("no_proxy", raising=False)
-    flags = ("--workers", "2", "--limit", "5000", "--quiet")
-    with started(csv, tmp_path, *flags, program=program) as process:
-        assert finished(process) == (0, "")
-
-
 _IN_A_FORK = """
 import os, sys, threading
 import beam_tfrecord
@@ -417,24 +385,6 @@ def test_workers_import_what_the_caller_does(csv: Folder, tmp_path: Folder) -> N
     done = script(code, tmp_path, str(csv))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "manifest.json").exists()
-
-
-@pytest.mark.stress
-def test_workers_run_as_the_caller_does(csv: Folder, tmp_path: Folder) -> None:
-    """Flags of the interpreter that change names of files and the environment."""
-    source = tmp_path / "größe.csv"
-    source.write_bytes(b"a\n1\n")
-    command = [sys.executable, "-E", "-X", "utf8", *NEW, "convert", str(source), "out"]
-    environment = os.environ | {"LC_ALL": "C", "PYTHONHOME": "/missing"}
-    run = subprocess.run(
-        [*command, "--workers", "2"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert run.returncode == 0, run.stderr
 
 
 _STOPPED_AT_THE_START = """
@@ -572,21 +522,6 @@ def test_interpreters_that_do_not_start(
     assert reason in done.stdout
     assert "With --workers 1 this process does their work." in done.stdout
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("said", ["sys.executable = None", "sys.frozen = True"])
-def test_a_process_without_an_interpreter(
-    csv: Folder, tmp_path: Folder, said: str
-) -> None:
-    """It does all the work itself: a frozen program would start itself over."""
-    code = (
-        f"import sys, beam_tfrecord; {said}; "
-        "beam_tfrecord.convert(sys.argv[1], 'out', workers=2, limit=100)"
-    )
-    done = script(code, tmp_path, str(csv))
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 _REFUSED = """
