@@ -4,22 +4,19 @@ import io
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Mapping
 
 import pytest
 
-from tests.support.format_sources import PHOTOS, job_digest, photos, picture, values
+from tests.support.format_sources import job_digest, photos, picture, values
 from tests.support.outputs import contents
 from tests.support.runs import convert
 from tests.support.sources import write_files
 
 Folder = pathlib.Path
 Members = Mapping[str, bytes]
-TOLERANT = ("--max-reject-rate", "1")
 
 
 def write_archive(path: Folder, members: Members) -> Folder:
@@ -60,56 +57,6 @@ def test_archive_gives_the_shards_of_the_folder(
     convert(path, tmp_path / "out", "--preset", "imagenet")
     assert shards_of(tmp_path / "out") == shards_of(folder)
     assert len(shards_of(folder)) == 6
-
-
-# Runs the program, and says what was opened for writing and what names were made.
-WATCHED = """
-import json, os, sys
-found = []
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-def watch(event, arguments):
-    if event == "open":
-        path, mode, flags = arguments
-        if isinstance(flags, int) and flags & WRITES:
-            found.append(os.fsdecode(path) if not isinstance(path, int) else "")
-    elif event in ("os.rename", "os.link", "os.symlink", "shutil.unpack_archive"):
-        found.append(os.fsdecode(arguments[1]))
-    elif event == "os.mkdir":
-        found.append(os.fsdecode(arguments[0]))
-sys.addaudithook(watch)
-from beam_pipeline.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as stop:
-    assert stop.code == 0, stop.code
-print(json.dumps(found))
-"""
-
-
-def test_nothing_is_extracted(tmp_path: Folder) -> None:
-    """No file or folder of a member's name is made anywhere, and TMPDIR stays empty."""
-    path = write_archive(tmp_path / "photos.tar.gz", photos())
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    arguments = ["convert", str(path), str(tmp_path / "out"), "--workers", "1"]
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, *arguments],
-        env={**os.environ, "TMPDIR": str(temporary), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    made = json.loads(done.stdout.splitlines()[-1])
-    assert any("-of-00001" in name for name in made), "the hook sees what is written"
-    parts = {part for name in PHOTOS for part in name.split("/")[1:]}
-    parts |= {pathlib.PurePath(name).suffix for name in PHOTOS}
-    for name in made:
-        pure = pathlib.PurePath(name)
-        assert not parts & {*pure.parts, pure.suffix}, name
-    # Temporary files of Beam and the C library were removed, and held no image.
-    assert list(temporary.iterdir()) == []
 
 
 def test_webdataset(tmp_path: Folder) -> None:
