@@ -1,11 +1,8 @@
 """Archives as sources: images and samples, plans and blocks, and the program."""
 
-import collections
-import io
 import json
 import pathlib
 import sys
-import tarfile
 from typing import Any
 
 import pytest
@@ -13,7 +10,6 @@ import pytest
 from tests.support.archive_sources import (
     ARCHIVES,
     PETS,
-    csv_of,
     plan,
     png,
     readings,
@@ -23,7 +19,7 @@ from tests.support.archive_sources import (
     write,
 )
 from transforms.errors import SourceError
-from transforms.formats.archive import archives, tables
+from transforms.formats.archive import archives
 from transforms.formats.archive.webdataset import key_and_column
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -127,17 +123,6 @@ def test_blocks_hold_every_image_once(
     assert [r["filename"] for r in rows_of(limited, tmp_path)] == [
         path for path, _ in members[:10]
     ]
-
-
-def test_names_in_an_encoding_that_has_half_surrogates(tmp_path: Folder) -> None:
-    """They are no text; UTF-7 says nothing against them."""
-    members = [("b+2AA-.csv", csv_of(0, 1)), ("a+AOQ-.csv", csv_of(1, 1))]
-    path = write(tmp_path / "a.zip", members)
-    with pytest.raises(SourceError, match=r"names of members must be UTF-8.*2AA"):
-        plan(path, tmp_path, zip_encoding="utf-7")
-    planned = plan(write(path, members[1:]), tmp_path, zip_encoding="utf-7")
-    ((_, reading),) = readings(planned, tmp_path)
-    assert reading.batch.block.origin == "a.zip/aä.csv"
 
 
 def test_fault_125_archive_changes_after_planning(tmp_path: Folder) -> None:
@@ -269,25 +254,6 @@ def test_webdataset_json_is_typed_as_json_lines_are(tmp_path: Folder) -> None:
     ]
 
 
-def test_webdataset_suffix_that_is_no_text(tmp_path: Folder) -> None:
-    """A member whose name is no UTF-8 makes its sample a reject, and no column."""
-    members = shard(0, 20)
-    place = members.index(next(m for m in members if m[0] == "000003.txt"))
-    members[place] = ("000003.t\udcb9t", members[place][1])
-    path = tmp_path / "s.tar"
-    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    planned = plan(path, tmp_path)
-    assert "txt" in planned.schema.names
-    assert all(name.isprintable() for name in planned.schema.names)
-    found = [r for _, item in readings(planned, tmp_path) for r in item.rejections]
-    assert [r.row for r in found] == [4]
-    assert len(rows_of(planned, tmp_path)) == 19
-
-
 def test_webdataset_cut_into_blocks(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,38 +286,6 @@ def test_skipped_members_beside_full_blocks(
     planned = plan(tmp_path / name, tmp_path)
     assert len(rows_of(planned, tmp_path)) == count
     assert skipped(planned, tmp_path) == {"other_suffix": 1}
-
-
-@pytest.mark.parametrize(
-    "name", ["csv.zip", "csv.tar.gz", "samples.tar.gz", "images.tar.gz"]
-)
-def test_a_plan_looks_at_each_archive_once(
-    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many there are, each is listed once, and each member opened once."""
-    seen: collections.Counter[str] = collections.Counter()
-
-    def count(module: Any, function: str) -> None:
-        real = getattr(module, function)
-
-        def counted(*arguments: Any, **options: Any) -> Any:
-            seen[function] += 1
-            return real(*arguments, **options)
-
-        monkeypatch.setattr(module, function, counted)
-
-    count(archives, "list_members")
-    count(tables, "stream_member")
-    for i in range(4):
-        table = [(f"{i}.csv", csv_of(3 * i, 3))]
-        members = shard(3 * i, 3) if name.startswith("samples") else table
-        if name.startswith("images"):
-            # Each archive is a class.
-            members = [(f"{i}.jpg", b"1"), ("x.jpg", b"2")]
-        write(tmp_path / "in" / f"{i}{name}", members)
-    plan(tmp_path / "in", tmp_path)
-    streams = {"stream_member": 4} if name.endswith(".zip") else {}
-    assert seen == {"list_members": 4, **streams}
 
 
 # --- from the command line --------------------------------------------------------
