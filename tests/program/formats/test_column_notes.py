@@ -2,7 +2,6 @@
 
 import pathlib
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -89,19 +88,6 @@ def test_what_a_column_nearly_is(
 def test_columns_that_are_near_nothing(cells: list[str | None]) -> None:
     """Of one kind throughout, or far from any; leading zeros are text on purpose."""
     assert near(cells) is None
-
-
-def test_many_texts_stop_a_kind() -> None:
-    """The most frequent ones are named, and that there are more."""
-    rng = np.random.default_rng(1)
-    cells: list[str | None] = [str(n) for n in rng.integers(0, 10**6, 5_000)]
-    cells[::25] = [f"~{n}" for n in range(200)]
-    cells[1::100] = ["-"] * 50
-    found = near(cells)
-    assert found is not None
-    assert not found.alone
-    assert found.stops[0] == ("-", 50)
-    assert found.share == pytest.approx(0.95)
 
 
 def test_a_note_names_share_texts_and_the_way_out(tmp_path: Folder) -> None:
