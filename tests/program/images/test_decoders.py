@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from PIL import Image, features
 
-from tests.support.drawn_images import make_bmp, picture, saved
+from tests.support.drawn_images import picture, saved
 from tests.support.hostile_decoder import ordered, prepare
 from tests.support.image_sources import FRAMES
 from tests.support.outputs import rejects, rows
@@ -127,30 +127,6 @@ def test_results_are_those_of_this_process(policy: str, sound: DecoderPool) -> N
         assert found == prepare_image(data, POLICIES[policy]), kind
 
 
-def test_only_foreign_images_go_to_the_pool() -> None:
-    """JPEG, PNG and plain BMP are prepared here, and so is what is refused at once."""
-    asked = []
-
-    def elsewhere(data: bytes, policy: ImagePolicy) -> Fault:
-        asked.append(data)
-        return Fault(Reason.DECODER_CRASH, "asked")
-
-    resized = ImagePolicy(resize=Resize("shorter", 10))
-    for data in (saved(picture(), "JPEG"), saved(picture(), "PNG"), make_bmp(24)):
-        for policy in (ImagePolicy(), resized):
-            result = prepare_image(data, policy, foreign=elsewhere)
-            assert isinstance(result, PreparedImage)
-    webp = saved(picture(), "WEBP")
-    for data, policy in (
-        (b"<html>", ImagePolicy()),
-        (webp, ImagePolicy(foreign="reject")),
-        (webp, ImagePolicy(max_bytes=10)),
-    ):
-        assert isinstance(prepare_image(data, policy, foreign=elsewhere), Fault)
-    assert asked == []
-    assert reason(prepare_image(webp, foreign=elsewhere)) is Reason.DECODER_CRASH
-
-
 def test_modules_are_found_where_the_parent_finds_them(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,17 +228,6 @@ def test_threads_have_a_child_each(hostile: DecoderPool) -> None:
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         tasks = [threads.submit(hostile.prepare, ordered("wait"), BRIEF) for _ in "12"]
         assert {reason(task.result()) for task in tasks} == {Reason.TOO_SLOW}
-
-
-def test_end_reaches_who_waits(hostile: DecoderPool, tmp_path: Folder) -> None:
-    """A run that is stopped does not wait for a decoder that hangs."""
-    note = tmp_path / "pid"
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        task = thread.submit(hostile.prepare, ordered(f"wait {note}"), ImagePolicy())
-        assert within(10, lambda: note.exists() and note.read_text() != "")
-        hostile.end()
-        with pytest.raises(BeamTFRecordError, match="stopped"):
-            task.result(timeout=5)
 
 
 @ON_LINUX
