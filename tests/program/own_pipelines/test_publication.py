@@ -330,33 +330,6 @@ def test_a_pipeline_that_runs_twice(tmp_path: Folder) -> None:
     assert len(rows(output)) == 1
 
 
-# That a step of it runs once more.
-_pipelines: list[beam.Pipeline] = []
-
-
-def _run_again() -> None:
-    _pipelines[0].run().wait_until_finish()
-
-
-def test_one_pipeline_runs_twice_at_once(tmp_path: Folder) -> None:
-    """The run that publishes second fails; it does not take the first for its own."""
-    output, ran = tmp_path / "out", tmp_path / "ran"
-
-    def step(number: int) -> dict[str, Any]:
-        if not ran.exists():
-            ran.touch()
-            _run_again()
-            return {"id": -number}
-        return {"id": number}
-
-    pipeline = beam.Pipeline(runner=LOCAL)
-    _ = pipeline | beam.Create([1, 2]) | beam.Map(step) | WriteDataset(output)
-    _pipelines[:] = [pipeline]
-    with pytest.raises(CommitError, match="is gone"):
-        pipeline.run()
-    assert sorted(row["id"] for row in rows(output)) == [1, 2]
-
-
 @pytest.mark.parametrize("other", ["rows over a dataset", "convert"])
 def test_the_first_of_two_runs_to_publish_wins(tmp_path: Folder, other: str) -> None:
     """The second fails clearly, keeps its work meanwhile, and `clean` removes that."""
@@ -528,16 +501,3 @@ def test_a_template_is_run_many_times(
         assert sorted(row["id"] for row in rows(output)) == [*range(count)]
     assert command("clean", output, "--pipelines").code == 0
     assert sorted(os.listdir(tmp_path)) == ["out", "rows.txt"]
-
-
-def test_two_runs_of_a_template_at_once(
-    tmp_path: Folder, template: Callable[..., beam_runner_api_pb2.Pipeline]
-) -> None:
-    """The first to publish wins; the other fails, and no row of it is there."""
-    rows_file, output = tmp_path / "rows.txt", tmp_path / "out"
-    graph = template(overwrite=True)
-    _meanwhile.append(lambda: launch(graph, "job-2", rows_file, range(100, 120)))
-    with pytest.raises(CommitError, match="written by another run"):
-        launch(graph, "job-1", rows_file, range(50))
-    assert not _meanwhile
-    assert sorted(row["id"] for row in rows(output)) == [*range(100, 120)]
