@@ -153,15 +153,6 @@ def test_ids_may_be_paths(ids: list[str], tmp_path: Folder) -> None:
     assert found == {1: images["a/x.jpg"], 2: images["b/x.jpg"]}
 
 
-def test_ids_may_be_file_names(tmp_path: Folder) -> None:
-    """A column of file names matches files in any folder."""
-    images = tree(tmp_path / "in", ["a/x.jpg", "b/deep/y.jpg"])
-    labels = table(tmp_path / "t.csv", [("f", "n"), ("x.jpg", 1), ("y.jpg", 2)])
-    convert(tmp_path / "in", tmp_path / "o", "--labels", labels, "--id-column", "f")
-    found = {r["n"]: r["image"] for r in first_values(tmp_path / "o")}
-    assert found == {1: images["a/x.jpg"], 2: images["b/deep/y.jpg"]}
-
-
 def test_a_value_that_does_not_fit_rejects_its_image(tmp_path: Folder) -> None:
     """The reject of the image names the table's row, column and value."""
     names = [f"{number:03}.jpg" for number in range(120)]
@@ -242,15 +233,6 @@ def test_a_changed_table_is_another_job(tmp_path: Folder) -> None:
         text = (tmp_path / "out" / "manifest.json").read_text()
         digests.append(json.loads(text)["run"]["job"])
     assert digests[0] != digests[1]
-
-
-def test_classes_without_a_record_among_many(tmp_path: Folder) -> None:
-    """Of a large vocabulary of which few names are used the others are named."""
-    (tmp_path / "names.txt").write_text("".join(f"c{n}\n" for n in range(20_000)))
-    (tmp_path / "t.csv").write_text("x,y\n1,c7\n2,c8\n")
-    given = ("--label-column", "y", "--vocabulary", tmp_path / "names.txt")
-    run = convert(tmp_path / "t.csv", tmp_path / "out", *given)
-    assert "19,998 classes of 'y' have no record" in run.out + run.err
 
 
 def features_of(directory: Folder) -> dict[str, dict[str, Any]]:
@@ -465,21 +447,3 @@ def test_ids_without_leading_zeros(tmp_path: Folder) -> None:
     options = ("--labels", labels, "--id-column", "id")
     message = refused(3, tmp_path / "in", tmp_path / "out", *options)
     assert all(text in message for text in ("'1'", "'00001.jpg'", "leading zeros"))
-
-
-def test_a_class_name_that_is_a_list_of_classes(tmp_path: Folder) -> None:
-    """The note names the setting, and with it each word is a class."""
-    tree(tmp_path / "in", ["0.jpg", "1.jpg", "2.jpg"])
-    tags = ["clear primary", "haze primary water", "clear road primary"]
-    labels = table(tmp_path / "t.csv", [("id", "tags"), *enumerate(tags)])
-    options = ["--labels", labels, "--id-column", "id", "--label-column", "tags"]
-    run = convert(tmp_path / "in", tmp_path / "one", *options)
-    assert 'separator: " "' in run.out + run.err
-    (tmp_path / "s.yaml").write_text('features: {tags: {separator: " "}}')
-    run = convert(
-        tmp_path / "in", tmp_path / "all", *options, "--spec", tmp_path / "s.yaml"
-    )
-    assert "separator" not in run.out + run.err
-    manifest = json.loads((tmp_path / "all" / "manifest.json").read_text())
-    classes = [f["classes"] for f in manifest["dataset"]["features"] if "classes" in f]
-    assert classes == [["clear", "haze", "primary", "road", "water"]]
