@@ -89,16 +89,6 @@ def test_every_rule_gives_one_dataset(source: Folder, column: str) -> None:
     assert first.records == 600
 
 
-def test_groups_are_not_divided(source: Folder) -> None:
-    """All rows of one site are in one split."""
-    _, found = convert(source, group_column="site", splits="train=0.5,test=0.5")
-    sites = collections.defaultdict(set)
-    for key, split in found.items():
-        sites[int(key[1:]) % 17].add(split)
-    assert all(len(splits) == 1 for splits in sites.values())
-    assert set(found.values()) == {"train", "test"}
-
-
 def test_classes_are_divided_exactly_and_locked(
     source: Folder, tmp_path: Folder
 ) -> None:
