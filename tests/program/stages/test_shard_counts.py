@@ -21,9 +21,6 @@ from transforms.core.vocabulary import Vocabulary
 from transforms.stages.place import PlaceRows
 from transforms.stages.shard_counts import (
     CountShards,
-    count_shards,
-    counts_of,
-    merged,
 )
 from transforms.work.store import Store
 
@@ -53,20 +50,6 @@ def test_shard_counts_decide_vocabularies(tmp_path: pathlib.Path) -> None:
         assert_that(found | beam.Map(names_in, store), equal_to([wanted]))
         rows = found | beam.Map(lambda counts: counts.rows)
         assert_that(rows, equal_to([{("train", 0): 3}]), label="rows")
-
-
-def test_names_that_all_batches_have_travel_once(tmp_path: pathlib.Path) -> None:
-    """The sums of a thousand batches are about as large as those of one."""
-    store = Store(str(tmp_path))
-    names = [f"name {number:03d}" for number in range(500)]
-    sums = counts_of(facts_of(store, *names))
-    alone = len(pickle.dumps(sums))
-    for _ in range(20):
-        sums = merged([sums, *(counts_of(facts_of(store, *names)) for _ in range(50))])
-    assert len(pickle.dumps(sums)) < 65 * alone
-    assert sums[0] == {("train", 0): 1_001}
-    counts = count_shards(sums, job_plan(store))
-    assert names_in(counts, store) == {"label": names}
 
 
 def test_many_names_are_in_files(tmp_path: pathlib.Path) -> None:
