@@ -76,17 +76,6 @@ class TestOutputDirectory:
         found = {path.name for path in tmp_path.rglob("*")}
         assert found == {"source", "small.csv", "out", "in"}
 
-    def test_a_removed_current_folder_is_named(
-        self, small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Where the shell's folder is gone the message says so, not "None"."""
-        (tmp_path / "gone").mkdir()
-        monkeypatch.chdir(tmp_path / "gone")
-        (tmp_path / "gone").rmdir()
-        for output in ("out", tmp_path / "out"):
-            assert "current folder" in refused(2, small, output)
-        assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
     def test_an_output_that_is_not_utf8_shows_no_traceback(
         self, small: Folder, tmp_path: Folder
     ) -> None:
