@@ -198,20 +198,6 @@ class TestOptions:
         convert(photos, tmp_path / "out", "--feature-name", "label=kind=class")
         assert "kind=class" in rows(tmp_path / "out")[0]
 
-    def test_header_only_is_refused(self, tmp_path: Folder) -> None:
-        """A CSV without a row is no dataset, by default (rows 29, 101)."""
-        source = write_csv(tmp_path / "t.csv", "a,b", [])
-        assert "--min-records 0" in refused(4, source, tmp_path / "out")
-        assert names(tmp_path) == ["t.csv"]
-
-    def test_header_only_with_min_records_0(self, tmp_path: Folder) -> None:
-        """With --min-records 0 it is a committed dataset of no record."""
-        source = write_csv(tmp_path / "source" / "t.csv", "a,b", [])
-        convert(source, tmp_path / "out", "--min-records=0")
-        assert dataset(tmp_path / "out")["account"]["read"] == 0
-        assert not [name for name in names(tmp_path / "out") if "tfrecord" in name]
-        assert command("verify", tmp_path / "out").code == 0
-
     def test_only_rejects_with_min_records_0(self, tmp_path: Folder) -> None:
         """All images bad, all tolerated: the rejects are left; committed if allowed."""
         source = write_files(tmp_path / "tree", {"a/x.jpg": b"", "a/y.jpg": b""})
