@@ -200,15 +200,3 @@ def test_dataset_statistics(tmp_path: Folder) -> None:
         ["x", "8"],
         ["y", "4"],
     ]
-
-
-def test_images_copy_what_is_there() -> None:
-    """Every path that an image copies exists in the project."""
-    text = (
-        (EXAMPLES / "dataflow" / "worker.Dockerfile").read_text().replace("\\\n", " ")
-    )
-    for line in text.splitlines():
-        if line.startswith("COPY") and "--from" not in line:
-            for path in line.split()[1:-1]:
-                assert (EXAMPLES.parent / path).exists(), path
-    assert text.count("FROM ") >= 1
