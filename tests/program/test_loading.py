@@ -1,13 +1,11 @@
 """What each command loads, and what it does without."""
 
-import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
 
-from beam_pipeline.beam_internals import loading
 from tests.support.product_code import ROOT
 
 # What answers before a job runs does not wait for these.
@@ -51,50 +49,6 @@ sys.exit(", ".join(set(loading._SPARED) & sys.modules.keys()))
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
     assert run.stderr.strip() == ""
-
-
-@pytest.mark.parametrize(
-    ("processor", "given", "disabled"),
-    [
-        ("ven0002fam0019mod0011", None, loading._AVX512),
-        ("ven0002fam001Amod0024", None, None),
-        ("ven0000fam0006mod008F", None, None),
-        ("ven0002fam0019mod0011", "AVX2", "AVX2"),
-    ],
-)
-def test_numpy_sorts_without_avx512_where_that_is_slow(
-    processor: str, given: str | None, disabled: str | None, tmp_path: pathlib.Path
-) -> None:
-    """Of AMD's family 0x19 it is; a setting of the user's is kept."""
-    file = tmp_path / "modalias"
-    file.write_text(f"cpu:type:x86,{processor}:feature:,0000,0001\n")
-    code = """
-import os, sys
-from beam_pipeline.beam_internals import loading
-assert "numpy" not in sys.modules
-loading._PROCESSOR = sys.argv[1]
-loading.spare_imports()
-import numpy
-found = numpy._core._multiarray_umath.__cpu_features__
-print(os.environ.get("NPY_DISABLE_CPU_FEATURES"))
-print(found.get("X86_V4", False) or found["AVX512_SKX"])
-"""
-    environment = dict(os.environ)
-    environment.pop("NPY_DISABLE_CPU_FEATURES", None)
-    if given is not None:
-        environment["NPY_DISABLE_CPU_FEATURES"] = given
-    run = subprocess.run(
-        [sys.executable, "-c", code, file],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    set_to, has_avx512 = run.stdout.split("\n")[:2]
-    assert set_to == str(disabled)
-    if disabled is not None and given is None:
-        assert has_avx512 == "False"
 
 
 @pytest.mark.parametrize("command", ["plan", "convert"])
