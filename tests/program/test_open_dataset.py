@@ -45,18 +45,6 @@ def test_another_working_folder(
     assert _sum_of_ids(pickle.loads(data)) == 3
 
 
-def test_a_view_that_outlives_the_modules(tmp_path: Folder) -> None:
-    """Its files are closed without a word, though `os` is emptied before."""
-    write_dataset(tmp_path / "d", {"train": animals(3)})
-    code = (
-        f"import re, beam_tfrecord; from transforms.reading import folder; "
-        f"view = beam_tfrecord.open_dataset({str(tmp_path / 'd')!r})['train']; "
-        f"print(view[1]['id']); re.kept = folder, view"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (run.stdout, "Exception" in run.stderr) == ("1\n", False)
-
-
 def test_shards_of_several_datasets(tmp_path: Folder) -> None:
     """Manifests may contradict each other; without them, files are read as they are."""
     for number in (1, 2):
