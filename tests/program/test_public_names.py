@@ -92,13 +92,6 @@ def test_importing_is_cheap(package: str) -> None:
     assert {package} <= set(done.stdout.split())
 
 
-@pytest.mark.parametrize("package", [*FRONTS, "beam_tfrecord", "transforms.tfrecord"])
-def test_dir_lists_the_public_names(package: str) -> None:
-    """An interactive shell completes them before any has been imported."""
-    module = importlib.import_module(package)
-    assert set(module.__all__) <= set(dir(module))
-
-
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """As of any module; the shell can guess the name that was meant."""
     with pytest.raises(AttributeError, match="no attribute 'read_exampels'") as caught:
