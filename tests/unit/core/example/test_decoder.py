@@ -322,21 +322,6 @@ def test_records_that_mostly_lack_features_are_regular() -> None:
     assert not len(read_columns(batch).odd)
 
 
-def test_each_record_may_have_another_order() -> None:
-    """And some have no features; all are right."""
-    noise = random.Random(6)
-    payloads = []
-    for index in range(300):
-        names = [f"f{k}" for k in range(9)]
-        noise.shuffle(names)
-        entries = b"".join(
-            entry(n.encode(), field(3, field(1, b"\x01"))) for n in names
-        )
-        payloads.append(field(1, entries) if index % 7 else b"")
-    batch = PayloadBatch.of(payloads)
-    assert decode_examples(batch).to_pylist() == expected_rows(payloads)
-
-
 def test_what_is_regular_is_what_protobuf_reads() -> None:
     """Each damaged record has protobuf's values, or its error."""
     noise = random.Random(11)
