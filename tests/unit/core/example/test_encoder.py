@@ -415,49 +415,6 @@ def test_checksums_by_linearity_are_those_of_calls(batch: pa.RecordBatch) -> Non
             assert encoder.encode_framed(batch).buffer.to_pybytes() == framed
 
 
-@pytest.mark.stress
-def test_values_of_20_megabytes_cross_chunks() -> None:
-    """Large values between small ones: texts, lists of bytes and of numbers."""
-    large = bytes(range(256)) * 80_000
-    batch = pa.record_batch(
-        {
-            "image": pa.array([b"a", large, b"", large[:70_000], None, b"z"]),
-            "list": pa.array([[], [b"x", large], None, [b""], [large, b"y"], []]),
-            "n": pa.array([None, 1, 300, 2**40, 5, 6]),
-        }
-    )
-    assert_encodes(batch)
-    numbers = pa.array([np.arange(2_000_000), np.arange(3), np.arange(9, 1_000_000)])
-    floats = numbers.cast(pa.list_(pa.float32()))
-    assert_encodes(pa.record_batch({"ints": numbers, "floats": floats}))
-
-
-def test_rows_beyond_one_chunk_keep_their_order() -> None:
-    """50,000 rows of around 128 bytes: each record, its checksums in both ways."""
-    rng = np.random.default_rng(1)
-    count = 50_000
-    words = np.array([f"name{i}" for i in range(12)])
-    batch = pa.record_batch(
-        {
-            "flag": rng.random(count) < 0.5,
-            "number": rng.integers(-5, 1 << 40, count),
-            "text": pa.array(rng.choice(words, count), mask=rng.random(count) < 0.2),
-            "x": pa.array(
-                rng.random(count), pa.float32(), mask=rng.random(count) < 0.1
-            ),
-            "a longer name" * 4: rng.integers(0, 300, count),
-        }
-    )
-    encoder = ExampleEncoder(batch.schema)
-    encoded = encoder.encode(batch)
-    some = pa.array(np.arange(0, count, 97))
-    assert encoded.take(some).to_pylist() == oracle(batch.take(some))
-    records = b"".join(map(frame, encoded.to_pylist()))
-    for cost in (0, math.inf):
-        with mock.patch.object(linear_crc_module, "_CALL_NS", cost):
-            assert encoder.encode_framed(batch).buffer.to_pybytes() == records
-
-
 def test_values_far_into_a_large_buffer() -> None:
     """Offsets past 2 GiB, behind a null slot that still holds the bytes before."""
     far = 2_200_000_000
