@@ -95,17 +95,3 @@ def test_values_outside_their_views_and_long_runs_are_left_to_calls() -> None:
     assert record_crcs([views_of([b"", b"x" * 13])], 2) is None
     assert record_crcs([run_of(bytes(4_000), [])], 1) is not None
     assert record_crcs([run_of(bytes(4_001), [])], 1) is None
-
-
-def test_the_cheaper_way_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look-ups for many rows of few bytes; calls for few rows, and for many bytes."""
-    monkeypatch.undo()
-
-    def is_by_look_ups(rows: int, floats: int) -> bool:
-        cells = np.zeros((rows, floats), "<f4")
-        run = run_of(bytes(20 * floats), [(0, cells)])
-        return record_crcs([run], rows) is not None
-
-    assert is_by_look_ups(8_192, 4)
-    assert not is_by_look_ups(100, 4)
-    assert not is_by_look_ups(8_192, 180)
