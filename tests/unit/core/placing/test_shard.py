@@ -169,31 +169,6 @@ def test_pieces_give_every_row_once(
 
 
 @given(LAYOUTS, st.integers(1, 40), st.booleans())
-def test_large_values_are_taken_without_a_copy(
-    layout: list[tuple[str, int]], size: int, shuffle: bool
-) -> None:
-    """They stay in the pieces that they were read in; the other columns are joined."""
-
-    def enlarged(batch: pa.RecordBatch) -> pa.RecordBatch:
-        values = [str(n) * 40_000 if n != 8 else None for n in column(batch, "x")]
-        return batch.append_column("large", pa.array(values, pa.large_binary()))
-
-    segments = [(origin, enlarged(batch)) for origin, batch in segments_of(layout)]
-    rows = ShardRows.of(segments, seed=0, shuffle=shuffle)
-    chunks = dict(zip(rows.table.column_names, rows.table.columns, strict=True))
-    assert chunks["large"].num_chunks == len(layout)
-    assert chunks["x"].num_chunks == 1
-    everything = pa.Table.from_batches([batch for _, batch in segments])
-    held = pa.total_allocated_bytes()
-    for at in range(0, len(rows), size):
-        piece, positions = rows.take(at, at + size)
-        assert len(layout) == 1 or pa.total_allocated_bytes() - held < 20_000
-        assert positions.tolist() == rows.order[at : at + size].tolist()
-        assert piece.equals(everything.take(pa.array(positions)))
-        del piece
-
-
-@given(LAYOUTS, st.integers(1, 40), st.booleans())
 def test_long_values_are_taken_from_pieces(
     layout: list[tuple[str, int]], size: int, shuffle: bool
 ) -> None:
@@ -218,40 +193,6 @@ def test_long_values_are_taken_from_pieces(
     for at in range(0, len(rows), size):
         piece, positions = rows.take(at, at + size)
         assert piece.equals(everything.take(pa.array(positions)))
-
-
-def test_places_do_not_hold_the_values() -> None:
-    """Not those of a single segment either, of which all columns are views."""
-    before = pa.default_memory_pool()
-    pa.set_memory_pool(COUNTED)
-    try:
-        held = COUNTED.bytes_allocated()
-        batch = numbered(0, 1000).append_column("text", pa.array(["x" * 9_000] * 1000))
-        segments = (
-            ("a", pa.ipc.read_record_batch(each.serialize(), each.schema))
-            for each in [batch]
-        )
-        del batch
-        rows = ShardRows.of(segments, seed=0, shuffle=False)
-        assert COUNTED.bytes_allocated() - held > 9_000_000
-        rows = rows.without_values()
-        del segments
-        assert COUNTED.bytes_allocated() - held < 100_000
-    finally:
-        pa.set_memory_pool(before)
-    assert rows.origin(7) == ("a", 7)
-
-
-def test_values_go_while_places_stay() -> None:
-    """Where a row is from is still known when its values are not."""
-    segments = [
-        (origin, rows.append_column("\0float", pa.array([[0.5]] * len(rows))))
-        for origin, rows in (("a", numbered(0, 3)), ("b", numbered(0, 2)))
-    ]
-    rows = ShardRows.of(segments, seed=0, shuffle=False)
-    bare = rows.without_values()
-    assert bare.table.column_names == [ROW_COLUMN]
-    assert [bare.origin(at) for at in range(5)] == [rows.origin(at) for at in range(5)]
 
 
 def test_rows_with_origins_of_their_own() -> None:
