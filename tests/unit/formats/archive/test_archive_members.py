@@ -590,20 +590,6 @@ def test_no_archive_at_all() -> None:
     assert kind_of(io.BytesIO(PACKERS["xz"](b"")), "x") == "packed tar"
 
 
-@pytest.mark.parametrize("writer", ["tar-pax", "tar.gz", "tar.zst", "zip"])
-def test_memory_is_bounded_by_a_member(writer: str) -> None:
-    """Forty members of 1 MB are read in the memory of a few."""
-    rng = random.Random(3)
-    files = {f"{i}.bin": rng.randbytes(1 << 20) for i in range(40)}
-    file = io.BytesIO(WRITERS[writer](files))
-    tracemalloc.start()
-    for item in read_in_turn(file):
-        assert isinstance(item, Content)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8 << 20
-
-
 SMALL = Limits(
     max_member_bytes=1 << 20, max_total_bytes=8 << 20, ratio_free_bytes=1 << 20
 )
