@@ -178,21 +178,3 @@ def test_samples_are_runs_of_equal_keys() -> None:
         assert [*found.between(start, stop)] == whole[start:stop]
     for none in ([], [member_of(0, "readme")]):
         assert [*RowList(MemberList.of(none), WebDataset)] == []
-
-
-def test_memory_of_many_samples() -> None:
-    """A member takes about 30 bytes. As objects they took 900."""
-
-    def kept(count: int) -> int:
-        tracemalloc.start()
-        keys = (divmod(number, 2) for number in range(count))
-        names = (f"some/folder/{key:07}.{'jc'[end]}" for key, end in keys)
-        listed = MemberList.of(itertools.starmap(member_of, enumerate(names)))
-        found = RowList(listed, WebDataset)
-        size = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
-        assert len(found) == count // 2
-        return size
-
-    kept(10)
-    assert kept(30_000) - kept(10_000) < 40 * 20_000
