@@ -4,17 +4,13 @@ import csv
 import hashlib
 import io
 import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.csv_samples import sample
-from transforms.core.infer.texts import infer_columns
 from transforms.core.model import Batch, Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import (
@@ -494,34 +490,3 @@ def test_rows_and_rejections_do_not_depend_on_the_block_size(
 
 
 # --- real data ---------------------------------------------------------------------
-
-EXPECTED = {
-    "titanic": (891, "survived:int64 age:float adult_male:bool deck:text alive:label"),
-    "penguins": (344, "species:text bill_length_mm:float body_mass_g:int64 sex:text"),
-    "diamonds": (53940, "carat:float cut:text table:float price:int64"),
-    "taxis": (6433, "pickup:text passengers:int64 tip:float color:text"),
-}
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_real_tables_are_read_whole(name: str) -> None:
-    """Kinds as expected, every row typed, none rejected, at two block sizes."""
-    root = os.environ.get("BEAM_TFRECORD_TEST_DATA")
-    if not root:
-        pytest.skip("BEAM_TFRECORD_TEST_DATA names no folder")
-    data = Path(root, "tabular", f"{name}.csv").read_bytes()
-    count, kinds = EXPECTED[name]
-    found = sample(data)
-    label = "alive" if name == "titanic" else None
-    schema = Schema(infer_columns(found.columns, label_column=label).features)
-    for pair in kinds.split():
-        feature, kind = pair.split(":")
-        assert schema[feature].kind == kind
-    rows, numbers, bad = read(data, schema)
-    assert (len(rows), numbers, bad) == (count, list(range(count)), [])
-    assert rows == read(data, schema, block_bytes=10_007)[0]
-    by_hand = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
-    text = [f.name for f in schema.features if f.kind in (Kind.TEXT, Kind.LABEL)]
-    assert [[row[n] or "" for n in text] for row in rows] == [
-        [row[n] for n in text] for row in by_hand
-    ]
