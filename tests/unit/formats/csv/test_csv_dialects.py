@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from tests.support.csv_samples import NAMES, parse_whole, sample, scan_by_hand
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.reasons import Reason
-from transforms.core.schema import Kind
 from transforms.errors import ConservationError, SourceError
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
@@ -224,54 +222,6 @@ def test_other_quotes_and_none() -> None:
     assert [tuple(row.values()) for row in rows_of(b'"a,b",c\n', plain, 1)] == [
         ('"a', 'b"', "c")
     ]
-
-
-def test_twenty_thousand_quoted_rows_are_those_of_pythons_csv_module() -> None:
-    """Newlines, commas, doubled and stray quotes, at 1, 2, 4 ... KiB and whole.
-
-    Rows with text behind a closing quote are refused, and no others.
-    """
-    rng = np.random.default_rng(3)
-    words = ["", "x", "one\ntwo", "a, b", 'say "hi"', "\r\n", '"', ",\n,", "word"]
-    stray = ['5" pipe', 'a"b"c', ' "x"', '7"', 'x""']
-    lines, loose = [], []
-    for number, (first, second, how) in enumerate(
-        rng.integers(0, (len(words), len(words), 4), (20_000, 3)).tolist()
-    ):
-        texts = [words[first], words[second]]
-        cells = ['"' + text.replace('"', '""') + '"' for text in texts]
-        if how == 0:
-            cells[0] = stray[number % len(stray)]
-        elif how == 1:
-            cells[1] += stray[number % len(stray)].lstrip('"')
-            loose.append(number)
-        lines.append(f"{number},{cells[0]},{cells[1]}\r\n")
-    written = "a,b,c\r\n" + "".join(lines)
-    data = written.encode()
-    _, *expected = csv.reader(io.StringIO(written, newline=""))
-    assert len(expected) == 20_000
-    kept = np.delete(np.arange(20_000), loose)
-    expected = [expected[number] for number in kept.tolist()]
-    wanted = [pa.array(column, pa.string()) for column in zip(*expected, strict=True)]
-    dialect = CsvDialect()
-    block_bytes = 1 << 10
-    while block_bytes < 2 * len(data):
-        parts, numbers, refused = [], [], []
-        for block in iter_blocks(
-            io.BytesIO(data), "f.csv", dialect, block_bytes=block_bytes
-        ):
-            piece = data[block.start : block.stop]
-            raw = read_raw(piece, block, dialect, NAMES, NAMES)
-            refused += [(row, reason) for row, reason, _ in raw.refused]
-            assert not raw.skipped
-            parts.append(list(raw.columns.values()))
-            numbers.append(raw.numbers)
-        found = [pa.chunked_array(list(c)) for c in zip(*parts, strict=True)]
-        filled = [column.fill_null("").combine_chunks() for column in found]
-        assert [a.equals(b) for a, b in zip(filled, wanted, strict=True)] == [True] * 3
-        assert np.array_equal(np.concatenate(numbers), kept)
-        assert refused == [(number, Reason.MALFORMED) for number in loose]
-        block_bytes *= 2
 
 
 # --- blanks between cells ----------------------------------------------------------
@@ -485,23 +435,6 @@ def test_kinds_from_all_blocks_are_those_of_the_whole_table(
     for one, other in zip(found.evidence, expected.evidence, strict=True):
         assert (one.sampled, one.missing) == (other.sampled, other.missing)
         assert (one.minimum, one.maximum) == (other.minimum, other.maximum)
-
-
-def test_kinds_from_all_blocks_need_the_memory_of_one() -> None:
-    """Blocks are let go as the next one comes."""
-    alive = []
-
-    def batches() -> Iterator[Any]:
-        for number in range(60):
-            column = pa.array([f"{number + 1}{i:05}" for i in range(20_000)])
-            alive.append(pa.total_allocated_bytes())
-            yield {"n": column}
-            del column
-
-    inference = infer_batches(batches(), label_column=None)
-    assert inference.features[0].kind is Kind.INT64
-    assert inference.evidence[0].sampled == 1_200_000
-    assert max(alive[40:]) <= max(alive[:20]) + (1 << 20)
 
 
 def test_a_block_of_another_number_of_rows_is_refused() -> None:
