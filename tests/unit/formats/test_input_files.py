@@ -1,13 +1,10 @@
 """The files of a source as columns, and as a sequence."""
 
 import os
-import tracemalloc
-from pathlib import Path
 
 import pytest
 
 from transforms.errors import InputError
-from transforms.formats.csv.sample import CsvReader
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
 from transforms.storage.entries import FileEntry
@@ -61,27 +58,3 @@ def test_a_name_that_is_no_text_is_refused() -> None:
     name = os.fsdecode(b"\xff.csv")
     with pytest.raises(InputError, match=r"b'\\xff\.csv'.*--exclude"):
         listed(["a.csv", name])
-
-
-@pytest.mark.stress
-def test_the_plan_of_many_files_keeps_no_object_of_each(tmp_path: Path) -> None:
-    """More files take less than 50 bytes more for each of them."""
-    path = tmp_path / "a.csv"
-    path.write_text("x\n1\n")
-    size = path.stat().st_size
-
-    def peak(count: int) -> int:
-        entries = [FileEntry("a.csv", size, 0)] * count
-        found = InputFiles.listed(FileList.of(entries), root=str(tmp_path))
-        # Each name is that of one file, which is what it says: its stamp is unknown.
-        table = found.table.set_column(3, "stamp", [[0] * count])
-        found = InputFiles(table, root=str(tmp_path))
-        tracemalloc.start()
-        try:
-            CsvReader().plan(found)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    peak(100)
-    assert peak(26_000) - peak(10_000) < 16_000 * 50
