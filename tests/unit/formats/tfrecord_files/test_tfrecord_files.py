@@ -23,7 +23,6 @@ from transforms.errors import InputError, SourceError, TFRecordError
 from transforms.formats.tfrecord_files import reader as tfrecord_files
 from transforms.formats.tfrecord_files.dataset import StatedDataset, known_features
 from transforms.formats.tfrecord_files.reader import TFRecordFiles
-from transforms.storage.local import LocalPath
 
 
 def example(**features: Any) -> bytes:
@@ -370,29 +369,6 @@ def test_a_dataset_of_ours_keeps_its_features_labels_and_splits(
         assert note == want.get("note")
     assert {read.reader.split_of(name) for name in names} == {"train", "test"}
     assert all(f"-{read.reader.split_of(name)}." in name for name in names)
-
-
-def test_the_metadata_of_a_dataset_is_read_once(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Planning and cutting the shards of a folder read its manifest one time."""
-    tmp_path = tmp_path / "animals"
-    splits = {"train": datasets.animals(4, 3), "test": datasets.animals(2, start=7)}
-    datasets.write_dataset(tmp_path, splits)
-    names = sorted(path.name for path in tmp_path.iterdir() if "-of-" in path.name)
-    read: list[str] = []
-    read_stamped = LocalPath.read_stamped
-
-    def noted(path: LocalPath, limit: int | None = None) -> tuple[bytes, int]:
-        read.append(pathlib.Path(path.path).name)
-        return read_stamped(path, limit)
-
-    monkeypatch.setattr(LocalPath, "read_stamped", noted)
-    listing = listed(tmp_path, names)
-    reader = TFRecordFiles().plan(listing).reader
-    for file in listing:
-        assert list(reader.blocks(file, block_bytes=1, limit_rows=None))
-    assert read.count("manifest.json") == 1
 
 
 def test_a_shard_that_is_not_what_the_manifest_states_is_an_error(
