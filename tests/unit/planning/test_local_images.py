@@ -1,12 +1,10 @@
 """Images that a table names: which columns do, and how large they are."""
 
 import pathlib
-from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.planning import image_files
 from beam_pipeline.planning.image_files import (
     image_shares,
     named_images,
@@ -58,21 +56,3 @@ def test_which_texts_name_files(
     feature = Feature("x", Kind.TEXT, shape=shape)
     found = image_shares([feature], {"x": pa.array(cells)}, [str(tmp_path)])
     assert found == ({} if share is None else {"x": share})
-
-
-def test_few_files_are_looked_for(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At most 64 for all columns, evenly through the rows."""
-    asked: list[str] = []
-
-    def sizes_of(paths: Iterable[str]) -> dict[str, int]:
-        asked.extend(paths)
-        return {}
-
-    monkeypatch.setattr(image_files, "sizes_of", sizes_of)
-    features = [Feature(name, Kind.TEXT) for name in "abc"]
-    columns = {n: pa.array([f"{n}{i}.png" for i in range(10_000)]) for n in "abc"}
-    image_shares(features, columns, [str(tmp_path)])
-    assert 40 <= len(asked) <= 64
-    assert max(int(path.rpartition("/c")[2][:-4]) for path in asked[-9:]) > 9000
