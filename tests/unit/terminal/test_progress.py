@@ -3,26 +3,16 @@
 import io
 import os
 import pathlib
-import re
-import time
-from typing import Any
 
 import pytest
-from PIL import Image
 
-from beam_pipeline.commands import progress
 from beam_pipeline.commands.progress import (
-    Progressed,
     look,
-    shown_planning,
     shown_progress,
 )
 from beam_pipeline.planning.plan import Plan
 from tests.support import plans
 from tests.support.segments import IN_FILES, IN_MEMORY
-from transforms.storage import local
-from transforms.storage.files import storage
-from transforms.storage.local import listed_so_far
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -79,46 +69,6 @@ def test_reading_shows_by_segment_files(plan: Plan) -> None:
     for name in "bcd":
         put(Store(plan.work_folder).segments, f"{name}.segments", 5)
     assert look(plan).share == 0.5
-
-
-def test_reading_of_a_tree_shows_by_files(tmp_path: Folder) -> None:
-    """A block is a run of names, which take less time than what they name."""
-    folder = tmp_path / "tree" / "cat"
-    folder.mkdir(parents=True)
-    Image.new("L", (1, 1)).save(folder / "0.png")
-    for number in range(1, 3 * 4096):
-        os.link(folder / "0.png", folder / f"{number}.png")
-    made = plans.planned(folder.parent, tmp_path, IN_FILES)
-    store = Store(made.work_folder)
-    store.make()
-    assert (look(made).phase, look(made).share) == ("reading", 0.0)
-    put(store.segments, "a.segments", 5)
-    put(store.segments, "b.segments", 5)
-    seen = look(made)
-    assert seen.phase == "reading"
-    assert seen.share == pytest.approx(0.1)
-    put(store.segments, "c.segments", 5)
-    assert look(made) == Progressed("writing", 0.15, 0)
-    (tmp_path / ".out.beam-tfrecord" / "made-by-beam-tfrecord").write_bytes(b"")
-    made = plans.planned(folder.parent, tmp_path, IN_FILES, limit=9)
-    store = Store(made.work_folder)
-    store.make()
-    put(store.segments, "a.segments", 5)
-    assert look(made) == Progressed("writing", 0.15, 0)
-
-
-def test_writing_into_a_bucket_shows_by_receipts(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Shards go into the target there, where an older dataset may have others."""
-    monkeypatch.setattr(progress, "is_remote", lambda path: True)
-    shards = sum(plan.sharding.shards.values())
-    store = Store(plan.work_folder)
-    put(store.segments, "a.segments", 5)
-    put(store.dataset, "x", 5_000)
-    assert look(plan) == Progressed("writing", 0.5, 0)
-    put(store.receipts, f"{'0' * 32}-{shards}.shards", 5)
-    assert look(plan) == Progressed("committing", 1.0, 0)
 
 
 def test_a_segment_in_the_making_is_no_shard(plan: Plan) -> None:
@@ -189,58 +139,3 @@ def test_on_a_terminal(
         assert "0% reading" in terminal.getvalue()
     assert terminal.getvalue().endswith(" \r")
     assert capfd.readouterr().out == ""
-
-
-def test_listing_shows_in_a_log(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Now and then, until planning ends; nothing where it is short or quiet."""
-    for quiet in (True, False):
-        with shown_planning(quiet=quiet):
-            pass
-    assert capfd.readouterr() == ("", "")
-    monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.01)
-    with shown_planning(quiet=False):
-        time.sleep(0.2)
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("listing and sampling the source")
-    assert captured.err.endswith("\n")
-
-
-def test_a_line_fits_80_columns(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal it shows share, phase and ETA, and the bytes last."""
-    terminal = on_terminal(monkeypatch)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("time.monotonic", iter(range(0, 10**6, 7)).__next__)
-    store = Store(plan.work_folder)
-    put(store.segments, "a.segments", 5)
-    with shown_progress(plan, quiet=False) as watch:
-        watch()
-        put(store.dataset, "x", sum(plan.planned.record_bytes.values()) // 2)
-        watch()
-        watch()
-    lines = re.split(r"[\r\n]+", terminal.getvalue())
-    assert all(len(line) < 80 for line in lines)
-    wanted = r" 75% writing, ETA \d+:\d\d:\d\d, .* written"
-    assert any(re.match(wanted, line) for line in lines)
-
-
-def test_files_are_counted_while_they_are_listed(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bar counts the files of the folders that were read so far."""
-    for number in range(3):
-        (tmp_path / "in" / f"{number}").mkdir(parents=True)
-        (tmp_path / "in" / f"{number}" / "x.csv").touch()
-    seen = []
-
-    def watched(*arguments: Any) -> Any:
-        seen.append(listed_so_far())
-        return scan(*arguments)
-
-    scan = local._scan
-    monkeypatch.setattr(local, "_scan", watched)
-    assert len(storage(str(tmp_path / "in")).list_tree()) == 3
-    assert seen[1:] == [0, 1, 2]
-    assert listed_so_far() == 3
