@@ -113,32 +113,6 @@ def test_pieces_are_written_in_order(
     assert (tmp_path / "file").read_bytes() == b"".join(pieces)
 
 
-@pytest.mark.parametrize("size", [1, 60_000, 1 << 18, 600_000])
-def test_calls_that_write_are_small(
-    tmp_path: Folder, attempts: Folder, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    """Pieces go to the system by 256 KB at most, and none is lost where one is larger.
-
-    For larger calls the kernel takes memory in blocks that a virtual machine's host
-    may have taken back.
-    """
-    pieces = [bytes([i]) * length for i in range(20) for length in (7, size)]
-    real, calls = os.writev, []
-
-    def writev(descriptor: int, some: list[bytes]) -> int:
-        calls.append(sum(map(len, some)))
-        return real(descriptor, some)
-
-    monkeypatch.setattr(os, "writev", writev)
-    path = str(tmp_path / "file")
-    with written(storage(path).draft(attempts=str(attempts))) as file:
-        assert isinstance(file, GatheringSink)
-        file.write_all(pieces)
-        file.write(b"".join(pieces))
-    assert max(calls, default=0) <= 1 << 18
-    assert (tmp_path / "file").read_bytes() == 2 * b"".join(pieces)
-
-
 def test_short_writes_go_on(
     tmp_path: Folder, attempts: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
