@@ -48,19 +48,3 @@ def test_a_failure_of_the_last_is_seen_by_the_change() -> None:
     with change():
         pass
     assert done == ["restored", "restored", "ended well"]
-
-
-def test_it_decorates_functions_as_other_context_managers_do() -> None:
-    """Each call opens it again."""
-    done: list[str] = []
-
-    @shared_change
-    def change() -> Iterator[None]:
-        done.append("open")
-        yield
-
-    @change()
-    def work() -> int:
-        return len(done)
-
-    assert (work(), work()) == (1, 2)
