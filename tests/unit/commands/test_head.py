@@ -1,13 +1,11 @@
 """`head`: the first records as a person wants to see them."""
 
 import hashlib
-import io
 import json
 import pathlib
 import re
 
 import pytest
-from PIL import Image
 
 from beam_pipeline.commands import head
 from beam_pipeline.terminal import words
@@ -65,19 +63,6 @@ def test_single_file(
     assert values["bytes"].endswith(" 00 01 02 03>")
     assert numbers(values["bytes"])[0] == 5
     assert (values["float"], values["int"], values["text"]) == ("0.1", "-5", '"한 줄"')
-
-
-def test_images_are_recognised_by_their_header(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Format and size, not the bytes."""
-    for mode in ("JPEG", "PNG", "BMP"):
-        file = io.BytesIO()
-        Image.new("RGB", (40, 30)).save(file, mode)
-        write_records(tmp_path / mode, [example({"image": file.getvalue()})])
-        (values,) = shown(printed(tmp_path / mode, capsys))
-        assert f" {mode} 40x30" in values["image"]
-        assert numbers(values["image"])[0] == len(file.getvalue())
 
 
 def test_long_values_are_shortened(
@@ -152,22 +137,6 @@ def test_no_records(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> Non
     assert printed(tmp_path / "out", capsys, 0) == ""
     with pytest.raises(UsageError, match="-1"):
         head.show(str(tmp_path / "out"), -1)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (b"", True),
-        ("한국어\n".encode(), True),
-        (b"\x00", False),
-        (b"\xff", False),
-        ("가".encode() * 1000, True),
-        ("가".encode()[:2], False),
-    ],
-)
-def test_text_and_bytes_are_distinguished(value: bytes, expected: bool) -> None:
-    """By being UTF-8 without control characters, judged by its first 1,024 bytes."""
-    assert head.is_text(value) is expected
 
 
 def test_records_of_every_kind(
