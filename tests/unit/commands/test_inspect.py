@@ -9,15 +9,11 @@ import pytest
 from PIL import Image
 
 from beam_pipeline.commands import inspect
-from beam_pipeline.datasets import file_summary
-from beam_pipeline.datasets.dataset import SingleFile, open_target
-from beam_pipeline.terminal.printing import text_width
+from beam_pipeline.datasets.dataset import open_target
 from beam_pipeline.terminal.words import count_text, share_text, size_text
 from tests.support.datasets import animals, example, write_dataset, write_records
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
-from transforms.core.example import messages
 from transforms.core.manifest import MANIFEST_NAME, Account
-from transforms.core.schema import Feature, Kind
 from transforms.errors import UsageError
 
 Folder = pathlib.Path
@@ -67,20 +63,6 @@ def test_dataset_needs_no_record(
     assert printed(tmp_path / "out" / MANIFEST_NAME, capsys) == before
 
 
-def test_long_lists_of_classes_are_cut(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With how many more there are, and how even they are."""
-    rows = [{"x": f"{min(n, 30):02d}" + "가" * 60} for n in range(40)]
-    write_dataset(tmp_path / "out", {"train": [rows]}, [Feature("x", Kind.LABEL)])
-    out = printed(tmp_path / "out", capsys)
-    (more,) = (line for line in out.splitlines() if " more" in line)
-    assert numbers(more) == ["11", "1", "10"]
-    assert "00" + "가" * 17 in out
-    assert "가" * 19 not in out
-    assert max(map(text_width, out.splitlines())) <= 80
-
-
 def test_empty_dataset(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     """Without records there are no ranges or shares, and an empty shard is shown."""
     write_dataset(tmp_path / "out", {"train": [[]]})
@@ -126,25 +108,6 @@ def test_single_file(
     assert "PNG" in features["d"][2]
 
 
-def test_lists_and_features_without_a_type(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """How many values a record has."""
-    records = []
-    for count in range(4):
-        message = messages.Example()
-        message.features.feature["list"].float_list.value.extend([0.5] * count)
-        message.features.feature["none"].SetInParent()
-        records.append(message.SerializeToString())
-    write_records(tmp_path / "x", records)
-    features = table(printed(tmp_path / "x", capsys), "feature")
-    kind, present, values = features["list"]
-    assert kind.startswith("float,")
-    assert numbers(kind) == ["0", "3"]
-    assert (present, values) == ("100 %", "0.5")
-    assert features["none"][0].startswith("none,")
-
-
 def test_a_file_of_a_dataset(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,20 +135,6 @@ def test_records_that_disagree(
     assert kinds["float"][-2:] == ["1.5", "4"]
     (unreadable,) = (line for line in lines if "tf.train.Example" in line)
     assert numbers(unreadable) == ["2", "3"]
-
-
-def test_variants_over_several_batches(tmp_path: Folder) -> None:
-    """Facts are merged over the pieces in which a file is read."""
-    rows = [example({"n": n, "b": bytes(5_000)}) for n in range(1_000)]
-    write_records(tmp_path / "x", [*rows, example({"n": 0.5})])
-    path = str(tmp_path / "x")
-    summary = file_summary.summarize_files([SingleFile(path)])
-    found = summary.by_name
-    assert summary.records == 1_001
-    assert found["n", "int64"].statistics.maximum == 999
-    assert found["n", "int64"].first == (path, 0)
-    assert found["n", "float"].first == (path, 1_000)
-    assert found["b", "bytes"].statistics.present == 1_000
 
 
 def test_pipe(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,15 +232,3 @@ def test_dataset_of_every_kind(
     assert items["rejected"][1] == "bad_box 1"
     files = {"dataset_info.json", "features.json", "tags.labels.txt"}
     assert files <= set(out.replace(",", "").split())
-
-
-def test_lists_without_a_value(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """How many there are is all there is to say."""
-    features = [Feature("x", Kind.INT64, shape=(None,)), Feature("y", Kind.TIMESTAMP)]
-    write_kinds(tmp_path / "out", [{"x": []}, {}], features)
-    shown = table(printed(tmp_path / "out", capsys), "feature")
-    kind, present, values = shown["x"]
-    assert (kind, present, numbers(values)) == ("int64[any]", "50.0 %", ["0"])
-    assert shown["y"] == ["timestamp in s", "0 %"]
