@@ -1,7 +1,6 @@
 """The image policy: what stays, what changes and how, what is refused, by the bytes."""
 
 import io
-import pickle
 import struct
 import subprocess
 import warnings
@@ -79,16 +78,6 @@ def test_what_fits_already_is_not_encoded_again(policy: ImagePolicy) -> None:
     """A policy that asks for what is there costs no generation of JPEG."""
     data = saved(picture(), "JPEG")
     assert prepared(data, policy).data is data
-
-
-def test_facts_of_an_untouched_image() -> None:
-    """Result, source and geometry of the plainest case."""
-    result = prepared(saved(picture(), "JPEG"))
-    assert result.info == ImageInfo("jpeg", 24, 40, 3)
-    assert result.source == ImageInfo("jpeg", 24, 40, 3, orientation=1, bits=8)
-    assert result.notes == ()
-    boxes = [[0, 0.25, 0.5, 1]]
-    assert result.geometry.map_boxes(boxes).tolist() == boxes
 
 
 # ------------------------------------------------------------------ the fault catalogue
@@ -202,14 +191,6 @@ def test_fault_77_below_pillows_limit_but_above_ours() -> None:
         data = saved(picture(), kind)
         assert reason(data, limit) is Reason.TOO_MANY_PIXELS
         assert prepared(data, ImagePolicy(max_pixels=24 * 40))
-
-
-def test_limit_of_bytes() -> None:
-    """As many bytes as the limit are allowed, one more is not."""
-    data = saved(picture(), "WEBP")
-    assert prepared(data, ImagePolicy(max_bytes=len(data)))
-    policy = ImagePolicy(max_bytes=len(data) - 1)
-    assert reason(data, policy) is Reason.TOO_MANY_BYTES
 
 
 def test_fault_78_bombs_in_metadata_are_never_inflated() -> None:
@@ -440,15 +421,6 @@ def test_fault_87_extreme_sizes() -> None:
     assert (small.info.height, small.info.width) == (1, 100)
 
 
-def test_fault_88_results_cross_to_a_child_process() -> None:
-    """Isolation is the caller's: policy, result and fault pickle to equals."""
-    for data in (saved(picture(), "WEBP"), b""):
-        result = prepare_image(data, ImagePolicy(resize=Resize("shorter", 5)))
-        assert pickle.loads(pickle.dumps(result)) == result
-    policy = ImagePolicy(channels=3, resize=Resize("crop", 5, 6))
-    assert pickle.loads(pickle.dumps(policy)) == policy
-
-
 @pytest.mark.parametrize("data", [ARITHMETIC, ARITHMETIC_PROGRESSIVE])
 def test_fault_89_rare_kinds_of_jpeg_are_decoded(data: bytes) -> None:
     """Arithmetic coding keeps its ramp through a resize."""
@@ -479,31 +451,6 @@ def test_fault_89_bmp_with_a_palette_keeps_its_colors() -> None:
     np.testing.assert_array_equal(
         pixels(prepared(saved(one_bit, "BMP")).data), np.asarray(one_bit.convert("L"))
     )
-
-
-def test_a_bmp_of_a_rare_kind_is_not_called_damaged() -> None:
-    """Masks that neither TensorFlow nor Pillow reads are a kind, and no damage."""
-    data = make_bmp(32, header_bytes=52, compression=3)
-    masks = struct.pack("<III", 0xFF000000, 0xFF0, 0xFF0000)
-    result = prepare_image(data[:54] + masks + data[66:])
-    assert isinstance(result, Fault)
-    assert result.reason is Reason.UNSUPPORTED_FORMAT
-    assert "bitfields layout" in result.message
-
-
-@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGB", "RGBA"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_tga_is_called_by_its_name(mode: str, packed: bool) -> None:
-    """A format without a signature is recognised by its header; it is not ICO."""
-    image = picture().convert(mode)
-    data = saved(image, "TGA", compression="tga_rle" if packed else None)
-    result = prepare_image(data)
-    assert isinstance(result, Fault)
-    assert result.reason is Reason.UNSUPPORTED_FORMAT
-    assert result.message.startswith("TGA: TensorFlow does not read this kind")
-    icon = prepare_image(saved(picture(), "ICO", sizes=[(16, 16)]))
-    assert isinstance(icon, Fault)
-    assert icon.message.startswith("ICO")
 
 
 # ---------------------------------------------------------------------------- changes
@@ -599,25 +546,6 @@ def test_scaled_decoding_is_close_to_a_full_one(
         assert error.mean() < 1.5
         assert error.max() < 40
         assert np.percentile(error, 99) < 8
-
-
-def test_default_filter_is_close_to_the_mean_over_areas() -> None:
-    """Against exact area weights, in float: half a gray level in the mean."""
-    image = picture("L", height=533, width=400)
-    smooth = image.resize((400, 533)).convert("L")
-    resize = Resize("shorter", 224)
-    found = prepared(saved(smooth, "PNG"), ImagePolicy(resize=resize))
-
-    def weights(source: int, target: int) -> np.ndarray:
-        edges = np.arange(target + 1) * source / target
-        starts = np.arange(source)
-        overlap = np.minimum(edges[1:, None], starts + 1) - np.maximum(
-            edges[:-1, None], starts
-        )
-        return overlap.clip(0) * target / source
-
-    exact = weights(533, 298) @ np.asarray(smooth, float) @ weights(400, 224).T
-    assert np.abs(pixels(found.data) - exact).mean() < 1.5
 
 
 def tables_of(data: bytes) -> dict[int, list[int]]:
