@@ -1,10 +1,8 @@
 """ReadRows: what `convert` reads, as rows of any pipeline, and its account."""
 
 import dataclasses
-import json
 import pathlib
 import pickle
-import shutil
 import tempfile
 from typing import Any
 
@@ -149,24 +147,6 @@ def test_photos_become_a_dataset(photos: Folder, tmp_path: Folder) -> None:
         assert bytes(row["image"][0]).startswith(b"\x89PNG")
 
 
-def test_equal_bytes_from_another_place_and_bundling(
-    photos: Folder, tmp_path: Folder
-) -> None:
-    """Neither the folder's place nor the threads and attempts decide any byte."""
-    convert_photos(photos, tmp_path / "out")
-    moved = tmp_path / "elsewhere" / "photos"
-    shutil.copytree(photos, moved)
-    again = tmp_path / "elsewhere" / "out"
-    convert_photos(
-        moved,
-        again,
-        "--direct_num_workers=3",
-        "--direct_running_mode=multi_threading",
-        "--direct_runner_bundle_repeat=1",
-    )
-    assert bytes_of(again) == bytes_of(tmp_path / "out")
-
-
 @pytest.mark.parametrize("declared", [False, True])
 def test_shards_are_cut_by_the_bytes_of_images(
     photos: Folder, tmp_path: Folder, declared: bool
@@ -256,25 +236,6 @@ def twice(row: Row) -> list[Row]:
     return [row, {**row, "id": row["id"] + 1000}]
 
 
-@pytest.mark.parametrize("batches", [False, True])
-def test_the_account_of_a_table(table: Folder, tmp_path: Folder, batches: bool) -> None:
-    """What was read and rejected before the steps is in the manifest."""
-    output = tmp_path / "out"
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        read = pipeline | ReadRows(table, batches=batches)
-        read.rows | WriteDataset(output, key="id", accounts=read.accounts)
-    manifest = Manifest.from_bytes((output / "manifest.json").read_bytes())
-    assert manifest.account.to_json() == {
-        "read": ROWS,
-        "written": ROWS - 2,
-        "rejected": {"not_a_number": 2},
-        "skipped": {},
-    }
-    lines = (output / "rejects.jsonl").read_text().splitlines()
-    assert [json.loads(line)["row"] for line in lines] == [8, 301]
-    assert manifest.inputs["files"] == 1
-
-
 def test_rows_that_steps_add(table: Folder, tmp_path: Folder) -> None:
     """More rows than were read are counted as added."""
     output = tmp_path / "out"
@@ -296,21 +257,6 @@ def test_too_many_rejects_of_the_source(table: Folder, tmp_path: Folder) -> None
     with pytest.raises(Exception, match=r"At most 0\.100% of the items may be"):
         pipeline.run().wait_until_finish()
     assert not output.exists()
-
-
-def test_too_many_bad_boxes_of_the_source(tmp_path: Folder) -> None:
-    """Boxes that reading has rejected count, whatever steps do with the rest."""
-    source, output = (
-        write_coco(tmp_path / "in", [*BOXES, (8, 8, 0, 16)]),
-        tmp_path / "o",
-    )
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    read = pipeline | ReadRows(source)
-    read.rows | WriteDataset(output, accounts=read.accounts)
-    with pytest.raises(Exception, match=r"of the boxes .* 1 of 5 were, as bad_box: "):
-        pipeline.run().wait_until_finish()
-    assert not output.exists()
-    assert (tmp_path / "o.rejects.jsonl").exists()
 
 
 @pytest.mark.parametrize("source", ["table", "photos"])
