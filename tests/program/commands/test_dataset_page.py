@@ -8,9 +8,7 @@ import re
 import pytest
 from PIL import Image
 
-from beam_pipeline.page import build, sample
 from tests.support.datasets import Row, Splits, animals, write_dataset
-from tests.support.kinds import write_kinds
 from tests.support.outputs import dataset as facts_of
 from tests.support.runs import command, convert
 from tests.support.sources import write_csv
@@ -117,18 +115,6 @@ def test_classes_that_a_split_lacks(tmp_path: Folder) -> None:
     assert "test largest : smallest = 2.0" in page.text
 
 
-def test_what_is_read_of_each_shard(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Values are of the first records of each shard, and the page says of how many."""
-    for module in (build, sample):
-        monkeypatch.setattr(module, "ROWS_A_SHARD", 7)
-    write_dataset(tmp_path / "set", {"train": animals(20, 5), "test": animals(9)})
-    page, _ = page_of(tmp_path / "set")
-    said = "from 19 records of 34: the first of each shard, at most 7 of one."
-    assert said in page.text
-
-
 def test_two_runs_give_the_same_bytes(images: Folder, tmp_path: Folder) -> None:
     """Nothing on the page comes from the time, or the order of work."""
     for name in ("a.html", "b.html"):
@@ -205,16 +191,6 @@ def test_tables(tmp_path: Folder, compression: str) -> None:
     for name in ("id", "weight", "tame", "note", "raw", "animal"):
         assert name in page.text
     assert not page.all("img")
-
-
-def test_one_record_of_lists_of_images(tmp_path: Folder) -> None:
-    """They have neither pictures nor charts, and nothing fails."""
-    image = Feature("image", Kind.IMAGE, shape=(None,))
-    for features in ((image,), (image, Feature("n", Kind.INT64))):
-        row = {"image": [b"one", b"two"], "n": 1}
-        write_kinds(tmp_path / f"{len(features)}", [row], features)
-        page, _ = page_of(tmp_path / f"{len(features)}")
-        assert not page.all("img")
 
 
 class TestPlace:
