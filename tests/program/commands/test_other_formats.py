@@ -67,32 +67,12 @@ def test_the_format_and_the_commands_are_named(
         assert f"'beam-tfrecord convert {shown} OUTPUT'" in message
 
 
-@pytest.mark.parametrize("reader", ["inspect", "verify"])
-def test_a_pattern(sources: dict[str, Folder], reader: str) -> None:
-    """What a pattern matches is named like the files of a folder."""
-    message = read(reader, f"{sources['CSV'].parent}/*.csv")
-    assert "of another format: CSV" in message
-
-
 @pytest.mark.parametrize("reader", READERS)
 def test_datasets_below_a_folder_are_named(tmp_path: Folder, reader: str) -> None:
     """A folder of datasets names them."""
     source = write_csv(tmp_path / "t.csv", "a", ["1", "2"])
     convert(source, tmp_path / "all" / "x" / "1.0.0")
     assert f"'{tmp_path}/all/x/1.0.0'" in read(reader, tmp_path / "all")
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_a_list_of_rejects(tmp_path: Folder, reader: str) -> None:
-    """The command that shows rejects is named."""
-    (tmp_path / "rejects.jsonl").write_text("{}\n")
-    assert "Use 'beam-tfrecord rejects " in read(reader, tmp_path / "rejects.jsonl")
-
-
-def test_an_empty_folder(tmp_path: Folder) -> None:
-    """Where nothing is known, nothing is guessed."""
-    for reader in READERS:
-        assert "another format" not in read(reader, tmp_path)
 
 
 def test_text_is_called_text(tmp_path: Folder) -> None:
