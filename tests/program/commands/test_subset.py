@@ -18,7 +18,6 @@ from tests.support.datasets import Row, animals, write_dataset
 from tests.support.outputs import contents
 from tests.support.runs import Run, command, convert
 from transforms.core.manifest import Manifest
-from transforms.core.tfrecord import TFRecordReader
 from transforms.reading.records import Records
 
 Folder = pathlib.Path
@@ -244,18 +243,6 @@ def test_a_subset_depends_on_input_and_arguments_alone(
     assert contents(one) == contents(two)
 
 
-def test_a_new_name_touches_no_record(people: Folder, tmp_path: Folder) -> None:
-    """A class that is only called otherwise keeps its id."""
-    (tmp_path / "names.csv").write_text("old,new\ndog,hound\n")
-    out = tmp_path / "out"
-    subset(people, out, "--relabel", tmp_path / "names.csv")
-    assert len(shared(people, out)) == 16
-    assert manifest_of(out).features[-1].classes == ("cat", "hound", "hat")
-    assert (out / "kind.labels.txt").read_text().split() == ["cat", "hound", "hat"]
-    found = {row["kind"] for rows in rows_of(out).values() for row in rows}
-    assert found == {"cat", "hound", "hat"}
-
-
 def test_classes_that_lose_all_records_are_named(
     people: Folder, tmp_path: Folder
 ) -> None:
@@ -349,24 +336,6 @@ def test_zlib_shards_are_taken_as_they_are(tmp_path: Folder) -> None:
     assert run.code == 2
     assert "--compression gzip" in run.err
     assert not (tmp_path / "no").exists()
-
-
-def test_long_records(tmp_path: Folder) -> None:
-    """Records that are read in pieces are copied whole."""
-    rows = [{"id": n, "raw": bytes([n]) * (3 << 20)} for n in range(4)]
-    from tests.support.datasets import ANIMALS
-
-    features = [each for each in ANIMALS if each.name in ("id", "raw")]
-    for compression in ("none", "gzip"):
-        source = tmp_path / compression
-        write_dataset(source, {"train": [rows]}, features, compression=compression)
-        out = tmp_path / f"{compression}-out"
-        subset(source, out, "--where", "id != 2")
-        (shard,) = manifest_of(out).splits[0].shards
-        before, after = (
-            [*TFRecordReader(str(folder / shard.file))] for folder in (source, out)
-        )
-        assert after == [before[0], before[1], before[3]]
 
 
 def test_what_cannot_be_asked(people: Folder, tmp_path: Folder) -> None:
