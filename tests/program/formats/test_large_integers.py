@@ -1,7 +1,6 @@
 """Whole numbers beyond 2^24: kept whole, or rejected, in every source."""
 
 import gzip
-import io
 import json
 import math
 import pathlib
@@ -17,7 +16,6 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from PIL import Image
 
 import beam_pipeline
 from tests.support.outputs import dataset, manifest, records, rejects
@@ -408,29 +406,6 @@ def test_python_data_by_the_same_rule(tmp_path: Folder) -> None:
     assert values(tmp_path / "rows") == list(IDS)
     with pytest.raises(RejectLimitError, match="not_float32"):
         beam_pipeline.convert([*rows, {"x": 0.5}], tmp_path / "mixed")
-
-
-def test_labels_of_images_by_the_same_rule(tmp_path: Folder) -> None:
-    """A column beside the labels of a tree: an image whose number is lost is named."""
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(buffer, "PNG")
-    (tmp_path / "images").mkdir()
-    lines = ["id,label,x"]
-    cells = ["0.5"] * 20 + ["16777217", "9007199254740994"]
-    for index, value in enumerate(cells):
-        (tmp_path / f"images/{index}.png").write_bytes(buffer.getvalue())
-        lines.append(f"{index},a,{value}")
-    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
-    run = convert(
-        *(tmp_path / "images", tmp_path / "out", "--labels", tmp_path / "labels.csv"),
-        *("--id-column", "id", "--label-column", "label", "--max-reject-rate", 0.1),
-    )
-    (reject,) = rejects(tmp_path / "out")
-    assert reject["reason"] == "not_float32"
-    assert "16777217 would become 16777216" in reject["message"]
-    place = "'9007199254740994' in row 22 of labels.csv"
-    note = f"1 value of 'x' of 2^24 and more changed in float32, by 2 at most: {place}"
-    assert note in run.out
 
 
 def test_the_policy_is_for_floats(tmp_path: Folder) -> None:
