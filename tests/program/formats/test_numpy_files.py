@@ -3,7 +3,6 @@
 import io
 import pathlib
 import pickle
-import struct
 import zipfile
 from typing import Any
 
