@@ -127,27 +127,6 @@ def test_results_are_those_of_this_process(policy: str, sound: DecoderPool) -> N
         assert found == prepare_image(data, POLICIES[policy]), kind
 
 
-def test_modules_are_found_where_the_parent_finds_them(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also in folders that were added to sys.path, from another working directory."""
-    (tmp_path / "found here.d").mkdir()
-    (tmp_path / "found here.d" / "own_decoder.py").write_text(
-        "from transforms.core.image.policy import prepare_image as prepare\n"
-        "def wrapped(data, policy): return prepare(data, policy)\n",
-        encoding="utf-8",
-    )
-    monkeypatch.syspath_prepend(tmp_path / "found here.d")
-    monkeypatch.syspath_prepend(ROOT)
-    monkeypatch.chdir(tmp_path)
-    import own_decoder  # type: ignore[import-not-found]
-
-    pool = DecoderPool(own_decoder.wrapped)
-    data = ordered("nothing")
-    assert pool.prepare(data, PLAIN) == prepare_image(data)
-    pool.end()
-
-
 # ----------------------------------------------------------- what ends a child is known
 
 
