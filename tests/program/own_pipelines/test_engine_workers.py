@@ -20,7 +20,6 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.version import deciding_versions
 from transforms.errors import TargetError, WorkerError
 from transforms.publishing.shared_run import SharedRun
-from transforms.publishing.target import read_manifest
 from transforms.storage import visibility
 from transforms.work import worker_check
 from transforms.work.worker_check import VersionRules
@@ -148,18 +147,6 @@ def test_workers_of_other_versions(
     with pytest.raises(WorkerError, match=said):
         pipeline.run().wait_until_finish()
     assert not (tmp_path / "out").exists()
-
-
-def test_two_datasets_of_one_pipeline(tmp_path: Folder) -> None:
-    """They ask for other versions, and the same worker has those of both."""
-    with pipeline_of("FlinkRunner", *POOL) as pipeline:
-        rows = rows_of(pipeline)
-        rows | "Plain" >> WriteDataset(tmp_path / "plain", shared_output=True)
-        rows | "Packed" >> WriteDataset(
-            tmp_path / "packed", shared_output=True, compression="gzip"
-        )
-    for name in ("plain", "packed"):
-        assert read_manifest(str(tmp_path / name)).records == 20
 
 
 @pytest.fixture
