@@ -20,7 +20,6 @@ from tests.support.own_pipelines import write_rows
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     BeamTFRecordError,
-    CommitError,
     EncodingError,
     InputError,
     RejectLimitError,
@@ -117,16 +116,6 @@ def test_an_output_that_cannot_be(
         write_rows(ROWS, output)
     assert_readable(caught.value)
     assert re.search(r"Choose another output|choose another output", str(caught.value))
-
-
-def test_each_application_is_a_run_of_its_own(tmp_path: Folder) -> None:
-    """Of one transform applied to two collections neither takes the other's dataset."""
-    write = WriteDataset(tmp_path / "out")
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    for name, rows in ("First", ROWS), ("Second", ROWS[:7]):
-        pipeline | name >> beam.Create(rows) | f"Write {name}" >> write
-    with pytest.raises(CommitError, match="written by another run since"):
-        pipeline.run()
 
 
 @pytest.mark.parametrize(
