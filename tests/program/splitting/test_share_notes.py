@@ -4,9 +4,7 @@ import pathlib
 
 import pytest
 
-import beam_pipeline
-from tests.support.outputs import manifest
-from tests.support.runs import command, convert
+from tests.support.runs import command
 from tests.support.sources import write_csv
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -37,15 +35,3 @@ def test_the_plan_says_what_results(source: Folder, shares: str, said: str) -> N
     plan = command("plan", source, source.parent / "out", "--splits", shares).out
     assert said in plan
     assert ("add up to" in plan) is bool(said)
-
-
-def test_the_result_says_it_too(source: Folder, tmp_path: Folder) -> None:
-    """The note is in the summary, the manifest and Python's report."""
-    summary = convert(source, tmp_path / "out", "--splits", "train=0.8,test=0.02").out
-    note, off = manifest(tmp_path / "out")["run"]["notes"]
-    assert "add up to 0.82" in note
-    assert "its share is 2.439%" in off
-    assert f"note: {note}" in summary
-    splits = {"train": 0.8, "test": 0.02}
-    report = beam_pipeline.convert(source, tmp_path / "python", splits=splits)
-    assert report.notes == [note, off]
