@@ -13,10 +13,9 @@ from apache_beam.transforms import window
 from apache_beam.typehints.decorators import TypeCheckError
 
 from tests.support.tfrecord_pipelines import payloads, pipeline
-from transforms.codec.encode import encode_example, encode_rows
+from transforms.codec.encode import encode_example
 from transforms.errors import SpecError
 from transforms.rows import row_batches
-from transforms.stages import examples
 from transforms.stages.examples import DecodeExamples, EncodeExamples
 from transforms.tfrecord.read import ReadTFRecords
 from transforms.tfrecord.write import WriteTFRecords
@@ -85,27 +84,6 @@ def test_bundles_change_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     with pipeline("--direct_runner_bundle_repeat=1") as p:
         found = p | beam.Create(rows) | EncodeExamples()
         assert_that(found, equal_to(list(map(encode_example, rows))))
-
-
-def test_large_rows_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values are counted by their bytes: texts, arrays that are views, lists."""
-    seen = []
-    real = encode_rows
-
-    def noted(rows: Any, coding: Any) -> list[bytes]:
-        seen.append(len(rows))
-        return real(rows, coding)
-
-    monkeypatch.setattr(examples, "encode_rows", noted)
-    whole = np.zeros(4 << 20, np.uint8)
-    for value in (b"x" * (4 << 20), whole.reshape(2, -1), [b"x" * (1 << 20)] * 4):
-        seen.clear()
-        with pipeline() as p:
-            rows = (
-                p | beam.Create([0]) | beam.FlatMap(lambda _, v=value: [{"v": v}] * 20)
-            )
-            rows | EncodeExamples() | beam.combiners.Count.Globally()
-        assert max(seen) == 8
 
 
 def in_windows(values: list[Any]) -> list[Any]:
