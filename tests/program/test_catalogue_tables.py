@@ -182,26 +182,6 @@ def test_fault_113_spaces_are_trimmed_on_request(how: str, tmp_path: Folder) -> 
     assert dataset(tmp_path / "out")["settings"]["trim"] is True
 
 
-def test_fault_113_trimming_holds_beside_bad_bytes_and_repeated_headers(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a piece is read as bytes, and where files were joined."""
-    from transforms.formats.csv import sample as csv_sample
-
-    monkeypatch.setattr(csv_sample, "_SAMPLE_BYTES", 1)
-    monkeypatch.setattr(csv_sample, "_LEAST_SAMPLE_BYTES", 1_000)
-    data = b" n , w \n" + b"1, a \n" * 2_000 + b" n , w \nn,w\n"
-    data += b"2, \xff \n3,\xc2\xa0b\xe3\x80\x80\n4,\t\n"
-    source = made(tmp_path, gzip.compress(data), "t.csv.gz")
-    convert(source, tmp_path / "out", "--trim", "--no-shuffle")
-    found = rows(tmp_path / "out")
-    assert found[0] == {"n": 1, "w": b"a"}
-    assert found[2_000:] == [{"n": 3, "w": b"b"}, {"n": 4}]
-    assert account(tmp_path / "out")["skipped"] == {"repeated_header": 2}
-    (reject,) = rejects(tmp_path / "out")
-    assert (reject["row"], reject["reason"]) == (2_003, "invalid_encoding")
-
-
 @pytest.mark.parametrize(
     ("text", "word"), [("a, a \n1,2\n", "'a'"), ("a,  \n1,2\n", "column 2")]
 )
