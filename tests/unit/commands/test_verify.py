@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import io
 import os
 import pathlib
 import sys
