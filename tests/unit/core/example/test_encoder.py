@@ -30,9 +30,6 @@ from transforms.core.example.encoder import (
     encode_examples,
 )
 from transforms.core.example.entry import (
-    Entry,
-    Form,
-    ListKind,
     Varints,
     varint,
     varint_size,
@@ -373,25 +370,6 @@ def test_prefixes_at_the_sizes_where_their_varints_grow() -> None:
         assert_encodes(batch)
         for row in range(0, len(EDGES), 5):
             assert_encodes(batch.slice(row, 2))
-
-
-@pytest.mark.parametrize("form", list(Form))
-def test_prefixes_by_table_and_by_layout_equal_those_of_one_size(form: Form) -> None:
-    """The three ways to a prefix agree around 2**7, 2**14, 2**21 and 2**28."""
-    entry = Entry("feature", ListKind.BYTES, form)
-    near = [1 << bits for bits in (7, 14, 21, 28)]
-    sizes = sorted({0, 1, *(at + d for at in near for d in range(-30, 3))})
-    prefixes = entry._prefixes(np.array(sizes, np.int64))
-    assert prefixes.to_pylist() == [entry.prefix(size) for size in sizes]
-    for low, high in itertools.pairwise(sizes):
-        layout = entry.layout(low, high)
-        if layout is None:
-            assert len(entry.prefix(low)) < len(entry.prefix(high))
-            continue
-        prefix = bytearray(layout.template)
-        for position, width, delta in layout.fields:
-            prefix[position : position + width] = varint(high + delta)
-        assert bytes(prefix) == entry.prefix(high)
 
 
 def test_float32_keeps_its_very_bits() -> None:
