@@ -125,20 +125,6 @@ def test_the_fast_path_gives_what_the_exact_one_gives(feature: Any, texts: Any) 
     assert bad.tolist() == exact.bad[:-1].tolist()
 
 
-@pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
-def test_a_long_text_among_numbers_changes_nothing(feature: Feature) -> None:
-    """Such columns are left to the exact rules, which are not slow for long texts."""
-    texts = ["7", "true", None, "-2.5", "1e39", "x"]
-    alone = coerce(pa.array(texts), feature)
-    longer = coerce(pa.array([*texts[:-1], "x" * (3 << 20)]), feature)
-    assert longer.values.equals(alone.values)
-    assert alone.bad is not None
-    assert longer.bad is not None
-    assert longer.bad.tolist() == alone.bad.tolist()
-    for row in np.flatnonzero(alone.bad).tolist():
-        assert longer.reason_at(row) is alone.reason_at(row)
-
-
 @pytest.mark.parametrize("feature", [INT64, FLOAT], ids=lambda f: f.kind)
 def test_a_leading_zero_is_found_wherever_it_is(feature: Feature) -> None:
     """The only refused cell of a long column is the one that starts with a zero."""
