@@ -248,22 +248,6 @@ def test_plain_and_compressed_files_are_one_table(tmp_path: Path) -> None:
     assert (sample.complete, sample.total_rows) == (True, 4)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_drift_between_files_names_files_and_columns(
-    packed: bool, tmp_path: Path
-) -> None:
-    """Whether the sample meets it or only the reader does."""
-    data = b"n,other\n1,2\n"
-    one = stored(tmp_path / "1.csv", b"n,t\n1,a\n")
-    name = "2.csv.gz" if packed else "2.csv"
-    two = stored(tmp_path / name, gzip.compress(data) if packed else data)
-    message = rf"1\.csv and {name} differ: 't' only in 1\.csv; 'other' only in {name}"
-    with pytest.raises(SourceError, match=message):
-        CsvReader().plan([one, two])
-    with pytest.raises(SourceError, match=message):
-        pieces_read(planned(one), two)
-
-
 def test_many_compressed_files_are_sampled_by_some(tmp_path: Path) -> None:
     """Memory and time of planning do not grow with the number of files."""
     inputs = [
