@@ -369,23 +369,6 @@ def test_a_lone_ctrl_z_is_skipped_and_counted(header: bytes, block_bytes: int) -
     assert skipped == {"end_mark": 2}
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "cp949"])
-def test_a_row_of_another_length_may_be_invalid_text_too(encoding: str) -> None:
-    """Arrow cannot show such a row; it still counts as one of another length."""
-    data = b"a,b\n\xff,1,2\n3,4\n5,\xff\n\xff\n\xef\xbb\xbf\xff\n6,7"
-    dialect = CsvDialect(encoding=encoding)
-    for block_bytes in (1, 1 << 20):
-        rows, numbers, refused, _ = read_all(data, dialect, block_bytes=block_bytes)
-        assert rows == [("3", "4"), ("6", "7")]
-        assert numbers == [1, 5]
-        assert sorted((n, str(reason)) for n, reason, _ in refused) == [
-            (0, "field_count"),
-            (2, "invalid_encoding"),
-            (3, "field_count"),
-            (4, "field_count"),
-        ]
-
-
 @given(data=st.one_of(soup, tables()), junk=st.integers(128, 255))
 def test_text_that_is_not_valid_is_parsed_as_text_that_is(data: Any, junk: Any) -> None:
     """Bytes in place of a letter change no field's place and no row's length."""
