@@ -202,29 +202,6 @@ def test_fault_133_pairs_must_be_whole(paths: list[str], word: str) -> None:
         recognise([(path, 1) for path in paths], lambda _: b"")
 
 
-def test_fault_133_images_twice_are_an_error(tmp_path: pathlib.Path) -> None:
-    """Images plain and compressed beside one file of labels are not read twice."""
-    images, labels = digits(3)
-    plain = write(tmp_path, images, labels)
-    packed = tmp_path / (IMAGES + ".gz")
-    packed.write_bytes(gzip.compress(idx(images)))
-    with pytest.raises(SourceError, match="Keep one"):
-        IdxReader().plan([plain, listed(packed)])
-
-
-def test_labels_are_looked_for_when_read(tmp_path: pathlib.Path) -> None:
-    """A reader finds no labels: an error with the name that they should have."""
-    images, labels = digits(3)
-    file = write(tmp_path, images, labels)
-    (tmp_path / LABELS).unlink()
-    with pytest.raises(SourceError, match="NAME-labels-idx1-ubyte"):
-        IdxReader().plan([file])
-    other = tmp_path / "pictures.bin"
-    other.write_bytes(idx(images))
-    with pytest.raises(SourceError, match="another name"):
-        IdxReader().plan([listed(other)])
-
-
 @pytest.mark.parametrize(
     "head",
     [
