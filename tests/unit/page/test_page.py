@@ -13,11 +13,9 @@ from PIL import Image
 
 from beam_pipeline.page.build import chart_of, edges_of
 from beam_pipeline.page.pictures import (
-    MOST_THUMBNAILS,
     Thumbnail,
     chosen,
     draw,
-    share_of_each,
 )
 from beam_pipeline.page.sample import ends_of
 from transforms.core.manifest import FeatureFacts
@@ -81,27 +79,6 @@ def test_no_value_is_not_drawn() -> None:
     column = pa.array([math.nan, None], pa.float32())
     chart = chart_of(FeatureFacts(Feature("x", Kind.FLOAT), Statistics()), [column])
     assert (chart.plot, chart.odd) == ("", 1)
-
-
-@given(st.integers(1, 200_000), st.integers(1, 9))
-def test_never_too_many_thumbnails(classes: int, splits: int) -> None:
-    """Whatever the number of classes; each that is shown has one."""
-    shown, each = share_of_each(classes, splits)
-    assert shown * each * splits <= MOST_THUMBNAILS
-    assert 1 <= each <= 12
-    assert 1 <= shown <= min(classes, 1_000)
-
-
-@given(st.lists(st.integers(0, 99), max_size=30), st.integers(1, 30))
-def test_the_largest_and_the_smallest_classes(totals: list[int], most: int) -> None:
-    """Each that is left out is between those that are shown."""
-    shown = ends_of(totals, most)
-    assert len(shown) == len({*shown}) == min(len(totals), most)
-    left = sorted(totals[n] for n in range(len(totals)) if n not in shown)
-    if left:
-        half = most - most // 2
-        assert all(totals[n] >= left[-1] for n in shown[:half])
-        assert all(totals[n] <= left[0] for n in shown[half:])
 
 
 def test_the_same_images_are_chosen_in_any_order() -> None:
