@@ -69,20 +69,3 @@ class TestPatterns:
         assert plan.planned.classes == {"label": ("cat", "dog")}
         kept = plan_of(photos, include=[pattern])
         assert {each.path for each in kept.inputs.entries} == {*PHOTOS[2:]}
-
-    def test_a_folder_at_the_top(self, photos: Folder) -> None:
-        """It has no folder before it."""
-        assert list(plan_of(photos, exclude=["test/"]).planned.records) == ["train"]
-
-    def test_a_folder_that_is_not_there(self, photos: Folder) -> None:
-        """There is nothing to explain about it."""
-        (note,) = plan_of(photos, exclude=["ht/"]).notes
-        assert note == "--exclude 'ht/' matches no file"
-
-    def test_each_of_several(self, photos: Folder) -> None:
-        """Also where another one matches, and where files are left."""
-        plan = plan_of(photos, include=["*/cat/*", "*.jpg"], exclude=["x"])
-        assert [note.split(" matches")[0] for note in plan.notes] == [
-            "--include '*.jpg'",
-            "--exclude 'x'",
-        ]
