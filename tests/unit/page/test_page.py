@@ -17,7 +17,6 @@ from beam_pipeline.page.pictures import (
     chosen,
     draw,
 )
-from beam_pipeline.page.sample import ends_of
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
