@@ -1,6 +1,5 @@
 """How images are loaded changes no image, fault, note or order."""
 
-import dataclasses
 import os
 from pathlib import Path
 
@@ -74,45 +73,12 @@ def test_threads_do_not_change_what_is_loaded(
     assert _results(tmp_path, rows) == found
 
 
-@pytest.mark.parametrize("far", [False, True])
-def test_rows_of_many_boxes_come_in_small_chunks(
-    far: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What rows have beside their images bounds a chunk, and changes no image."""
-    monkeypatch.setattr(image_loading, "_are_far", lambda *_: far)
-    rows = _rows(tmp_path, 40)
-    boxes = pa.array([[[1.0, 2.0, 3.0, 4.0]] * 100] * 40)
-    wide = dataclasses.replace(rows, table=rows.table.append_column("boxes", boxes))
-    before = _results(tmp_path, rows)
-    monkeypatch.setattr(image_loading, "_MAX_ROW_BYTES", 10_000)
-    assert _results(tmp_path, wide) == before
-    loader = ImageLoader(wide, _FEATURES, root=str(tmp_path), policy=ImagePolicy())
-    assert {len(chunk) for chunk, _, _ in loader.chunks()} <= {1, 2, 3}
-
-
 def _one_a_row(paths: list[str], stamps: list[int] | None = None) -> ShardRows:
     columns: dict[str, list[str] | list[int]] = {"image": paths}
     if stamps is not None:
         columns[STAMP_COLUMN] = stamps
     order = np.arange(len(paths))
     return ShardRows(pa.table(columns), order, ("x",), np.array([0]))
-
-
-def test_a_chunk_ends_where_images_become_larger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its rows are as many as small images would be; its bytes are bounded."""
-    monkeypatch.setattr(
-        image_loading, "_READ", image_loading._READ._replace(chunk_bytes=30_000)
-    )
-    for name, size in (("small", 0), ("large", 9_000)):
-        (tmp_path / f"{name}.jpg").write_bytes(_DATA + bytes(size))
-    rows = _one_a_row(["small.jpg"] * 8 + ["large.jpg"] * 40)
-    loader = ImageLoader(rows, [_IMAGE], root=str(tmp_path), policy=_POLICY)
-    chunks = [column for _, _, (column,) in loader.chunks()]
-    assert sum(map(len, chunks)) == 48
-    most = max(sum(map(len, column.payloads)) for column in chunks)
-    assert 40_000 <= most < 50_000
 
 
 # ------------------------------------------------------------------ files of every kind
