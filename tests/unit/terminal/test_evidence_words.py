@@ -5,8 +5,6 @@ import pathlib
 import re
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline.terminal.words import examples_text, extent_text
@@ -16,7 +14,6 @@ from transforms.core.infer.evidence import Evidence, example_text
 from transforms.core.schema import Feature, Kind
 
 Folder = pathlib.Path
-EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 @pytest.mark.parametrize(
@@ -83,27 +80,6 @@ def test_examples_stay_on_one_line() -> None:
     """Three at most, cut with dots, and nothing that moves a cursor."""
     shown = examples_text(["a\nb\x1b[2J", "y" * 99, "", "fourth"])
     assert shown == "a\\nb\\x1b[2J, " + "y" * 29 + "..., ''"
-
-
-def test_plan_and_schema_show_instants(tmp_path: Folder) -> None:
-    """Timestamps of Parquet are instants in both, and no numbers."""
-    when = [EPOCH + datetime.timedelta(minutes=n) for n in range(90)]
-    vectors = [[n / 7, n / 3, n / 11, n / 13, n / 17] for n in range(90)]
-    table = pa.table(
-        {"when": pa.array(when, pa.timestamp("us", "UTC")), "vector": vectors}
-    )
-    pq.write_table(table, tmp_path / "t.parquet")
-    ends = "2026-01-01T00:00:00Z to 2026-01-01T01:29:00Z"
-    for run in (
-        command("plan", tmp_path / "t.parquet", tmp_path / "out"),
-        command("spec", tmp_path / "t.parquet"),
-    ):
-        assert run.code == 0
-        assert ends in run.out
-        assert "100 %" in run.out
-        assert "e+15" not in run.out
-        for shown in re.findall(r"\[[^\]]*", run.out):
-            assert not shown.endswith(",")
 
 
 def test_a_plan_names_what_it_cannot_know(tmp_path: Folder) -> None:
