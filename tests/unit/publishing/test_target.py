@@ -8,7 +8,6 @@ import os
 import pathlib
 import shutil
 import tempfile
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,6 @@ from transforms.errors import (
     MAX_MESSAGE_BYTES,
     CommitError,
     DamageError,
-    StorageError,
     TargetError,
     UsageError,
 )
@@ -309,49 +307,6 @@ def test_a_transient_error_at_every_step_of_a_recovery(
 
 def dies(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("step", ["exchange", "fsync", "rmdir"])
-@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
-def test_a_lasting_error_at_a_step_of_a_publication(
-    step: str, code: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is reported; the old or the new dataset is whole, and a recovery cleans up."""
-    at_once(monkeypatch)
-    place = Publication(tmp_path / "place", "dataset")
-    folder, seen = place.begin()
-    before = contents(place.directory)
-    real_fsync = os.fsync
-
-    def fail(*arguments: Any) -> None:
-        if step == "fsync" and published_now(place):
-            raise OSError(code, os.strerror(code))
-        if step == "fsync":
-            real_fsync(*arguments)
-        else:
-            raise OSError(code, os.strerror(code))
-
-    with monkeypatch.context() as patch:
-        if step == "exchange":
-            patch.setattr(folders, "_rename_with", fail)
-        else:
-            patch.setattr(os, step, fail)
-        with pytest.raises((OSError, StorageError), match=os.strerror(code)) as caught:
-            local.publish(str(folder), str(place.directory), seen=seen)
-    if step == "exchange":
-        assert contents(place.directory) == before
-        assert os.listdir(folder.parent) == [folder.name]
-        return
-    assert contents(place.directory) == place.wanted
-    if step == "fsync":
-        assert f"is at {str(place.directory)!r}, whole" in str(caught.value)
-        assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
-    local.recover(str(folder), str(place.directory))
-    place.check(folder)
-
-
-def published_now(place: Publication) -> bool:
-    return target.read_manifest(str(place.directory)).records == 4
 
 
 @pytest.mark.parametrize("seen_first", ["nothing", "empty", "dataset"])
