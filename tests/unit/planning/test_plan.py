@@ -1,4 +1,4 @@
-"""The plan: what it decides, and that it does nothing."""
+"""The plan: what it decides, what its notes say, and that it does nothing."""
 
 import dataclasses
 import os
@@ -12,16 +12,19 @@ import pytest
 from PIL import Image
 
 from beam_pipeline.planning import sizes
+from beam_pipeline.planning.feature_checks import contract_settings, with_contract
 from beam_pipeline.planning.inputs import default_name, output_name
 from beam_pipeline.planning.plan import Plan, make_plan
-from beam_pipeline.settings.spec import make_spec
+from beam_pipeline.settings.spec import FeatureSpec, make_spec
 from tests.support.datasets import Row, animals, write_dataset
-from tests.support.plans import everything, write_numbers
+from tests.support.plans import everything, planned, write_numbers
 from tests.support.segments import IN_FILES, waiting
 from transforms.core.placing.placement import SplitSource
+from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, TargetError
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
+from transforms.storage.local import LocalPath
 
 Folder = pathlib.Path
 MB = 1_000_000
@@ -322,3 +325,148 @@ def test_a_tensor_has_the_dtype_of_its_column(
     said = {"t": {"kind": "tensor", "shape": [1]}}
     found = plan(tmp_path / "t.parquet", tmp_path / "out", features=said)
     assert found.planned.schema.features[0].dtype == dtype
+
+
+PHOTOS = "train/cat/1.png train/dog/2.png train/hat/3.png test/hat/4.png".split()
+
+
+@pytest.fixture
+def photos(tmp_path: Folder) -> Folder:
+    for path in PHOTOS:
+        (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 3)).save(tmp_path / "in" / path)
+    return tmp_path / "in"
+
+
+def plan_of(photos: Folder, **settings: Any) -> Plan:
+    return planned(photos, photos.parent, **settings)
+
+
+class TestVocabulary:
+    def test_its_classes_are_shown_and_others_counted(self, photos: Folder) -> None:
+        """Records of a class that has no place will be rejects."""
+        plan = plan_of(photos, vocabulary=["dog", "cat", "emu"])
+        assert plan.planned.classes == {"label": ("dog", "cat", "emu")}
+        (note,) = plan.notes
+        assert note.startswith(
+            "1 class of 'label' not in the vocabulary: 'hat'; the records are rejected."
+        )
+
+    def test_those_that_share_a_class(self, photos: Folder) -> None:
+        """With `unknown_label` they are counted too."""
+        plan = plan_of(photos, vocabulary=["cat"], unknown_label="oov")
+        assert plan.planned.classes == {"label": ("cat", "<unknown>")}
+        (note,) = plan.notes
+        assert (
+            "2 classes of 'label' not in the vocabulary: 'dog', 'hat'; the records"
+            in note
+        )
+        assert note.endswith("the records get the class '<unknown>'")
+
+
+class TestPatterns:
+    @pytest.mark.parametrize("pattern", ["hat", "hat/*", "hat/**", "hat*/"])
+    def test_one_that_matches_no_file(self, photos: Folder, pattern: str) -> None:
+        """The note says what it is compared with; only the last matches."""
+        plan = plan_of(photos, exclude=[pattern])
+        if pattern.endswith("*/"):
+            assert plan.notes == ()
+            return
+        (note,) = plan.notes
+        assert note.startswith(f"--exclude {pattern!r} matches no file: a pattern is")
+        assert "such as 'test/hat/4.png', or for the file name; 'NAME/' is for" in note
+        assert len(plan.inputs.entries) == 4
+
+    @pytest.mark.parametrize("pattern", ["hat/", "*/hat/*", "h?t/"])
+    def test_all_files_in_folders_of_a_name(self, photos: Folder, pattern: str) -> None:
+        """At any depth, as a name with a slash behind it."""
+        plan = plan_of(photos, exclude=[pattern])
+        assert plan.notes == ()
+        assert plan.planned.classes == {"label": ("cat", "dog")}
+        kept = plan_of(photos, include=[pattern])
+        assert {each.path for each in kept.inputs.entries} == {*PHOTOS[2:]}
+
+
+@pytest.mark.parametrize("label", ["setting", "features"])
+def test_a_file_that_changes_meanwhile_gives_one_plan(
+    label: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request and the schema say the same of a vocabulary that is replaced.
+
+    So they do where several features name it.
+    """
+    names = tmp_path / "names.txt"
+    names.write_text("a\nb\n")
+    (tmp_path / "in.csv").write_text("x,y,z\na,b,1\nb,a,2\n")
+    given = {"source": str(tmp_path / "in.csv"), "output": str(tmp_path / "out")}
+    said = {"kind": "label", "vocabulary": str(names)}
+    settings: dict[str, dict[str, Any]] = {
+        "setting": {"label_column": "x", "vocabulary": str(names)},
+        "features": {"features": {"x": said, "y": said}},
+    }
+    spec = make_spec({**given, **settings[label]})
+    before = make_plan(spec)
+    real = LocalPath.read_stamped
+
+    def read_stamped(path: LocalPath, limit: int | None = None) -> tuple[bytes, int]:
+        found = real(path, limit)
+        if path.path == str(names):
+            names.write_text("b\na\n")
+        return found
+
+    monkeypatch.setattr(LocalPath, "read_stamped", read_stamped)
+    after = make_plan(spec)
+    assert after.planned.schema == before.planned.schema
+    assert after.request.settings == before.request.settings
+    labels = after.planned.schema.of_kind(Kind.LABEL)
+    assert {each.vocabulary for each in labels} == {("a", "b")}
+    # The spec says what was given, and the file is another one by now.
+    assert after.spec.vocabulary == spec.vocabulary
+    assert after.spec.features == spec.features
+    assert names.read_text() == "b\na\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "expected"),
+    [
+        (Kind.INT64, {"min": 0, "max": 9}, {"at_least": 0, "at_most": 9}),
+        (Kind.FLOAT, {"min": 0}, {"at_least": 0.0}),
+        (Kind.LABEL, {"allowed": [7, "cat"]}, {"allowed": ("7", "cat")}),
+        (Kind.TEXT, {"pattern": "^[a-z]+$"}, {"matches": "^[a-z]+$"}),
+        (Kind.TIMESTAMP, {"max": "1970-01-02"}, {"at_most": 86400}),
+        (Kind.IMAGE, {}, {}),
+    ],
+)
+def test_settings_become_fields(
+    kind: Kind, said: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """Values are as rows have them, and a spec made of the feature says the same."""
+    unit = "s" if kind is Kind.TIMESTAMP else ""
+    feature = Feature("x", kind, unit=unit)
+    found = with_contract(feature, FeatureSpec.model_validate({"kind": kind, **said}))
+    assert found == Feature("x", kind, unit=unit, **expected)
+    again = {k: v for k, v in contract_settings(found).items() if v is not None}
+    assert with_contract(feature, FeatureSpec(**again)) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Kind.IMAGE, {"min": 1}),
+        (Kind.INT64, {"pattern": "a"}),
+        (Kind.BOOL, {"allowed": [1]}),
+        (Kind.INT64, {"min": 0.5}),
+        (Kind.INT64, {"min": "many"}),
+        (Kind.INT64, {"min": 2**63}),
+        (Kind.INT64, {"min": 2, "max": 1}),
+        (Kind.TEXT, {"allowed": []}),
+        (Kind.TEXT, {"pattern": "(?=a)"}),
+        (Kind.TEXT, {"pattern": "("}),
+        (Kind.TIMESTAMP, {"min": "yesterday"}),
+    ],
+)
+def test_what_no_value_could_keep_is_refused(kind: Kind, said: dict[str, Any]) -> None:
+    """A spec that makes no sense ends before anything is read."""
+    unit = "s" if kind is Kind.TIMESTAMP else ""
+    with pytest.raises(SpecError):
+        with_contract(Feature("x", kind, unit=unit), FeatureSpec(**said))
