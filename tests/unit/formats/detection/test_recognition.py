@@ -1,7 +1,9 @@
-"""Each layout against the recogniser of each, and what is none of them."""
+"""Layouts against the recogniser of each, none of them, and damaged annotations."""
 
 import json
 import pathlib
+import random
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.planning.recognition import head_in
 from beam_pipeline.settings.spec import make_spec
-from tests.support.detection import planned, write_image
-from transforms.errors import InputError
+from tests.support.box_layouts import write_layout
+from tests.support.detection import planned, read_planned, write_image
+from tests.support.fuzzing import at_most, mutated
+from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError, InputError
 from transforms.formats.registry import FORMATS
 from transforms.storage.files import storage
 
@@ -133,3 +137,48 @@ def test_what_is_refused(texts: Mapping[str, str], said: str, tmp_path: Folder) 
     """Parts of datasets whose annotations are not read are no classes."""
     with pytest.raises(InputError, match=said):
         planned(write(tmp_path, texts))
+
+
+_CASES = 30
+_TOKENS: Mapping[str, tuple[bytes, ...]] = {
+    "yolo": (b"nan", b"1e999", b"-", b" ", b"\n", b"9" * 400, b"\0", b"&a [*a]", b"{"),
+    "boxes_csv": (b",", b'"', b"\n", b"nan", b"1e999", b"9" * 400, b"a.jpg", b";"),
+    "labelme": (b"null", b"[", b"{}", b"1e999", b"NaN", b'"', b"9" * 5000, b"\\ud800"),
+}
+
+
+@pytest.mark.parametrize(
+    ("layout", "path"),
+    [
+        ("yolo", "data.yaml"),
+        ("yolo", "train/labels/a.txt"),
+        ("boxes_csv", "train_labels.csv"),
+        ("labelme", "train/images/a.json"),
+    ],
+)
+def test_damage(layout: str, path: str, tmp_path: Folder) -> None:
+    """The account holds, and a message fits; nothing else is raised."""
+    root = write_layout(tmp_path / "in", layout)
+    good = (root / path).read_bytes()
+    assert len(read_planned(root, format=layout).rows) == 3
+    outcomes: Counter[str] = Counter()
+    sizes = [1]
+    for case in range(_CASES):
+        rng = random.Random(f"{path} {case}")
+        data = good[: rng.randrange(len(good))]
+        if case % 3:
+            data = mutated(good, rng, _TOKENS[layout])
+        (root / path).write_bytes(data)
+        try:
+            with at_most():
+                found = read_planned(root, format=layout)
+        except BeamTFRecordError as error:
+            outcomes["error"] += 1
+            sizes.append(len(str(error).encode()))
+        except BaseException as error:
+            error.add_note(f"case {case}: {data!r:.2000}")
+            raise
+        else:
+            outcomes["rejected" if found.rejections else "clean"] += 1
+    assert 0 < min(sizes) <= max(sizes) <= MAX_MESSAGE_BYTES
+    assert outcomes["clean"] + outcomes["rejected"] > _CASES // 10, outcomes
