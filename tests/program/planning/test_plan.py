@@ -1,10 +1,16 @@
-"""Tests of `unit/planning/test_plan.py` that start processes."""
+"""What a plan says of disk space, and that it writes nothing: what needs a process."""
 
 import pathlib
 import subprocess
 import sys
 
-from tests.support.plans import everything, write_numbers
+import pytest
+
+from beam_pipeline.planning.plan import estimate
+from tests.support.plans import everything, planned, write_numbers
+from tests.support.runs import command
+from tests.support.segments import IN_FILES
+from tests.support.sources import write_csv
 
 Folder = pathlib.Path
 
@@ -30,3 +36,37 @@ def test_the_command_writes_nothing_and_loads_no_beam(tmp_path: Folder) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "nothing was written" in done.stdout
     assert everything(tmp_path) == before
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    lines = (f"{number},w{number % 7}" for number in range(20_000))
+    return write_csv(tmp_path_factory.mktemp("table") / "t.csv", "n,w", lines)
+
+
+def test_what_is_needed(table: Folder, tmp_path: Folder) -> None:
+    """The shards, and the segments where they are files; within 20 % of what it is."""
+    inline = estimate(planned(table, tmp_path))
+    filed = estimate(planned(table, tmp_path, IN_FILES))
+    assert filed - inline == table.stat().st_size
+    assert command("convert", table, tmp_path / "out").code == 0
+    size = sum(path.stat().st_size for path in (tmp_path / "out").glob("*tfrecord*"))
+    assert inline == pytest.approx(size, rel=0.2)
+
+
+def test_images_that_a_table_names(tmp_path: Folder) -> None:
+    """Some of them are asked for their size, wherever they are; others are a guess."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(300):
+        # The header is that of a JPEG; no more of it is looked at.
+        (photos / f"{number}.jpg").write_bytes(b"\xff\xd8\xff" + bytes(20_000))
+    lines = [f"{number}.jpg,{number % 3}" for number in range(300)]
+    lines[0] = "no\0name.jpg,0"
+    named = write_csv(tmp_path / "named" / "t.csv", "image,label", lines)
+    columns = {"image_columns": ["image"]}
+
+    seen = estimate(planned(named, tmp_path, **columns, images_root=str(photos)))
+    assert seen == pytest.approx(300 * 20_100, rel=0.02)
+    gone = estimate(planned(named, tmp_path, **columns, images_root=str(tmp_path)))
+    assert gone == pytest.approx(300 * 100_100, rel=0.02)
