@@ -12,7 +12,9 @@ import pytest
 from PIL import Image
 
 from tests.support.datasets import ANIMALS, Row, animals, write_dataset
+from tests.support.image_sources import image_bytes
 from tests.support.kinds import write_kinds
+from tests.support.runs import convert
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.statistics import Statistics
@@ -571,3 +573,20 @@ def test_class_names_that_are_never_listed(
     """Doubled ones, and fewer than there are ids: ids are shown unchanged."""
     facts = FeatureFacts(Feature("x", Kind.LABEL), Statistics(2, 0, most), classes)
     assert why in tfds._unlistable(facts, [facts])
+
+
+@pytest.mark.parametrize("sizes", [(6, 6), (6, 9)])
+def test_tfds_reads_lists_of_images(sizes: tuple[int, int], tmp_path: Folder) -> None:
+    """Decoded where they have one size, as files where they do not."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    for n, width in enumerate(sizes):
+        (tmp_path / f"{n}.png").write_bytes(image_bytes(n, size=(width, 4)))
+    lists = [{"images": ["0.png", "1.png"]}, {"images": ["1.png"]}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lists)) + "\n")
+    convert(tmp_path / "t.jsonl", tmp_path / "out", "--no-shuffle")
+    found = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset("train")
+    shapes = [row["images"].shape.as_list() for row in found]
+    if sizes[0] == sizes[1]:
+        assert shapes == [[2, 4, 6, 3], [1, 4, 6, 3]]
+    else:
+        assert shapes == [[2], [1]]

@@ -1,15 +1,21 @@
-"""Tests of `unit/core/image/test_image.py` with TensorFlow."""
+"""Images that are checked, encoded and turned, as TensorFlow sees them."""
 
 import dataclasses
 import random
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.readers.decoded import tensorflow_shape
 from tests.support.damaged_images import KINDS_OF_DAMAGE, damaged, intact_images
 from tests.support.drawn_images import overflowing_jpeg, real_images
+from tests.support.idx import noise
 from tests.support.images import check_image
+from tests.support.prepared_images import SMALLER, oriented, prepared
 from transforms.core.image.formats import ImageInfo
+from transforms.core.image.png_encode import encode_png
+from transforms.core.image.policy import ImagePolicy
 from transforms.core.image.resize import Check
 from transforms.core.reasons import Fault
 
@@ -81,3 +87,35 @@ def test_tensorflow_notices_the_overflow_too() -> None:
     pytest.importorskip("tensorflow")
     assert tensorflow_shape(overflowing_jpeg(2048, 2048)) == (2048, 2048, 1)
     assert tensorflow_shape(overflowing_jpeg(2048, 2056)) is None
+
+
+@pytest.mark.parametrize("channels", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("sides", [(1, 1), (5, 3), (32, 32), (150, 500), (1, 70_000)])
+def test_png_decodes_to_its_pixels(
+    channels: int, dtype: str, sides: tuple[int, int]
+) -> None:
+    """TensorFlow gives back every pixel, and our own check the right facts."""
+    tf = pytest.importorskip("tensorflow")
+    shape = (3, *sides, channels) if channels else (3, *sides)
+    for pixels in (noise(shape, dtype), noise(shape, dtype, smooth=True)):
+        files = encode_png(pixels).to_pylist()
+        assert len(files) == 3
+        for data, wanted in zip(files, pixels, strict=True):
+            found = tf.io.decode_png(data, dtype=dtype).numpy()
+            assert np.array_equal(found, wanted.reshape(found.shape))
+            info = ImageInfo("png", *sides, channels or 1)
+            assert check_image(data, "decode") == info
+
+
+@pytest.mark.parametrize("output", ["jpeg", "png"])
+def test_tensorflow_reads_what_carries_a_tag(output: Any) -> None:
+    """The tag changes neither shape nor pixels of what TensorFlow decodes."""
+    tf = pytest.importorskip("tensorflow")
+    for kind in ("JPEG", "PNG", "TIFF", "WEBP"):
+        for policy in (ImagePolicy(output=output), SMALLER):
+            turned = prepared(oriented(kind, 6), policy).data
+            upright = prepared(oriented(kind, 1), policy).data
+            np.testing.assert_array_equal(
+                tf.io.decode_image(turned), tf.io.decode_image(upright)
+            )

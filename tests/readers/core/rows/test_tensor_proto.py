@@ -1,4 +1,7 @@
-"""Serialised TensorProtos equal those of TensorFlow, byte for byte."""
+"""Values and TensorProtos that are written, as TensorFlow reads them."""
+
+import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -6,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.casting import RAGGED, found, tensor
+from transforms.core.model import Reason
 from transforms.core.rows.tensors import DATA_TYPES, string_values, tensor_protos
+from transforms.core.rows.values import column_of
+from transforms.core.schema import Feature, Kind
 
 NUMERIC = sorted(set(DATA_TYPES) - {"string"})
 
@@ -67,3 +74,62 @@ def test_tensorflow_parses_strings(rows: list[list[bytes]]) -> None:
     found = tensor_protos(string_values(values, starts), counts[:, None], "string")
     for row, message in zip(rows, found.to_pylist(), strict=True):
         assert message == tf.io.serialize_tensor(tf.constant(row, tf.string)).numpy()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint64", "float16", "float64"])
+@pytest.mark.parametrize("shape", [(2, 3), (None, 3), (2, None), RAGGED])
+def test_tensors_are_read_by_tensorflow(dtype: str, shape: Any) -> None:
+    """Lists, flat lists, arrays, bytes and text give one and the same message."""
+    tf = pytest.importorskip("tensorflow")
+    array = np.arange(6).reshape(2, 3).astype(dtype)
+    columns = [
+        pa.array([array.tolist(), None]),
+        pa.array([json.dumps(array.tolist()), None]),
+        pa.FixedShapeTensorArray.from_numpy_ndarray(np.stack([array])),
+    ]
+    if shape != RAGGED:
+        columns.append(pa.array([array.ravel().tolist(), None]))
+        columns.append(pa.array([array.tobytes(), None]))
+        columns.append(pa.array([array.tobytes()], pa.binary(array.nbytes)))
+    for column in columns:
+        message, *rest = found(column, tensor(dtype, shape, "proto"))
+        parsed = tf.io.parse_tensor(message, dtype).numpy()
+        assert np.array_equal(parsed, array)
+        assert rest in ([], [None])
+        (raw, *_) = found(column, tensor(dtype, shape))
+        assert raw == (Reason.WRONG_SHAPE if shape == RAGGED else array.tobytes())
+
+
+def test_tensors_of_every_form() -> None:
+    """Arrays of several dtypes and shapes, lists and numbers are the same message."""
+    tf = pytest.importorskip("tensorflow")
+    feature = Feature(
+        "x", Kind.TENSOR, shape=(None, 2), dtype="int16", encoding="proto"
+    )
+    values = [
+        np.array([[1, 2]], np.int8),
+        [[1, 2]],
+        [1, 2],
+        None,
+        np.array([[1, 2], [3, 4]], np.uint64),
+    ]
+    *same, missing, other = column_of(values, feature).to_pylist()
+    assert missing is None
+    assert {bytes(message) for message in same} == {
+        tf.io.serialize_tensor(tf.constant([[1, 2]], tf.int16)).numpy()
+    }
+    assert tf.io.parse_tensor(other, tf.int16).numpy().tolist() == [[1, 2], [3, 4]]
+    arrays = [np.ones((2, 2), np.int16), None, np.zeros((0, 2), np.int16)]
+    column = column_of(arrays, feature)
+    for array, message in zip(arrays, column.to_pylist(), strict=True):
+        assert (array is None) == (message is None)
+        if array is not None:
+            assert np.array_equal(tf.io.parse_tensor(message, tf.int16), array)
+
+
+def test_tensors_of_text_keep_zero_bytes() -> None:
+    """NumPy's own texts would lose those at the end."""
+    tf = pytest.importorskip("tensorflow")
+    feature = Feature("x", Kind.TENSOR, shape=(2,), dtype="string", encoding="proto")
+    (message,) = column_of([[b"a\0", "b"]], feature).to_pylist()
+    assert tf.io.parse_tensor(message, tf.string).numpy().tolist() == [b"a\0", b"b"]
