@@ -8,7 +8,6 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -211,35 +210,6 @@ def test_a_foreign_file_beside_indexes_forbids_an_overwrite(
 
 
 @pytest.mark.parametrize("compression", sizes("gzip", "none"))
-def test_every_mutation_is_found(
-    compression: str, table: Folder, tmp_path: Folder
-) -> None:
-    """Cut, swapped, one bit flipped: of each derived file; and of another shard."""
-    out = tmp_path / "out"
-    options = (*SPLITS, "--catalogue", "--compression", compression)
-    convert(table / "t.csv", out, "--spec", table / "spec.yaml", *options)
-    names = [name for name in contents(out) if "/" in name]
-    other = {name: (out / name).read_bytes() for name in names}
-    for name in names:
-        data = other[name]
-        flipped = bytearray(data)
-        flipped[len(data) // 2] ^= 4
-        suffix = name.rpartition(".")[2]
-        rival = next(o for n, o in other.items() if n != name and n.endswith(suffix))
-        for changed in (data[:-8], b"", bytes(flipped), rival):
-            (out / name).write_bytes(changed)
-            run = command("verify", out)
-            assert run.code == 1, name
-            assert name in run.out
-        (out / name).unlink()
-        run = command("verify", out)
-        assert run.code == 1
-        assert "is missing" in run.out
-        (out / name).write_bytes(data)
-    assert command("verify", out).code == 0
-
-
-@pytest.mark.parametrize("compression", sizes("gzip", "none"))
 def test_a_manifest_does_not_vouch_for_them(
     compression: str, table: Folder, tmp_path: Folder
 ) -> None:
@@ -297,24 +267,6 @@ def test_a_dataset_with_them_is_a_source(photos: Folder, tmp_path: Folder) -> No
     assert "skipped" not in run.out
     counts = [dataset(tmp_path / name)["account"]["written"] for name in ("one", "two")]
     assert counts[0] == counts[1]
-
-
-def test_parts_are_of_some_million_records(
-    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Runs of consecutive shards; all parts together are the split."""
-    monkeypatch.setattr("transforms.shards.record_log.PART_RECORDS", 300)
-    out, whole = tmp_path / "out", tmp_path / "whole"
-    options = ("--spec", table / "spec.yaml", "--catalogue", "--shards", 9)
-    convert(table / "t.csv", out, *options, "--workers", 1)
-    monkeypatch.undo()
-    convert(table / "t.csv", whole, *options)
-    parts = sorted(path.name for path in (out / "catalogue").iterdir())
-    assert len(parts) >= 3
-    assert parts[-1].endswith(f"-of-{len(parts):05}.pq")
-    assert rows(out, "train").equals(rows(whole, "train"))
-    assert pc.max(rows(out, "train")["_shard"]).as_py() == 8
-    assert command("verify", out).code == 0
 
 
 @pytest.mark.parametrize("compression", sizes("gzip", "none"))
