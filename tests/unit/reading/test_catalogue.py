@@ -110,39 +110,6 @@ def test_ranges_over_row_groups_and_parts(
             ]
 
 
-def test_ranges_one_after_another_read_each_row_group_once(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As for shards of few records each; also of two choices of columns in turns."""
-    monkeypatch.setattr(catalogue, "_GROUP_ROWS", 40)
-    longs, schema = np.arange(90, dtype=np.int64), catalogue_schema([], {})
-    own = catalogue.own_columns(0, longs, longs, longs.astype(np.uint32))
-    write_part(str(tmp_path / "a.pq"), [own], schema, {})
-    found, read = Catalogue([str(tmp_path / "a.pq")]), []
-    plain = Catalogue._read
-
-    def reading(self: Catalogue, place: int, columns: Sequence[str]) -> pa.Table:
-        read.append((place, *columns))
-        return plain(self, place, columns)
-
-    monkeypatch.setattr(Catalogue, "_read", reading)
-    for start in range(0, 90, 3):
-        for name in ("_size", "_crc32c"):
-            batches = found.batches([name], start, start + 3)
-            rows = [row[name] for each in batches for row in each.to_pylist()]
-            assert rows == [start, start + 1, start + 2]
-    assert len(read) == len(set(read)) == 6
-
-
-def test_large_records_are_decoded_together(tmp_path: pathlib.Path) -> None:
-    """Their batches are not those of the reader, of 1 MiB each."""
-    with (tmp_path / "a").open("wb") as file, TFRecordWriter(file) as writer:
-        for number in range(60):
-            writer.write(example({"id": number, "raw": bytes(100_000)}))
-    (batch,) = rows_of_shard(str(tmp_path / "a"), 0, ())
-    assert len(batch["_size"]) == 60
-
-
 def test_columns_that_are_not_there(tmp_path: pathlib.Path) -> None:
     """They are the user's mistake; a near name is suggested."""
     path = str(tmp_path / "a.pq")
