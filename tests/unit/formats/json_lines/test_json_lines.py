@@ -20,7 +20,7 @@ from transforms.core.model import Reason, Rejection
 from transforms.errors import InputError, SourceError
 from transforms.formats.json_lines import parse as json_parse
 from transforms.formats.json_lines import reader as json_lines
-from transforms.formats.json_lines.cut import cut, items_of_block, lines_of
+from transforms.formats.json_lines.cut import cut, items_of_block
 from transforms.formats.json_lines.reader import JsonLinesReader
 
 SIZES = [1, 7, 100, 4096, 1 << 20]
@@ -119,18 +119,6 @@ lines_soup = st.one_of(
         ]
     ),
 )
-
-
-def test_fast_and_exact_readings_agree(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What Arrow's parser gives is what the lines give one by one."""
-    write(tmp_path / "a.jsonl", [json.dumps(row) for row in sampled(50)])
-    fast = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
-    monkeypatch.setattr(json_parse, "_parsed", lambda data, schema: None)
-    exact = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
-    assert fast.columns == exact.columns
-    assert fast.reader == exact.reader
 
 
 @example(lines=["[1]", '{"a":Inf}', '{"b": null}'])
@@ -567,18 +555,6 @@ def test_sample_of_a_large_file_is_spread_and_bounded(
     size = (tmp_path / "a.jsonl").stat().st_size
     estimate = size * sample.rows / sample.sampled_bytes
     assert abs(estimate - 50_000) < 2_500
-
-
-def test_lines_are_found_as_by_splitting() -> None:
-    """Starts, stops and numbers are those of `bytes.split`."""
-    data = b'{"a":1}\n\n  \r\n{"b":2}\r\nx\n{}'
-    lines = lines_of(data)
-    split = data.split(b"\n")
-    rows = [i for i, line in enumerate(split) if line.strip()]
-    assert lines.numbers.tolist() == rows
-    pairs = zip(lines.starts.tolist(), lines.stops.tolist(), strict=True)
-    assert [data[a:b] for a, b in pairs] == [split[i] for i in rows]
-    assert not lines.plain
 
 
 def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
