@@ -133,7 +133,7 @@ def _gather(
     records = {}
     for key in sorted(segments):
         source = in_source_order(segments[key])
-        loaded = load_segments(source, layout=plan.layout, store=plan.store)
+        loaded, _ = load_segments([source], layout=plan.layout, store=plan.store)
         records[key] = _records(loaded, plan, classes)
     names = {name: found.to_pylist() for name, found in classes.items()}
     return Gathered(plan, counts.rows, records, rejections, names)

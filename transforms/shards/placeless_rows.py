@@ -1,10 +1,11 @@
-"""The rows of a shard that have no place of their own: those of a pipeline.
+"""The rows of shards that have no place of their own: those of a pipeline.
 
 Rows are ordered by their hash. Rows of equal hash are ordered by the record that their
 values make, so that nothing depends on the bundles and attempts that they came from.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -39,31 +40,43 @@ class PlacelessRows(ShardRows):
     paths: str = ""
 
     @classmethod
-    def ordered(cls, rows: ShardRows, schema: Schema, *, unique: bool) -> Self:
-        """Returns the rows of a shard that become records.
+    def ordered(
+        cls, rows: ShardRows, lengths: Sequence[int], schema: Schema, *, unique: bool
+    ) -> tuple[Self, list[int]]:
+        """Returns the rows of shards that become records, and how many of each shard.
 
         Args:
-          rows: of a shard, in the order of their hashes.
+          rows: of one shard after another, each in the order of its hashes.
+          lengths: how many rows each shard has.
           schema: of the rows.
-          unique: whether no two rows may have one key.
+          unique: whether no two rows of a shard may have one key.
 
         Raises:
           InputError: two rows have one key.
         """
         hashes = rows.table[KEY_COLUMN].to_numpy()
+        shards = np.repeat(np.arange(len(lengths)), lengths)
         order = rows.order
         if unique:
-            _check_unique(rows.table, order[_tied(hashes[order])])
+            _check_unique(rows.table, order[_tied(hashes[order], shards)])
         kept = rows.table[ROW_COLUMN].to_numpy()[order] != NO_RECORD
         if not kept.all():
-            order = order[kept]
-        tied = _tied(hashes[order])
+            order, shards = order[kept], shards[kept]
+        tied = _tied(hashes[order], shards)
         if tied.any():
-            order = _by_records(rows.table, schema, order, tied)
+            order = _by_records(rows.table, schema, order, shards, tied)
         images = schema.of_kind(Kind.IMAGE)
         alone = len(images) == 1 and not (images[0].inline or images[0].is_list)
-        paths = images[0].name if alone else ""
-        return cls(rows.table, order, rows.origins, rows.starts, paths=paths)
+        return (
+            cls(
+                rows.table,
+                order,
+                rows.origins,
+                rows.starts,
+                paths=images[0].name if alone else "",
+            ),
+            np.bincount(shards, minlength=len(lengths)).tolist(),
+        )
 
     def origin(self, position: int) -> tuple[str, int | None]:
         """Returns (what the row is known by, None) of the row at a position."""
@@ -77,11 +90,13 @@ class PlacelessRows(ShardRows):
         names = [name for name in self.table.column_names if name in kept]
         return dataclasses.replace(self, table=self.table.select(names))
 
-    def repeated_keys(self) -> tuple[int, tuple[tuple[str, int | None], ...]]:
+    def repeated_keys(
+        self, start: int, stop: int
+    ) -> tuple[int, tuple[tuple[str, int | None], ...]]:
         """As of other rows; equal rows without keys are no repeated keys."""
         if ORIGIN_COLUMN not in self.table.column_names:
             return 0, ()
-        return ShardRows.repeated_keys(self)
+        return ShardRows.repeated_keys(self, start, stop)
 
     def places(self, positions: Longs) -> tuple[pa.StringArray, Longs]:
         """Returns what says where the images of rows are, and 0 of each row."""
@@ -100,9 +115,9 @@ class PlacelessRows(ShardRows):
         return keys, pa.nulls(count, pa.int64())
 
 
-def _tied(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Returns which of n hashes a neighbour has too: mostly none."""
-    same = hashes[1:] == hashes[:-1]
+def _tied(hashes: npt.NDArray[np.uint64], shards: Longs) -> npt.NDArray[np.bool_]:
+    """Returns which of n hashes a neighbour of the same shard has too: mostly none."""
+    same = (hashes[1:] == hashes[:-1]) & (shards[1:] == shards[:-1])
     tied = np.zeros(len(hashes), np.bool_)
     tied[:-1] |= same
     tied[1:] |= same
@@ -113,12 +128,14 @@ def _by_records(
     table: pa.Table,
     schema: Schema,
     order: Longs,
+    shards: Longs,
     tied: npt.NDArray[np.bool_],
 ) -> Longs:
     """Returns the order with tied rows by their records."""
     at = order[tied]
     by_hash = pa.table(
         {
+            "shard": shards[tied],
             "hash": table[KEY_COLUMN].to_numpy()[at],
             "record": _records(table.take(pa.array(at)), schema),
         }

@@ -128,25 +128,26 @@ class ShardJob:
     layout: ShardLayout
     store: Store
 
-    def load(self, task: ShardTask) -> ShardRows:
-        """Returns the rows of a shard as `load_segments` does, with numbers for labels.
+    def load(self, tasks: Sequence[ShardTask]) -> tuple[ShardRows, Sequence[int]]:
+        """Returns the rows of shards as `load_segments` does, with numbers for labels.
 
         Raises:
           EncodingError: a label is no class.
         """
-        rows = load_segments(task.segments, layout=self.layout, store=self.store)
+        sources = [task.segments for task in tasks]
+        rows, lengths = load_segments(sources, layout=self.layout, store=self.store)
         table = number_labels(rows.table, self.layout.schema.features, self.classes)
-        return dataclasses.replace(rows, table=table)
+        return dataclasses.replace(rows, table=table), lengths
 
 
 def load_segments(
-    pieces: Sequence[Segment], *, layout: ShardLayout, store: Store
-) -> ShardRows:
-    """Returns the rows of a shard that `place` has stored.
+    sources: Sequence[Sequence[Segment]], *, layout: ShardLayout, store: Store
+) -> tuple[ShardRows, Sequence[int]]:
+    """Returns the rows of shards that `place` has stored, and how many each has.
 
     Args:
-      pieces: the segments of the shard, in source order.
-      layout: of the shard.
+      sources: the segments of each shard, in source order.
+      layout: of the shards.
       store: where the segments are.
 
     Raises:
@@ -157,6 +158,8 @@ def load_segments(
         many_origins=layout.many_origins,
         ordered=layout.sharding.stores_order,
     )
+    pieces = [piece for source in sources for piece in source]
+    lengths = [sum(piece.rows for piece in source) for source in sources]
     rows = ShardRows.of(
         (
             (piece.origin, segment.deserialize(message, schema))
@@ -164,11 +167,12 @@ def load_segments(
         ),
         seed=layout.sharding.seed,
         shuffle=layout.sharding.shuffle,
+        lengths=lengths,
     )
     if layout.sharding.placeless:
         unique = layout.sharding.unique
-        return PlacelessRows.ordered(rows, layout.schema, unique=unique)
-    return rows
+        return PlacelessRows.ordered(rows, lengths, layout.schema, unique=unique)
+    return rows, lengths
 
 
 def most_rows(columns: int) -> int:

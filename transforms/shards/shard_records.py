@@ -82,11 +82,13 @@ class Written:
             RecordLog(job.layout, index),
         )
 
-    def note_repeated(self, rows: ShardRows, layout: ShardLayout) -> None:
-        """Notes the equal keys of the shard's rows."""
+    def note_repeated(
+        self, rows: ShardRows, layout: ShardLayout, start: int, stop: int
+    ) -> None:
+        """Notes the equal keys of the shard's rows, which are some of the order."""
         # Without a shuffle, rows of one key may be in any shards.
         if layout.sharding.shuffle:
-            repeated = rows.repeated_keys()
+            repeated = rows.repeated_keys(start, stop)
             self.repeated, self.repeated_example = repeated
 
     def count(self, rows: pa.Table, schema: Schema) -> None:

@@ -28,6 +28,20 @@ from transforms.work.store import Store
 _LARGE_BYTES = 32 << 20
 
 
+class EncodedShard(NamedTuple):
+    """What is in the file of a shard, ready to be written.
+
+    Attributes:
+      framed: its records, in the bytes of a TFRecord file.
+      records: how many there are.
+      facts: of them.
+    """
+
+    framed: pa.Buffer
+    records: int
+    facts: Written
+
+
 # The facts of a shard, its indexes by their names, and its rows of the catalogue.
 _Content = tuple[ShardDone, Mapping[str, pa.Buffer], pa.Buffer | None]
 
@@ -58,7 +72,7 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
 
     def work() -> _Content:
         with written(_draft_of(os.path.basename(path), job)) as draft:
-            content = _content(task, job, draft)
+            content = _content(task, job, draft, None)
             # Last look before the file gets its name: a stopped run must put nothing
             # more.
             store.check_goes_on()
@@ -74,14 +88,21 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
     return finished_drafts([ShardDraft((), done, rows)], store)[0]
 
 
-def draft_shard(task: ShardTask, job: ShardJob) -> ShardDraft:
+def draft_shard(
+    task: ShardTask, job: ShardJob, encoded: EncodedShard | None = None
+) -> ShardDraft:
     """Writes one shard that `ShardGroup` makes durable and names, together with others.
+
+    Args:
+      task: the shard.
+      job: that it is of.
+      encoded: its content, where that is known already.
 
     Errors are those of `write_shard`.
     """
     path = _path_of(task, job)
     with storing(path):
-        return persistently(lambda: _drafted(task, job), path=path)
+        return persistently(lambda: _drafted(task, job, encoded), path=path)
 
 
 def finished_drafts(drafts: Sequence[ShardDraft], store: Store) -> list[ShardDone]:
@@ -104,11 +125,13 @@ def _path_of(task: ShardTask, job: ShardJob) -> str:
     return os.path.join(job.store.dataset, name)
 
 
-def _drafted(task: ShardTask, job: ShardJob) -> ShardDraft:
+def _drafted(
+    task: ShardTask, job: ShardJob, encoded: EncodedShard | None
+) -> ShardDraft:
     with contextlib.ExitStack() as drafts:
         draft = _draft_of(os.path.basename(_path_of(task, job)), job)
         files = [drafts.enter_context(discarded_on_error(draft))]
-        done, indexes, rows = _content(task, job, draft)
+        done, indexes, rows = _content(task, job, draft, encoded)
         for name, data in indexes.items():
             beside = discarded_on_error(_draft_of(name, job))
             files.append(drafts.enter_context(beside))
@@ -122,22 +145,30 @@ def _draft_of(name: str, job: ShardJob) -> Draft:
     return storage(path).draft(attempts=job.store.attempts)
 
 
-def _content(task: ShardTask, job: ShardJob, file: Draft) -> _Content:
+def _content(
+    task: ShardTask, job: ShardJob, file: Draft, encoded: EncodedShard | None
+) -> _Content:
     """Writes the records of a shard; returns its facts, indexes and catalogue rows."""
     layout, (split, number) = job.layout, task.key
-    out = Written.nothing(task, job)
-    if task.size >= _LARGE_BYTES:
-        return_freed_memory()
-    rows = job.load(task)
-    out.note_repeated(rows, layout)
+    out = Written.nothing(task, job) if encoded is None else encoded.facts
+    if encoded is None:
+        if task.size >= _LARGE_BYTES:
+            return_freed_memory()
+        rows, _ = job.load([task])
+        out.note_repeated(rows, layout, 0, len(rows))
     with TFRecordWriter(file, compression=layout.compression) as writer:
-        write = write_images if layout.schema.loaded else write_rows
-        write(rows, layout, writer, out)
+        if encoded is not None:
+            writer.write_framed(encoded.framed, records=encoded.records)
+        elif layout.schema.loaded:
+            write_images(rows, layout, writer, out)
+        else:
+            write_rows(rows, layout, writer, out)
     facts = writer.facts()
-    # The values go before the derived files are made.
-    rows = rows.without_values()
-    if task.size >= _LARGE_BYTES:
-        return_freed_memory()
+    if encoded is None:
+        # The values go before the derived files are made.
+        rows = rows.without_values()
+        if task.size >= _LARGE_BYTES:
+            return_freed_memory()
     name = os.path.basename(file.path)
     indexes = out.log.indexes(name)
     shard = ShardFile(

@@ -28,7 +28,7 @@ from transforms.core.segment import (
 )
 from transforms.errors import DamageError, EncodingError
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
-from transforms.shards.together import ShardGroup
+from transforms.shards.together import ShardGroup, encode_shards
 from transforms.shards.write_shard import write_shard
 from transforms.work.store import Store
 
@@ -220,6 +220,26 @@ def test_shards_without_rows_are_as_they_are_alone(tmp_path: pathlib.Path) -> No
     assert group.finish() == [(task, write_shard(task, one)) for task in tasks]
     assert contents(other.store) == contents(one.store)
     assert {len(data) > 0 for data in contents(one.store).values()} == {False, True}
+
+
+def test_neighbours_in_a_file_are_read_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments of twenty shards in three files take three reads."""
+    store = folder_of(str(tmp_path), "work")
+    tasks = tasks_of([each * 3 for each in rows_of(20)], LAYOUT, store)
+    reads = []
+    pread = os.pread
+
+    def counted(*arguments: Any) -> bytes:
+        reads.append(arguments)
+        return pread(*arguments)
+
+    monkeypatch.setattr(os, "pread", counted)
+    job = ShardJob(counts_of(tasks), NAMES, LAYOUT, store)
+    found = encode_shards(tasks, job)
+    assert [each.records for each in found] == [9] * 20
+    assert len(reads) == 3
 
 
 @pytest.mark.parametrize("wrong", ["segment", "class"])

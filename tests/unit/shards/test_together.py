@@ -5,7 +5,7 @@ import errno
 import os
 import pathlib
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import ROW_COLUMN
-from transforms.errors import CommitError, DamageError, StorageError
+from transforms.errors import CommitError, StorageError
 from transforms.shards import together
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
 from transforms.shards.together import ShardGroup
@@ -26,23 +26,20 @@ Folder = pathlib.Path
 
 SCHEMA = Schema((Feature("id", Kind.INT64),))
 LAYOUT = ShardLayout("set", SCHEMA, Sharding(SplitRule(), {}))
-# The number of a shard that cannot be loaded.
-BAD = 299
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job(ShardJob):
     """A job with a row for each shard; what is loaded is noted."""
 
-    loads: list[int]
+    loads: list[list[int]]
 
-    def load(self, task: ShardTask) -> ShardRows:
-        number = task.key[1]
-        self.loads.append(number)
-        if number == BAD:
-            raise DamageError("a segment is damaged")
-        rows = pa.table({"id": [number], ROW_COLUMN: [number]})
-        return ShardRows(rows, np.arange(1), ("a",), np.zeros(1, np.int64))
+    def load(self, tasks: Sequence[ShardTask]) -> tuple[ShardRows, list[int]]:
+        numbers = [task.key[1] for task in tasks]
+        self.loads.append(numbers)
+        rows = pa.table({"id": numbers, ROW_COLUMN: numbers})
+        order = np.arange(len(numbers))
+        return ShardRows(rows, order, ("a",), np.zeros(1, np.int64)), [1] * len(numbers)
 
 
 class Group:
@@ -53,11 +50,16 @@ class Group:
         pathlib.Path(self.store.attempts).mkdir()
         pathlib.Path(self.store.dataset).mkdir()
         counts = ShardCounts({("train", number): 1 for number in range(300)}, {})
-        self.loads: list[int] = []
+        self.loads: list[list[int]] = []
         self.group = ShardGroup(Job(counts, {}, LAYOUT, self.store, self.loads))
 
     def add(self, number: int, *, size: int = 3) -> None:
         self.group.add(ShardTask(("train", number), (), 1, size))
+
+    @property
+    def again(self) -> list[int]:
+        """The shards that were loaded by themselves."""
+        return [sources[0] for sources in self.loads if len(sources) == 1]
 
     @property
     def named(self) -> list[str]:
@@ -112,7 +114,7 @@ def test_all_are_synced_before_any_has_its_name(
     assert [task.key[1] for task, _ in found] == [*range(20)]
     assert group.named == NAMES
     assert group.unfinished == []
-    assert group.loads == [*range(20)]
+    assert group.loads == [[*range(20)]]
     assert group.group.finish() == []
 
 
@@ -125,7 +127,7 @@ def test_a_failed_write_back_fails_the_group(
     # A rename is of a file that was written again, and comes after its own sync.
     assert steps[-40:] == ["sync", "rename"] * 20
     assert set(steps[:-40]) == {"sync"}
-    assert group.loads == [*range(20), *range(20)]
+    assert group.again == [*range(20)]
     assert [finished.shard.name for _, finished in found] == group.named == NAMES
     assert group.unfinished == []
     assert "the 20 shards of its group are written again" in caplog.text
@@ -141,16 +143,7 @@ def test_an_error_that_lasts_names_nothing(
     with pytest.raises(StorageError, match=os.strerror(code)) as failure:
         group.group.finish()
     assert group.store.dataset in str(failure.value)
-    assert (group.named, group.unfinished) == ([], [])
-    assert group.loads == [*range(20)]
-
-
-def test_a_bad_shard_leaves_those_before_it(group: Group) -> None:
-    """The error is that of the shard; the others of the group get their names."""
-    with pytest.raises(DamageError):
-        group.add(BAD)
-    assert [task.key[1] for task, _ in group.group.finish()] == [*range(20)]
-    assert (group.named, group.unfinished) == (NAMES, [])
+    assert (group.named, group.unfinished, group.again) == ([], [], [])
 
 
 def test_a_stopped_run_names_nothing(
@@ -175,11 +168,9 @@ def test_a_group_is_bounded_by_files_bytes_and_descriptors(
 ) -> None:
     """256 files, 64 MB, or a quarter of the descriptors that a process may have."""
     found = Group(tmp_path)
-    monkeypatch.setattr(together, "_BYTES", 10)
-    found.add(0)
+    found.add(0, size=together._BYTES)
     assert found.group.is_full
     found.group.discard()
-    monkeypatch.undo()
     for allowed, most in ((10**6, 256), (resource.RLIM_INFINITY, 256), (40, 10)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, n=allowed: (n, n))
         for number in range(most):

@@ -96,16 +96,19 @@ class ShardRows:
         *,
         seed: int,
         shuffle: bool,
+        lengths: Sequence[int] = (),
     ) -> "ShardRows":
         """Orders the rows of (origin, rows) pairs, which are in source order.
 
         Rows with equal order keys stay in source order.
 
         Args:
-          segments: of the shard, at least one. They are taken once, and let go piece
-            by piece.
+          segments: of one shard, or of several, one shard after another; at least
+            one. They are taken once, and let go piece by piece.
           seed: of the order.
           shuffle: whether rows are ordered by their keys.
+          lengths: rows of each shard, where they are several. The rows of each are
+            ordered among themselves.
         """
         left = iter(segments)
         # Where nobody else holds them, they are free again before the rows are sorted.
@@ -115,6 +118,11 @@ class ShardRows:
         if not shuffle:
             return cls(table, np.arange(table.num_rows), origins, starts)
         order = _sorted_positions(_order_keys(table, origins, sizes, seed))
+        if len(lengths) > 1:
+            # Stable sorting of 16-bit numbers is a radix sort: 2 ns a row.
+            narrow = np.min_scalar_type(len(lengths))
+            shards = np.repeat(np.arange(len(lengths), dtype=narrow), lengths)
+            order = order[np.argsort(shards[order], kind="stable")]
         return cls(table, order, origins, starts)
 
     def __len__(self) -> int:
@@ -150,11 +158,17 @@ class ShardRows:
         segment = int(np.searchsorted(self.starts, position, side="right")) - 1
         return self.origins[segment], row
 
-    def repeated_keys(self) -> tuple[int, tuple[tuple[str, int | None], ...]]:
-        """Returns how many rows have the key of the row before, and such a pair."""
+    def repeated_keys(
+        self, start: int, stop: int
+    ) -> tuple[int, tuple[tuple[str, int | None], ...]]:
+        """Returns how many rows have the key of the row before, and such a pair.
+
+        Args:
+          start, stop: rows of the order, sorted by their keys.
+        """
         if KEY_COLUMN not in self.table.column_names:
             return 0, ()
-        positions = self.order
+        positions = self.order[start:stop]
         keys = self.table[KEY_COLUMN].to_numpy()[positions]
         again = np.flatnonzero(keys[1:] == keys[:-1])
         if not len(again):
