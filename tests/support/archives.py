@@ -15,7 +15,7 @@ import zstandard
 
 from transforms.core.model import Reason
 from transforms.formats.archive.archives import members_in
-from transforms.formats.archive.members import Content, Item, MemberFault
+from transforms.formats.archive.members import Item
 
 FILES = {
     "train/cat/1.jpg": b"one" * 100,
@@ -105,13 +105,13 @@ def found_in(data: bytes, **options: Any) -> list[Item]:
 
 def contents(data: bytes, **options: object) -> dict[str, bytes]:
     found = found_in(data, **options)
-    assert all(isinstance(item, Content) for item in found), found
-    return {i.member.name: i.data for i in found if isinstance(i, Content)}
+    assert not any(item.member.fault for item in found), found
+    return {i.member.name: i.data for i in found if i.data is not None}
 
 
 def faults(data: bytes, **options: object) -> dict[str, Reason]:
     found = found_in(data, **options)
-    return {i.member.name: i.reason for i in found if isinstance(i, MemberFault)}
+    return {member.name: member.fault.reason for member, _ in found if member.fault}
 
 
 def with_right_checksums(data: bytes) -> bytes:

@@ -7,7 +7,7 @@
 
 Memory is bounded by one member's content; where members are read in turn, also by their
 names, which have to differ. Nothing here writes content to disk. What concerns one
-member is a value, a `MemberFault`; what casts doubt on the rest of the archive is an
+member is a value, its fault; what casts doubt on the rest of the archive is an
 error that names the member before it.
 
 `Archives` is what all readers share; in a `RowArchive` a member, or a run of members
@@ -27,12 +27,10 @@ from transforms.core.image.resize import MAX_BYTES
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError, SpecError
 from transforms.formats.archive.members import (
-    Content,
     Item,
     Limits,
     Member,
     MemberError,
-    MemberFault,
     MemberList,
     checked,
     refusal,
@@ -140,9 +138,7 @@ def members_in(
 
 def _next_member(tar: Tar, member: Member) -> Item:
     """Returns the member whose header was read last."""
-    if member.fault is not None:
-        return MemberFault(member, member.fault, member.message)
-    return Content(member, tar.content(member.size))
+    return Item(member, None if member.fault else tar.content(member.size))
 
 
 def read_member(file: BinaryIO, path: str, member: Member) -> Item:
@@ -151,13 +147,14 @@ def read_member(file: BinaryIO, path: str, member: Member) -> Item:
     Raises:
       DamageError: the archive is shorter than it was when it was listed.
     """
-    if member.fault is not None:
-        return MemberFault(member, member.fault, member.message)
+    if member.fault:
+        return Item(member, None)
     try:
-        return Content(member, b"".join(stream_member(file, path, member)))
+        return Item(member, b"".join(stream_member(file, path, member)))
     except MemberError as damage:
         detail = f"is damaged: {damage}"
-        return MemberFault(member, *refusal(Reason.DAMAGED_MEMBER, member.name, detail))
+        fault = refusal(Reason.DAMAGED_MEMBER, member.name, detail)
+        return Item(member._replace(fault=fault), None)
 
 
 def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:
@@ -399,7 +396,7 @@ class RowArchive(Archives, TableReader):
                 start += len(piece)
                 piece, size = [], 0
             piece.append(row)
-            size += sum(len(i.data) for i in row.items if isinstance(i, Content))
+            size += sum(len(data or b"") for _, data in row.items)
         yield self.raw(piece, part(), columns, dict(skipped))
 
     def rows_of(

@@ -118,8 +118,7 @@ class Member(NamedTuple):
       method: of the compression, by the numbers of zip; 0 in a tar.
       flags: of a zip's entry.
       crc32: of the content (zip).
-      fault: why it is not to be read, as far as the headers show; None for nothing.
-      message: the fault in words.
+      fault: why it is not to be read, or cannot be; None for nothing.
     """
 
     number: int
@@ -132,13 +131,17 @@ class Member(NamedTuple):
     method: int = 0
     flags: int = 0
     crc32: int = 0
-    fault: Reason | None = None
-    message: str = ""
+    fault: Fault | None = None
+
+    @property
+    def reason(self) -> Reason | None:
+        """That of the fault."""
+        return self.fault.reason if self.fault else None
 
     @property
     def is_hidden(self) -> bool:
         """Whether it is left out unasked; a path out of the folder never is."""
-        return self.fault is not Reason.UNSAFE_PATH and is_litter(self.name)
+        return self.reason is not Reason.UNSAFE_PATH and is_litter(self.name)
 
     @property
     def origin(self) -> str:
@@ -152,28 +155,20 @@ class Member(NamedTuple):
         return raw.decode("utf-8", "backslashreplace")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Content:
-    """A member that was read, its size and (in a zip) its checksum found right."""
+class Item(NamedTuple):
+    """A member that was read.
+
+    Attributes:
+      member: as it is listed, or with the fault that reading it found.
+      data: its content, of the right size and (in a zip) checksum; None with a fault.
+    """
 
     member: Member
-    data: bytes
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MemberFault:
-    """A member that cannot be an item, why, and the same in words of at most 1 KiB."""
-
-    member: Member
-    reason: Reason
-    message: str
+    data: bytes | None
 
 
 class MemberError(DamageError):
-    """One member is damaged; those beside it may be whole. Becomes a `MemberFault`."""
-
-
-Item = Content | MemberFault
+    """One member is damaged; those beside it may be whole. Becomes a fault of it."""
 
 
 def is_litter(name: str) -> bool:
@@ -181,7 +176,7 @@ def is_litter(name: str) -> bool:
     return _LITTER.search(name) is not None
 
 
-def name_and_fault(raw: bytes, encoding: str) -> tuple[str, Reason | None, str]:
+def name_and_fault(raw: bytes, encoding: str) -> tuple[str, Fault | None]:
     """Returns the path that a stored name says, and why it is refused, if it is.
 
     `./a//b` is `a/b`. Parts that lead elsewhere, such as a leading `/`, are refused.
@@ -197,12 +192,12 @@ def name_and_fault(raw: bytes, encoding: str) -> tuple[str, Reason | None, str]:
     path = f"/{path}" if name.startswith("/") else path
     # Most names are good: what messages show is made where there is one.
     if unsafe := _unsafe(path):
-        return path, *refusal(Reason.UNSAFE_PATH, path, unsafe)
+        return path, refusal(Reason.UNSAFE_PATH, path, unsafe)
     if not is_text:
-        return path, *refusal(Reason.INVALID_ENCODING, path, "is not")
+        return path, refusal(Reason.INVALID_ENCODING, path, "is not")
     if path.lower().endswith(ARCHIVE_SUFFIXES + _FOREIGN_SUFFIXES):
-        return path, *refusal(Reason.NESTED_ARCHIVE, path, "is an archive in it")
-    return path, None, ""
+        return path, refusal(Reason.NESTED_ARCHIVE, path, "is an archive in it")
+    return path, None
 
 
 def _unsafe(path: str) -> str:
@@ -219,10 +214,10 @@ def _unsafe(path: str) -> str:
     return "leads out of its folder" if ".." in path.split("/") else ""
 
 
-def refusal(reason: Reason, name: str, found: str) -> tuple[Reason, str]:
+def refusal(reason: Reason, name: str, found: str) -> Fault:
     """Returns the fault of a member, and in words what it must be and what it is."""
     rule, remedy = _RULES[reason]
-    return reason, bounded(f"{rule}; {shown_name(name)} {found}. {remedy}.")
+    return Fault(reason, bounded(f"{rule}; {shown_name(name)} {found}. {remedy}."))
 
 
 def shown_name(name: str) -> str:
@@ -261,17 +256,13 @@ def checked(members: Iterable[Member], limits: Limits, path: str) -> Iterator[Me
             yield member
             continue
         earlier = first.setdefault(member.origin.casefold(), number)
-        fault: Fault | None = None
-        if member.fault is not None:
-            pass
-        elif earlier != number:
+        fault = member.fault
+        if fault is None and earlier != number:
             detail = f"is the name of member {earlier + 1} too"
-            fault = Fault(*refusal(Reason.DUPLICATE_NAME, member.name, detail))
+            fault = refusal(Reason.DUPLICATE_NAME, member.name, detail)
         elif member.size > limits.max_image_bytes and is_image_name(member.name):
-            fault = too_many_bytes(member.size, limits.max_image_bytes)
-        if fault is not None:
-            member = member._replace(fault=fault.reason, message=fault.message)
-        yield member
+            fault = fault or too_many_bytes(member.size, limits.max_image_bytes)
+        yield member if fault is member.fault else member._replace(fault=fault)
 
 
 class MemberList:

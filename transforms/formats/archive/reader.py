@@ -31,10 +31,8 @@ from transforms.errors import InputError, SpecError
 from transforms.formats.archive.archives import Archives, Row, RowArchive
 from transforms.formats.archive.members import (
     ARCHIVE_SUFFIXES,
-    Content,
     Item,
     Member,
-    MemberFault,
     is_litter,
     shown_name,
 )
@@ -194,7 +192,7 @@ class ArchiveImages(RowArchive):
         """
         if member.is_hidden:
             return Skipped.HIDDEN
-        if is_image_name(member.name) or member.fault is Reason.NESTED_ARCHIVE:
+        if is_image_name(member.name) or member.reason is Reason.NESTED_ARCHIVE:
             return None
         return Skipped.OTHER_SUFFIX
 
@@ -269,16 +267,17 @@ class ArchiveImages(RowArchive):
     ) -> RawRows:
         """Returns a piece of images; all columns of them."""
         items: list[Item] = [item for row in rows for item in row.items]
-        good = [item for item in items if isinstance(item, Content)]
-        bad = [item for item in items if isinstance(item, MemberFault)]
+        good = [item for item in items if item.data is not None]
+        bad = [item for item in items if item.data is None]
         above = f"{block.origin}/" if self.by_archive else ""
         members = [*(item.member for item in good), *(item.member for item in bad)]
         sources = [above + member.printable for member in members]
         paths = [self._path(block.origin, item.member) for item in good]
         cells = self._columns([item.data for item in good], paths, sources[: len(good)])
         refused: list[Complaint] = [
-            (index, fault.reason, fault.message)
-            for index, fault in enumerate(bad, len(good))
+            (index, *item.member.fault)
+            for index, item in enumerate(bad, len(good))
+            if item.member.fault
         ]
 
         def rejection(complaint: Complaint) -> Rejection:
@@ -337,7 +336,7 @@ class ArchiveImages(RowArchive):
         )
 
     def _columns(
-        self, images: Sequence[bytes], paths: Sequence[str], names: Sequence[str]
+        self, images: Sequence[bytes | None], paths: Sequence[str], names: Sequence[str]
     ) -> dict[str, pa.Array]:
         """Returns the columns of images: label and split are folders of their paths."""
         parts = [*map(self._parts, paths)]

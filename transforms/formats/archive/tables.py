@@ -25,7 +25,7 @@ import pyarrow as pa
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.archives import Archives, kind_of, stream_member
-from transforms.formats.archive.members import Content, Member, MemberList, shown_name
+from transforms.formats.archive.members import Member, MemberList, shown_name
 from transforms.formats.input_files import file_notes
 from transforms.formats.raw_rows import gathered, grouped
 from transforms.formats.registry import table_format
@@ -266,9 +266,9 @@ class ArchiveTables(Archives, TableReader):
             numbers = frozenset(member.number for member in members)
             # The walk goes on to the end, to find out whether the archive is whole.
             for member, read in self.members(stream, file):
-                if member.number in numbers and isinstance(item := read(), Content):
+                if member.number in numbers and (data := read().data) is not None:
                     origin = _origin(file, member)
-                    yield _TableMember(origin, len(item.data), [item.data], position)
+                    yield _TableMember(origin, len(data), [data], position)
 
 
 # Of what is kept of the listings.
@@ -279,8 +279,8 @@ def _tables_in(
     def is_table(member: Member) -> bool:
         if _skip_reason(member, format_name) is not None:
             return False
-        if member.fault is not None:
-            raise InputError(f"{archive}: {member.message}")
+        if member.fault:
+            raise InputError(f"{archive}: {member.fault.message}")
         return True
 
     tables = members.select(is_table)
@@ -293,7 +293,7 @@ def _skip_reason(member: Member, format_name: str) -> Skipped | None:
     """Returns why a member is not a table of the source; None if it is."""
     if member.is_hidden:
         return Skipped.HIDDEN
-    if member.fault is Reason.NESTED_ARCHIVE:
+    if member.reason is Reason.NESTED_ARCHIVE:
         return None
     return None if table_format(member.name) == format_name else Skipped.OTHER_SUFFIX
 

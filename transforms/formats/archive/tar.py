@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from transforms.core.model import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.members import (
@@ -228,9 +228,8 @@ class Tar:
         is_folder = kind in _REGULAR and raw.endswith(b"/") and not size
         if is_folder or kind in _NO_MEMBERS:
             return None
-        name, fault, message = name_and_fault(raw, encoding or "utf-8")
-        if not fault:
-            fault, message = self._fault(name, kind, said, size)
+        name, fault = name_and_fault(raw, encoding or "utf-8")
+        fault = fault or self._fault(name, kind, said, size)
         return Member(
             number=index,
             raw_name=raw,
@@ -240,12 +239,11 @@ class Tar:
             data_offset=self._offset,
             packed=size,
             fault=fault,
-            message=message,
         )
 
     def _fault(
         self, name: str, kind: bytes, said: dict[bytes, bytes], size: int
-    ) -> tuple[Reason | None, str]:
+    ) -> Fault | None:
         """Returns why a member, by its header, is not to be read."""
         if kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in said):
             return refusal(Reason.UNSUPPORTED_METHOD, name, "is a sparse file")
@@ -254,7 +252,7 @@ class Tar:
             return refusal(Reason.NOT_A_FILE, name, f"is {description}")
         if size > self._limits.max_member_bytes:
             return refusal(Reason.TOO_LARGE, name, f"has {size} bytes")
-        return None, ""
+        return None
 
     def _extension(self, kind: bytes, size: int) -> dict[bytes, bytes]:
         """Returns what an extended header says of the next member, as pax records."""

@@ -29,7 +29,7 @@ from transforms.core.reasons import FaultError
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
 from transforms.formats.archive.archives import Row, RowArchive
-from transforms.formats.archive.members import Content, Member, MemberFault
+from transforms.formats.archive.members import Member
 from transforms.formats.file_names import is_image_name
 from transforms.formats.json_lines.parse import (
     check_names,
@@ -187,7 +187,7 @@ class WebDataset(RowArchive):
             raw = None
             if complaint[1] is not Reason.TOO_MANY_BYTES:
                 # Its members, one after the other.
-                raw = b"".join(c.data for c in _contents(samples[complaint[0]]))
+                raw = b"".join(data or b"" for _, data in samples[complaint[0]].items)
             return rejection_of(block.origin, complaint, raw)
 
         return RawRows(
@@ -245,12 +245,8 @@ def _columns_of(sample: Row) -> Iterator[str]:
     """Yields the columns of a sample; what cannot be read may have a name of none."""
     for member in sample.members:
         parsed = key_and_column(member.name)
-        if parsed and member.fault in (None, Reason.TOO_MANY_BYTES):
+        if parsed and member.reason in (None, Reason.TOO_MANY_BYTES):
             yield parsed[1]
-
-
-def _contents(sample: Row) -> Iterator[Content]:
-    return (item for item in sample.items if isinstance(item, Content))
 
 
 def _values(sample: Row, merged: Sequence[str]) -> dict[str, Any]:
@@ -268,13 +264,14 @@ def _values(sample: Row, merged: Sequence[str]) -> dict[str, Any]:
             Reason.DUPLICATE_NAME,
             "the members of a sample must stand in a row; its key came before",
         )
-    for item in sample.items:
-        if isinstance(item, MemberFault):
-            raise FaultError(item.reason, item.message)
+    for member, _ in sample.items:
+        if member.fault:
+            raise FaultError(*member.fault)
     row: dict[str, Any] = {_KEY: sample.key}
-    for content in _contents(sample):
-        parsed = key_and_column(content.member.name)
+    for member, data in sample.items:
+        parsed = key_and_column(member.name)
         assert parsed is not None
+        assert data is not None
         name = _MERGED if parsed[1] in merged else parsed[1]
         if name in row:
             raise FaultError(
@@ -284,11 +281,11 @@ def _values(sample: Row, merged: Sequence[str]) -> dict[str, Any]:
             )
         ending = _ending(name)
         if ending in _JSON:
-            row[name] = _json_of(name, content.data)
+            row[name] = _json_of(name, data)
         elif ending in _INTEGERS:
-            row[name] = _text(name, content.data).strip()
+            row[name] = _text(name, data).strip()
         else:
-            row[name] = _text(name, content.data) if ending in _TEXTS else content.data
+            row[name] = _text(name, data) if ending in _TEXTS else data
     return row
 
 

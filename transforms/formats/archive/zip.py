@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from transforms.core.model import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError
 from transforms.formats.archive.members import (
     Limits,
@@ -133,9 +133,8 @@ def _member(
     is_folder = raw.endswith(b"/") or kind == stat.S_IFDIR
     if is_folder and not info.file_size:
         return None
-    name, fault, message = name_and_fault(raw, encoding)
-    if not fault:
-        fault, message = _entry_fault(info, name, kind, is_folder, limits)
+    name, fault = name_and_fault(raw, encoding)
+    fault = fault or _entry_fault(info, name, kind, is_folder, limits)
     return Member(
         number=index,
         raw_name=raw,
@@ -147,13 +146,12 @@ def _member(
         flags=info.flag_bits,
         crc32=info.CRC,
         fault=fault,
-        message=message,
     )
 
 
 def _entry_fault(
     info: zipfile.ZipInfo, name: str, kind: int, is_folder: bool, limits: Limits
-) -> tuple[Reason | None, str]:
+) -> Fault | None:
     """Returns why the entry, by the directory, is not to be read."""
     if is_folder:
         return refusal(Reason.DAMAGED_MEMBER, name, "is a folder with bytes")
@@ -170,7 +168,7 @@ def _entry_fault(
     ):
         detail = f"unpacks from {info.compress_size} to {info.file_size} bytes"
         return refusal(Reason.TOO_LARGE, name, detail)
-    return None, ""
+    return None
 
 
 def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.archives import found_in, tar_of, zip_of
-from transforms.core.model import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.archives import RowList
 from transforms.formats.archive.members import Limits, Member, MemberList, checked
@@ -20,10 +20,12 @@ from transforms.formats.archive.webdataset import WebDataset, key_and_column
 COUNT = 4 * 4096 + 100
 
 
-def member_of(number: int, name: str, fault: Reason | None = None) -> Member:
+def member_of(number: int, name: str, reason: Reason | None = None) -> Member:
     """A member of ten bytes."""
     raw = name.encode("utf-8", "surrogateescape")
-    return Member(number, raw, name, 10, number << 10, fault=fault)
+    return Member(
+        number, raw, name, 10, number << 10, fault=reason and Fault(reason, "")
+    )
 
 
 def odd_members(count: int) -> list[Member]:
@@ -46,8 +48,9 @@ def odd_members(count: int) -> list[Member]:
                 method=rng.choice((0, 8, 93)),
                 flags=rng.randrange(1 << 16),
                 crc32=rng.randrange(1 << 32),
-                fault=None if is_text else Reason.INVALID_ENCODING,
-                message="" if is_text else f"no text: {number}",
+                fault=None
+                if is_text
+                else Fault(Reason.INVALID_ENCODING, f"no text: {number}"),
             )
         )
     return out
@@ -78,15 +81,15 @@ def test_a_name_that_came_before() -> None:
     changed = [one for one, other in zip(found, members, strict=True) if one != other]
     assert [member.number for member in changed] == [1, 2]
     for member in changed:
-        assert member.fault is Reason.DUPLICATE_NAME
-        assert "member 1 too" in member.message
+        assert member.reason is Reason.DUPLICATE_NAME
+        assert "member 1 too" in member.fault.message
 
 
 def test_an_image_that_is_too_large() -> None:
     """It has a fault; another member of the size has none."""
     members = [member_of(0, "a.jpg"), member_of(1, "a.bin")]
     found = [*checked(members, Limits(max_image_bytes=9), "a.tar")]
-    assert [member.fault for member in found] == [Reason.TOO_MANY_BYTES, None]
+    assert [member.reason for member in found] == [Reason.TOO_MANY_BYTES, None]
 
 
 def test_memory_of_many_members() -> None:
