@@ -281,15 +281,16 @@ def joined_sample(
       complete: likewise; None for all of `total_rows`.
       unread: rows that cannot be read, beside those with such texts.
     """
-    readable_parts = [_decodable(piece) for piece in parts]
-    unread += sum(bad for _, bad in readable_parts)
     rows = 0
     chunks: dict[str, list[pa.Array]] = {name: [] for name in columns}
-    for piece, _ in readable_parts:
-        count = len(next(iter(piece.values()), ()))
-        rows += count
+    for part in parts:
+        count = len(next(iter(part.values()), ()))
+        raw = raw_rows(Block("", 0, 0, rows=count), part, [*part])
+        count = len(raw.numbers)
+        rows, unread = rows + count, unread + len(raw.refused)
         for name, kind in columns.items():
-            array = piece[name] if name in piece else pa.nulls(count, kind)
+            own = raw.columns.get(name)
+            array = pa.nulls(count, kind) if own is None else own
             chunks[name].append(array if array.type == kind else array.cast(kind))
     joined = {n: pa.chunked_array(chunks[n], kind) for n, kind in columns.items()}
     return TableSample(
@@ -396,19 +397,6 @@ def _named(
     return pa.array(names, pa.string()).take(ids), numpy_mask(
         pc.invert(pc.or_(inside, missing))
     )
-
-
-def _decodable(
-    part: Mapping[str, pa.Array],
-) -> tuple[Mapping[str, pa.Array], int]:
-    """Returns the rows whose texts are UTF-8, and how many others there are."""
-    masks = [_undecodable(column) for column in part.values()]
-    bad_masks = [mask for mask in masks if mask is not None]
-    if not bad_masks:
-        return part, 0
-    bad = np.logical_or.reduce(bad_masks)
-    fits = pa.array(~bad)
-    return {name: column.filter(fits) for name, column in part.items()}, int(bad.sum())
 
 
 def _undecodable(column: pa.Array) -> npt.NDArray[np.bool_] | None:

@@ -23,9 +23,8 @@ COUNT = 4 * 4096 + 100
 def member_of(number: int, name: str, reason: Reason | None = None) -> Member:
     """A member of ten bytes."""
     raw = name.encode("utf-8", "surrogateescape")
-    return Member(
-        number, raw, name, 10, number << 10, fault=reason and Fault(reason, "")
-    )
+    fault = Fault(reason, "") if reason else None
+    return Member(number, raw, name, 10, number << 10, fault=fault)
 
 
 def odd_members(count: int) -> list[Member]:
