@@ -39,12 +39,16 @@ from transforms.core.example.entry import varint
 from transforms.core.example.messages import OrderedExample
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
 from transforms.core.json_text import check_key
-from transforms.core.rows.python_kinds import OddValueError, family_of, plain_values
+from transforms.core.rows.python_kinds import (
+    OddValueError,
+    family_of,
+    plain_values,
+    shown,
+)
 from transforms.core.rows.values import PLAIN_TYPES, fitted_column
 from transforms.core.schema import Feature
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
-_SHOWN_ROW_CHARS = 200
 # Fewer rows take longer as columns than one by one.
 _FEW = 16
 # Columns of one of these, and of None, need no look at each value.
@@ -132,12 +136,8 @@ def encode_rows(rows: Sequence[Row], coding: Coding | None) -> list[bytes]:
         return encode_typed(rows, coding)
     except RowError as error:
         raise EncodingError(
-            bounded(f"row {error.index + 1} ({_shown(rows[error.index])}): {error}")
+            bounded(f"row {error.index + 1} ({shown(rows[error.index])}): {error}")
         ) from error
-
-
-def _shown(row: Row) -> str:
-    return bounded(repr(row), _SHOWN_ROW_CHARS)
 
 
 def _checked_names(names: set[str]) -> list[str]:
@@ -254,8 +254,7 @@ def _example(row: Row) -> bytes:
         except (TypeError, ValueError, OverflowError) as error:
             why = error if isinstance(error, OddValueError) else _OUTSIDE[stored]
             raise OddValueError(
-                f"feature {name!r} cannot hold {bounded(repr(value), SHOWN_CHARS)} "
-                f"({type(value).__name__}): {why}"
+                f"feature {name!r} cannot hold {shown(value)}: {why}"
             ) from error
     try:
         data: bytes = example.SerializeToString()

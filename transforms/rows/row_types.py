@@ -45,6 +45,8 @@ _NO_ROW_HINTS = frozenset(
 # Larger ones are in the text by their checksum.
 _SHOWN_BYTES = 1 << 16
 _EXACT = 2**53
+# Python makes no text of integers of more than 4,300 digits.
+_MOST_BITS = 14_000
 _DIGEST_BYTES = 8
 # Of Python's default texts of objects: where they are in memory.
 _ADDRESS = re.compile(" at 0x[0-9A-Fa-f]+")
@@ -214,6 +216,8 @@ def _plain(value: Any, above: tuple[int, ...]) -> Any:
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
         return int(value)
+    if type(value) is int and value.bit_length() > _MOST_BITS:
+        return f"an integer of {value.bit_length():,} bits"
     if type(value) in (int, float):
         return value
     if id(value) in above or len(above) > MAX_NESTING:

@@ -8,6 +8,7 @@ import pytest
 from transforms.core.segment import CONTENT_COLUMN, PLACE_COLUMNS
 from transforms.errors import EncodingError
 from transforms.rows.row_batches import MOST_WAITING, Waiting, batches_of
+from transforms.rows.row_types import values_as_json
 
 
 class Point(NamedTuple):
@@ -52,3 +53,20 @@ def test_small_and_large_elements_by_turns(small: int) -> None:
         if len(waiting) >= waiting.next_look and waiting.is_enough():
             break
     assert sum(map(len, waiting)) < 4 << 20
+
+
+def test_wide_rows_of_small_texts_are_not_light() -> None:
+    """Each text takes memory beside its characters."""
+    waiting = Waiting(1 << 20)
+    for _ in range(MOST_WAITING):
+        waiting.append({f"c{column}": "a" for column in range(1_000)})
+        if len(waiting) >= waiting.next_look and waiting.is_enough():
+            break
+    assert len(waiting) <= 200
+
+
+def test_very_large_integers_are_shown_by_their_size() -> None:
+    """Python makes no text of them; the row is refused like any other."""
+    assert values_as_json({"a": 10**5_000}) == b'{"a": "an integer of 16,610 bits"}'
+    with pytest.raises(EncodingError, match="'a' is not"):
+        rows_of([{"a": [[[[[10**5_000]]]]]}])

@@ -137,6 +137,9 @@ def shown(value: Any) -> str:
         text = bounded(repr(value), _SHOWN_CHARS)
     except RecursionError:
         text = "a deeply nested value"
+    except ValueError:
+        # Python makes no text of an integer of more than 4,300 digits.
+        text = "a value with a very large integer"
     return f"{text} ({type(value).__name__})"
 
 

@@ -41,10 +41,11 @@ from transforms.core.rows.python_kinds import (
     family_of,
     native_values,
     plain_values,
+    shown,
 )
 from transforms.core.rows.tensors import PROTO, STRING
 from transforms.core.schema import BOX_SIDES, Feature, InexactIntegers, Kind, Schema
-from transforms.errors import SHOWN_CHARS, EncodingError, bounded
+from transforms.errors import EncodingError
 
 Array = npt.NDArray[Any]
 
@@ -117,8 +118,8 @@ def misfit(
     """Returns the error of `fitted_column` in words: the feature and the value."""
     value = values[error.index]
     return (
-        f"feature {feature.name!r} of kind {feature.kind} cannot hold "
-        f"{bounded(repr(value), SHOWN_CHARS)} ({type(value).__name__}): {error}"
+        f"feature {feature.name!r} of kind {feature.kind} cannot hold {shown(value)}: "
+        f"{error}"
     )
 
 

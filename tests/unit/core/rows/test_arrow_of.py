@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from transforms.core.rows.arrow_of import arrow_of
@@ -162,6 +163,21 @@ def test_mixtures_and_losses_are_refused(
         arrow_of(values)
     assert error.value.index == index
     assert found in str(error.value)
+
+
+def test_deep_lists_hold_themselves_or_not() -> None:
+    """Large integers and lists that are in several others are no circles."""
+    digits = 10**5_000
+    with pytest.raises(OddValueError, match="outside int64"):
+        arrow_of([[[[[[digits]]]]]])
+    shared: list[Any] = [1]
+    for _ in range(12):
+        shared = [shared, shared]
+    assert len(pc.list_flatten(arrow_of([shared]), recursive=True)) == 1 << 12
+    circle: list[Any] = [1]
+    circle.append({"a": [circle]})
+    with pytest.raises(OddValueError):
+        arrow_of([circle])
 
 
 @pytest.mark.parametrize(
