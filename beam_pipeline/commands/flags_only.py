@@ -5,9 +5,7 @@
 `--name=true`. Here that list becomes the arguments of `convert`.
 """
 
-import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 
 import click
@@ -24,8 +22,6 @@ _SHOWN = 4
 _FALSE = ("false", "0", "no")
 # Flags of Beam that were settings of ours as well.
 _BEAMS_TOO = frozenset(["flink_master", "job_endpoint"])
-# A label of Google Cloud, which Airflow adds by itself; our --labels takes a path.
-_CLOUD_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 
 
 def is_flags_only(arguments: Sequence[str]) -> bool:
@@ -75,7 +71,9 @@ def split_flags(
             )
         name, equals, value = flag.partition("=")
         key = name.removeprefix("--").replace("_", "-")
-        is_ours = key in ours and not _is_clouds(key, value)
+        # Airflow adds labels of Google Cloud by itself; our --labels takes a path.
+        is_clouds = key == "labels" and ("=" in value or value.startswith("{"))
+        is_ours = key in ours and (not is_clouds or os.path.exists(value))
         if is_ours and ours[key].is_flag:
             out += _boolean(ours[key], key, value if equals else None)
             continue
@@ -115,18 +113,6 @@ def _options(command: click.Command) -> Mapping[str, click.Option]:
         for name in (*option.opts, *option.secondary_opts)
         if name.startswith("--")
     }
-
-
-def _is_clouds(key: str, value: str) -> bool:
-    """Whether a value of --labels is Google Cloud's, in either form that Beam takes."""
-    if key != "labels" or os.path.exists(value):
-        return False
-    if _CLOUD_LABEL.fullmatch(value):
-        return True
-    try:
-        return isinstance(json.loads(value), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _boolean(option: click.Option, key: str, value: str | None) -> list[str]:

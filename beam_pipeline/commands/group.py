@@ -10,15 +10,16 @@ import click
 from beam_pipeline import reader_programs
 from beam_pipeline.commands.options import (
     LOCATION,
+    PATH,
     Flag,
     Group,
     JobCommand,
-    complete_path,
     job_settings,
 )
 from beam_pipeline.reader_programs import READERS
 from beam_pipeline.terminal import printing
 from beam_pipeline.version import __version__
+from transforms.core.reasons import Reason
 
 
 def _choosing(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -158,9 +159,7 @@ def report(target: str, output: str, **options: bool) -> int:
 
 @cli.command()
 @click.argument("target", metavar="DATASET|FILE", type=LOCATION)
-@click.option(
-    "-n", "count", default=3, show_default=True, help="Show this number of records."
-)
+@_number("-n", "count", default=3, help="Show this number of records.")
 @_choosing("Show")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a record a line.")
 def head(target: str, count: int, as_json: bool, **choice: str) -> int:
@@ -238,7 +237,12 @@ def verify(target: str, quiet: bool, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("target", metavar="DIR|FILE", type=LOCATION)
-@click.option("--reason", metavar="REASON", help="List the rejects of this reason.")
+@click.option(
+    "--reason",
+    metavar="REASON",
+    type=click.Choice([*map(str, Reason)]),
+    help="List the rejects of this reason.",
+)
 @_number("--limit", default=20, help="List at most this number; 0 for all.")
 @_JSON
 def rejects(target: str, **options: Any) -> int:
@@ -275,7 +279,7 @@ def index(target: str, output: str, **options: Any) -> int:
 
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
-@click.argument("output", metavar="OUT", shell_complete=complete_path)
+@click.argument("output", metavar="OUT", type=PATH)
 @_choosing("Export")
 @click.option(
     "--limit",
@@ -384,8 +388,8 @@ def diff(first: str, second: str, **options: Any) -> int:
     epilog="Exit codes: 0 there is an output for every file, whatever was skipped; 1 "
     "there is none for some; 2 wrong usage."
 )
-@click.argument("source", metavar="IN", shell_complete=complete_path)
-@click.argument("output", metavar="OUT", shell_complete=complete_path)
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("output", metavar="OUT", type=PATH)
 @click.option("--overwrite", is_flag=True, help="Replace files of the same names.")
 def repair(source: str, output: str, **options: Any) -> int:
     """Copy the sound records of damaged TFRecord files from IN to OUT.

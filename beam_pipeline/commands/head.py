@@ -1,5 +1,6 @@
 """The command `head`: the first records, readable, with long bytes shortened."""
 
+import codecs
 import contextlib
 import dataclasses
 import hashlib
@@ -14,7 +15,7 @@ import numpy as np
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from beam_pipeline.terminal.console import print_line, print_parts
 from beam_pipeline.terminal.printing import json_text, print_text, printable, text_width
-from beam_pipeline.terminal.words import instant_text, shape_text
+from beam_pipeline.terminal.words import instant_text
 from transforms.core.example.decoder import parse_record
 from transforms.core.image.check import check_image
 from transforms.core.image.formats import ImageInfo
@@ -120,13 +121,10 @@ def first_records(
     """Yields the first `count` records of every split, or of the file.
 
     Raises:
-      UsageError: the count is negative.
       SpecError: the choice names what is not there.
       TFRecordError: a file is damaged.
       SourceError: a file cannot be read.
     """
-    if count < 0:
-        raise UsageError(f"The number of records must be 0 or more; found {count}.")
     if isinstance(target, SingleFile):
         yield from _of_file(target, "", target.path, count)
         return
@@ -236,11 +234,9 @@ def _describe(value: Value, facts: FeatureFacts | None) -> str:
         case bytes(), _:
             if kind is Kind.TEXT or (kind is None and is_text(value)):
                 return _quoted(value)
-            return f"<{_tensor_text(facts)}{describe_bytes(value)}>"
+            return f"<{describe_bytes(value)}>"
         case float(), _:
             return _shortest(value)
-        case int(), Kind.BOOL:
-            return f"{value} ({'false' if value == 0 else 'true'})"
         case int(), Kind.LABEL if facts:
             named = 0 <= value < len(facts.classes)
             name = printable(facts.classes[value]) if named else "no such class"
@@ -249,14 +245,6 @@ def _describe(value: Value, facts: FeatureFacts | None) -> str:
             instant = instant_text(value, facts.feature.unit)
             return f"{value} ({instant})" if instant else str(value)
     return str(value)
-
-
-def _tensor_text(facts: FeatureFacts | None) -> str:
-    """Returns "uint8[28, 28], ", or nothing for other bytes."""
-    if facts is None or not facts.feature.dtype:
-        return ""
-    form = "TensorProto, " if facts.feature.encoding == "proto" else ""
-    return f"{facts.feature.dtype}{shape_text(facts.feature.shape)}, {form}"
 
 
 def _shortest(value: float) -> str:
@@ -276,14 +264,12 @@ def _quoted(value: bytes) -> str:
 
 def is_text(value: bytes) -> bool:
     """Whether bytes look like text: UTF-8 without control characters."""
-    # The cut may fall into a UTF-8 character, which has at most four bytes.
-    head = value[:1024]
     try:
-        text = head.decode()
-    except UnicodeDecodeError as error:
-        if len(head) == len(value) or error.start < len(head) - 3:
-            return False
-        text = head[: error.start].decode()
+        # The cut may fall into a UTF-8 character.
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        text = decoder.decode(value[:1024], final=len(value) <= 1024)
+    except UnicodeDecodeError:
+        return False
     return all(character.isprintable() or character in "\t\r\n" for character in text)
 
 
@@ -305,8 +291,8 @@ def record_json(record: Record, facts: Mapping[str, FeatureFacts]) -> dict[str, 
 
     The values of a feature are a list, or one value where the manifest says that it
     has one. Numbers are as stored, so a label is its class id. Text is a string. Other
-    bytes are an object with their size and SHA-256, and the format and size in pixels
-    of an image. Floats that JSON lacks are "NaN", "Infinity" and "-Infinity", as in
+    bytes are an object with their size and SHA-256. Floats that JSON lacks are "NaN",
+    "Infinity" and "-Infinity", as in
     https://protobuf.dev/programming-guides/json/.
 
     Args:
@@ -348,21 +334,9 @@ def _json_value(value: Value, facts: FeatureFacts | None) -> Any:
         if kind is Kind.TEXT or (kind is None and is_text(value)):
             with contextlib.suppress(UnicodeDecodeError):
                 return value.decode()
-        return _json_bytes(value)
+        return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
     if isinstance(value, float):
         if not math.isfinite(value):
             return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
         return float(_shortest(value))
     return value
-
-
-def _json_bytes(value: bytes) -> dict[str, Any]:
-    """Returns size, SHA-256 and, of an image, format, width and height."""
-    out: dict[str, Any] = {
-        "bytes": len(value),
-        "sha256": hashlib.sha256(value).hexdigest(),
-    }
-    image = check_image(value, "none")
-    if isinstance(image, ImageInfo):
-        out |= {"format": image.format, "width": image.width, "height": image.height}
-    return out

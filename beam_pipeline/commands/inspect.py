@@ -135,10 +135,6 @@ def _values_text(facts: FeatureFacts) -> str:
     if statistics.fewest is None or statistics.most is None:
         return text
     spread = _spread(f"{statistics.fewest:,}", f"{statistics.most:,}")
-    if facts.feature.kind is Kind.BOX:
-        spread += " box" if spread == "1" else " boxes"
-    elif facts.feature.is_ragged:
-        spread += " row" if spread == "1" else " rows"
     return f"{text}; {spread} each" if text else f"{spread} each"
 
 
@@ -147,9 +143,6 @@ def _range_text(facts: FeatureFacts) -> str:
     kind, statistics = facts.feature.kind, facts.statistics
     if kind is Kind.LABEL:
         return count_text(len(facts.classes), "class", "classes")
-    if kind is Kind.BOOL and statistics.minimum is not None:
-        ends = statistics.minimum, statistics.maximum
-        return _spread(*("true" if end else "false" for end in ends))
     of_lengths = kind in (Kind.TEXT, Kind.BYTES, Kind.IMAGE, Kind.TENSOR)
     return _extent(statistics, of_lengths, facts.feature)
 
@@ -198,11 +191,7 @@ def _print_classes(
         )
     print_table(table)
     if len(names) > _MAX_CLASSES:
-        print_line(
-            f"... {len(names) - _MAX_CLASSES:,} more; a class has "
-            f"{_spread(f'{min(totals):,}', f'{max(totals):,}')} "
-            f"{'values' if feature.is_list else 'records'}",
-        )
+        print_line(f"... {len(names) - _MAX_CLASSES:,} more")
 
 
 def _account_table(account: Account) -> Table:

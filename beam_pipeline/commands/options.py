@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from beam_pipeline.settings.options import SECTIONS, SETTINGS
 from beam_pipeline.settings.removed import removed_flag
@@ -19,41 +18,28 @@ from transforms.storage.paths import plain
 from transforms.storage.retry import naming
 
 
-def complete_path(
-    _ctx: click.Context, _param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Leaves the completion of a path to the shell."""
-    return [CompletionItem(incomplete, type="file")]
-
-
 class Flag(click.Option):
     """A flag, and the section of the help that lists it."""
 
     def __init__(self, *arguments: Any, section: str = "", **extra: Any) -> None:
         if extra.get("metavar") in ("FILE", "FOLDER", "DIR"):
-            extra["shell_complete"] = complete_path
+            extra["type"] = extra.get("type") or PATH
         super().__init__(*arguments, **extra)
         self.section = section
 
 
-class _Location(click.ParamType[str]):
+class _Location(click.Path):
     """A path; what it says of how to reach its place is taken off and remembered."""
 
-    name = "path"
-
     def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
         """Returns the path as the program uses it; see `transforms.storage.paths`."""
         return plain(value)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Lets the shell complete paths."""
-        return complete_path(ctx, param, incomplete)
 
-
+# Of both the shell completes names; whether one can be read is found out later.
+PATH = click.Path(readable=False)
 LOCATION = _Location()
 
 

@@ -16,8 +16,6 @@ from beam_pipeline.terminal.console import (
 from beam_pipeline.terminal.printing import json_text, print_text
 from beam_pipeline.terminal.words import count_text, share_text
 from transforms.core.manifest import Manifest
-from transforms.core.reasons import Reason, Skipped
-from transforms.errors import UsageError, closest
 from transforms.publishing import target
 from transforms.publishing.earlier_rejects import (
     EarlierRejects,
@@ -41,11 +39,9 @@ def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
       as_json: one object with the counts, or one a line for each that is listed.
 
     Raises:
-      UsageError: there is nothing of the kind, or no such reason.
+      UsageError: there is nothing of the kind.
       DamageError: the rejects are damaged.
     """
-    if reason is not None:
-        _check_reason(reason)
     rejects = find_rejects(path)
     if reason is not None:
         _show_list(rejects, reason, limit, as_json)
@@ -57,17 +53,6 @@ def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
         for note in _notes(path, rejects.manifest, listed=reason is not None):
             print_line(f"note: {note}")
     return 0
-
-
-def _check_reason(reason: str) -> None:
-    names = [str(name) for name in Reason]
-    if reason not in names:
-        allowed, hint = ", ".join(names), "Without --reason all are shown."
-        if reason in [*Skipped]:
-            hint = "Items that were skipped are not listed; 'inspect' counts them."
-        elif near := closest(reason, names):
-            allowed, hint = "the reasons of rejects", f"Did you mean {near!r}?"
-        raise UsageError(f"--reason must be one of {allowed}; found {reason!r}. {hint}")
 
 
 def _show_groups(path: str, rejects: EarlierRejects) -> None:

@@ -56,9 +56,8 @@ class Finding:
       kind: a word of `frame.DAMAGE_KINDS` for the framing, else "missing",
         "unreadable", "content" (not what the manifest states), "foreign"
         (a shard that the manifest does not name), "unnamed" (any other such file),
-        "misleading" (does not say where the others are), "shards" (a numbered set
-        is not whole), "stored" (readable, but not as its name says or not by every
-        reader) or "manifest".
+        "shards" (a numbered set is not whole), "stored" (readable, but not as its name
+        says or not by every reader), "keys" (in several parts) or "manifest".
       message: what was found and what it means, without the file's name.
       record: 0-based index of the damaged record; None where there is none.
       offset: of its header, in bytes of the uncompressed stream.
@@ -145,9 +144,6 @@ def verify_dataset(dataset: Dataset) -> Findings:
         return _verify_parts(dataset)
     manifest = dataset.manifest
     shards = [shard for split in manifest.splits for shard in split.shards]
-    contents: dict[tuple[int, int], str] = {}
-    for shard in shards:
-        contents.setdefault((shard.bytes, shard.crc32c), shard.file)
     findings: list[Finding] = []
     beside = [
         finding
@@ -163,9 +159,7 @@ def verify_dataset(dataset: Dataset) -> Findings:
             for shard in split.shards:
                 path = dataset.path(shard.file)
                 see, faults_of_shard = check.next_shard()
-                finding = _check_shard(
-                    *(path, shard, manifest.compression, contents, see)
-                )
+                finding = _check_shard(path, shard, manifest.compression, see)
                 add(shard.bytes)
                 if finding is not None:
                     findings.append(finding)
@@ -178,7 +172,6 @@ def verify_dataset(dataset: Dataset) -> Findings:
     findings += beside
     findings += [Finding(name, "content", f"{what} {again}") for name, what in faults]
     findings += _unnamed(dataset.directory, manifest)
-    findings += _misleading(dataset.directory, manifest)
     return Findings(tuple(findings), len(shards) + len(manifest.beside), records, size)
 
 
@@ -220,7 +213,7 @@ def verify_single_file(file: SingleFile) -> Findings:
         with shown_reading(storage(file.path).size_of()) as add:
             if file.facts is not None and file.dataset is not None:
                 compression = file.dataset.manifest.compression
-                finding = _check_shard(file.path, file.facts, compression, {})
+                finding = _check_shard(file.path, file.facts, compression)
                 if finding is not None:
                     return Findings((finding,), 1, 0, 0)
                 return Findings((), 1, file.facts.records, file.facts.bytes)
@@ -297,7 +290,6 @@ def _check_shard(
     path: str,
     facts: ShardFacts,
     compression: str,
-    contents: dict[tuple[int, int], str],
     see: Callable[[PayloadBatch], None] | None = None,
 ) -> Finding | None:
     """Returns what is wrong with a shard.
@@ -306,7 +298,6 @@ def _check_shard(
       path: where it should be.
       facts: what the manifest says.
       compression: of the dataset.
-      contents: (bytes, CRC32C) -> name, of all shards: to tell which were swapped.
       see: called with each batch of sound records.
     """
     try:
@@ -329,19 +320,13 @@ def _check_shard(
         read.payload_bytes,
     ) == (facts.records, facts.payload_bytes):
         return None
-    numbers = (
+    message = (
         f"holds {count_text(read.records, 'record')} in "
         f"{count_text(read.stored_bytes, 'byte')} with CRC32C {read.crc32c:08x}; the "
-        f"manifest states {facts.records:,} in {facts.bytes:,} with {facts.crc32c:08x}"
+        f"manifest states {facts.records:,} in {facts.bytes:,} with "
+        f"{facts.crc32c:08x}. Its records are sound, but not those of the dataset."
     )
-    meaning = "Its records are sound, but others, in another order or compressed again"
-    rival = contents.get((read.stored_bytes, read.crc32c))
-    if rival is not None and rival != facts.file:
-        meaning = f"It is what the manifest calls {rival!r}"
-    elif change := read.records - facts.records:
-        few_or_many = "many" if change > 0 else "few"
-        meaning = f"Its records are sound, but {abs(change):,} too {few_or_many}"
-    return Finding(facts.file, "content", f"{numbers}. {meaning}.")
+    return Finding(facts.file, "content", message)
 
 
 def _framing_finding(
@@ -351,11 +336,6 @@ def _framing_finding(
     name = path if facts is None else facts.file
     if not isinstance(error, TFRecordError):
         return Finding(name, "unreadable", message)
-    with contextlib.suppress(OSError):
-        size = storage(path).size_of()
-        if facts is not None and size != facts.bytes:
-            message += f" The file has {size:,} bytes, the manifest states "
-            message += f"{facts.bytes:,}."
     record, offset = (n if n >= 0 else None for n in (error.record, error.offset))
     return Finding(name, error.kind, message, record, offset)
 
@@ -400,23 +380,6 @@ def _unnamed(directory: str, manifest: Manifest) -> Iterator[Finding]:
                 "it. A reader that goes by a pattern reads it too. Remove it."
             )
             yield Finding(name, "foreign", message)
-
-
-def _misleading(directory: str, manifest: Manifest) -> Iterator[Finding]:
-    """Yields a finding where TFDS's files must say where the others are, and do not.
-
-    Between the manifest and these a run may have been killed.
-    """
-    names = manifest.root_names if manifest.folder else ()
-    paths = [storage(os.path.join(directory, name)) for name in names]
-    texts = [path.read_bytes() if path.is_file() else b"" for path in paths]
-    says = any(manifest.folder.encode() in text for text in texts)
-    if names and not (says and all(texts)):
-        message = (
-            f"must say that the files are in {manifest.folder!r}, or TFDS does not "
-            f"find them; it does not. Run the same 'convert' again, which writes it."
-        )
-        yield Finding(names[0], "misleading", message, is_damage=False)
 
 
 def _without_manifest(path: str, error: DamageError) -> Findings:

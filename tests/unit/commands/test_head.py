@@ -13,7 +13,7 @@ from tests.support.datasets import animals, example, write_dataset, write_record
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.example import messages
 from transforms.core.schema import BOX_SIDES, Feature, Kind
-from transforms.errors import TFRecordError, UsageError
+from transforms.errors import TFRecordError
 
 Folder = pathlib.Path
 GOLDEN = Folder(__file__).parents[2] / "data" / "golden" / "head.txt"
@@ -135,14 +135,12 @@ def test_no_records(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> Non
     write_dataset(tmp_path / "out", {"train": [[]]})
     assert printed(tmp_path / "out", capsys) == "no records\n"
     assert printed(tmp_path / "out", capsys, 0) == ""
-    with pytest.raises(UsageError, match="-1"):
-        head.show(str(tmp_path / "out"), -1)
 
 
 def test_records_of_every_kind(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Lists as stored, tensors by type and size, instants as text; all absent."""
+    """Lists as stored, tensors by size, instants as text; all absent."""
     write_kinds(tmp_path / "out", [row_of_every_kind(), {}], EVERY_KIND)
     values, absent = shown(printed(tmp_path / "out", capsys))
     assert json.loads(values["vector"]) == [0.5, 1.0, 1.5, 2.0]
@@ -151,9 +149,8 @@ def test_records_of_every_kind(
     assert json.loads(values.pop("ragged/ragged_flat_values")) == [1, 2, 3]
     assert json.loads(values.pop("ragged/ragged_row_lengths_0")) == [1, 0, 2]
     assert values["when"] == "1709210096000 (2024-02-29T12:34:56.000Z)"
-    assert "uint8[any, 2], 6 bytes" in values["pixels"]
+    assert "6 bytes" in values["pixels"]
     assert values["pixels"].endswith(" 00 01 02 03>")
-    assert "float32[any], TensorProto" in values["proto"]
     assert values["proto"].endswith(" 08 01>")
     assert [json.loads(values.pop(f"box/{side}")) for side in BOX_SIDES] == [
         [0.0, 0.1],
