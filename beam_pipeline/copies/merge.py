@@ -16,7 +16,6 @@ from beam_pipeline.copies.shard_copies import (
     ids_in,
     shards_of,
 )
-from beam_pipeline.copies.split_leaks import leak_notes
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.parts import class_counts, joined_statistics, summed
 from transforms.core.files import ShardName
@@ -40,7 +39,7 @@ def join_datasets(
     optional: Collection[str] = (),
     read: Callable[[int], None] = lambda _bytes: None,
 ) -> Made:
-    """Writes several datasets as one; says which images several splits have.
+    """Writes several datasets as one.
 
     Args:
       datasets: two or more, with the same features.
@@ -58,7 +57,6 @@ def join_datasets(
     _check(datasets, optional)
     output = look_at(directory, datasets, overwrite=overwrite)
     classes = _classes(datasets)
-    leaks = leak_notes(datasets, read)
     first = datasets[0].manifest
     sources: dict[str, CopiedShard] = {}
     names = dict.fromkeys(s.name for d in datasets for s in d.manifest.splits)
@@ -80,7 +78,7 @@ def join_datasets(
                     facts.append(copied(shard, file, store))
                     read(0 if shard.is_whole else shard.facts.bytes)
             splits.append(SplitFacts(split, tuple(facts), _counts(before, classes)))
-        return _manifest(datasets, splits, classes, leaks)
+        return _manifest(datasets, splits, classes)
 
     decides = ["merge", [source.manifest.digest for source in datasets]]
     return publish_copy(output, decides, sources, build, {})
@@ -186,7 +184,6 @@ def _manifest(
     datasets: Sequence[Dataset],
     splits: Sequence[SplitFacts],
     classes: _Classes,
-    leaks: Sequence[str],
 ) -> Manifest:
     manifests = [dataset.manifest for dataset in datasets]
     first = manifests[0]
@@ -207,9 +204,15 @@ def _manifest(
     keys = {str(manifest.settings.get("key_column") or "") for manifest in manifests}
     if len(keys) == 1 and "" not in keys:
         settings["key_column"] = keys.pop()
-    unnamed = []
+    notes = []
     if any(f.file == LABEL_MAP_NAME for m in manifests for f in m.files):
-        unnamed = [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
+        notes = [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
+    has_images = any(facts.feature.kind is Kind.IMAGE for facts in first.features)
+    if has_images and sum(split.records > 0 for split in splits) > 1:
+        notes.append(
+            "images of different splits were not compared: 'beam-tfrecord report' "
+            "shows equal ones"
+        )
     stored = {f.feature.name: f for m in reversed(manifests) for f in m.features}
     order = dict.fromkeys(f.feature.name for m in manifests for f in m.features)
     return Manifest(
@@ -231,7 +234,7 @@ def _manifest(
         image_notes=dict(sorted(summed(m.image_notes for m in manifests).items())),
         run={
             "merged_from": [dataset.directory for dataset in datasets],
-            "notes": [*unnamed, *leaks],
+            "notes": notes,
         },
     )
 
