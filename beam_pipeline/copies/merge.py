@@ -16,6 +16,7 @@ from beam_pipeline.copies.shard_copies import (
     ids_in,
     shards_of,
 )
+from beam_pipeline.copies.split_leaks import leak_notes
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.parts import class_counts, joined_statistics, summed
 from transforms.core.files import ShardName
@@ -39,7 +40,7 @@ def join_datasets(
     optional: Collection[str] = (),
     read: Callable[[int], None] = lambda _bytes: None,
 ) -> Made:
-    """Writes several datasets as one.
+    """Writes several datasets as one; says which images several splits have.
 
     Args:
       datasets: two or more, with the same features.
@@ -57,6 +58,7 @@ def join_datasets(
     _check(datasets, optional)
     output = look_at(directory, datasets, overwrite=overwrite)
     classes = _classes(datasets)
+    leaks = leak_notes(datasets, read)
     first = datasets[0].manifest
     sources: dict[str, CopiedShard] = {}
     names = dict.fromkeys(s.name for d in datasets for s in d.manifest.splits)
@@ -78,7 +80,7 @@ def join_datasets(
                     facts.append(copied(shard, file, store))
                     read(0 if shard.is_whole else shard.facts.bytes)
             splits.append(SplitFacts(split, tuple(facts), _counts(before, classes)))
-        return _manifest(datasets, splits, classes)
+        return _manifest(datasets, splits, classes, leaks)
 
     decides = ["merge", [source.manifest.digest for source in datasets]]
     return publish_copy(output, decides, sources, build, {})
@@ -184,6 +186,7 @@ def _manifest(
     datasets: Sequence[Dataset],
     splits: Sequence[SplitFacts],
     classes: _Classes,
+    leaks: Sequence[str],
 ) -> Manifest:
     manifests = [dataset.manifest for dataset in datasets]
     first = manifests[0]
@@ -204,15 +207,9 @@ def _manifest(
     keys = {str(manifest.settings.get("key_column") or "") for manifest in manifests}
     if len(keys) == 1 and "" not in keys:
         settings["key_column"] = keys.pop()
-    notes = []
+    unnamed = []
     if any(f.file == LABEL_MAP_NAME for m in manifests for f in m.files):
-        notes = [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
-    has_images = any(facts.feature.kind is Kind.IMAGE for facts in first.features)
-    if has_images and sum(split.records > 0 for split in splits) > 1:
-        notes.append(
-            "images of different splits were not compared: 'beam-tfrecord report' "
-            "shows equal ones"
-        )
+        unnamed = [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
     stored = {f.feature.name: f for m in reversed(manifests) for f in m.features}
     order = dict.fromkeys(f.feature.name for m in manifests for f in m.features)
     return Manifest(
@@ -234,7 +231,7 @@ def _manifest(
         image_notes=dict(sorted(summed(m.image_notes for m in manifests).items())),
         run={
             "merged_from": [dataset.directory for dataset in datasets],
-            "notes": notes,
+            "notes": [*unnamed, *leaks],
         },
     )
 

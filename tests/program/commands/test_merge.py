@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
+from beam_pipeline.copies import split_leaks
 from tests.support.datasets import ANIMALS, Row, animal, animals, write_dataset
 from tests.support.runs import command
 from transforms.core.manifest import Manifest
@@ -232,14 +233,38 @@ def write_photos(folder: Folder, splits: dict[str, list[Row]]) -> None:
     write_dataset(folder, shards, PHOTOS)
 
 
-def test_equal_images_in_different_splits(tmp_path: Folder) -> None:
-    """They are not looked for, and a note says so; not where there is one split."""
+def test_equal_images_in_different_splits_are_named(tmp_path: Folder) -> None:
+    """Those of two datasets too, which no one else would notice."""
+    first = [photo("train/1.jpg", b"one"), photo("train/2.jpg", b"two")]
+    second = [photo("test/3.jpg", b"three"), photo("test/4.jpg", b"two")]
+    write_photos(tmp_path / "a", {"train": first})
+    write_photos(tmp_path / "b", {"test": second, "train": [photo("5.jpg", b"one")]})
+    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    assert run.code == 0, run.err
+    said = (
+        "1 image stands in more than one split: train and test: 1; for example "
+        "train: train/2.jpg = test: test/4.jpg"
+    )
+    assert f"note: {said}\n" in run.out.replace("\n  ", " ")
+    assert manifest_of(tmp_path / "out").run["notes"] == [said]
+
+
+def test_images_of_one_fingerprint_are_compared(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are not reported."""
+    monkeypatch.setattr(split_leaks, "fingerprint_image", lambda *_, **__: 7)
+    write_photos(tmp_path / "a", {"train": [photo("1", b"one"), photo("2", b"two")]})
+    write_photos(tmp_path / "b", {"test": [photo("3", b"six")]})
+    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    assert (run.code, run.out.count("note")) == (0, 0)
+
+
+def test_records_without_an_image_are_not_equal(tmp_path: Folder) -> None:
+    """Splits that both have such records share no image by that."""
     for name, split in (("a", "train"), ("b", "test")):
-        write_photos(tmp_path / name, {split: [photo(name, b"one")]})
-    out = tmp_path / "out"
-    assert command("merge", tmp_path / "a", tmp_path / "b", out).code == 0
-    (note,) = manifest_of(out).run["notes"]
-    assert "'beam-tfrecord report'" in note
-    write_photos(tmp_path / "c", {"train": [photo("c", b"two")]})
-    assert command("merge", tmp_path / "a", tmp_path / "c", tmp_path / "d").code == 0
-    assert manifest_of(tmp_path / "d").run["notes"] == []
+        rows: list[Row] = [{"filename": "none"}, photo(name, name.encode())]
+        write_photos(tmp_path / name, {split: rows})
+    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    assert (run.code, run.err) == (0, "")
+    assert manifest_of(tmp_path / "out").run["notes"] == []
