@@ -1,6 +1,5 @@
 """`export`: rows of a dataset as files; `head` of chosen records."""
 
-import hashlib
 import json
 import pathlib
 import shutil
@@ -11,7 +10,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from beam_tfrecord import open_dataset
 from tests.support.datasets import (
     ANIMALS,
     Row,
@@ -177,23 +175,6 @@ def test_head_of_chosen_records(dataset: Folder, tmp_path: Folder) -> None:
     run = command("head", tmp_path / "alone.tfrecord", "--split", "x")
     assert run.code == 2
     assert "one file" in run.err
-
-
-def test_json_of_head(dataset: Folder) -> None:
-    """A record a line: text and numbers as stored, of images what tells them apart."""
-    run = command("head", dataset, "--split", "test", "-n", "2", "--json")
-    assert run.code == 0, run.err
-    first, second = map(json.loads, run.out.splitlines())
-    assert (first["split"], first["record"], second["record"]) == ("test", 0, 1)
-    features = first["features"]
-    assert isinstance(features["label"], int)
-    view = open_dataset(str(dataset))["test"]
-    image = view[0]["image"]
-    assert features["image"]["bytes"] == len(image)
-    assert features["image"]["sha256"] == hashlib.sha256(image).hexdigest()
-    assert features["image"]["width"] == features["width"]
-    run = command("head", dataset, "--where", "height < 0", "--json")
-    assert (run.code, run.out) == (0, "")
 
 
 def test_json_of_inspect_and_verify(dataset: Folder, tmp_path: Folder) -> None:
