@@ -235,25 +235,6 @@ def test_webdataset_bad_samples_are_rejects(tmp_path: Folder) -> None:
     assert len(rows_of(planned, tmp_path)) == 395
 
 
-def test_webdataset_json_is_typed_as_json_lines_are(tmp_path: Folder) -> None:
-    """Objects in lists, values of several kinds, and values that are no object."""
-    texts = (
-        '{"box": [{"w": 1}, {"w": 2.5}], "x": 1}',
-        '{"box": [], "x": "one"}',
-        "[7]",
-    )
-    members = [(f"{i}.json", text.encode()) for i, text in enumerate(texts)]
-    members += [(f"{i}.cls", b"1") for i in range(3)]
-    path = write(tmp_path / "s.tar", sorted(members))
-    rows = rows_of(plan(path, tmp_path), tmp_path)
-    names = ("json/box/w", "json/x", "json/value")
-    assert [[row[name] for name in names] for row in rows] == [
-        [[1.0, 2.5], "1", None],
-        [[], "one", None],
-        [None, None, [7]],
-    ]
-
-
 def test_webdataset_cut_into_blocks(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
