@@ -10,19 +10,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-import beam_pipeline
 from tests.support.outputs import dataset, manifest, records, rejects
 from tests.support.runs import command, convert, refused
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.schema import InexactIntegers, Kind
-from transforms.errors import RejectLimitError
 from transforms.formats.csv import sample as csv_sample
 from transforms.formats.json_lines import reader as json_reader
 
@@ -394,18 +391,6 @@ def test_full_inference_sees_every_row(tmp_path: Folder) -> None:
     shown = command("spec", path, "--infer", "full").out
     assert "kind: int64" in shown
     assert "0 to 123,457,788" in shown
-
-
-def test_python_data_by_the_same_rule(tmp_path: Folder) -> None:
-    """A frame with ids beside NaN, lists of floats, and rows one by one."""
-    frame = pd.DataFrame({"x": [*map(float, IDS), None]})
-    beam_pipeline.convert(frame, tmp_path / "frame")
-    assert values(tmp_path / "frame") == list(IDS)
-    rows = [{"x": float(i)} for i in IDS]
-    beam_pipeline.convert(rows, tmp_path / "rows")
-    assert values(tmp_path / "rows") == list(IDS)
-    with pytest.raises(RejectLimitError, match="not_float32"):
-        beam_pipeline.convert([*rows, {"x": 0.5}], tmp_path / "mixed")
 
 
 def test_the_policy_is_for_floats(tmp_path: Folder) -> None:
