@@ -4,7 +4,6 @@ import gzip
 import pathlib
 import zipfile
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -77,14 +76,6 @@ def test_every_door_of_text(name: str, tmp_path: Folder) -> None:
     assert facts["x"].feature.kind is Kind.FLOAT
     assert not facts["x"].always_present
     assert not (out / "rejects.jsonl").exists()
-
-
-def test_a_data_frame(tmp_path: Folder) -> None:
-    """Python data is asked in the same way."""
-    frame = pd.DataFrame({"x": VALUES})
-    out = tmp_path / "out"
-    beam_pipeline.convert(frame, out, null_values=["-", "?", ""], shuffle=False)
-    assert read(out) == EXPECTED
 
 
 def test_a_word_beyond_the_sample_is_missing_too(tmp_path: Folder) -> None:
