@@ -81,23 +81,6 @@ def test_resize(
     assert sizes(tmp_path / "out") == {"large.png": large, "small.png": small}
 
 
-def test_limits(tmp_path: Folder) -> None:
-    """Pixels and bytes are limited before anything is decoded."""
-    source = tree(
-        tmp_path / "in",
-        few_png=encoded(noise(5, 6), "PNG"),
-        many_png=encoded(noise(50, 60), "PNG"),
-    )
-    tolerant = ("--max-reject-rate", 0.5)
-    convert(source, tmp_path / "a", "--max-pixels", 100, *tolerant)
-    convert(source, tmp_path / "b", "--max-image-bytes", "1KB", *tolerant)
-    reasons = [(r["source"], r["reason"]) for d in "ab" for r in rejects(tmp_path / d)]
-    assert reasons == [
-        ("label/many.png", "too_many_pixels"),
-        ("label/many.png", "too_many_bytes"),
-    ]
-
-
 def test_fault_83_first_frame_on_demand(tmp_path: Folder) -> None:
     """An animation is rejected, or its first frame is taken."""
     frames = [Image.new("RGB", (6, 5), color) for color in ("red", "blue")]
