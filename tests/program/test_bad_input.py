@@ -10,7 +10,6 @@ targets in `tests/unit/publishing/test_target.py`, values of settings in
 
 import os
 import pathlib
-import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import picture
-from tests.support.outputs import account, dataset, names, rejects, rows
+from tests.support.outputs import account, names, rejects, rows
 from tests.support.runs import convert, process, refused
 from tests.support.sources import write_csv, write_files
 from transforms.errors import InputError
@@ -42,26 +41,6 @@ class TestImages:
         (found,) = rejects(tmp_path / "out")
         assert (found["source"], found["reason"]) == ("b/bad.jpg", "damaged_image")
         assert len(rows(tmp_path / "out")) == 9
-
-    def test_foreign_images_are_encoded_or_refused(self, tmp_path: Folder) -> None:
-        """A GIF becomes PNG, and is a reject with --foreign-images (row 84).
-
-        `test_fault_84` of the policy says what is done; this, that the flag asks it.
-        """
-        source = write_files(tmp_path / "tree", {"a/odd.jpg": picture("GIF")})
-        convert(source, tmp_path / "out")
-        (row,) = rows(tmp_path / "out")
-        assert row["image"].startswith(b"\x89PNG")
-        strict = (
-            "--foreign-images",
-            "reject",
-            "--max-reject-rate",
-            1,
-            "--min-records=0",
-        )
-        convert(source, tmp_path / "strict", *strict)
-        (found,) = rejects(tmp_path / "strict")
-        assert found["reason"] == "unsupported_format"
 
     def test_links_to_nothing_and_to_themselves_are_rejects(
         self, tmp_path: Folder
@@ -142,33 +121,12 @@ class TestChangedDuringTheRun:
 
 
 class TestTrees:
-    def test_labels_equal_in_nfc_are_one_class(self, tmp_path: Folder) -> None:
-        """A folder in NFD is the class of the same name in NFC (row 126)."""
-        label = "고양이"
-        files = {
-            f"train/{unicodedata.normalize('NFD', label)}/1.jpg": JPEG,
-            f"test/{unicodedata.normalize('NFC', label)}/1.jpg": JPEG,
-        }
-        convert(write_files(tmp_path / "tree", files), tmp_path / "out")
-        text = (tmp_path / "out" / "label.labels.txt").read_text(encoding="utf-8")
-        assert text == f"{label}\n"
-        assert [row["label"] for row in rows(tmp_path / "out")] == [0, 0]
-
     def test_a_source_whose_own_name_is_not_utf8(self, tmp_path: Folder) -> None:
         """Bytes that are no text in the path of the source lose no image (row 124)."""
         source = tmp_path / os.fsdecode(b"bad\xff")
         write_files(source, {"a/1.jpg": JPEG})
         convert(source, tmp_path / "out")
         assert [row["filename"] for row in rows(tmp_path / "out")] == [b"a/1.jpg"]
-
-    @pytest.mark.parametrize("label", ["all", "no label", "a=b", "ünï", "-x", "\x07"])
-    def test_odd_labels_are_kept(self, label: str, tmp_path: Folder) -> None:
-        """A label may be any name of a folder, even that of no split."""
-        source = write_files(tmp_path / "tree", {f"{label}/1.jpg": JPEG})
-        convert(source, tmp_path / "out")
-        assert dataset(tmp_path / "out")["splits"][0]["classes"] == {
-            "label": {label: 1}
-        }
 
 
 class TestSources:
