@@ -6,7 +6,6 @@ import pathlib
 import pytest
 import yaml
 
-from beam_pipeline import sample
 from tests.support.outputs import (
     account,
     contents,
@@ -76,13 +75,6 @@ class TestOptions:
         run = convert(small, tmp_path / "out", "--quiet")
         assert (run.out, run.err) == ("", "")
 
-    def test_limit_takes_the_first_rows(self, tmp_path: Folder) -> None:
-        """--limit reads the first rows in source order, across files."""
-        write_csv(tmp_path / "t" / "a.csv", "n", range(3))
-        write_csv(tmp_path / "t" / "b.csv", "n", range(3, 9))
-        convert(tmp_path / "t", tmp_path / "out", "--limit", 5, "--no-shuffle")
-        assert [row["n"] for row in rows(tmp_path / "out")] == [0, 1, 2, 3, 4]
-
     def test_shards_are_counted_for_each_split(
         self, table: Folder, tmp_path: Folder
     ) -> None:
@@ -124,40 +116,6 @@ class TestOptions:
         assert test == set(range(0, 40, 4))
         assert train == set(range(40)) - test
         assert all(set(row) == {"n"} for row in rows(tmp_path / "out"))
-
-    def test_a_cell_that_names_no_split_is_a_reject(self, tmp_path: Folder) -> None:
-        """A blank, 'all' or odd name of a split loses the row, not the run."""
-        lines = [f"train,{n}" for n in range(10)] + [",1", "all,2", "a/b,3"]
-        source = write_csv(tmp_path / "t.csv", "part,n", lines)
-        options = ("--split-column", "part", "--max-reject-rate", 0.5)
-        convert(source, tmp_path / "out", *options)
-        assert [(r["row"], r["reason"]) for r in rejects(tmp_path / "out")] == [
-            (11, "bad_split"),
-            (12, "bad_split"),
-            (13, "bad_split"),
-        ]
-
-    def test_a_text_label_becomes_class_ids(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """Ids are positions in the sorted names, which are in the labels file."""
-        convert(table, tmp_path / "out", "--label-column", "feature2")
-        text = (tmp_path / "out" / "feature2.labels.txt").read_text()
-        assert text == "cat\nchicken\ndog\ngoat\nhorse\n"
-        animals = ("cat", "dog", "chicken", "horse", "goat")
-        for row in rows(tmp_path / "out"):
-            assert text.split()[row["feature2"]] == animals[row["feature1"]]
-
-    def test_an_integer_label_stays_its_integers(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """A label column of numbers is counted by number and gets no names."""
-        convert(table, tmp_path / "out", "--label-column", "feature1")
-        assert not [name for name in names(tmp_path / "out") if "labels" in name]
-        (split,) = dataset(tmp_path / "out")["splits"]
-        counts = split["classes"]["feature1"]
-        assert sum(counts.values()) == sample.ROWS
-        assert set(counts) == {"0", "1", "2", "3", "4"}
 
     def test_include_and_exclude_choose_files(
         self, photos: Folder, tmp_path: Folder
