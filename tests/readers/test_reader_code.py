@@ -1,6 +1,5 @@
 """`code --as tensorflow`: what is printed runs, and parses every record."""
 
-import dataclasses
 import pathlib
 from typing import Any
 
@@ -9,14 +8,10 @@ import PIL.Image
 import pytest
 
 from beam_pipeline import reader_programs
-from beam_pipeline.reader_programs import program
-from beam_pipeline.reader_programs.facts import Facts
 from tests.support.datasets import animals, write_dataset, write_records
 from tests.support.kinds import write_kinds
 from tests.support.runs import convert
-from transforms.core.manifest import FeatureFacts
-from transforms.core.schema import Feature, Kind, Unknown
-from transforms.core.statistics import Statistics
+from transforms.core.schema import Feature, Kind
 from transforms.errors import UsageError
 
 Folder = pathlib.Path
@@ -340,32 +335,3 @@ def test_boxes_and_several_images(
     sides = [found[f"box/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")]
     assert sides == [[list(side), []] for side in zip(*boxes, strict=True)]
     assert code.count("an encoded image") == 2
-
-
-def test_what_the_text_says_of_classes_and_what_is_internal(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The id of unknown names is said; what is internal is not read."""
-    monkeypatch.chdir(tmp_path)
-    feature = Feature(
-        "what",
-        Kind.LABEL,
-        shape=(None,),
-        vocabulary=("a", "<unknown>"),
-        unknown=Unknown.OOV,
-    )
-    manifest = write_kinds(Folder("out"), [{"what": []}, {}], [feature])
-    hidden = FeatureFacts(Feature("hidden", Kind.TEXT, internal=True), Statistics())
-    manifest = dataclasses.replace(manifest, features=(*manifest.features, hidden))
-    code = program("tensorflow", Facts("out", manifest))
-    assert "hidden" not in code
-    assert (
-        """
-    # index in CLASSES["what"]
-    # 1: any name outside the given vocabulary
-    # in 50.0 % of the records; elsewhere empty
-    "what": tf.io.RaggedFeature(tf.int64),
-}
-"""
-        in code
-    )
