@@ -153,33 +153,6 @@ def test_unknown_names_in_lists_of_labels() -> None:
         assert [row + start for row, *_ in told(unknown)] == [4] if start else [0, 4]
 
 
-def test_lists_tensors_and_timestamps_in_text() -> None:
-    """Texts of more than one value, and dates, go by the rules of typed columns."""
-    columns = {
-        "l": ["1;2", "", "x"],
-        "t": ["2024-05-01", None, "May"],
-        "v": ["[[1, 2]]", "[3, 4]", "[5]"],
-        "b": ["[0, 0, 1, 1]", "[]", None],
-    }
-    features = (
-        Feature("l", Kind.INT64, shape=(None,), separator=";"),
-        Feature("t", Kind.TIMESTAMP, unit="s"),
-        Feature("v", Kind.TENSOR, shape=(1, 2), dtype="uint8", encoding="raw"),
-        Feature("b", Kind.BOX),
-    )
-    arrays = {name: pa.array(texts) for name, texts in columns.items()}
-    batch, misfits = conform(arrays, Schema(features), 3, "a.csv")
-    assert batch.slice(0, 2).to_pylist() == [
-        {"l": [1, 2], "t": 1714521600, "v": b"\1\2", "b": [[0.0, 0.0, 1.0, 1.0]]},
-        {"l": [], "t": None, "v": b"\3\4", "b": []},
-    ]
-    assert [(m.feature.name, told(m)[0][:2]) for m in misfits] == [
-        ("l", (2, Reason.NOT_AN_INTEGER)),
-        ("t", (2, Reason.NOT_A_TIMESTAMP)),
-        ("v", (2, Reason.WRONG_SHAPE)),
-    ]
-
-
 @pytest.mark.parametrize(
     ("column", "feature", "words"),
     [
