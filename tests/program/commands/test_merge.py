@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,32 +117,6 @@ def test_shards_whose_ids_stay_are_links(tmp_path: Folder) -> None:
     manifest = manifest_of(out)
     assert [each["records"] for each in manifest.settings["merged"]] == [12, 5]
     assert manifest.account.balance == 0
-
-
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_indexes_and_catalogues_are_joined(tmp_path: Folder, compression: str) -> None:
-    """As if they had been made of the new dataset, where all sources have them."""
-    one, other, out = (tmp_path / name for name in ("one", "other", "out"))
-    write_dataset(one, {"train": animals(6, 0, 6)}, compression=compression)
-    apes = [rows(50, ["ape", "dog"])]
-    more = {"train": apes, "test": animals(3, start=70)}
-    write_dataset(other, more, compression=compression)
-    assert command("index", one, "--catalogue").code == 0
-    assert command("index", other).code == 0
-    assert command("merge", one, other, out).code == 0
-    assert command("verify", out).code == 0
-    assert not manifest_of(out).catalogue_parts("train")
-    assert command("index", other, "--catalogue").code == 0
-    assert command("merge", one, other, out, "--overwrite").code == 0
-    checked = command("verify", out)
-    assert checked.code == 0, checked.out
-    assert command("index", out, "-o", tmp_path / "made", "--catalogue").code == 0
-    for path in (tmp_path / "made").rglob("*.u64"):
-        assert (out / "index" / path.name).read_bytes() == path.read_bytes()
-    for split in ("train", "test"):
-        name = f"catalogue/{split}-00000-of-00001.pq"
-        found, fresh = (pq.read_table(p / name) for p in (out, tmp_path / "made"))
-        assert found.to_pylist() == fresh.to_pylist()
 
 
 def test_what_cannot_be_merged(tmp_path: Folder) -> None:
