@@ -307,7 +307,7 @@ def test_a_record_that_is_no_example(tmp_path: Folder) -> None:
     ):
         read(path, features={"name": "text"})
     path.write_bytes(b"".join(map(frame.frame, good)))
-    with pytest.raises(DamageError, match="record 0 .*'height' holds a float_list"):
+    with pytest.raises(DamageError, match=r"record 0 .*'height' holds a float_list"):
         read(path, features={"height": "int64"})
 
 
