@@ -361,28 +361,6 @@ def test_images_without_labels(tmp_path: Folder) -> None:
     assert "holds tables" in refused(2, labels, tmp_path / "out2", "--unlabelled")
 
 
-@pytest.mark.parametrize("output", ["pets", "pets/1.0.0"])
-def test_a_source_called_by_a_split_takes_the_name_of_the_output(
-    output: str, tmp_path: Folder
-) -> None:
-    """`train.csv`, `train/` and Python data make `pets-train`, not `train-train`."""
-    source = table(tmp_path / "train.csv", [("n",), (1,), (2,)])
-    out = tmp_path / output
-    out.parent.mkdir(exist_ok=True)
-    made = []
-    convert(source, out)
-    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
-    beam_pipeline.convert([{"n": 1}, {"n": 2}], out, overwrite=True)
-    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
-    beam_pipeline.convert({"n": [1, 2]}, out, overwrite=True, name="mine")
-    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
-    tree(tmp_path / "train", ["a/x.jpg"])
-    convert(tmp_path / "train", out, "--overwrite")
-    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
-    end = "train.tfrecord-00000-of-00001"
-    assert made == [f"pets-{end}", f"pets-{end}", f"mine-{end}", f"pets-{end}"]
-
-
 @pytest.mark.parametrize("place", ["inside", "above"])
 def test_one_folder_beside_its_label_table(place: str, tmp_path: Folder) -> None:
     """It is no class: the table is proposed, and the command that is shown works."""
@@ -399,17 +377,6 @@ def test_one_folder_beside_its_label_table(place: str, tmp_path: Folder) -> None
     if place == "inside":
         convert(source, tmp_path / "class", "--format", "images")
         assert [r["label"] for r in first_values(tmp_path / "class")] == [0, 0]
-
-
-def test_the_table_that_names_most_images_is_proposed(tmp_path: Folder) -> None:
-    """Of train.csv and a sample of a submission, with the folder of its images."""
-    source = tmp_path / "in"
-    tree(source, [f"train_images/{n}.jpg" for n in range(9)] + ["test_images/9.jpg"])
-    table(source / "sample_submission.csv", [("id", "y"), ("9.jpg", 4)])
-    table(source / "train.csv", [("id", "y"), *((f"{n}.jpg", n % 2) for n in range(9))])
-    message = refused(4, source, tmp_path / "out")
-    assert f"convert {source}/train_images {tmp_path}/out --labels" in message
-    assert f"--labels {source}/train.csv --id-column id --label-column y" in message
 
 
 @pytest.mark.parametrize("name", ["val.txt", "val_labels.csv", "val.tsv"])
@@ -438,12 +405,3 @@ def test_a_list_has_the_names_that_are_given(tmp_path: Folder) -> None:
     for out in ("a", "b"):
         found = {r["id"]: r["n"] for r in first_values(tmp_path / out)}
         assert found == {b"id": 5, b"b": 6}
-
-
-def test_ids_without_leading_zeros(tmp_path: Folder) -> None:
-    """The message of the failed run names an id and the file that it is meant for."""
-    tree(tmp_path / "in", [f"0000{n}.jpg" for n in range(1, 5)])
-    labels = table(tmp_path / "t.csv", [("id", "n"), *((n, 1) for n in range(1, 5))])
-    options = ("--labels", labels, "--id-column", "id")
-    message = refused(3, tmp_path / "in", tmp_path / "out", *options)
-    assert all(text in message for text in ("'1'", "'00001.jpg'", "leading zeros"))
