@@ -10,10 +10,11 @@ so do tables with a column a year. That is worth a note.
 So are cells that suggest another delimiter, decimal character, quote or `--trim`.
 """
 
+import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,10 @@ _IN_QUOTES = r'"[^"]*"'
 _NUMBER_AMONG_BLANKS = r"(^|[ \t])[+-]?[0-9][0-9.]*([ \t]|$)"
 # Cells with line ends are few up to 1 in 100.
 _FEW_IN_100 = 1
+# Files that are looked at again, and how many of the bad ones a message names.
+_MOST_FILES = 1000
+_MOST_NAMED = 6
+_MOST_BYTES = 120
 
 
 def header_note(
@@ -222,7 +227,7 @@ class LineEnds:
     Attributes:
       cells: how many there are.
       rows: how many cells of the column were looked at.
-      example: the first of them; empty for none.
+      example: one of them, that holds whole rows if one does; empty for none.
       place: the lines of its row, and the file.
     """
 
@@ -230,9 +235,12 @@ class LineEnds:
     rows: int = 0
     example: str = ""
     place: str = ""
+    _swallowed: bool = False
 
-    def add(self, raw: RawRows, column: pa.Array) -> None:
-        """Looks at the cells of a column in a piece."""
+    def add(
+        self, raw: RawRows, column: pa.Array, width: int, dialect: CsvDialect
+    ) -> None:
+        """Looks at the cells of a column in a piece; a table has `width` columns."""
         self.rows += len(column)
         # To search the cells one by one takes fifty times as long.
         texts = column.buffers()[2]
@@ -240,19 +248,31 @@ class LineEnds:
             return
         at = np.flatnonzero(numpy_mask(pc.match_substring(column, "\n")))
         self.cells += len(at)
-        if self.example or not len(at):
+        if not len(at) or self._swallowed:
             return
+        cells = {index: column[index].as_py() for index in at.tolist()}
+        whole = (i for i, cell in cells.items() if _holds_rows(cell, width, dialect))
+        index = next(whole, None)
+        self._swallowed = index is not None
+        if self.example and not self._swallowed:
+            return
+        index = int(at[0]) if index is None else index
         numbers = raw.numbers if raw.places is None else raw.places
         assert raw.reject is not None
-        (row,) = raw.reject([(int(numbers[at[0]]), Reason.MALFORMED, "")])
-        self.example, self.place = column[int(at[0])].as_py(), row.source
+        (row,) = raw.reject([(int(numbers[index]), Reason.MALFORMED, "")])
+        self.example, self.place = cells[index], row.source
         if raw.block.first_line and row.line and row.raw:
             last = row.line + row.raw.count(b"\n")
             self.place = f"lines {row.line:,} to {last:,} of {row.source}"
 
     def note(self, name: str) -> str:
-        """Returns a note if few cells hold line ends: a stray quote makes them."""
-        if not 0 < self.cells * 100 <= _FEW_IN_100 * self.rows:
+        """Returns a note if a quote has perhaps made whole lines a part of a cell.
+
+        It has where few cells hold line ends, or one holds the delimiters of whole
+        rows.
+        """
+        few = self.cells * 100 <= _FEW_IN_100 * self.rows
+        if not self.cells or not (few or self._swallowed):
             return ""
         return bounded(
             f"{self.cells:,} of {self.rows:,} sampled cells of "
@@ -260,6 +280,12 @@ class LineEnds:
             f"{shortened(self.example)!r} in {self.place}; if quotes are part of the "
             f"texts, say --quote ''"
         )
+
+
+def _holds_rows(cell: str, width: int, dialect: CsvDialect) -> bool:
+    lines = sum(bool(line.strip()) for line in cell.split("\n"))
+    delimiters = sum(map(cell.count, dialect.delimiters))
+    return width > 1 and lines > 1 and delimiters >= (lines - 1) * (width - 1)
 
 
 def _is_number(field: str) -> bool:
@@ -309,3 +335,44 @@ def _are_consecutive(fields: Sequence[str]) -> bool:
 
 def _shown(fields: Sequence[str]) -> str:
     return first_few([repr(field[:_SHOWN_CHARS]) for field in fields], _SHOWN_NAMES)
+
+
+def naming_others(
+    error: InputError, files: Iterable[tuple[str, Callable[[], tuple[str, ...]]]]
+) -> InputError:
+    """Returns the error of the first bad file, or one that names the others too.
+
+    The columns that most files have are taken for those of the source.
+
+    Args:
+      error: of the first one.
+      files: (origin, function) of each; the function returns the names of the file's
+        columns, or raises InputError.
+    """
+    faults: dict[str, str] = {}
+    columns: dict[str, tuple[str, ...]] = {}
+    for origin, names_of in itertools.islice(files, _MOST_FILES):
+        try:
+            columns[origin] = names_of()
+        except InputError as fault:
+            faults[origin] = str(fault).split("; ")[0].split(". ")[0]
+        except OSError:
+            return error
+    counts = collections.Counter(columns.values())
+    usual, count = next(iter(counts.most_common(1)), ((), 0))
+    if 2 * count <= len(columns):
+        # No columns are usual: what is wrong is likely the job.
+        return error
+    looked_at = len(faults) + len(columns)
+    for origin, names in columns.items():
+        if names != usual:
+            faults[origin] = f"{origin}: other columns than most files"
+    if len(faults) < 2:
+        return error
+    named = [bounded(text, _MOST_BYTES) for _, text in sorted(faults.items())]
+    return InputError(
+        f"{len(faults):,} of {looked_at:,} files do not fit the others: "
+        f"{first_few(named, _MOST_NAMED)}. Correct them, or leave them out with "
+        f"--exclude. Where only the delimiter or the encoding differs, convert them by "
+        f"themselves and join the datasets with 'beam-tfrecord merge'."
+    )

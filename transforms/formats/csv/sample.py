@@ -7,6 +7,7 @@ import io
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,12 @@ from transforms.core.reasons import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import text_of, whole_records
 from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
-from transforms.formats.csv.header_check import LineEnds, cell_notes, header_note
+from transforms.formats.csv.header_check import (
+    LineEnds,
+    cell_notes,
+    header_note,
+    naming_others,
+)
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.reader import CsvFiles, read_header
 from transforms.formats.csv.scan import pieces_of
@@ -149,7 +155,8 @@ def sample_of(
     Raises:
       InputError: the first row of a file is no header, but data; a file looked into has
         no header, other columns than the first or text that is not valid in the
-        encoding; or nearly all rows have another number of fields than the header.
+        encoding, and all such files are named; or nearly all rows have another number
+        of fields than the header.
     """
     sizes = InputFiles.of(files, root="").sizes
     is_small = int(sizes.sum()) <= sample_bytes
@@ -186,7 +193,12 @@ def sample_in(
       looks: returns the ranges; takes the number of places where these are not all.
       is_small: whether these are all.
     """
-    seen = _Seen(reader, looks())
+    try:
+        seen = _Seen(reader, looks())
+    except InputError as error:
+        names_in = partial(_Seen.names_in, reader)
+        by_origin = ((look.file.origin, partial(names_in, look)) for look in looks())
+        raise naming_others(error, by_origin) from error
     for places in () if is_small else _FEWER_PLACES:
         if seen.sampled_bytes:
             break
@@ -249,6 +261,11 @@ class _Seen:
             self.check_heads()
             raise
 
+    @classmethod
+    def names_in(cls, reader: CsvFiles, look: SampledRanges) -> tuple[str, ...]:
+        """Returns the names of a file's columns; InputError where it is not read."""
+        return cls(reader, [look]).reader.names
+
     def _begin(self, look: SampledRanges, stream: Any) -> CsvDialect:
         """Notes the first row of a file; returns how it is written."""
         origin = look.file.origin
@@ -301,7 +318,7 @@ class _Seen:
         self.rows += len(raw.numbers)
         for name, column in raw.columns.items() if self.dialect.quote else ():
             ends = self.line_ends.setdefault(name, LineEnds())
-            ends.add(raw, column)
+            ends.add(raw, column, len(raw.columns), self.dialect)
         # Not the raw rows: they hold the text for messages.
         self._batches.append(raw.columns)
 

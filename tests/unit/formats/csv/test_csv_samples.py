@@ -115,6 +115,10 @@ def test_utf_16_is_sampled_from_its_start() -> None:
         ([b"a;b\n1;2\n"], "is it ';'"),
         ([b"a,b\n1,2\n", b"a,c\n1,2\n"], "1.csv and 2.csv differ: 'b' only in 1.csv"),
         ([b"a,b\n1,2\n", b""], "2.csv: no header"),
+        (
+            [*[b"a,b\n1,2\n"] * 70, b"", *[b"a,b\n1,2\n"] * 9, b"a\n1\n", b""],
+            "3 of 82 files .* 71.csv: no header, 81.csv: other .*, 82.csv: no header",
+        ),
         ([], "found none"),
     ],
 )
