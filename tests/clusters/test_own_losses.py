@@ -151,7 +151,7 @@ def test_all_is_lost_between_publication_and_report(
         def commit_all(*arguments: Any, **options: Any) -> Any:
             committed = write_dataset._commit(*arguments, **options)
             with attempts.open("a") as file:
-                file.write(f"{committed.digest}\n")
+                file.write(f"{committed[1].digest}\n")
             loss.happen()
             return committed
 

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

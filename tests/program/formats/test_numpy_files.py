@@ -3,6 +3,7 @@
 import io
 import pathlib
 import pickle
+import struct
 import zipfile
 from typing import Any
 

@@ -34,7 +34,7 @@ def test_together_as_alone() -> None:
 
 def test_a_schema_gives_the_types() -> None:
     """str, bool, lists of a shape, arrays, boxes; None where a record lacks one."""
-    schema = {
+    schema: dict[str, Any] = {
         "t": "text",
         "ok": "bool",
         "m": {"kind": "float", "shape": [2, None]},

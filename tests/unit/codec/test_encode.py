@@ -427,7 +427,7 @@ def test_other_values_of_a_schema() -> None:
     """Datetimes, UUIDs and paths, images by their bytes."""
     moment = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
     number = uuid.UUID(int=5)
-    schema = {"t": {"kind": "timestamp", "unit": "ms"}, "i": "image"}
+    schema: dict[str, Any] = {"t": {"kind": "timestamp", "unit": "ms"}, "i": "image"}
     found = decode_example(encode_example({"t": moment, "i": b"\xff"}, schema), schema)
     assert found == {"t": moment, "i": b"\xff"}
     assert message(encode_example({"u": number})) == {

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import io
 import os
 import pathlib
 import sys

@@ -23,7 +23,6 @@ from transforms.errors import (
 )
 from transforms.storage.visibility import Worker
 from transforms.work.reports import Reports
-from transforms.work.store import Store
 
 Folder = pathlib.Path
 WORKER = Worker("pod", "12")
@@ -194,86 +193,3 @@ def test_words_explain_an_error_of_others() -> None:
     assert str(error) == f"{_FAILED} The job server's last words: {_KILLED}"
     ours = SourceError("This says it all.")
     assert with_words_of([_KILLED], ours) is ours
-
-
-class Job:
-    """A job that works until it is cancelled; pipeline and result in one."""
-
-    def __init__(self) -> None:
-        self.cancelled = threading.Event()
-
-    def run(self) -> "Job":
-        return self
-
-    def wait_until_finish(self) -> None:
-        self.cancelled.wait(30)
-
-    def cancel(self) -> None:
-        self.cancelled.set()
-
-    close = cancel
-
-    def dead(self) -> None:
-        """No worker is."""
-
-
-def on_engine(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) -> None:
-    run_watched(job, lambda: None, RunHooks(watch=watch, abandon=abandon))
-
-
-def here(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) -> None:
-    runner._run_watched(job, job, watch, abandon)
-
-
-def interrupted() -> None:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("run", [on_engine, here])
-@pytest.mark.parametrize("error", [StorageError("away"), OSError(28, "full")])
-def test_a_store_that_refuses_does_not_keep_the_job(
-    run: Callable[..., None], error: Exception
-) -> None:
-    """Ctrl-C stays Ctrl-C, and the engine or the workers are ended."""
-    job = Job()
-
-    def abandon() -> None:
-        raise error
-
-    with pytest.raises(KeyboardInterrupt):
-        run(job, interrupted, abandon)
-    assert job.cancelled.is_set()
-
-
-def test_a_store_that_is_slow_is_not_waited_for() -> None:
-    """What would go on publishing is ended while the store is still asked."""
-    ended = threading.Event()
-    seen = []
-    stop(lambda: seen.append(ended.wait(20)), ended.set)
-    assert seen == [True]
-
-
-def test_a_store_that_answers_comes_first() -> None:
-    """Where nothing is wrong, nothing may be published before anything is ended."""
-    order: list[str] = []
-    stop(lambda: order.append("abandoned"), lambda: order.append("ended"))
-    assert order == ["abandoned", "ended"]
-
-
-def test_threads_of_this_process_stop_in_any_case(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The run's token is set before the store is asked for anything."""
-    store = Store("s3://bucket/w", placed="s3://bucket/out/a", token="of this test")
-    known = []
-
-    def client_of(path: str, attempts: str) -> None:
-        known.append(store.is_abandoned)
-        raise ConnectionRefusedError(111, "refused", path)
-
-    monkeypatch.setattr(stores, "client_of", client_of)
-    monkeypatch.setattr("transforms.storage.retry.POLICY", RetryPolicy(attempts=1))
-    with pytest.raises((OSError, StorageError)):
-        store.abandon()
-    assert known == [True]
-    assert store.is_abandoned
