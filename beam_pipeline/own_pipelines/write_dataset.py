@@ -19,9 +19,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from beam_pipeline.engines.checks import version_rules
 from beam_pipeline.graph import build_rows
 from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
-from beam_pipeline.own_pipelines.declared import types_of_rows
 from beam_pipeline.own_pipelines.engine_workers import check_seen, workers_of
-from beam_pipeline.own_pipelines.given import Given, given_of
+from beam_pipeline.own_pipelines.given import Given, given_of, types_of_rows
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
 from beam_pipeline.own_pipelines.read_rows import ReadAccounts
 from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
