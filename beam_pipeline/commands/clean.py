@@ -14,12 +14,12 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from beam_pipeline.terminal.console import new_table, print_line, print_table
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, size_text
-from transforms.errors import TargetError
+from transforms.errors import TargetError, first_few
 from transforms.publishing import bucket_leftovers, target
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.local import LocalTarget
@@ -36,10 +36,10 @@ from transforms.tfrecord import renaming
 from transforms.work import reject_files
 
 _IN_USE = "in use by a run"
-# Of rows of a pipeline.
-_UNSURE = "left; once the pipeline has ended, --pipelines removes it"
 # How many names of foreign files a line shows.
 _SHOWN = 3
+# Of rows of a pipeline.
+_UNSURE = "left; once the pipeline has ended, --pipelines removes it"
 _HIDDEN = re.compile(rf"\.(?P<name>.+){WORK_SUFFIX}", re.DOTALL)
 _DAY_SECONDS = 86400.0
 _WORK = "work on a dataset"
@@ -54,7 +54,6 @@ class _Leftover:
       path: of it.
       holds: what it is, for people; empty where it holds no work.
       bytes: it takes.
-      foreign: names in it that no run of ours has made; they stay.
       not_ours: why it is foreign, though its name is that of a leftover; it stays.
       stays: why it must stay; empty for what may be removed.
       remove: removes it; returns False, with nothing changed, where a run is at work.
@@ -63,7 +62,6 @@ class _Leftover:
     path: str
     holds: str
     bytes: int = 0
-    foreign: tuple[str, ...] = ()
     not_ours: str = ""
     stays: str = ""
     remove: Callable[[], bool] = lambda: False
@@ -108,19 +106,12 @@ def _outcome(each: _Leftover, *, dry_run: bool) -> str:
     """Removes a leftover, unless it is to be listed only; returns what became of it."""
     if each.stays:
         return each.stays
-    shown = ", ".join(map(repr, each.foreign[:_SHOWN]))
-    rest = f", but for {shown}" if shown else ""
     if dry_run:
-        return f"would be removed{rest}"
+        return "would be removed"
     if not each.remove():
         return _IN_USE
-    if not shown and each.holds != _REJECTS and _is_left(each.path):
-        return "emptied, cannot be removed"
-    return f"removed{rest}"
-
-
-def _is_left(path: str) -> bool:
-    return not is_remote(path) and storage(path).exists()
+    is_left = not is_remote(each.path) and storage(each.path).exists()
+    return "emptied; the folder stays" if is_left else "removed"
 
 
 def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
@@ -182,7 +173,7 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
             )
         )
     if foreign := bucket_leftovers.foreign_names(there):
-        leftovers.append(_foreign(work_folder(of), tuple(foreign)))
+        leftovers.append(_Leftover(work_folder(of), "", stays=_holding(foreign)))
     return leftovers
 
 
@@ -193,10 +184,9 @@ def _holds(kind: str, blocks: int, shards: int) -> str:
     return f"{count_text(blocks, 'block')}, {count_text(shards, 'shard')}"
 
 
-def _foreign(folder: str, names: tuple[str, ...], size: int = 0) -> _Leftover:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    stays = f"left, for it holds {shown}"
-    return _Leftover(folder, "", size, names, stays=stays)
+def _holding(names: Iterable[str]) -> str:
+    """Returns why a folder stays that has files which no run of ours has made."""
+    return f"left, for it holds {first_few([*map(repr, names)], _SHOWN)}"
 
 
 def _not_ours(path: str, error: TargetError) -> _Leftover:
@@ -250,19 +240,17 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
         return True
 
     if own.run_names():
-        foreign = tuple(own.foreign_names())
-        what = "unfinished files"
-        return _Leftover(folder, what, size, foreign, remove=remove_files)
-    runs, foreign = there.own.run_names(), tuple(there.own.foreign_names())
+        return _Leftover(folder, "unfinished files", size, remove=remove_files)
+    runs, foreign = there.own.run_names(), there.own.foreign_names()
     kind, stays = _WORK if runs else "", ""
     blocks, shards = there.finished()
     if any(name.startswith(SHARED) for name in runs):
         kind = "rows of a pipeline, which may be running"
         stays = "" if pipelines else _UNSURE
     elif foreign and not kind:
-        return _foreign(folder, foreign, size)
+        return _Leftover(folder, "", size, stays=_holding(foreign))
     holds = _holds(kind, blocks, shards)
-    return _Leftover(folder, holds, size, foreign, stays=stays, remove=clear)
+    return _Leftover(folder, holds, size, stays=stays, remove=clear)
 
 
 def _size(folder: str) -> int:

@@ -129,24 +129,18 @@ def _new_folder(output: str, dataset: str) -> Iterator[str]:
       TargetError: the output exists or is in the dataset, or its folder cannot be
         written to.
     """
-    if is_remote(output):
+    is_dataset = os.path.lexists(os.path.join(dataset, MANIFEST_NAME))
+    if (
+        is_remote(output)
+        or os.path.lexists(output)
+        or (is_dataset and storage(os.path.abspath(output)).is_inside(dataset))
+    ):
         raise TargetError(
-            f"The output of 'export' must be a folder on this machine; {output!r} is "
-            f"in a store. Choose another."
+            f"The output of 'export' must be a new folder on this machine, outside of "
+            f"the dataset; {output!r} is not. Choose another: 'export' does not "
+            f"overwrite, since it could not tell its own files from yours."
         )
     output = os.path.abspath(output)
-    is_dataset = os.path.lexists(os.path.join(dataset, MANIFEST_NAME))
-    if is_dataset and storage(output).is_inside(dataset):
-        raise TargetError(
-            f"The output must be outside of the dataset; {output!r} is in {dataset!r}. "
-            f"Choose another."
-        )
-    if os.path.lexists(output):
-        raise TargetError(
-            f"The output of 'export' must not exist yet; {output!r} does. Remove it, "
-            f"or choose another: 'export' does not overwrite, since it could not tell "
-            f"its own files from yours."
-        )
     parent, name = os.path.split(output)
     try:
         os.makedirs(parent, exist_ok=True)

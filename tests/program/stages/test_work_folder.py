@@ -174,10 +174,9 @@ def test_foreign_files_in_a_marked_folder_are_left(
         (hidden(parent) / RUN / "segments").mkdir(parents=True)
         run = command(*work)
         assert run.code == 0, run.err
-        assert "'mine'" in run.err + run.out
         assert (hidden(parent) / "mine" / "p").read_text() == "precious"
         assert not (hidden(parent) / RUN).exists()
-    assert "removed, but for 'mine'" in run.out
+    assert "the folder stays" in run.out
 
 
 @pytest.mark.parametrize("names", [[], ["lock"]])
@@ -279,7 +278,7 @@ def test_a_folder_that_cannot_be_removed(
 
     monkeypatch.setattr(folders, "remove_empty", denied)
     run = command("clean", parent / "out")
-    assert "cannot be removed" in run.out
+    assert "the folder stays" in run.out
     assert os.listdir(hidden(parent)) == [MARKER]
 
 
