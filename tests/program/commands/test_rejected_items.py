@@ -17,11 +17,11 @@ from tests.support.outputs import (
     dataset,
     payloads,
     rejects,
+    row_of,
 )
 from tests.support.runs import command, convert, refused
 from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv, write_files
-from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -50,15 +50,7 @@ def balanced(directory: Folder) -> dict[str, Any]:
 
 def kept(directory: Folder) -> list[dict[str, Any]]:
     """Returns the features of each kept item."""
-    return [
-        {
-            name: next(iter(getattr(value, value.WhichOneof("kind")).value))
-            for name, value in messages.Example.FromString(
-                payload
-            ).features.feature.items()
-        }
-        for payload in TFRecordReader(str(directory / "rejects.items"))
-    ]
+    return [*map(row_of, TFRecordReader(str(directory / "rejects.items")))]
 
 
 def table(path: Folder, bad: Mapping[int, str], count: int = 60) -> Folder:
