@@ -18,8 +18,8 @@ import pytest
 
 from tests.support.datasets import example, write_records
 from tests.support.file_operations import failing_once, watched
+from tests.support.outputs import row_of
 from tests.support.runs import command
-from transforms.core.example import messages
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.core.tfrecord import TFRecordReader
@@ -80,12 +80,7 @@ def lines_in(folder: str) -> list[str]:
 def items_in(folder: str) -> Iterator[dict[str, Any]]:
     """Yields the features of each kept item."""
     for name in sorted(filter(is_items_name, os.listdir(folder))):
-        for payload in TFRecordReader(os.path.join(folder, name)):
-            features = messages.Example.FromString(payload).features.feature
-            yield {
-                name: next(iter(getattr(value, value.WhichOneof("kind")).value))
-                for name, value in features.items()
-            }
+        yield from map(row_of, TFRecordReader(os.path.join(folder, name)))
 
 
 def test_messages_are_bounded(store: Store) -> None:
