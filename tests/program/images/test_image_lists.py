@@ -14,9 +14,8 @@ from tests.support.image_sources import (
     write_images,
     write_metadata,
 )
-from tests.support.outputs import account, dataset, payloads, rejects
+from tests.support.outputs import account, dataset, records, rejects
 from tests.support.runs import convert, refused
-from transforms.core.example import messages
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
@@ -34,23 +33,9 @@ def metadata(tmp_path: Folder) -> Folder:
     return tmp_path / "data"
 
 
-def rows(out: Folder) -> list[Row]:
-    """Returns the records: a list of values for every key."""
-    found = []
-    for payload in payloads(out):
-        features = messages.Example.FromString(payload).features.feature
-        found.append(
-            {
-                key: list(getattr(value, str(value.WhichOneof("kind"))).value)
-                for key, value in features.items()
-            }
-        )
-    return found
-
-
 def read(out: Folder) -> dict[str, Row]:
     """Returns the records by their text `q`."""
-    return {row["q"][0].decode(): row for row in rows(out)}
+    return {row["q"][0].decode(): row for row in records(out)}
 
 
 def feature(out: Folder, name: str) -> dict[str, Any]:
@@ -97,7 +82,7 @@ def test_a_list_beside_single_images(tmp_path: Folder) -> None:
     )
     pq.write_table(table, tmp_path / "data/metadata.parquet")
     convert(tmp_path / "data", tmp_path / "out")
-    (row,) = rows(tmp_path / "out")
+    (row,) = records(tmp_path / "out")
     assert row["file_name"] == [files["f.png"]]
     assert row["frames"] == [files["a.jpg"], files["b.jpg"]]
     assert row["frames/depth"] == [3, 3]
@@ -117,7 +102,7 @@ def test_lists_of_files_in_parquet(how: str, tmp_path: Folder) -> None:
     column = pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), values[how])
     pq.write_table(pa.table({"views": column, "n": [1, 2]}), tmp_path / "t.parquet")
     convert(tmp_path / "t.parquet", tmp_path / "out", "--no-shuffle")
-    first, second = rows(tmp_path / "out")
+    first, second = records(tmp_path / "out")
     assert first["views"] == list(files.values())
     assert second["views"] == []
     assert feature(tmp_path / "out", "views")["kind"] == "image"
@@ -134,7 +119,7 @@ def test_lists_in_the_text_of_a_csv(tmp_path: Folder) -> None:
         "  y: {kind: image, shape: [null]}\n"
     )
     convert(tmp_path / "t.csv", tmp_path / "out", "--spec", spec, "--no-shuffle")
-    first, second = rows(tmp_path / "out")
+    first, second = records(tmp_path / "out")
     assert first["x"] == [files["a.png"], files["b.png"]]
     assert first["y"] == [files["b.png"]]
     assert second["x"] == [files["b.png"]]
@@ -156,7 +141,7 @@ def test_a_bad_image_of_a_list_costs_its_row(tmp_path: Folder) -> None:
     lines = [json.dumps({"images": paths, "n": n}) for n, paths in enumerate(lists)]
     (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
     convert(tmp_path / "t.jsonl", tmp_path / "out", *TOLERANT)
-    assert [row["n"] for row in rows(tmp_path / "out")] == [[5]]
+    assert [row["n"] for row in records(tmp_path / "out")] == [[5]]
     found = {reject["row"]: reject for reject in rejects(tmp_path / "out")}
     assert [found[n]["reason"] for n in range(1, 6)] == [
         "damaged_image",
