@@ -12,11 +12,10 @@ from PIL import Image
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.outputs import records
 from tests.support.segments import IN_FILES, IN_MEMORY, waiting
 from tests.support.stress import sizes
-from transforms.core.example import messages
 from transforms.core.manifest import Manifest
-from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import RejectLimitError, SpecError
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -62,13 +61,11 @@ def convert(
     with waiting(where):
         plan = make_plan(make_spec({**given, **settings}))
     manifest = convert_plan(plan)
-    found = {}
-    for split in manifest.splits:
-        for shard in split.shards:
-            for payload in TFRecordReader(str(output / shard.file)):
-                example = messages.Example.FromString(bytes(payload))
-                (key,) = example.features.feature["id"].bytes_list.value
-                found[key.decode()] = split.name
+    found = {
+        row["id"][0].decode(): split.name
+        for split in manifest.splits
+        for row in records(output, split.name)
+    }
     return manifest, found
 
 
