@@ -21,9 +21,9 @@ import beam_pipeline
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.outputs import records
 from tests.support.placing import MASK, batch_of, mixed
 from tests.support.segments import waiting
-from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.model import Block
 from transforms.core.placing.placement import (
@@ -35,7 +35,6 @@ from transforms.core.placing.placement import (
     unit_hashes,
 )
 from transforms.core.placing.splitting import SplitTables, split_rows
-from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import EncodingError, SpecError
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import read_raw
@@ -81,11 +80,9 @@ def splits_in(output: Folder, feature: str = "id") -> dict[str, str]:
     found: dict[str, str] = {}
     manifest = Manifest.from_bytes((output / "manifest.json").read_bytes())
     for split in manifest.splits:
-        for shard in split.shards:
-            for payload in TFRecordReader(str(output / shard.file)):
-                example = messages.Example.FromString(bytes(payload))
-                (key,) = example.features.feature[feature].bytes_list.value
-                assert found.setdefault(key.decode(), split.name) == split.name
+        for row in records(output, split.name):
+            (key,) = row[feature]
+            assert found.setdefault(key.decode(), split.name) == split.name
     return found
 
 
