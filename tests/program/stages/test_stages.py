@@ -21,9 +21,8 @@ from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.running.convert import convert_plan, open_work_folder
 from beam_pipeline.settings.spec import make_spec
 from tests.support.format_sources import BOXES, write_coco
-from tests.support.outputs import contents
+from tests.support.outputs import contents, first_values
 from tests.support.segments import IN_FILES, IN_MEMORY, waiting
-from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.model import Batch, Block
 from transforms.core.placing.placement import (
@@ -33,7 +32,6 @@ from transforms.core.placing.placement import (
     hash_rows,
 )
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import (
     BeamTFRecordError,
     ConservationError,
@@ -99,16 +97,7 @@ def stored(plan: Plan) -> dict[str, bytes]:
 
 
 def records(plan: Plan) -> list[dict[str, Any]]:
-    out = []
-    for path in sorted(pathlib.Path(plan.spec.output).glob("*.tfrecord-*")):
-        for payload in TFRecordReader(str(path)):
-            example = messages.Example.FromString(bytes(payload))
-            row: dict[str, Any] = {}
-            for name, feature in example.features.feature.items():
-                values = getattr(feature, feature.WhichOneof("kind")).value
-                row[name] = values[0]
-            out.append(row)
-    return out
+    return first_values(pathlib.Path(plan.spec.output))
 
 
 def change_rows(
