@@ -190,19 +190,6 @@ class TestResume:
         assert found["_row"].null_count == 0
         assert sorted({*found["_shard"].to_pylist()}) == [*range(5)]
 
-    def test_images_that_are_written_are_not_loaded_again(
-        self, tmp_path: Folder, work: Work
-    ) -> None:
-        """Images have no segments worth keeping; their shards are."""
-        source, out = images(tmp_path / "in"), tmp_path / "out"
-        convert(source, tmp_path / "whole", *OPTIONS)
-        work.written.clear()
-        broken_off(work, source, out, *OPTIONS)
-        convert(source, out, *OPTIONS)
-        assert work.read == []
-        assert len(work.written) == 3
-        assert same(out, tmp_path / "whole")
-
     def test_segments_in_memory_serve_finished_shards_too(
         self, tmp_path: Folder, work: Work
     ) -> None:
@@ -326,27 +313,6 @@ class TestRunsOfSmallFiles:
         spec = tmp_path / "spec.yaml"
         spec.write_text("features: {id: {kind: int64}}\n")
         return (*self.OPTIONS, "--spec", spec)
-
-    def test_finished_runs_are_not_read_again(
-        self, tmp_path: Folder, work: Work, suffix: str
-    ) -> None:
-        """After a failure the same command reads no file, and has the same rejects."""
-        source, out = small_tables(tmp_path / "in", suffix), tmp_path / "out"
-        options = self.options(tmp_path)
-        convert(source, tmp_path / "whole", *options)
-        runs = len(work.read)
-        assert set(work.read) == {""}
-        assert 4 < runs < 40
-        work.written.clear()
-        broken_off(work, source, out, *options)
-        run = convert(source, out, *options)
-        assert f"{runs} blocks read, 2 shards written" in run.err
-        assert work.read == []
-        assert len(work.written) == 3
-        assert same(out, tmp_path / "whole")
-        assert manifest(out)["dataset"]["account"]["rejected"].keys() == {
-            "not_an_integer"
-        }
 
     @pytest.mark.parametrize("change", ["first", "changed", "removed"])
     def test_a_file_touches_few_runs(
