@@ -100,7 +100,8 @@ class _Images(Arrays):
         if names := self._names.get(name):
             ids = ready.astype(np.int64)
             unnamed = (ids < 0) | (ids >= len(names))
-            if unnamed[ids < self._reader.name_files.get(name, ("", 0))[1]].any():
+            _, most = self._reader.name_files.get(name, ("", 0))
+            if unnamed[(ids >= 0) & (ids < most)].any():
                 raise InputError(
                     f"The file of class names of {name!r} must name all of them in the "
                     f"order of their ids; it has {len(names)} names, and records of "
