@@ -180,6 +180,8 @@ def _options(
     if place.job_endpoint or engine.is_service:
         yield options, list
         return
+    if not options.get_all_options()[engine.program_flag]:
+        hooks.say("Beam has its job server in ~/.apache_beam/cache, or downloads it")
     command, endpoint = _server(engine, options)
     log = os.path.join(room, "job-server.log")
     with _job_server(command, endpoint, log):
