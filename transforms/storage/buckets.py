@@ -147,21 +147,6 @@ class Bucket:
                 for _ in pool.map(self.remove, level):
                     pass
 
-    def fetch(
-        self, key: str, part: tuple[int, int] | None, limit: int | None
-    ) -> tuple[bytes, int, int] | None:
-        """Reads an object with one request; None where Arrow must, or does so.
-
-        Args:
-          key: of the object.
-          part: the first byte, and the one after the last; None for all.
-          limit: of an object that has more bytes, none are read.
-
-        Returns:
-          Bytes, the object's size, and when it was written in seconds since 1970.
-        """
-        return None
-
     def list_in(self, folder: str) -> list[Found]:
         """Returns what is in a folder, where Arrow shows too little of it."""
         raise NotImplementedError

@@ -215,7 +215,7 @@ class FileLister:
         sizes: Sequence[int],
         modified_ns: Sequence[int],
         *,
-        hidden: bool = False,
+        hidden: Sequence[bool] = (),
     ) -> None:
         """Takes files.
 
@@ -224,7 +224,7 @@ class FileLister:
           names: the rest of the paths.
           sizes: bytes.
           modified_ns: times of modification.
-          hidden: whether they are counted, and neither read nor entered.
+          hidden: whether each is only counted, and neither read nor entered.
         """
         if not names:
             return
@@ -233,7 +233,7 @@ class FileLister:
         self._texts.append(folder + between.join(names))
         self._sizes.extend(sizes)
         self._modified.extend(modified_ns)
-        self._hidden += bytes([hidden]) * len(names)
+        self._hidden += bytes(hidden or len(names))
         self.count += len(names)
         if len(self._sizes) >= BATCH_ROWS:
             self._flush()

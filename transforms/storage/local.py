@@ -264,7 +264,7 @@ def _scan(
                 names, sizes, modified = [], array.array("q"), array.array("q")
     found.add(prefix, names, sizes, modified)
     none = [0] * len(hidden)
-    found.add(prefix, hidden, none, none, hidden=True)
+    found.add(prefix, hidden, none, none, hidden=[True] * len(hidden))
     seen.add((status.st_dev, status.st_ino))
     return below
 

@@ -40,6 +40,7 @@ from transforms.storage.entries import (
 from transforms.storage.paths import is_remote, relative, split_remote
 from transforms.storage.protocol import StoredPath
 from transforms.storage.retry import asked
+from transforms.storage.s3 import S3Bucket
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,12 +207,12 @@ def _read_at_once(
     """
     if next(_reads) < _FEW_READS or not path.startswith("s3://"):
         return None
+    answer = None
     with contextlib.suppress(OSError):
         # That the settings are no good finds out who asks in another way.
-        client = stores.client_of(path)
-        if client and (answer := client.fetch(split_remote(path)[1], part, limit)):
-            return answer[0], answer[1], answer[2] * SECOND_NS
-    return None
+        if isinstance(client := stores.client_of(path), S3Bucket):
+            answer = client.fetch(split_remote(path)[1], part, limit)
+    return answer and (answer[0], answer[1], answer[2] * SECOND_NS)
 
 
 def _check_there(path: str) -> None:

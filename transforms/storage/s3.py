@@ -136,7 +136,13 @@ class S3Bucket(Bucket):
     def fetch(
         self, key: str, part: tuple[int, int] | None, limit: int | None
     ) -> _Read | None:
-        """See `Bucket`; None also where it fails: Arrow finds why."""
+        """Reads an object with one request; None where it fails: Arrow finds why.
+
+        Args:
+          key: of the object.
+          part: the first byte, and the one after the last; None for all.
+          limit: of an object that has more bytes, none are read.
+        """
         import botocore.exceptions
         import urllib3.exceptions
 

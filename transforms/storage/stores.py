@@ -253,17 +253,15 @@ def list_below(root: str) -> "FileList":
         count, left = 0, iter(found)
         while some := [*itertools.islice(left, _FILES_AT_ONCE)]:
             count += len(some)
-            rows: dict[bool, list[tuple[str, int, int]]] = {False: [], True: []}
+            rows = []
             for entry in some:
                 path = relative(entry.path, root)
                 unread = _hidden_part(path)
-                size, modified_ns = entry.size, entry.modified_ns
-                row = (unread, 0, 0) if unread else (path, size, modified_ns)
-                rows[bool(unread)].append(row)
+                facts = (0, 0) if unread else (entry.size, entry.modified_ns)
+                rows.append((unread or path, *facts, bool(unread)))
+            names, sizes, times, hidden = zip(*rows, strict=True)
             with lock:
-                for hidden, files in rows.items():
-                    if files:
-                        lister.add("", *zip(*files, strict=True), hidden=hidden)
+                lister.add("", names, sizes, times, hidden=hidden)
         return count
 
     waiting: collections.deque[concurrent.futures.Future[int]] = collections.deque()

@@ -61,7 +61,7 @@ def test_lister_is_like_a_sorted_list(entries: list[FileEntry]) -> None:
     for entry in entries:
         folder, slash, name = entry.path.rpartition("/")
         size, modified = [entry.size], [entry.modified_ns]
-        hidden = bool(entry.skipped)
+        hidden = [bool(entry.skipped)]
         lister.add(folder + slash, [name], size, modified, hidden=hidden)
     assert lister.count == len(entries)
     wanted = sorted(entries, key=lambda entry: os.fsencode(entry.path))
