@@ -78,7 +78,6 @@ from transforms.formats.table_source import (
     run_files_of,
 )
 from transforms.shards.allocation import return_freed_memory
-from transforms.storage.row_spool import RowSpool
 
 # Rows that tell whether values hold images, and whether rows differ in their content.
 _LOOKED_AT_ROWS = 20_000
@@ -232,7 +231,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         records = {name: stated[name] for name in records}
     return PlannedSource(
         make=lambda path: dataclasses.replace(source, listing=path),
-        listing=RowSpool.of(listed.table),
+        listing=listed.listing,
         schema=schema,
         rule=rule,
         records=records,

@@ -70,7 +70,7 @@ def source_of(root: Folder, reader: TableReader, suffix: str, **options: Any) ->
     planned = reader.plan(listed)
     listing = str(root.parent / f"{root.name}.listing")
     files = listed if planned.files is None else planned.files
-    table = InputFiles.of(files, root=str(root)).table
+    table = InputFiles.of(files, root=str(root)).listing.table()
     with pa.OSFile(listing, "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
     kind: Any = RunSource if isinstance(planned.reader, RunReader) else TableSource

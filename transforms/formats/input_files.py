@@ -15,8 +15,8 @@ import operator
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, SupportsIndex, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from transforms.errors import InputError, bounded
 from transforms.formats.file_names import IMAGE_SUFFIXES, split_at_start
 from transforms.formats.table import SMALL_BYTES, InputFile, TableReader
 from transforms.storage.file_list import FileList, stamps_of
+from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
 # Files left out for their suffix that are looked at for tables to name.
 MOST_OTHERS = 4096
@@ -172,11 +173,47 @@ class InputFiles(Sequence[InputFile]):
       table: the listing, as the module draws it.
     """
 
-    def __init__(self, table: pa.Table, *, root: str) -> None:
-        """Takes a listing, and the folder that its paths are relative to."""
+    def __init__(
+        self, table: pa.Table, *, root: str, spool: RowSpool | None = None
+    ) -> None:
+        """Takes a listing, and the folder that its paths are relative to.
+
+        Args:
+          table: the listing.
+          root: the folder.
+          spool: the listing with columns of a reader's own, which may be large.
+        """
         self.table = table
         self._root = root
         self._folder = os.path.join(root, "")
+        self._spool = spool
+
+    @classmethod
+    def spooled(cls, tables: Iterable[pa.Table], *, root: str) -> "InputFiles":
+        """Returns the files of tables that have columns of a reader's own, too."""
+        spool: RowSpool | None = None
+        files: list[pa.RecordBatch] = []
+        for table in tables:
+            spool = RowSpool(table.schema) if spool is None else spool
+            for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+                spool.append(batch)
+                files.append(batch.select(_LISTING.names))
+        return cls(pa.Table.from_batches(files, _LISTING), root=root, spool=spool)
+
+    @property
+    def listing(self) -> RowSpool:
+        """What workers read: the files with all of their columns."""
+        return RowSpool.of(self.table) if self._spool is None else self._spool
+
+    def rows(self, chosen: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        """Returns rows of what workers read, by their numbers, which ascend."""
+        rows: list[dict[str, Any]] = []
+        first = 0
+        for batch in self.listing.batches():
+            here = chosen[(chosen >= first) & (chosen < first + len(batch))] - first
+            rows += batch.take(pa.array(here)).to_pylist()
+            first += len(batch)
+        return rows
 
     @classmethod
     def of(cls, files: Sequence[InputFile], *, root: str) -> "InputFiles":

@@ -121,7 +121,7 @@ class AutomlReader(RowsReader):
             ids = class_ids(reader._good_names(usable))
             reader = dataclasses.replace(reader, class_ids=ids)
         table = listing_of(rows, TABLE_COLUMNS)
-        planned = reader.planned(table, root_of(files[0]), sampled=len(rows))
+        planned = reader.planned([table], root_of(files[0]), sampled=len(rows))
         if reader.boxed:
             return planned
         image = Feature(_IMAGE, Kind.IMAGE)

@@ -30,7 +30,6 @@ from transforms.errors import SpecError
 from transforms.formats.detection.objects import (
     ANY_SIZE,
     BOXES,
-    CAPTION,
     ENCODED,
     OBJECT,
     OBJECT_MASK,
@@ -83,7 +82,6 @@ class BoxedReader(TableReader):
       values: ends of the names of lists that some object has a value for.
       points: the most key points of an object; 0 where none has any.
       named_points: whether some have names.
-      captioned: whether images have captions.
     """
 
     image_base: ClassVar[Literal["file", "root"]] = "root"
@@ -106,7 +104,6 @@ class BoxedReader(TableReader):
     values: tuple[str, ...] = ()
     points: int = 0
     named_points: bool = False
-    captioned: bool = False
 
     def __post_init__(self) -> None:
         if self.bad_box not in set(BoxPolicy):
@@ -277,15 +274,11 @@ class BoxedReader(TableReader):
         named = zip(images, paths, strict=True)
         names = [im.name or posixpath.basename(path) for im, path in named]
         ids = [im.source_id or n for im, n in zip(images, names, strict=True)]
-        columns = {
+        return {
             ENCODED: pa.array(paths, pa.string()),
             "image/filename": pa.array(names, pa.string()),
             "image/source_id": pa.array(ids, pa.string()),
         }
-        if self.captioned:
-            texts = [image.captions for image in images]
-            columns[CAPTION] = pa.array(texts, pa.list_(pa.string()))
-        return columns
 
     def _checked(
         self, objects: Sequence[BoxedObject], extents: Floats

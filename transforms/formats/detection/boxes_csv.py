@@ -37,6 +37,7 @@ from transforms.formats.detection.listed import (
     RowsReader,
     SourcePaths,
     class_ids,
+    completed,
     listing_of,
     root_of,
 )
@@ -149,7 +150,7 @@ class BoxesCsvReader(RowsReader):
             for table, paths_of in zip(tables, places, strict=True)
         ]
         return reader.planned(
-            pa.concat_tables(listings),
+            listings,
             root,
             others=others,
             seen=f", boxes in {'fractions' if reader.fractions else 'pixels'}",
@@ -326,6 +327,7 @@ class _BoxTable:
         columns = {
             "path": pa.array([paths[name] for name in images.to_pylist()], pa.string()),
             "position": pa.array(self.file.position + before),
+            "annotation": pa.repeat(self.file.origin, len(images)),
             "stated": images,
             "split": said,
             "reason": faults,
@@ -336,13 +338,9 @@ class _BoxTable:
             "rows": pa.ListArray.from_arrays(starts, pa.array(self.numbers[order])),
             "cells": pa.ListArray.from_arrays(starts, cells),
         }
-        same = {"annotation": self.file.origin, "size": 0, "stamp": 0}
-        columns |= {name: pa.repeat(it, len(images)) for name, it in same.items()}
+        listed = completed(columns, len(images), TABLE_COLUMNS)
         unread = listing_of([*self._unread(named)], TABLE_COLUMNS)
-        listed = pa.concat_tables(
-            [pa.table(columns), unread], promote_options="default"
-        )
-        return listed.select(unread.column_names)
+        return pa.concat_tables([listed, unread])
 
     def _splits(
         self, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]

@@ -24,6 +24,7 @@ create_coco_tf_record.py of tensorflow/models.
 import dataclasses
 import json
 import math
+import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,34 +37,28 @@ from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, FaultError, Reason
-from transforms.errors import InputError
-from transforms.formats.detection.coco_json import (
+from transforms.errors import InputError, first_few
+from transforms.formats.detection.coco_file import (
     CocoFile,
     annotations_of,
     box_of,
-    image_folder,
-    is_box,
-    leading_folders,
-    load_coco,
+    outline_of,
 )
 from transforms.formats.detection.coco_text import (
     id_of,
     integer_of,
     number_of,
     numbers_of,
-    text_of,
 )
 from transforms.formats.detection.listed import (
     SAMPLE_ROWS,
     ListedReader,
-    even_rows,
-    listing_of,
+    completed,
     root_of,
 )
 from transforms.formats.detection.objects import (
     BOXES,
     NO_BOX,
-    OBJECT,
     BoxedObject,
     BoxForm,
     Found,
@@ -72,6 +67,8 @@ from transforms.formats.detection.objects import (
 )
 from transforms.formats.file_names import split_in_path
 from transforms.formats.table import InputFile, Planned, RawRows
+from transforms.storage.files import storage
+from transforms.storage.paths import spellings
 
 # To draw a mask takes a thousand times as long as to read a box.
 _DRAWN_ROWS = 200
@@ -79,12 +76,9 @@ _DRAWN_ROWS = 200
 _AT_ONCE = 4096
 # COCO's own names of files that list images which another file lists with its boxes.
 _BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
-# An outline in COCO's other form.
-_RUNS = re.compile(r'"segmentation": \{')
 # Characters of an annotation in a message.
 _SHOWN = 300
 _MOST_AREA = float(np.finfo(np.float32).max)
-_TEXTS = pa.large_list(pa.large_binary())
 _COLUMNS = {
     "row": pa.int64(),
     "image": pa.string(),
@@ -93,9 +87,14 @@ _COLUMNS = {
     "width": pa.float64(),
     "height": pa.float64(),
     "raw": pa.binary(),
+    "annotations": pa.large_list(pa.large_binary()),
+    "strays": pa.large_list(pa.large_binary()),
 }
-
-_Loaded = tuple[InputFile, CocoFile]
+# Look for this many images in each candidate folder: enough to tell folders apart
+# even where some files are missing.
+_PROBED_IMAGES = 16
+# Folders in a message.
+_SHOWN_FOLDERS = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,8 +102,6 @@ class CocoReader(ListedReader):
     """Reads COCO JSON files.
 
     Attributes:
-      recognised: whether nobody has said that the files are COCO's.
-      boxed: whether there are boxes.
       categories: by file, its names of classes.
       point_names: by file and category, the names of key points.
     """
@@ -116,8 +113,6 @@ class CocoReader(ListedReader):
     by_file: ClassVar[bool] = True
     run_bytes: ClassVar[int] = 2 << 20
 
-    recognised: bool = False
-    boxed: bool = True
     values: tuple[str, ...] = ("is_crowd", "area")
     categories: Mapping[str, Mapping[Any, str]] = dataclasses.field(
         default_factory=dict
@@ -134,69 +129,48 @@ class CocoReader(ListedReader):
             alone, or the images are not to be found.
         """
         loaded = self._chosen(files)
-        classes = _classes_of(loaded)
-        points = max(coco.point_count for _, coco in loaded)
+        points = max(coco.point_count for coco in loaded)
         reader = dataclasses.replace(
             self,
-            recognised=False,
-            boxed=any(map(_has_boxes, loaded)),
-            captioned=any(coco.has_captions for _, coco in loaded),
-            class_ids={name: number for number, name in classes.items()},
+            class_ids={name: number for number, name in _classes_of(loaded).items()},
             points=points,
-            named_points=points > 0 and any(coco.point_names for _, coco in loaded),
-            categories={file.origin: coco.categories for file, coco in loaded},
-            point_names={file.origin: coco.point_names for file, coco in loaded},
+            named_points=points > 0 and any(coco.point_names for coco in loaded),
+            categories={coco.file.origin: coco.categories for coco in loaded},
+            point_names={coco.file.origin: coco.point_names for coco in loaded},
         )
-        folders = {f.origin: self._folder(f, coco) for f, coco in loaded}
+        folders = [
+            (self.images_root, 0) if self.images_root else _image_folder(coco)
+            for coco in loaded
+        ]
         _check_apart(loaded, folders)
-        listing = [_listed(f, coco, folders[f.origin]) for f, coco in loaded]
-        total = sum(map(len, listing))
-        most = SAMPLE_ROWS if self.masks != "all" else _DRAWN_ROWS
-        chosen, first = [], 0
-        for table in listing:
-            quota = max(-(-most * len(table) // total), 1)
-            chosen.append(first + even_rows(len(table), quota))
-            first += len(table)
+        pairs = zip(loaded, folders, strict=True)
         return reader.planned(
-            pa.concat_tables(listing),
+            (table for coco, folder in pairs for table in _listed(coco, *folder)),
             root_of(files[0]),
             notes=_notes(files, loaded, drawn=self.masks == "all"),
-            outlines=sum(coco.outlined for _, coco in loaded),
-            chosen=np.concatenate(chosen),
+            outlines=sum(coco.outlined for coco in loaded),
+            sampled=_DRAWN_ROWS if self.masks == "all" else SAMPLE_ROWS,
             left_out=len(files) - len(loaded),
         )
 
-    def _chosen(self, files: Sequence[InputFile]) -> list[_Loaded]:
-        """Returns the files to read: those that have boxes, if any have.
+    def _chosen(self, files: Sequence[InputFile]) -> list[CocoFile]:
+        """Returns the files to read: those that have not captions alone.
 
         COCO's own folder has several files of each image. Those with the usual names of
         the others are not even parsed where a file of another name has boxes.
         """
         beside = [f for f in files if _BESIDE.match(posixpath.basename(f.origin))]
-        captioned: list[_Loaded] = []
-        outlined = self.masks == "all"
         for some in ([f for f in files if f not in beside], beside):
-            loaded = [
-                (file, load_coco(file.path, file.stamp, outlined=outlined))
-                for file in some
-            ]
-            boxed = [pair for pair in loaded if _has_boxes(pair)]
-            if boxed:
-                listed = [pair for pair in boxed if pair[1].count]
-                return (listed or boxed) if some is beside else boxed
-            captioned += loaded
-        if self.recognised:
-            raise InputError(
-                f"COCO JSON must hold boxes; {captioned[0][0].path!r} holds captions. "
-                f"Name a file of instances, or give --format coco to store captions "
-                f"as lists of texts."
-            )
-        return captioned
-
-    def _folder(self, file: InputFile, coco: CocoFile) -> tuple[str, int]:
-        if self.images_root:
-            return self.images_root, 0
-        return image_folder(file, coco)
+            parsed = [CocoFile(file, outlined=self.masks == "all") for file in some]
+            loaded = [coco for coco in parsed if coco.has_boxes or not coco.captions]
+            if loaded:
+                listed = [coco for coco in loaded if coco.count]
+                return (listed or loaded) if some is beside else loaded
+        raise InputError(
+            f"COCO JSON must hold boxes; {files[0].path!r} holds captions, which are "
+            f"not read. Name a file of instances, or write a metadata.jsonl with "
+            f"file_name and the captions beside the images."
+        )
 
     def split_of(self, origin: str) -> str:
         """Returns the split that a word in the path says."""
@@ -212,30 +186,22 @@ class CocoReader(ListedReader):
     ) -> RawRows:
         """Returns images as rows; the first of a file brings annotations of none."""
         raw = super(CocoReader, self).rows_of(rows, root, block, is_sample=is_sample)
-        columns = raw.columns
-        if not self.boxed:
-            columns = {n: c for n, c in columns.items() if not n.startswith(OBJECT)}
-        rejects = [r for row in rows if row["strays"] for r in self._strays(row)]
+        rejects = [r for row in rows if row["strays"] for r in _strays(row)]
         return dataclasses.replace(
             raw,
-            columns=columns,
             parts={BOXES: raw.parts[BOXES] + len(rejects)},
             part_rejections=[*rejects, *raw.part_rejections],
         )
 
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
         """Returns the annotations of an image."""
-        items = annotations_of(row["annotations"])
-        captions = [text_of(item.get("caption")) for item in items]
-        objects = [self._object(row, item) for item in items if is_box(item)]
         image = ImageObjects(
-            objects,
+            [self._object(row, item) for item in annotations_of(row["annotations"])],
             row["width"],
             row["height"],
             path=row["image"],
             name=row["name"],
             source_id=row["source_id"],
-            captions=[text for text in captions if text is not None],
         )
         named = {"id": row["source_id"], "file_name": row["name"]}
         return image, named | {"height": row["height"], "width": row["width"]}
@@ -263,8 +229,8 @@ class CocoReader(ListedReader):
         if words:
             if category is None or not box or any(map(math.isnan, box)):
                 words += f"; it is {json.dumps(item)[:_SHOWN]}"
-                if not box and _RUNS.search(words):
-                    words += ". No box is made of an outline of runs (RLE): add bbox"
+            if not box and isinstance(item.get("segmentation"), dict):
+                words += ". No box is made of an outline of runs (RLE): add bbox"
             fault = Fault(reason, f"{where}: {words}")
         return BoxedObject(
             name,
@@ -276,112 +242,163 @@ class CocoReader(ListedReader):
             values={"is_crowd": integer_of(item.get("iscrowd")) or 0, "area": area},
             points=None if fault else points,
             point_names=self.point_names[row["path"]].get(category, ()),
-            outline=item.get("segmentation") or None,
+            outline=item if item.get("segmentation") else None,
         )
 
     def gone_parts(self, row: Mapping[str, Any]) -> int:
         """Returns how many boxes an image has that is no row."""
-        return sum(map(is_box, annotations_of(row["annotations"])))
+        return len(row["annotations"])
 
     def mask_of(
         self, item: BoxedObject, height: int, width: int, box: Sequence[float]
     ) -> Pixels:
         """Returns the mask of an annotation; raises FaultError."""
-        outline = item.outline
         try:
-            outline = json.loads(outline) if isinstance(outline, str) else outline
+            outline = outline_of(item.outline) if item.outline else None
         except (ValueError, RecursionError) as error:
             raise FaultError(Reason.BAD_MASK, "its outline is no JSON") from error
         return object_mask(outline, height, width, box)
 
-    def _strays(self, row: Mapping[str, Any]) -> Iterator[Rejection]:
-        """Yields a rejection for each annotation of no image."""
-        image = {"annotation": row["annotation"], "stated": None}
-        for item in annotations_of(row["strays"]):
-            of_image, box = id_of(item.get("image_id")), box_of(item)
-            if not is_box(item):
-                raise InputError(
-                    f"Every caption must be of an image of its file; in "
-                    f"{row['annotation']!r} caption {id_of(item.get('id'))} is of "
-                    f"image {of_image}, which is not there."
-                )
-            message = (
-                f"annotation {id_of(item.get('id'))}: it is of image {of_image}, which "
-                f"is not in the file; its box is {box}"
-            )
-            stray = BoxedObject("", NO_BOX, "", item)
-            yield object_rejection(stray, image, Fault(Reason.BAD_BOX, message))
+
+def _strays(row: Mapping[str, Any]) -> Iterator[Rejection]:
+    """Yields a rejection for each annotation of no image."""
+    image = {"annotation": row["annotation"], "stated": None}
+    for item in annotations_of(row["strays"]):
+        message = (
+            f"annotation {id_of(item.get('id'))}: it is of image "
+            f"{id_of(item.get('image_id'))}, which is not in the file; its box is "
+            f"{box_of(item)}"
+        )
+        stray = BoxedObject("", NO_BOX, "", item)
+        yield object_rejection(stray, image, Fault(Reason.BAD_BOX, message))
 
 
-def _listed(file: InputFile, coco: CocoFile, place: tuple[str, int]) -> pa.Table:
-    """Returns the images of a file as rows of the listing.
+def _listed(coco: CocoFile, folder: str, left_out: int) -> Iterator[pa.Table]:
+    """Yields the images of a file as rows of the listing, some at a time.
 
     Args:
-      file: it.
-      coco: its content.
-      place: of the images, as `image_folder` gives it.
+      coco: the file.
+      folder, left_out: of the images, as `_image_folder` gives them.
     """
-    folder, left_out = place
-    images, count = coco.images.drop_columns("annotations"), len(coco.images)
-    tables = []
-    for first in range(0, count, _AT_ONCE):
-        position = file.position + file.size * first // count
-        rows = []
-        for number, image in enumerate(images.slice(first, _AT_ONCE).to_pylist()):
-            lacking = [field for field in ("id", "file_name") if not image[field]]
-            path = image["file_name"] or ""
-            if left_out:
-                path = re.sub(leading_folders(left_out), "", path)
-            rows.append(
-                {
-                    "path": file.origin,
-                    "size": 0 if first + number else file.size,
-                    "position": position + number,
-                    "annotation": file.origin,
-                    "reason": str(Reason.MISSING_VALUE) if lacking else None,
-                    "message": f"the image has no {lacking[0]}" if lacking else None,
-                    "raw": json.dumps(image, ensure_ascii=False) if lacking else None,
-                    "row": first + number,
-                    "image": posixpath.join(folder, path),
-                    "name": image["file_name"],
-                    "source_id": image["id"],
-                    "width": image["width"],
-                    "height": image["height"],
-                }
-            )
-        tables.append(listing_of(rows, _COLUMNS))
-    strays = pa.array([coco.strays, *[[]] * (count - 1)], _TEXTS)
-    table = pa.concat_tables(tables)
-    table = table.append_column("annotations", coco.images["annotations"])
-    return table.append_column("strays", strays)
+    file, count = coco.file, len(coco.images)
+    leading = re.compile(_leading_folders(left_out))
+    for start in range(0, count, _AT_ONCE):
+        images = coco.images.slice(start, _AT_ONCE)
+        numbers = np.arange(start, start + len(images))
+        ids, names = (images[name].to_pylist() for name in ("id", "file_name"))
+        lacks = [
+            None if i and name else "file_name" if i else "id"
+            for i, name in zip(ids, names, strict=True)
+        ]
+        columns = {
+            "path": [file.origin] * len(images),
+            "size": np.where(numbers, 0, file.size),
+            "position": file.position + file.size * start // count + numbers - start,
+            "annotation": [file.origin] * len(images),
+            "reason": [str(Reason.MISSING_VALUE) if it else None for it in lacks],
+            "message": [f"the image has no {it}" if it else None for it in lacks],
+            "raw": [
+                json.dumps(images.slice(n, 1).to_pylist()[0], ensure_ascii=False)
+                if it
+                else None
+                for n, it in enumerate(lacks)
+            ],
+            "row": numbers,
+            "image": [
+                posixpath.join(folder, leading.sub("", name or "")) for name in names
+            ],
+            "name": names,
+            "source_id": ids,
+            "width": images["width"],
+            "height": images["height"],
+            "annotations": coco.annotations(start, start + len(images)),
+            "strays": [[] if start else coco.strays(), *[[]] * (len(images) - 1)],
+        }
+        yield completed(columns, len(images), _COLUMNS)
 
 
-def _has_boxes(pair: _Loaded) -> bool:
-    return pair[1].has_boxes or not pair[1].has_captions
+def _image_folder(coco: CocoFile) -> tuple[str, int]:
+    """Returns the folder of the images, relative to the root where it can be.
+
+    Also returns how many folders their names begin with that are not there: a name
+    means its longest tail that is.
+
+    Raises:
+      InputError: no image is where images usually are.
+    """
+    root = root_of(coco.file)
+    candidates = _image_folders(coco.file.origin)
+    names = coco.images["file_name"].drop_null()
+    probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
+    shown = [names[int(i)].as_py() for i in probed]
+    deepest = max((name.replace("\\", "/").count("/") for name in shown), default=0)
+    for left_out in range(deepest + 1):
+        tails = [re.sub(_leading_folders(left_out), "", name) for name in shown]
+        hits = [
+            sum(_exists(os.path.join(root, folder), name) for name in tails)
+            for folder in candidates
+        ]
+        best = max(range(len(candidates)), key=hits.__getitem__)
+        if hits[best] or not shown:
+            return candidates[best], left_out
+    places = first_few([f"{each or '.'!r:.80}" for each in candidates], _SHOWN_FOLDERS)
+    raise InputError(
+        f"The images of {coco.file.path!r}, {shown[0]!r} for one, must lie in one "
+        f"of these folders below {root!r}: {places}. Found none there. Say "
+        f"where they are with --images-root FOLDER."
+    )
+
+
+def _leading_folders(count: int) -> str:
+    """Returns the pattern of the first folders of a path."""
+    return rf"^(?:[^/\\]*[/\\]+){{0,{count}}}"
+
+
+def _exists(folder: str, name: str) -> bool:
+    return any(
+        storage(os.path.join(folder, spelling)).exists() for spelling in spellings(name)
+    )
+
+
+def _image_folders(origin: str) -> list[str]:
+    """Returns folders that may hold the images, relative to the root, likely first.
+
+    Those of `annotations/instances_train2017.json` are in `train2017` as a rule.
+    """
+    folder, name = posixpath.split(origin)
+    stem = name.rpartition(".")[0]
+    tails = [stem.partition("_")[2], stem.rpartition("_")[2], stem]
+    folders = []
+    for base in (folder, posixpath.join(folder, "..") if folder else ".."):
+        folders.append(base)
+        for inner in ("", "images"):
+            folders += [posixpath.join(base, inner, tail) for tail in tails if tail]
+        folders.append(posixpath.join(base, "images"))
+    plain = [posixpath.normpath(path) for path in folders]
+    return list(dict.fromkeys("" if path == "." else path for path in plain))
 
 
 def _check_apart(
-    loaded: Sequence[_Loaded], folders: Mapping[str, tuple[str, int]]
+    loaded: Sequence[CocoFile], folders: Sequence[tuple[str, int]]
 ) -> None:
     """Raises InputError where two files list the same images."""
-    listed: dict[tuple[str, frozenset[str]], InputFile] = {}
-    for file, coco in loaded:
-        names = frozenset(coco.images["file_name"].to_pylist())
-        folder, _ = folders.get(file.origin, ("", 0))
-        first = listed.setdefault((folder, names), file)
-        if first is not file:
+    listed: dict[tuple[str, frozenset[str]], str] = {}
+    for coco, (folder, _) in zip(loaded, folders, strict=True):
+        names = frozenset(coco.images["file_name"].to_pylist() if loaded[1:] else ())
+        first = listed.setdefault((folder, names), coco.file.origin)
+        if first != coco.file.origin:
             raise InputError(
-                f"Each image must be in one file; {first.origin!r} and {file.origin!r} "
+                f"Each image must be in one file; {first!r} and {coco.file.origin!r} "
                 f"list the same images. Give one of them as SOURCE, or leave one out "
                 f"with --exclude."
             )
 
 
 def _notes(
-    files: Sequence[InputFile], loaded: Sequence[_Loaded], *, drawn: bool
+    files: Sequence[InputFile], loaded: Sequence[CocoFile], *, drawn: bool
 ) -> tuple[str, ...]:
     """Returns notes on files that are not read, and on what is not read of others."""
-    read = {file.origin for file, _ in loaded}
+    read = {coco.file.origin for coco in loaded}
     others = [file.origin for file in files if file.origin not in read]
     notes = []
     if others:
@@ -390,8 +407,8 @@ def _notes(
             f"{others[0]!r:.80}: they have no boxes, or list the same images as "
             f"others; name one as SOURCE to read it instead"
         )
-    outlined = sum(coco.outlined for _, coco in loaded)
-    objects = sum(coco.count for _, coco in loaded)
+    outlined = sum(coco.outlined for coco in loaded)
+    objects = sum(coco.count for coco in loaded)
     if outlined and not drawn:
         plural = "s" if outlined > 1 else ""
         notes.append(
@@ -406,25 +423,17 @@ def _notes(
     return tuple(notes)
 
 
-def _ranks(coco: CocoFile) -> Mapping[int, int]:
-    """Returns the file's category id -> class id."""
-    numbers = [*coco.categories]
-    if numbers and numbers[0] < 1:
-        return {number: rank for rank, number in enumerate(numbers, start=1)}
-    return {number: number for number in numbers}
-
-
-def _classes_of(loaded: Sequence[_Loaded]) -> dict[int, str]:
+def _classes_of(loaded: Sequence[CocoFile]) -> dict[int, str]:
     """Returns class id -> name of all files; InputError where they disagree."""
     out: dict[int, str] = {}
-    for file, coco in loaded:
-        ranks = _ranks(coco)
-        for number, name in coco.categories.items():
-            rank = ranks[number]
-            if out.setdefault(rank, name) != name:
+    for coco in loaded:
+        is_from_one = min(coco.categories, default=1) >= 1
+        for rank, (number, name) in enumerate(coco.categories.items(), start=1):
+            label = number if is_from_one else rank
+            if out.setdefault(label, name) != name:
                 raise InputError(
-                    f"All files must mean the same by a category; {rank} is "
-                    f"{out[rank]!r} in others and {name!r} in {file.origin!r}. Convert "
-                    f"them one by one, or renumber."
+                    f"All files must mean the same by a category; {label} is "
+                    f"{out[label]!r} in others and {name!r} in {coco.file.origin!r}. "
+                    f"Convert them one by one, or renumber."
                 )
     return dict(sorted(out.items()))

@@ -141,7 +141,7 @@ class LabelmeReader(ListedReader):
             )
         reader = dataclasses.replace(self, class_ids=class_ids(names))
         return reader.planned(
-            listing_of(rows),
+            [listing_of(rows)],
             root,
             notes=notes,
             others=others,

@@ -208,7 +208,7 @@ class ListedReader(BoxedReader, RunReader):
 
     def planned(
         self,
-        table: pa.Table,
+        tables: Iterable[pa.Table],
         root: str,
         *,
         notes: Sequence[str] = (),
@@ -216,20 +216,18 @@ class ListedReader(BoxedReader, RunReader):
         others: Sequence[str] = (),
         outlines: int = 0,
         sampled: int = SAMPLE_ROWS,
-        chosen: Numbers | None = None,
         seen: str = "",
     ) -> Planned:
         """Returns the plan of a listing, with some of its rows as the sample.
 
         Args:
-          table: the listing.
+          tables: the listing, some rows at a time.
           root: the source's.
           notes: what a person should know.
           left_out: how many files are not in the listing.
           others: files that are no annotations.
           outlines: how many objects have an outline, of those that were looked at.
           sampled: how many rows the sample has at most, spread evenly.
-          chosen: the rows that it has; None for these.
           seen: see `Planned`.
         """
         if others:
@@ -238,23 +236,21 @@ class ListedReader(BoxedReader, RunReader):
                 f"no {self.title}",
                 *notes,
             ]
-        if not table.num_rows:
+        listing = InputFiles.spooled(tables, root=root)
+        count = len(listing)
+        if not count:
             raise InputError(f"{self.title} must list images; those of {root!r} do not")
         reader = dataclasses.replace(self, companions=())
         if self.masks == "all" and not outlines:
             reader = dataclasses.replace(reader, masks="auto")
-        if self.says_split and table["split"].null_count < table.num_rows:
+        if self.says_split:
             reader = dataclasses.replace(reader, split_column=self.split_name)
-        if chosen is None:
-            chosen = even_rows(table.num_rows, sampled)
-        is_chosen = np.zeros(table.num_rows, np.bool_)
-        is_chosen[chosen] = True
-        rows = table.filter(pa.array(is_chosen)).to_pylist()
+        rows = listing.rows(even_rows(count, sampled))
         block = Block("", 0, len(rows), rows=len(rows))
         sample = sample_of(
             [reader.rows_of(rows, root, block, is_sample=True)],
-            total_rows=table.num_rows,
-            complete=len(rows) == table.num_rows,
+            total_rows=count,
+            complete=len(rows) == count,
         )
         columns = dict(sample.columns)
         if columns[self.split_name].null_count == sample.rows:
@@ -265,7 +261,7 @@ class ListedReader(BoxedReader, RunReader):
             dataclasses.replace(sample, columns=columns, notes=tuple(notes)),
             detection_features(columns),
             {number: name for name, number in self.class_ids.items()},
-            files=InputFiles(table, root=root),
+            files=listing,
             left_out=left_out + len(others),
             seen=seen,
         )
@@ -301,11 +297,31 @@ def listing_of(
       rows: with the columns that the module draws.
       more: the layout's own columns, and their types.
     """
-    columns = {}
+    names = [*_COLUMNS, *more]
+    values = {name: [row.get(name) for row in rows] for name in names}
+    stated = {name: [it or 0 for it in values[name]] for name in _STATED}
+    return completed(values | stated, len(rows), more)
+
+
+def completed(
+    columns: Mapping[str, Any], count: int, more: Mapping[str, pa.DataType]
+) -> pa.Table:
+    """Returns columns as a listing; one that is absent is null, or 0 of a number.
+
+    Args:
+      columns: as arrays or lists.
+      count: of rows.
+      more: the layout's own columns, and their types.
+    """
+    out = {}
     for name, kind in {**_COLUMNS, **more}.items():
-        absent = 0 if name in _STATED else None
-        columns[name] = pa.array([row.get(name, absent) for row in rows], kind)
-    return pa.table(columns)
+        values = columns.get(name)
+        if values is None:
+            absent = pa.scalar(0 if name in _STATED else None, kind)
+            values = pa.repeat(absent, count)
+        is_made = isinstance(values, pa.Array | pa.ChunkedArray)
+        out[name] = values if is_made else pa.array(values, kind)
+    return pa.table(out)
 
 
 def annotation_file(root: str, path: str, stamp: int = 0) -> SourceFile:

@@ -52,7 +52,6 @@ from transforms.storage.visibility import unseen
 
 # The name of these parts of rows in accounts and rejections.
 BOXES = "boxes"
-CAPTION = "image/caption"
 OBJECT_MASK = "image/object/mask"
 ENCODED, OBJECT, POINT = "image/encoded", "image/object/", "image/object/keypoint/"
 SIDES = ("width", "height")
@@ -108,7 +107,6 @@ _FEATURES = (
     *_lists(Kind.FLOAT, POINT, "x", "y"),
     *_lists(Kind.INT64, POINT, "visibility", "num"),
     *_lists(Kind.TEXT, POINT, "text"),
-    *_lists(Kind.TEXT, "", CAPTION),
     *mask_features(ENCODED),
 )
 
@@ -161,7 +159,6 @@ class ImageObjects(NamedTuple):
       path: relative to the root or absolute; empty for that of its row.
       name: empty for the base name of the path.
       source_id: empty for the name.
-      captions: its texts.
     """
 
     objects: Sequence[BoxedObject]
@@ -170,7 +167,6 @@ class ImageObjects(NamedTuple):
     path: str = ""
     name: str = ""
     source_id: str = ""
-    captions: Sequence[str] = ()
 
 
 # Of an image: its objects, or why it is rejected; what the source has, as of an object.

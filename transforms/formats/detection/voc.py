@@ -162,7 +162,7 @@ class VocReader(ListedReader):
         reader = dataclasses.replace(self, class_ids=class_ids(names))
         own = {name: pa.string() for name in counts if self.masks == "all"}
         return reader.planned(
-            listing_of(rows, own),
+            [listing_of(rows, own)],
             root,
             notes=notes,
             outlines=counts[_OBJECTS],

@@ -143,7 +143,7 @@ class YoloReader(ListedReader):
             class_ids={name: number + 1 for number, name in sorted(names.items())},
         )
         return reader.planned(
-            listing_of(rows),
+            [listing_of(rows)],
             root,
             notes=notes,
             left_out=len(files) - len(listed),

@@ -25,7 +25,7 @@ from tests.support.detection import (
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
-from transforms.formats.detection import coco_json, coco_text
+from transforms.formats.detection import coco_file, coco_text
 from transforms.formats.detection.coco import CocoReader
 from transforms.formats.file_names import split_in_path
 
@@ -558,33 +558,20 @@ def test_images_that_are_nowhere(root: Folder) -> None:
 
 
 def test_captions(root: Folder) -> None:
-    """Captions are texts of their image; there are no boxes then."""
-    captions = [
-        {"id": 1, "image_id": 2, "caption": "A dog."},
-        {"id": 2, "image_id": 2, "caption": "개 한 마리"},
-    ]
-    content = {"images": [image(2), image(1)], "annotations": captions}
-    write_json(root / "annotations/captions_val2017.json", content)
-    for item in content["images"]:
-        write_image(root / "val2017" / item["file_name"])
-    source = source_of(root, CocoReader(), ".json")
-    assert "image/caption" in source.schema.names
-    assert not [n for n in source.schema.names if n.startswith("image/object")]
-    found = read_all(source)
-    assert [r["image/caption"] for r in found.rows] == [["A dog.", "개 한 마리"], []]
-    captions[0]["image_id"] = 77
-    write_json(root / "annotations/captions_val2017.json", content)
-    with pytest.raises(SourceError, match="caption 1 is of image 77"):
-        read(root)
-
-
-def test_captions_beside_boxes(root: Folder) -> None:
-    """The captions of a rejected image are not among the boxes that are lost."""
+    """A file of captions is an error, or left out; those among boxes are bad."""
     captions = [{"id": 8 + n, "image_id": n, "caption": f"{n}"} for n in (1, 2)]
+    content = {"images": [image(2), image(1)], "annotations": captions}
+    write_json(root / "annotations/captions_train2017.json", content)
+    with pytest.raises(SourceError, match=r"captions_train2017.json.* captions"):
+        read(root)
+    tree(root, EXAMPLE)
+    assert len(read(root).rows) == 3
     images = [image(1, width=-64), image(2)]
     found = read(tree(root, coco(images, [box(5, 1), box(7, 2), *captions])))
-    assert [(r.reason, r.row) for r in found.rejections] == [(Reason.OUT_OF_RANGE, 1)]
-    assert [r["image/caption"] for r in found.rows] == [["2"]]
+    assert [(r.reason, r.row, r.part) for r in found.rejections] == [
+        (Reason.OUT_OF_RANGE, 1, ""),
+        (Reason.UNKNOWN_LABEL, 2, "boxes"),
+    ]
 
 
 ODD: dict[str, Callable[[Json], object]] = {
@@ -662,7 +649,7 @@ def test_windows_change_no_row(
     whole = read(root)
     assert whole.rows[0]["image/filename"] == "사진 😀.jpg"
     monkeypatch.setattr(coco_text, "_WINDOW", window)
-    monkeypatch.setattr(coco_json, "_ITEMS", 3)
+    monkeypatch.setattr(coco_file, "_ITEMS", 3)
     monkeypatch.setattr(CocoReader, "run_bytes", 1000)
     assert read(root) == whole
 
@@ -688,7 +675,7 @@ def test_windows_change_no_row(
         (b'{"images": [{"id": 1}], "a": ' + b"[" * 200_000, "must be COCO JSON"),
         (
             b'{"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]}',
-            "2 images have the id 1, among them 'a' and 'b'",
+            "'a' and 'b' have the same, one of 2",
         ),
         (
             b'{"images": [{"id": 1}], "categories": [{"id": 1, "name": "a"},'
