@@ -32,7 +32,7 @@ from transforms.formats.file_names import is_image_name, is_split_word
 from transforms.formats.input_files import InputFiles
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.registry import TABLE_FORMATS, TREES, claimed_by
-from transforms.formats.table import Complaint, Planned
+from transforms.formats.table import Complaint, Planned, TableReader
 from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
@@ -126,6 +126,7 @@ def read_labels(spec: Spec) -> LabelTable:
         )
     listed, planned = _planned(spec, path)
     reader, sample = planned.reader, planned.sample
+    assert isinstance(reader, TableReader)
     if spec.id_column is None:
         raise SpecError(
             f"--labels needs --id-column: the column of {path!r} whose cells name the "

@@ -26,7 +26,7 @@ from transforms.errors import SpecError, bounded
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import InputFiles
 from transforms.formats.source import BY_SHARES, DISCARD
-from transforms.formats.table import TableReader, TableSample
+from transforms.formats.table import RowReader, TableSample
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import (
@@ -258,7 +258,7 @@ def portions_of(rule: SplitRule) -> dict[str, float]:
 
 
 def split_words(
-    spec: Spec, reader: TableReader, columns: Mapping[str, Any]
+    spec: Spec, reader: RowReader, columns: Mapping[str, Any]
 ) -> tuple[str, Mapping[str, str]]:
     """Recognises a manifest of images: upper-case words in a column `split`.
 
@@ -283,7 +283,7 @@ SplitFiles = dict[str, tuple[str, int]]
 
 
 def splits_by_file(
-    reader: TableReader, listed: InputFiles, *, stems: bool
+    reader: RowReader, listed: InputFiles, *, stems: bool
 ) -> tuple[SplitFiles, bool]:
     """Returns the splits that paths of files say, and whether names alone do.
 

@@ -201,6 +201,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         # Files of one row each are read by the thousand.
         source = RunSource(reader=reader, **shared)
     else:
+        assert isinstance(reader, TableReader)
         block_bytes = block_size(
             inputs.bytes,
             inputs.bytes,
@@ -221,7 +222,9 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         source = source.known_by(_content(source, sample))
         rule = dataclasses.replace(rule, by_content=bool(source.content))
     # Files of one row each are one table, whatever they are called.
-    is_one_table = bool(by_file or splits_by) or isinstance(reader, RunReader)
+    file_facts: Iterable[str] = ()
+    if isinstance(reader, TableReader) and not (by_file or splits_by):
+        file_facts = file_notes(reader, listed, columns)
     width = count_text(len(columns), "column")
     records = {name: round(rows * kept * share) for name, share in portions.items()}
     stated = planned.split_rows
@@ -251,7 +254,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         notes=(
             *sample.notes,
             *column_notes(schema, evidence, spec, shares),
-            *(() if is_one_table else file_notes(reader, listed, columns)),
+            *file_facts,
         ),
         content=source.content,
         counted=counted,
@@ -340,7 +343,8 @@ def _schema(
         label = None
     if label is None and splits_by and {"label", "image_uri"} <= columns.keys():
         label = "label"
-    if spec.infer == "full":
+    # Listings say the kinds of all their columns.
+    if spec.infer == "full" and isinstance(reader, TableReader):
         inference = infer_batches(
             _all_rows(reader, listed, list(columns)), label_column=label
         )

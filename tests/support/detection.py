@@ -23,7 +23,7 @@ from transforms.formats.detection.objects import BOXES, BoxPolicy
 from transforms.formats.input_files import InputFiles
 from transforms.formats.listing import InlineListing
 from transforms.formats.source import Source
-from transforms.formats.table import InputFile, TableReader
+from transforms.formats.table import InputFile, TableFormat
 from transforms.formats.table_source import RunReader, RunSource, TableSource
 from transforms.storage.files import storage
 
@@ -64,7 +64,7 @@ def inputs(root: Folder, suffix: str) -> list[InputFile]:
     return out
 
 
-def source_of(root: Folder, reader: TableReader, suffix: str, **options: Any) -> Source:
+def source_of(root: Folder, reader: TableFormat, suffix: str, **options: Any) -> Source:
     """Plans a folder's files with this suffix, as the program does."""
     listed = inputs(root, suffix)
     planned = reader.plan(listed)

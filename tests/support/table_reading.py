@@ -127,5 +127,5 @@ def source_of(
     table = InputFiles.of(inputs, root=folder).table
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
-    reader = reader.plan(inputs).reader
-    return TableSource(reader, str(folder), path, schema, **settings)
+    planned: Any = reader.plan(inputs).reader
+    return TableSource(planned, str(folder), path, schema, **settings)

@@ -230,7 +230,7 @@ class Planned:
     """What a format makes of the files of a source.
 
     Attributes:
-      reader: cuts these files into blocks and reads them.
+      reader: of these files, a `TableReader`, or of the listing, a `RunReader`.
       sample: some of their rows.
       features: what the format itself says of its columns: these are not inferred from
         the sample.
@@ -243,7 +243,7 @@ class Planned:
       seen: how the files were understood, behind a comma, for a person; or nothing.
     """
 
-    reader: "TableReader"
+    reader: "RowReader"
     sample: TableSample
     features: tuple[Feature, ...] = ()
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
@@ -306,6 +306,7 @@ class RowReader:
     """What typing raw rows needs to know of their format. Frozen, without open files.
 
     Attributes:
+      title: what the format is called in messages.
       many_origins: whether pieces span several origins (members of archives).
       origins_name_rows: whether a row's origin alone says where it is.
       split_column: a raw column of the reader's own that says each row's split;
@@ -325,6 +326,7 @@ class RowReader:
         another column costs a read; or "all".
     """
 
+    title: ClassVar[str] = ""
     image_base: ClassVar[Literal["file", "root"]] = "file"
     texts_checked: ClassVar[bool] = False
     many_origins: ClassVar[bool] = False

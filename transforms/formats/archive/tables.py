@@ -111,14 +111,14 @@ class ArchiveTables(Archives, TableReader):
                 chosen += (stack.enter_context(_in_memory(table)) for table in tables)
                 start += len(members)
             planned = self.inner.plan(chosen)
-            sample = planned.sample
-            notes = file_notes(planned.reader, chosen, sample.columns)
+            inner, sample = planned.reader, planned.sample
+            assert isinstance(inner, TableReader)
+            notes = file_notes(inner, chosen, sample.columns)
             sample = dataclasses.replace(
                 sample,
                 notes=(*sample.notes, *notes),
                 complete=sample.complete and share == 1,
             )
-        inner = planned.reader
         is_many = len(sizes) >= _FEWEST_MEMBERS
         reader = dataclasses.replace(
             self,

@@ -55,9 +55,10 @@ from transforms.formats.detection.objects import (
 from transforms.formats.pairs import MASK_WORDS, class_mask_column
 from transforms.formats.table import (
     RawRows,
-    TableReader,
+    TableFormat,
     rejecter,
 )
+from transforms.formats.table_source import RunReader
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -67,7 +68,7 @@ _TYPES = {"area": pa.float32(), "view": pa.string()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BoxedReader(TableReader):
+class BoxedReader(TableFormat, RunReader):
     """Reads annotated images.
 
     Attributes:

@@ -38,13 +38,11 @@ from transforms.formats.detection.objects import (
 from transforms.formats.file_names import is_image_name
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
-    InputFile,
     Planned,
     RawRows,
     SourceFile,
     TableSample,
 )
-from transforms.formats.table_source import RunReader
 from transforms.storage.entries import FileEntry, TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.visibility import unseen
@@ -81,7 +79,7 @@ _STATED = frozenset(["size", "position", "stamp"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ListedReader(BoxedReader, RunReader):
+class ListedReader(BoxedReader):
     """Reads listings of images.
 
     Attributes:
@@ -167,18 +165,6 @@ class ListedReader(BoxedReader, RunReader):
         """Returns the images beside the files that are planned."""
         images = (e.path for e in self.companions if not e.skipped)
         return SourcePaths(filter(is_image_name, images))
-
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields nothing: the listing is read in runs."""
-        yield from ()
-
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields nothing: the listing is read in runs."""
-        yield from ()
 
     def split_of(self, origin: str) -> str:
         """Returns nothing: the listing says the split."""
