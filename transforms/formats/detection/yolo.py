@@ -183,7 +183,8 @@ class YoloReader(ListedReader):
         )
 
     def _object(self, number: int, line: str) -> BoxedObject:
-        where, raw = f"line {number}", line.encode()
+        where = f"line {number}"
+        item = BoxedObject("", NO_BOX, where, line.encode(), line=number)
         try:
             values = [float(cell) for cell in line.split()]
             if "_" in line:
@@ -192,14 +193,13 @@ class YoloReader(ListedReader):
             box, points, outline = self._numbers(values[1:])
         except ValueError as error:
             shown = f"{where}: {error}; it is {line.strip()[:80]!r}"
-            fault = Fault(Reason.MALFORMED, shown)
-            return BoxedObject("", NO_BOX, where, raw, None, number, fault)
+            return item._replace(fault=Fault(Reason.MALFORMED, shown))
         if isinstance(name, Fault):
-            return BoxedObject("", box, where, raw, None, number, name)
+            return item._replace(box=box, fault=name)
         if max(map(abs, values[1:])) > 2:
             where += " (pixels, perhaps, where fractions are needed)"
         return BoxedObject(
-            name, box, where, raw, None, number, points=points, outline=outline
+            name, box, where, item.raw, line=number, points=points, outline=outline
         )
 
     def _name(self, number: float, place: str) -> str | Fault:

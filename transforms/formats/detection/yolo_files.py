@@ -44,7 +44,6 @@ _SPLIT_KEY = re.compile(rb"(?m)^(train|val|valid|validation|test)\s*:")
 # Semantic masks, which are no objects.
 _MASKS = re.compile(rb"(?m)^masks_dir\s*:")
 _LINE = re.compile(rb"\s*\d+(\.0*)?(\s+[-+.\deE]+){4,}\s*")
-_OF_NUMBERS = re.compile(rb"\s*[-+.\deE]+(\s+[-+.\deE]+)+\s*")
 # Labels that tell a source by their content, and files that are looked into.
 _LABELS, _LOOKED_AT = 16, 32
 _MOST_CONFIG_BYTES = 16 << 20
@@ -268,7 +267,6 @@ def recognise(
     look like labels.
 
     Raises:
-      InputError: labels have other numbers, and a YAML beside them cannot be parsed.
       OSError: a file cannot be read.
     """
     suffixes = (".yaml", ".yml", ".txt")
@@ -279,35 +277,18 @@ def recognise(
         return tuple(stated)
     texts = [p for p in named if not (_IS_YAML.search(p) or IS_NAMES.search(p))]
     image = next((path for path, _ in files if is_image_name(path)), "")
-    # Texts with numbers, and others, which are no labels where images have them.
-    numeric: list[str] = []
+    # Texts of numbers, and others, which are no labels where images have them.
+    labels: list[str] = []
     prose: list[str] = []
-    odd: list[str] = []
     for index in even_rows(len(texts), _LOOKED_AT).tolist() if image else ():
-        start = head(texts[index])
-        # The last line may be cut.
-        lines = start.strip().split(b"\n")[:20]
-        is_label = all(map(_LINE.fullmatch, lines[:-1] or lines[:1]))
-        if start.strip():
-            (numeric if is_label else prose).append(texts[index])
-            if not is_label and all(map(_OF_NUMBERS.fullmatch, lines)):
-                odd.append(texts[index])
-    labels = [text for text in numeric[:_LABELS] if _has_image(text, image, head)]
+        if start := head(texts[index]).strip():
+            # The last line may be cut.
+            lines = start.split(b"\n")[:20]
+            is_label = all(map(_LINE.fullmatch, lines[:-1] or lines))
+            (labels if is_label else prose).append(texts[index])
+    labels = [text for text in labels[:_LABELS] if _has_image(text, image, head)]
     if any(_has_image(text, image, head) for text in prose[:_LABELS] if labels):
         return None
-    odd = [text for text in odd[:_LABELS] if _has_image(text, image, head)]
-    for path in near if odd and not labels else ():
-        try:
-            yaml.load(head(path), Loader=yaml.BaseLoader)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            words = " ".join(str(error).split())
-            raise InputError(
-                bounded(
-                    f"{path!r:.80} must be YAML that says the classes of a dataset; "
-                    f"{odd[0]!r:.80} seems to be a label of it. Found: {words}. "
-                    f"Correct it, or give --format yolo."
-                )
-            ) from error
     return tuple(labels) or None
 
 

@@ -122,11 +122,11 @@ def test_each_layout_against_each_recogniser(name: str, tmp_path: Folder) -> Non
         ),
         (
             {"images/a.jpg": "", "labels/a.txt": "0 1 2 3\n", "data.yaml": "names: [a"},
-            r"data\.yaml.*--format yolo",
+            "YOLO",
         ),
         (
             {"x/a.jpg": "", "x/a.txt": "0 .5 .5 .2\n", "x/data.yaml": "names: [a: {"},
-            r"data\.yaml.*--format yolo",
+            "YOLO",
         ),
         ({"images/a.jpg": "", "images/b.jpg": ""}, "--unlabelled"),
         ({"train/obj_train_data/a.jpg": "", "train/JPEGImages/b.jpg": ""}, "--format"),
