@@ -73,7 +73,6 @@ def _as_float32(value: float) -> float:
 _PLAIN = {kind: _STORED[family_of(kind)] for kind in _OF_TYPE}
 _PLAIN[float] = ("float_list", _as_float32)
 _OUTSIDE = {
-    "": "it is nested too deeply",
     "int64_list": "outside int64, -2^63 to 2^63-1",
     "float_list": "outside float32, which holds integers only where it is exact",
     "bytes_list": "a text must have no surrogates",
@@ -81,7 +80,8 @@ _OUTSIDE = {
 _LISTS = (list, tuple, range, np.ndarray)
 _NO_RULE = (
     "a value must be a number, text or bytes, and those of a list of one of these "
-    "kinds; convert it, or give a schema that says its kind"
+    "kinds; convert it, or give a schema that says its kind and, of nested lists, the "
+    "shape"
 )
 
 
@@ -101,7 +101,8 @@ def encode_example(mapping: Row, schema: SchemaLike | None = None) -> bytes:
         spec, as in {"id": "int64", "points": {"kind": "float", "shape": [None, 2]}}.
         None: each value by its own Python type: integers and bools become an Int64List,
         floats a FloatList of float32, texts and bytes a BytesList, lists and arrays of
-        these the same; nested ones are flattened, row by row.
+        these the same. Arrays of several dimensions are stored row by row; nested lists
+        need a schema.
         With a schema a label is its class id, or a name in its vocabulary; an image is
         the bytes of its file.
 
@@ -280,9 +281,8 @@ def _items_of(value: Any) -> tuple[str, Any]:
         return "int64_list", [*map(int, flat.tolist())]
     items: list[Any] = [value]
     if isinstance(value, _LISTS):
-        items = []
-        _add_items(value, items)
-        items = plain_values(items)
+        is_array = isinstance(value, np.ndarray)
+        items = plain_values(value.ravel().tolist() if is_array else list(value))
         if not items:
             return "", items
     families = {family_of(kind) for kind in set(map(type, items))}
@@ -311,26 +311,3 @@ def _packed(floats: Sequence[float] | npt.NDArray[np.floating]) -> bytes:
             return floats.astype("<f4").tobytes()
     except (OverflowError, FloatingPointError) as error:
         raise OddValueError(_OUTSIDE["float_list"]) from error
-
-
-def _add_items(value: Any, items: list[Any]) -> tuple[int, ...]:
-    """Adds the single values of nested lists, row by row; returns the lists' shape."""
-    if isinstance(value, np.ndarray) and value.ndim:
-        items += value.ravel().tolist()
-        return tuple(value.shape)
-    if not isinstance(value, list | tuple | range):
-        items.append(value)
-        return ()
-    if not any(isinstance(element, _LISTS) for element in value):
-        items += value
-        return (len(value),)
-    try:
-        shapes = {_add_items(element, items) for element in value}
-    except RecursionError as error:
-        raise OddValueError("it is nested too deeply") from error
-    if len(shapes) > 1:
-        raise OddValueError(
-            "its lists differ in length, which an Example does not keep; give a schema "
-            "with the shape [None, None]"
-        )
-    return (len(value), *(shapes.pop() if shapes else ()))
