@@ -33,7 +33,7 @@ import pyarrow as pa
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of, of_one_type
-from transforms.core.rows.column import FLOAT32_EXACT, complaint
+from transforms.core.rows.column import complaint
 from transforms.core.rows.common_type import plain
 from transforms.core.rows.conform import cast
 from transforms.core.rows.python_kinds import (
@@ -130,7 +130,7 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
       OddValueError: a value does not fit; has its index.
     """
     try:
-        return strict_cast(_natural(values), feature)
+        return strict_cast(_natural(values, feature), feature)
     except OddValueError as error:
         if len(values) == 1:
             raise OddValueError(str(error), 0) from error
@@ -144,9 +144,13 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
         raise OddValueError(str(error), middle + error.index) from error
 
 
-def _natural(values: Sequence[Any] | Array) -> pa.Array:
-    """Returns values in Arrow's own type for them."""
-    if isinstance(values, np.ndarray):
+def _natural(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
+    """Returns values in Arrow's own type for them.
+
+    Raises:
+      OddValueError: it has none, or integers among floats are none of the feature's.
+    """
+    if isinstance(values, np.ndarray) and values.dtype != object:
         return arrow_of(values)
     values = list(values)
     column = of_one_type(values)
@@ -159,23 +163,29 @@ def _natural(values: Sequence[Any] | Array) -> pa.Array:
         values = [v.tolist() if e else v for v, e in zip(values, empty, strict=True)]
     column = arrow_of(values)
     is_float = family_of_column(column.type) == "float"
-    if is_float and any(map(_is_inexact, _leaves(values))):
-        raise OddValueError("float32 holds such integers only where it is exact")
+    narrow: Any = np.float32
+    if feature.kind is Kind.TENSOR:
+        # Tensors of integers take whole floats, which float64 holds.
+        narrow = np.dtype(feature.dtype if "float" in feature.dtype else float).type
+    if is_float and not all(_is_exact(value, narrow) for value in _leaves(values)):
+        raise OddValueError(complaint(feature, Reason.OUT_OF_RANGE))
     return column
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """Yields the single values of lists; arrays of NumPy hold no mixtures."""
+    """Yields the single values of lists; arrays of one type hold no mixtures."""
     if isinstance(value, list | tuple):
         for child in value:
             yield from _leaves(child)
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        yield from _leaves(value.tolist())
     elif not isinstance(value, np.ndarray):
         yield value
 
 
-def _is_inexact(value: Any) -> bool:
-    is_large = family_of(type(value)) == "int" and abs(int(value)) > FLOAT32_EXACT
-    return is_large and int(np.float32(value)) != value
+def _is_exact(value: Any, narrow: Any) -> bool:
+    """Whether a value is no integer, or one that a type of floats holds."""
+    return family_of(type(value)) != "int" or bool(float(narrow(int(value))) == value)
 
 
 def strict_cast(column: pa.Array, feature: Feature) -> pa.Array:

@@ -39,6 +39,15 @@ def test_a_value_is_the_same_beside_any_other() -> None:
         column_of([0.5, 2**24 + 1], Feature("x", Kind.FLOAT))
     with pytest.raises(EncodingError, match="row 2: feature 'x'"):
         column_of([1, 0.5], Feature("x", Kind.INT64))
+    mixed = [[2**24 + 1, 0.5]]
+    for values in (mixed, [np.array(mixed[0], object)]):
+        with pytest.raises(EncodingError, match="row 1: feature 'x'"):
+            column_of(values, Feature("x", Kind.FLOAT, shape=(2,)))
+    tensor = Feature("x", Kind.TENSOR, shape=(2,), dtype="float64", encoding="raw")
+    assert column_of(mixed, tensor)[0].as_py() == np.array(mixed[0]).tobytes()
+    half = Feature("x", Kind.TENSOR, shape=(2,), dtype="float16", encoding="raw")
+    with pytest.raises(EncodingError, match="row 1: feature 'x'"):
+        column_of([[2**11 + 1, 0.5]], half)
     label = Feature("x", Kind.LABEL)
     assert column_of([3, "cat", True], label).to_pylist() == ["3", "cat", "true"]
 
