@@ -21,7 +21,7 @@ def check_report(path: str, *job_paths: object) -> None:
     if path != "-" and (not is_possible or any(map(storage(real).is_inside, local))):
         raise UsageError(
             f"The report must be a file of this machine, outside of source and output, "
-            f"in a folder that can be written; {path!r} is not. Name another file."
+            f"in a folder that can be written, or - for stdout; {path!r} is not."
         )
 
 
