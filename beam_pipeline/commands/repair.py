@@ -163,7 +163,13 @@ def _check_targets(
                 f"The output must not exist; {path!r} does. Name another, or give "
                 f"--overwrite."
             )
-    os.makedirs(folder, exist_ok=True)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise TargetError(
+            f"The folder of the output must be writable; {folder!r} is not: "
+            f"{error.strerror}."
+        ) from error
 
 
 def repair_file(
