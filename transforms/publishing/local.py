@@ -156,14 +156,14 @@ class LocalTarget(Target):
         recover(store.dataset, self.directory)
         return store
 
-    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+    def remove_others(self, store: Store) -> bool:
         discarded = False
         for other in self._stores():
             # Nobody knows whether a shared one is dead.
             if other.name != store.name and not other.name.startswith(SHARED):
                 discarded = discarded or any(count_finished(other))
                 self.own.remove_run(other.name)
-        return discarded, self.own.foreign_names()
+        return discarded
 
     def leave(self, store: Store, *, seen: str) -> bool:
         is_useful = any(count_finished(store))

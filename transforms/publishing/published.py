@@ -86,12 +86,12 @@ class Target(Protocol):
           RaceError: the target is in another state.
         """
 
-    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+    def remove_others(self, store: Store) -> bool:
         """Removes the work of other jobs, where it is known to be dead.
 
-        Returns whether there was any that was finished, and names of what is not ours.
+        Returns whether there was any that was finished.
         """
-        return False, []
+        return False
 
     def make_shared(self, store: Store) -> None:
         """Makes the folders of a shared run; they may exist."""

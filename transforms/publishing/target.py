@@ -6,7 +6,7 @@ of an object store; `at` alone chooses.
 """
 
 from transforms.core.manifest import Manifest
-from transforms.errors import TargetError, first_few
+from transforms.errors import TargetError
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.local import LocalTarget
 from transforms.publishing.published import Target
@@ -18,8 +18,6 @@ from transforms.work.store import Store
 
 REJECTS_SUFFIX = ".rejects.jsonl"
 """Ends the name of the rejects that a failed run leaves beside its target."""
-# How many names of others a message shows.
-_SHOWN = 5
 
 
 def at(directory: str) -> Target:
@@ -53,27 +51,21 @@ def take_over(target: Target, store: Store) -> tuple[bool, str]:
       Whether this run may take finished work over, and a line for the user, which is
       empty where there is nothing to say.
     """
-    discarded, foreign = target.remove_others(store)
-    said, done = [], []
+    discarded, done = target.remove_others(store), []
     for count, noun, verb in zip(
         count_finished(store), ("block", "shard"), ("read", "written"), strict=True
     ):
         if count:
             done.append(f"{count:,} {noun}{'s' if count != 1 else ''} {verb}")
+    said = ""
     if done:
-        said.append(
+        said = (
             f"going on where an earlier run ended: {', '.join(done)}; what is of "
             f"unchanged files and whole is used again"
         )
     elif discarded:
-        said.append(
+        said = (
             "starting afresh: the unfinished work of an earlier run was for other "
             "settings"
         )
-    if foreign:
-        shown = first_few([*map(repr, foreign)], _SHOWN)
-        said.append(
-            f"the work folder beside the output also holds {shown}, which "
-            f"beam-tfrecord has not made; it is left there"
-        )
-    return bool(done), "; ".join(said)
+    return bool(done), said

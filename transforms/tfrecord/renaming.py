@@ -22,8 +22,6 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
-import pyarrow as pa
-
 from transforms.core.tfrecord import FrameFacts, TFRecordReader
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import (
@@ -90,10 +88,6 @@ class RenamedFiles:
     def finished(self, index: int) -> str:
         """Returns where a file is until it gets its name."""
         return os.path.join(self.store.dataset, str(index))
-
-    def put_rows(self, name: str, pieces: Sequence[pa.Buffer]) -> str:
-        """Stores pieces of records; see `transforms.work.store.Store.put_rows`."""
-        return self.make_work().put_rows(name, pieces)
 
     def make_work(self) -> Store:
         """Returns the store, whose folders are made if they are missing.

@@ -260,7 +260,8 @@ class _SpoolRecords(beam.DoFn):
         rows, hashes = hashed_rows(self.records)
         name = f"{self.word}-{self.taken}"
         with abandoning(self.target):
-            piece = segment.spooled_piece(name, rows, hashes, self.target.put_rows)
+            put_rows = self.target.make_work().put_rows
+            piece = segment.spooled_piece(name, rows, hashes, put_rows)
         payload_bytes = self.size - _OBJECT_BYTES * piece.rows
         self.taken += piece.rows
         self.records, self.size = [], 0

@@ -29,6 +29,7 @@ from transforms.errors import (
 from transforms.tfrecord import renaming
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.write import WriteTFRecords
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 
@@ -71,16 +72,16 @@ def _give_a_text(_: pytest.MonkeyPatch) -> None:
 
 def _damage_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the disk change what is spooled."""
-    real = renaming.RenamedFiles.put_rows
+    real = Store.put_rows
 
-    def damaged(target: Any, name: str, pieces: Any) -> str:
-        stored = real(target, name, pieces)
-        with open(os.path.join(target.store.segments, stored), "r+b") as file:
+    def damaged(store: Any, name: str, pieces: Any) -> str:
+        stored = real(store, name, pieces)
+        with open(os.path.join(store.segments, stored), "r+b") as file:
             file.seek(-9, os.SEEK_END)
             file.write(b"?")
         return stored
 
-    monkeypatch.setattr(renaming.RenamedFiles, "put_rows", damaged)
+    monkeypatch.setattr(Store, "put_rows", damaged)
 
 
 def _fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
