@@ -123,6 +123,25 @@ def open_content(file: SourceFile) -> Iterator["Unpacked | io.BufferedReader"]:
         yield Unpacked(stored, file.origin) if packed else stored
 
 
+def content_of(file: SourceFile, most: int) -> bytes:
+    """Returns the content of a file that is parsed as a whole, at most so many bytes.
+
+    Raises:
+      InputError: it has more; a compressed one is not unpacked further.
+      OSError: also when it has changed since it was listed.
+    """
+    content = bytearray()
+    with open_content(file) as stream:
+        while len(content) <= most and (piece := stream.read(_PIECE_BYTES)):
+            content += piece
+    if len(content) > most:
+        raise InputError(
+            f"A file that is parsed as a whole must have at most {most:,} bytes; "
+            f"{file.path!r} has more. Cut it into several files."
+        )
+    return bytes(content)
+
+
 def kept_in_memory(
     count: int,
 ) -> Callable[[Callable[[str, int], _Content]], Callable[[str, int], _Content]]:

@@ -58,7 +58,7 @@ from transforms.formats.detection.objects import (
 )
 from transforms.formats.file_names import is_image_name, plain_name
 from transforms.formats.table import InputFile, Planned, RawRows
-from transforms.formats.whole_files import open_content
+from transforms.formats.whole_files import content_of
 
 # A million rows, about; their Python objects take sixteen times that.
 _MAX_BYTES = 64 << 20
@@ -133,7 +133,9 @@ class AutomlReader(RowsReader):
     def _listed(self, file: InputFile) -> list[dict[str, Any]]:
         """Returns the images of a file as rows of the listing."""
         # Surrogates keep bytes that are not UTF-8: their rows alone are refused.
-        text = _content(file).decode("utf-8-sig", errors="surrogateescape")
+        text = content_of(file, _MAX_BYTES).decode(
+            "utf-8-sig", errors="surrogateescape"
+        )
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         folder = self.images_root or posixpath.dirname(file.origin)
         images: dict[str, dict[str, Any]] = {}
@@ -228,21 +230,6 @@ class AutomlReader(RowsReader):
     @property
     def _is_single(self) -> bool:
         return self.fewest == self.most == 1
-
-
-def _content(file: InputFile) -> bytes:
-    with open_content(file) as stream:
-        # Reading stops just beyond the limit, so that a compression bomb does not fill
-        # memory.
-        content = bytearray()
-        while len(content) <= _MAX_BYTES and (chunk := stream.read(1 << 20)):
-            content += chunk
-    if len(content) > _MAX_BYTES:
-        raise InputError(
-            f"An AutoML manifest is parsed as a whole, up to {_MAX_BYTES:,} bytes; "
-            f"{file.path!r} has more. Cut it into several files, by images."
-        )
-    return bytes(content)
 
 
 def _row(fields: Sequence[str], folder: str) -> dict[str, Any]:

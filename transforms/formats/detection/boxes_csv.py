@@ -53,7 +53,7 @@ from transforms.formats.file_names import (
     split_in_path,
 )
 from transforms.formats.table import InputFile, Planned, RawRows
-from transforms.formats.whole_files import open_content
+from transforms.formats.whole_files import content_of
 
 _IMAGE = "filename file_name image image_path image_name img path imageid".split()
 _CLASS = "class label name class_name classname category labelname".split()
@@ -392,8 +392,7 @@ class _BoxTable:
 
 def _described(file: InputFile) -> dict[str, str]:
     """Returns id -> name of classes, of a table with these two columns."""
-    with open_content(file) as stream:
-        text = stream.read(_MOST_NAMES).decode("utf-8-sig", errors="replace")
+    text = content_of(file, _MOST_NAMES).decode("utf-8-sig", errors="replace")
     try:
         rows = [*csv.reader(io.StringIO(text, newline=""))]
     except csv.Error as error:

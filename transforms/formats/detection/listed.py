@@ -233,18 +233,21 @@ class ListedReader(BoxedReader):
             reader = dataclasses.replace(reader, split_column=self.split_name)
         rows = listing.rows(even_rows(count, sampled))
         block = Block("", 0, len(rows), rows=len(rows))
-        sample = sample_of(
-            [reader.rows_of(rows, root, block, is_sample=True)],
-            total_rows=count,
-            complete=len(rows) == count,
-        )
-        columns = dict(sample.columns)
-        if columns[self.split_name].null_count == sample.rows:
+        raw = reader.rows_of(rows, root, block, is_sample=True)
+        columns = dict(raw.columns)
+        if columns[self.split_name].null_count == len(raw.numbers):
             del columns[self.split_name]
             reader = dataclasses.replace(reader, split_column="")
         return Planned(
             reader,
-            dataclasses.replace(sample, columns=columns, notes=tuple(notes)),
+            TableSample(
+                columns,
+                len(raw.numbers),
+                unread=len(raw.refused),
+                total_rows=count,
+                complete=len(rows) == count,
+                notes=tuple(notes),
+            ),
             detection_features(columns),
             {number: name for name, number in self.class_ids.items()},
             files=listing,
@@ -324,22 +327,6 @@ def even_rows(count: int, wanted: int) -> Numbers:
     """Returns at most `wanted` of `count` rows, spread evenly, first and last too."""
     spread = np.linspace(0, count - 1, min(wanted, count), dtype=np.int64)
     return np.unique(spread)
-
-
-def sample_of(
-    pieces: Sequence[RawRows], *, total_rows: int, complete: bool
-) -> TableSample:
-    """Returns pieces of rows, all with the same columns, as a sample."""
-    return TableSample(
-        {
-            name: pa.chunked_array([piece.columns[name] for piece in pieces])
-            for name in pieces[0].columns
-        },
-        sum(len(piece.numbers) for piece in pieces),
-        unread=sum(len(piece.refused) for piece in pieces),
-        total_rows=total_rows,
-        complete=complete,
-    )
 
 
 def _composed(path: str) -> str:

@@ -108,8 +108,10 @@ def test_open_images(tmp_path: Folder) -> None:
     assert row["split"] == "train"
     assert reasons(found) == [("boxes.csv", 2, "not_a_bool", "boxes")]
     assert row["image/object/class/text"] == ["/m/01"]
-    names = "LabelName,DisplayName\n/m/01,Cat\n/m/09,Dog\n"
-    write(tmp_path, names, name="oidv7-class-descriptions-boxable.csv")
+    others = "".join(f"/m/x{n},Dog {n}\n" for n in range(70_000))
+    names = f"LabelName,DisplayName\n{others}/m/01,Cat\n".encode()
+    path = tmp_path / "oidv7-class-descriptions-boxable.csv.gz"
+    path.write_bytes(gzip.compress(names, 1))
     row = read_planned(tmp_path).by_name["0001.jpg"]
     assert row["image/object/class/text"] == ["Cat"]
     assert planned(tmp_path).skipped == {}
