@@ -281,8 +281,8 @@ def _items_of(value: Any) -> tuple[str, Any]:
         return "int64_list", [*map(int, flat.tolist())]
     items: list[Any] = [value]
     if isinstance(value, _LISTS):
-        is_array = isinstance(value, np.ndarray)
-        items = plain_values(value.ravel().tolist() if is_array else list(value))
+        flat_list = value.ravel().tolist() if isinstance(value, np.ndarray) else value
+        items = plain_values([*flat_list])
         if not items:
             return "", items
     families = {family_of(kind) for kind in set(map(type, items))}
