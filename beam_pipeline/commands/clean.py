@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 from beam_pipeline.terminal.console import new_table, print_line, print_table
 from beam_pipeline.terminal.printing import printable
-from beam_pipeline.terminal.words import count_text, size_text
+from beam_pipeline.terminal.words import size_text
 from transforms.errors import TargetError, first_few
 from transforms.publishing import bucket_leftovers, target
 from transforms.publishing.bucket import BucketTarget
@@ -164,7 +164,7 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
         leftovers.append(
             _Leftover(
                 left.path,
-                _holds(_WORK, left.blocks, left.shards),
+                _WORK,
                 left.bytes,
                 stays=f"left, not {older_than:g} days old" if young else "",
                 remove=functools.partial(
@@ -175,13 +175,6 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
     if foreign := bucket_leftovers.foreign_names(there):
         leftovers.append(_Leftover(work_folder(of), "", stays=_holding(foreign)))
     return leftovers
-
-
-def _holds(kind: str, blocks: int, shards: int) -> str:
-    """Returns what is finished of some work, or else what it is."""
-    if not blocks and not shards:
-        return kind
-    return f"{count_text(blocks, 'block')}, {count_text(shards, 'shard')}"
 
 
 def _holding(names: Iterable[str]) -> str:
@@ -243,14 +236,12 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
         return _Leftover(folder, "unfinished files", size, remove=remove_files)
     runs, foreign = there.own.run_names(), there.own.foreign_names()
     kind, stays = _WORK if runs else "", ""
-    blocks, shards = there.finished()
     if any(name.startswith(SHARED) for name in runs):
         kind = "rows of a pipeline, which may be running"
         stays = "" if pipelines else _UNSURE
     elif foreign and not kind:
         return _Leftover(folder, "", size, stays=_holding(foreign))
-    holds = _holds(kind, blocks, shards)
-    return _Leftover(folder, holds, size, stays=stays, remove=clear)
+    return _Leftover(folder, kind, size, stays=stays, remove=clear)
 
 
 def _size(folder: str) -> int:

@@ -18,8 +18,6 @@ from transforms.publishing.published import SHARED
 from transforms.storage.entries import SECOND_NS, Found, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.stores import bucket_of, walk
-from transforms.work.receipts import count_finished
-from transforms.work.store import Store
 
 _WORK = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{12}})?|{SHARED}[0-9a-f]{{32}}")
 # Stores that are trees of files (HDFS) do rename: a killed run may leave such a file.
@@ -34,7 +32,6 @@ class Leftover:
       path: of the work, or of a data folder that no note names.
       bytes: of all of it that no manifest names.
       age: seconds since something of it was put.
-      blocks, shards: finished ones that the work holds.
       folders: names of the data folders.
       noted: those of them that have a note.
     """
@@ -42,8 +39,6 @@ class Leftover:
     path: str
     bytes: int
     age: float
-    blocks: int = 0
-    shards: int = 0
     folders: tuple[str, ...] = ()
     noted: frozenset[str] = frozenset()
 
@@ -87,7 +82,6 @@ def leftovers(there: BucketTarget) -> list[Leftover]:
             path,
             sum(file.size for file in files),
             max(time.time() - newest, 0.0),
-            *(count_finished(Store(path)) if work else (0, 0)),
             tuple(names),
             frozenset(notes.keys() & {*names}),
         )

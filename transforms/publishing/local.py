@@ -197,11 +197,6 @@ class LocalTarget(Target):
         derived_files.finish(store, self.directory)
         store.remove_tree(store.folder)
 
-    def finished(self) -> tuple[int, int]:
-        """Returns how many finished blocks and shards the work folder holds."""
-        counts = [count_finished(store) for store in self._stores()]
-        return sum(count[0] for count in counts), sum(count[1] for count in counts)
-
     def clear(self, *, sure: bool) -> None:
         if self.own.check():
             with self.own.held():

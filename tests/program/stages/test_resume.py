@@ -471,13 +471,13 @@ class TestClean:
         head, line = run.out.splitlines()
         assert head.split() == ["left", "size", "holds"]
         assert re.fullmatch(
-            r"\.out\.beam-tfrecord  +[0-9.]+ kB  4 blocks, 2 shards  would be removed",
+            r"\.out\.beam-tfrecord  +[0-9.]+ kB  work on a dataset  would be removed",
             line,
         )
         assert hidden(out).is_dir()
         run = command("clean", out)
         assert run.code == 0
-        assert run.out.splitlines()[1].endswith("4 blocks, 2 shards  removed")
+        assert run.out.splitlines()[1].endswith("work on a dataset  removed")
         assert not hidden(out).exists()
         run = command("clean", tmp_path)
         assert run.code == 0
