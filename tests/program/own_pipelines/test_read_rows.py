@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import pickle
+import shutil
 import tempfile
 from typing import Any
 
@@ -144,6 +145,24 @@ def test_photos_become_a_dataset(photos: Folder, tmp_path: Folder) -> None:
         assert (row["height"], row["width"]) == ([24], [32])
         assert label.classes[row["label"][0]].lower() == name.split("/")[1]
         assert bytes(row["image"][0]).startswith(b"\x89PNG")
+
+
+def test_equal_bytes_from_another_place_and_bundling(
+    photos: Folder, tmp_path: Folder
+) -> None:
+    """Neither the folder's place nor the threads and attempts decide any byte."""
+    convert_photos(photos, tmp_path / "out")
+    moved = tmp_path / "elsewhere" / "photos"
+    shutil.copytree(photos, moved)
+    again = tmp_path / "elsewhere" / "out"
+    convert_photos(
+        moved,
+        again,
+        "--direct_num_workers=3",
+        "--direct_running_mode=multi_threading",
+        "--direct_runner_bundle_repeat=1",
+    )
+    assert bytes_of(again) == bytes_of(tmp_path / "out")
 
 
 @pytest.mark.parametrize("declared", [False, True])
