@@ -133,7 +133,7 @@ def generated(count: int, keys: int, each: int = 10) -> list[Row]:
 def test_rows_of_small_shards_keep_their_keys(
     shards: int, tmp_path: pathlib.Path
 ) -> None:
-    """Shards that are encoded together, each with other keys, give all rows back."""
+    """Small shards, each with other keys, give all rows back."""
     rows = [{"id": n, **row} for n, row in enumerate(generated(60, 2_000))]
     write_rows(rows, tmp_path / "out", num_shards=shards)
     view = open_dataset(tmp_path / "out")["train"]
