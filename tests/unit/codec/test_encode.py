@@ -346,30 +346,6 @@ def test_a_schema_is_kept_to(schema: Any, value: Any, why: str) -> None:
             encode_table(pa.record_batch({"x": [value]}), coding_of(schema))
 
 
-def test_single_plain_rows_do_without_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column of one value would take fifty times as long."""
-    monkeypatch.delattr("transforms.codec.encode.encode_examples")
-    row = {"i": 1, "f": 0.5, "t": "é", "b": b"\xff", "ok": True, "none": None}
-    kinds = ("int64", "float", "text", "bytes", "bool", "int64")
-    schema = dict(zip(row, kinds, strict=True))
-    assert encode_example(row) == encode_example(row, schema)
-    assert decode_example(encode_example(row), schema) == row
-    lists = {
-        "i": [1, -2],
-        "f": (0.5, 2.0),
-        "t": ["é", ""],
-        "b": [b"\xff", b""],
-        "ok": [True, False],
-    }
-    assert decode_example(encode_example(lists)) == {
-        "i": [1, -2],
-        "f": [0.5, 2.0],
-        "t": ["é".encode(), b""],
-        "b": [b"\xff", b""],
-        "ok": [1, 0],
-    }
-
-
 def test_a_key_that_the_schema_lacks_is_refused() -> None:
     """A misspelt name is no missing value."""
     with pytest.raises(EncodingError, match=r"no feature 'lable'.*leave the key out"):
