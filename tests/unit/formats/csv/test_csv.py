@@ -356,18 +356,6 @@ def test_other_encodings_are_transcoded(encoding: str) -> None:
     assert bad.sha256 == sha(lines[1].encode(bare))
 
 
-def test_a_limit_holds_where_the_block_is_the_whole_file() -> None:
-    """Rows past it are in the bytes, and not in the batch."""
-    data = "a,b\n1,x\n2,y\n3,z\n".encode("utf-16")
-    schema = Schema((Feature("a", Kind.INT64),))
-    (block,) = iter_blocks(
-        io.BytesIO(data), "f.csv", CsvDialect(), block_bytes=1, limit_rows=2
-    )
-    batch, bad = read_block(data, block, CsvDialect(), ("a", "b"), schema)
-    assert batch.rows.to_pydict() == {"a": [1, 2]}
-    assert not bad
-
-
 def test_a_delimiter_inside_characters_does_not_split_them() -> None:
     """In GBK the bar is the second byte of some characters: transcoded whole."""
     dialect = CsvDialect(delimiter="|", encoding="gbk")
