@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.csv_samples import NAMES, parse_whole, sample, scan_by_hand
+from tests.support.csv_samples import NAMES, sample, scan_by_hand
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.reasons import Reason
 from transforms.errors import ConservationError, SourceError
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.read import locate, parse, read_raw
+from transforms.formats.csv.read import parse, read_raw
 from transforms.formats.csv.reader import read_header
 from transforms.formats.csv.scan import Scan, offsets, pieces_of
 
@@ -96,25 +96,6 @@ def test_a_scan_in_pieces_equals_a_scan_by_hand(
     assert (found, before, is_open) == scan_by_hand(data, dialect)
 
 
-@given(data=st.one_of(soup, tables()), block_bytes=st.integers(1, 40))
-@example(data=b'a,"b\\"\nc",d\ne\\\n,f,g\n', block_bytes=1)
-@example(data=b"a\\\r\nb,c,d\n", block_bytes=1)
-def test_blocks_with_escapes_equal_the_file_parsed_whole(
-    data: Any, block_bytes: Any
-) -> None:
-    """At any block size the rows are those of Arrow's parse of the whole file."""
-    starts, lines, is_open = scan_by_hand(data, SLASHED)
-    if is_open:
-        message = rf"line {lines[-1] + 1}: (a quote|an escape) \("
-        with pytest.raises(SourceError, match=message):
-            rows_of(data, SLASHED, block_bytes)
-        return
-    rows = rows_of(data, SLASHED, block_bytes)
-    assert rows == parse_whole(data, SLASHED)
-    found, _, before = locate(data, SLASHED, np.arange(len(starts)))
-    assert (found.tolist(), before.tolist()) == (starts, lines)
-
-
 text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=6)
 hard = st.text('\\\\",\n\r\t x', max_size=6)
 
@@ -174,17 +155,6 @@ def test_a_header_may_hold_escapes() -> None:
     )
     (block,) = iter_blocks(io.BytesIO(data), "f.csv", dialect, block_bytes=1)
     assert (block.start, block.first_line, block.rows) == (17, 3, 1)
-
-
-def test_an_escape_that_is_part_of_other_characters_is_found() -> None:
-    """In Shift JIS the backslash is the second byte of some: transcoded whole."""
-    dialect = CsvDialect(encoding="shift_jis", escape="\\", columns=("a", "b"))
-    data = "a,b\n表,x\\,y\nソ,z\n".encode("shift_jis")
-    assert b"\\," in "表,".encode("shift_jis")
-    (block,) = iter_blocks(io.BytesIO(data), "f.csv", dialect, block_bytes=1)
-    raw = read_raw(data, block, dialect, ("a", "b"), ("a", "b"))
-    assert raw.columns["a"].to_pylist() == ["表", "ソ"]
-    assert raw.columns["b"].to_pylist() == ["x,y", "z"]
 
 
 @pytest.mark.parametrize("around", ["", '"'])
