@@ -1,7 +1,6 @@
 """IDX pairs: values against struct and NumPy, names, gzip, and damage."""
 
 import gzip
-import io
 import os
 import pathlib
 import struct
@@ -9,7 +8,6 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
 
 from tests.support.idx import (
     IMAGES,
@@ -54,19 +52,6 @@ def test_pairs(
         Feature("image", Kind.TENSOR, shape=(28, 28, 1), dtype="uint8", encoding="raw"),
         Feature("label", Kind.INT64, is_label=True),
     )
-
-
-def test_digits_of_scikit_learn(tmp_path: pathlib.Path) -> None:
-    """Real digits come back equal, and as PNG files that Pillow reads."""
-    datasets = pytest.importorskip("sklearn.datasets")
-    found = datasets.load_digits()
-    images, labels = found.images.astype(np.uint8) * 15, found.target.astype(np.uint8)
-    file = write(tmp_path, images, labels, packed=(True, True))
-    assert rows_of(read_all(IdxReader(), file), "label") == labels.tolist()
-    pngs = rows_of(read_all(IdxReader(are_files=True), file), "image")
-    for data, wanted in zip(pngs, images, strict=True):
-        with Image.open(io.BytesIO(data)) as image:
-            assert np.array_equal(np.array(image), wanted)
 
 
 @pytest.mark.parametrize("kind", sorted(TYPES))
