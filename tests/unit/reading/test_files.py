@@ -156,18 +156,6 @@ def test_rows_of_every_kind(tmp_path: Folder) -> None:
     assert str(one) == str(last)
 
 
-def test_arrays_of_rows_are_their_own(tmp_path: Folder) -> None:
-    """An array that is kept does not keep those of its neighbours."""
-    write_kinds(tmp_path / "d", [row_of_every_kind()] * 3, EVERY_KIND)
-    rows = list(beam_tfrecord.open_dataset(tmp_path / "d")["train"])
-    for name in ("vector", "box"):
-        first, second = rows[0][name], rows[1][name]
-        unchanged = second.tolist()
-        first[:] = 7
-        assert second.tolist() == unchanged
-        assert first.base is None or first.base.size == first.size
-
-
 def test_times(tmp_path: Folder) -> None:
     """Aware, in UTC; an int for nanoseconds, and in years that Python lacks."""
     features = [
