@@ -87,26 +87,6 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> None:
 MADE: list[Shard] = []
 
 
-def test_neighbours_are_read_together(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A batch of neighbours is one read of the file, in whatever order."""
-    records = [b"%03d" % number for number in range(300)]
-    found = records_of(shards(tmp_path / "a", [records], index=True, stated=True))
-    found[0]
-    reads: list[int] = []
-    pread = os.pread
-
-    def counted(descriptor: int, size: int, start: int) -> bytes:
-        reads.append(size)
-        return pread(descriptor, size, start)
-
-    monkeypatch.setattr(os, "pread", counted)
-    positions = np.random.default_rng(1).permutation(np.arange(20, 276))
-    assert [*found.many(positions)] == [records[place] for place in positions]
-    assert len(reads) == 1
-
-
 @pytest.mark.parametrize("index", [True, False])
 def test_no_flipped_bit_is_silent(tmp_path: pathlib.Path, index: bool) -> None:
     """Whichever bit of a shard is flipped: an error that names file and record."""
