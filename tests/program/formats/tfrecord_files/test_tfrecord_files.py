@@ -1,7 +1,6 @@
 """Datasets that are converted again: other shards, splits, images, and merged."""
 
 import pathlib
-import shutil
 from typing import Any
 
 import apache_beam as beam
@@ -13,7 +12,6 @@ from tests.support.datasets import example, write_records
 from tests.support.format_sources import (
     kinds_of,
     photos,
-    picture,
     sorted_messages,
     values,
 )
@@ -62,29 +60,6 @@ def test_split_again_and_without_a_column(pets: Folder, tmp_path: Folder) -> Non
     assert sorted(values(tmp_path / "out"), key=order) == sorted(wanted, key=order)
     # What was read off the images stays, as numbers.
     assert "derived" not in kinds_of(tmp_path / "out")["height"]
-
-
-def test_datasets_merge_by_the_names_of_their_classes(
-    pets: Folder, tmp_path: Folder
-) -> None:
-    """Two folders are one dataset; a class id means what its own dataset says."""
-    root = tmp_path / "all"
-    write_files(
-        tmp_path / "in", {f"train/dog/{i}.png": picture(90 + i) for i in (1, 2)}
-    )
-    shutil.copytree(pets, root / "pets")
-    convert(tmp_path / "in", root / "dogs")
-    convert(root, tmp_path / "out")
-    assert split_sizes(tmp_path / "out") == {"train": 8, "test": 6}
-    names = (tmp_path / "out/label.labels.txt").read_text().split()
-    # Those of the first folder keep their ids.
-    assert names == ["dog", "cat", "고양이"]
-    found = values(tmp_path / "out")
-    for row in found:
-        folder = row["filename"][0].decode().split("/")[1]
-        assert names[row["label"][0]] == folder
-    wanted = [row["image"] for row in values(pets) + values(root / "dogs")]
-    assert sorted(row["image"] for row in found) == sorted(wanted)
 
 
 @pytest.mark.parametrize(
