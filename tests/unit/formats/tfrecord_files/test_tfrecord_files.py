@@ -14,10 +14,10 @@ import pytest
 
 from tests.support import datasets
 from tests.support.sequences import RANKING, SEQUENCE, sequence
-from tests.support.table_reading import listed, read_all, rows_of, source_of
+from tests.support.table_reading import listed, read_all, rows_of
 from transforms.core.example import messages
 from transforms.core.model import Reason, Rejection
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import InputError, SourceError, TFRecordError
 from transforms.formats.tfrecord_files import reader as tfrecord_files
@@ -493,17 +493,6 @@ def test_a_manifest_of_another_program_is_no_dataset(tmp_path: pathlib.Path) -> 
     files = listed(tmp_path, ["a.tfrecord"])
     assert TFRecordFiles().plan(files).files == files
     assert read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"]).columns == {"a": [1]}
-
-
-def test_through_the_source(tmp_path: pathlib.Path) -> None:
-    """Under a schema the columns are typed; odd records are rejections."""
-    write(tmp_path / "a.tfrecord", [example(a=1), b"\xff\xff", example(a=3)])
-    schema = Schema((Feature("a", Kind.INT64),))
-    source = source_of(TFRecordFiles(), tmp_path, ["a.tfrecord"], schema)
-    (block,) = source.blocks(0)
-    (reading,) = source.read(block)
-    assert reading.batch.rows.to_pydict() == {"a": [1, 3]}
-    assert [r.row for r in reading.rejections] == [2]
 
 
 def test_a_full_pass_finds_late_features(
