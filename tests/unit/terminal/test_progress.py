@@ -94,17 +94,6 @@ def test_writing_shows_by_bytes(plan: Plan) -> None:
     assert (seen.phase, seen.share) == ("committing", 1.0)
 
 
-def test_inline_jobs_show_writing_only(tmp_path: Folder) -> None:
-    """Without segment files reading cannot be seen; the shards are the whole job."""
-    plan = planned(tmp_path, IN_MEMORY)
-    store = Store(plan.work_folder)
-    store.make()
-    assert look(plan).share == 0.0
-    wanted = sum(plan.planned.record_bytes.values())
-    put(store.dataset, "x", wanted // 4)
-    assert look(plan).share == pytest.approx(0.25, abs=0.01)
-
-
 @pytest.mark.parametrize("quiet", [True, False])
 def test_without_a_terminal(
     plan: Plan, capfd: pytest.CaptureFixture[str], quiet: bool
