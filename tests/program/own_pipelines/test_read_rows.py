@@ -21,6 +21,7 @@ from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.format_sources import BOXES, write_coco
 from tests.support.outputs import examples, payloads
+from tests.support.own_pipelines import bytes_of
 from tests.support.stress import sizes
 from transforms.core.manifest import Manifest
 from transforms.errors import SourceError, SpecError
