@@ -404,7 +404,6 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         "images_root": spec.images_folder or None,
         "max_image_bytes": spec.image_policy.max_bytes,
         "image_policy": spec.image_policy,
-        "recognised": spec.format == "auto",
         "folders_said": spec.format != "auto",
         "full": spec.infer == "full",
         "are_files": spec.image_format is not None,
