@@ -13,9 +13,13 @@ import sys
 from typing import Any
 
 import apache_beam as beam
+import grpc
 import pytest
+from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.job_server import SubprocessJobServer
 from apache_beam.runners.runner import PipelineRunner
+from apache_beam.runners.worker import sdk_worker, sdk_worker_main
 from apache_beam.transforms import userstate
 from apache_beam.transforms.userstate import CombiningValueStateSpec
 from apache_beam.utils import thread_pool_executor
@@ -135,3 +139,44 @@ def test_runners_are_found_by_name(name: str) -> None:
     assert issubclass(getattr(module, engine.runner), PipelineRunner)
     if engine.job_server:
         assert issubclass(getattr(module, engine.job_server), SubprocessJobServer)
+
+
+def test_local_runner_takes_the_place_of_grpc() -> None:
+    """The runner makes its servers by `grpc.server` of its module, on any address."""
+    assert worker_handlers.grpc is grpc
+    source = inspect.getsource(worker_handlers.GrpcServer)
+    assert source.count("grpc.server(") == source.count("add_insecure_port('[::]:0')")
+    assert source.count("grpc.server(") > 0
+
+
+def test_engine_worker_is_recognised_by_these_variables() -> None:
+    """Beam's worker program reads what the engine has said from the environment."""
+    source = inspect.getsource(sdk_worker_main)
+    for name in (
+        "WORKER_ID",
+        "PIPELINE_OPTIONS",
+        "RUNNER_CAPABILITIES",
+        "CONTROL_API_SERVICE_DESCRIPTOR",
+        "LOGGING_API_SERVICE_DESCRIPTOR",
+        "STATUS_API_SERVICE_DESCRIPTOR",
+    ):
+        assert f"'{name}'" in source or f'"{name}"' in source, name
+    assert parameters(sdk_worker_main.main) == ["unused_argv"]
+
+
+def test_engine_worker_asks_for_these_fields() -> None:
+    """What an engine says about a worker has these names."""
+    fields = beam_provision_api_pb2.ProvisionInfo.DESCRIPTOR.fields_by_name
+    assert {
+        "pipeline_options",
+        "runner_capabilities",
+        "control_endpoint",
+        "logging_endpoint",
+        "status_endpoint",
+    } <= set(fields)
+
+
+def test_engine_worker_hears_of_failures_by_a_logger() -> None:
+    """The worker loop logs failed work below the name of Beam's package."""
+    assert sdk_worker._LOGGER.name.startswith("apache_beam.")
+    assert sdk_worker._LOGGER.propagate
