@@ -43,7 +43,8 @@ from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError, SpecError, first_few
 from transforms.formats.file_names import split_in_path
 from transforms.formats.label_join import Labels
-from transforms.formats.table import Complaint, RawRows, rejection_of
+from transforms.formats.raw_rows import rejection_of
+from transforms.formats.table import Complaint, RawRows
 from transforms.formats.table_source import RunReader
 from transforms.formats.tree_shape import Surroundings, check_tree
 from transforms.storage.entries import FileEntry

@@ -1,6 +1,7 @@
 """Raw rows of several files joined, and rejections of raw rows, built on demand."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,8 +14,10 @@ import pyarrow as pa
 from transforms.core.model import Block, Rejection
 from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import python_value
-from transforms.formats.table import Complaint, RawRows, rejecter, rejection_of
+from transforms.errors import bounded
+from transforms.formats.table import Complaint, RawRows
 
+STAGE = "read"
 # Rejections created at a time: enough to make the fixed cost of a run negligible.
 _RUN_ROWS = 16_384
 
@@ -105,6 +108,46 @@ def reject_typed(
         return rejection_of(block.origin, complaint, raw)
 
     return rejecter(rejection)
+
+
+def rejection_of(
+    origin: str,
+    complaint: Complaint,
+    raw: bytes | None,
+    *,
+    line: int | None = None,
+    part: str = "",
+    numbered: bool = True,
+) -> Rejection:
+    """Returns the rejection of a row, or of a part of one.
+
+    Args:
+      origin: of its file.
+      complaint: its number in the origin, the reason and the message.
+      raw: the item as the source has it; None when it could not be read.
+      line: 1-based physical line where it starts; None where there are no lines.
+      part: see `Rejection`.
+      numbered: whether its number says where it is; false for a file of one row.
+    """
+    number, reason, message = complaint
+    return Rejection(
+        source=origin,
+        row=number + 1 if numbered else None,
+        line=line,
+        stage=STAGE,
+        reason=reason,
+        message=bounded(message),
+        sha256=None if raw is None else hashlib.sha256(raw).hexdigest(),
+        part=part,
+        raw=raw,
+    )
+
+
+def rejecter(
+    make: Callable[..., Rejection], *known: Any
+) -> Callable[[Sequence[Complaint]], list[Rejection]]:
+    """Returns what makes rejections of complaints: of each by `make(*known, it)`."""
+    return lambda complaints: [make(*known, complaint) for complaint in complaints]
 
 
 def _plain(value: pa.Scalar) -> Any:

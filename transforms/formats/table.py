@@ -12,7 +12,6 @@ block becomes raw columns. All the rest is the same for all formats and lives in
 import abc
 import dataclasses
 import errno
-import hashlib
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -28,7 +27,6 @@ from transforms.errors import (
     BeamTFRecordError,
     DamageError,
     InputError,
-    bounded,
     first_few,
 )
 from transforms.formats.file_names import split_of_table
@@ -37,7 +35,6 @@ from transforms.storage.files import fetched, storage
 from transforms.storage.paths import is_remote
 from transforms.storage.visibility import unseen
 
-STAGE = "read"
 # Larger files are blocks of their own, or several.
 SMALL_BYTES = 1 << 20
 # Columns that a message names.
@@ -423,46 +420,6 @@ class TableReader(TableFormat, RowReader):
                     yield from self.read(file, block, columns)
             except (OSError, DamageError) as error:
                 raise unreadable(file.path, error) from error
-
-
-def rejection_of(
-    origin: str,
-    complaint: Complaint,
-    raw: bytes | None,
-    *,
-    line: int | None = None,
-    part: str = "",
-    numbered: bool = True,
-) -> Rejection:
-    """Returns the rejection of a row, or of a part of one.
-
-    Args:
-      origin: of its file.
-      complaint: its number in the origin, the reason and the message.
-      raw: the item as the source has it; None when it could not be read.
-      line: 1-based physical line where it starts; None where there are no lines.
-      part: see `Rejection`.
-      numbered: whether its number says where it is; false for a file of one row.
-    """
-    number, reason, message = complaint
-    return Rejection(
-        source=origin,
-        row=number + 1 if numbered else None,
-        line=line,
-        stage=STAGE,
-        reason=reason,
-        message=bounded(message),
-        sha256=None if raw is None else hashlib.sha256(raw).hexdigest(),
-        part=part,
-        raw=raw,
-    )
-
-
-def rejecter(
-    make: Callable[..., Rejection], *known: Any
-) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns what makes rejections of complaints: of each by `make(*known, it)`."""
-    return lambda complaints: [make(*known, complaint) for complaint in complaints]
 
 
 def unreadable(path: str, error: OSError | DamageError) -> BeamTFRecordError:

@@ -41,6 +41,7 @@ from transforms.formats.archive.webdataset import WebDataset, key_and_column
 from transforms.formats.file_names import is_image_name
 from transforms.formats.images import SPLIT_WORDS, arrange
 from transforms.formats.input_files import only_texts
+from transforms.formats.raw_rows import rejecter, rejection_of
 from transforms.formats.registry import TABLE_FORMATS, table_format
 from transforms.formats.table import (
     Complaint,
@@ -50,8 +51,6 @@ from transforms.formats.table import (
     TableFormat,
     TableReader,
     TableSample,
-    rejecter,
-    rejection_of,
 )
 from transforms.formats.tree_shape import Surroundings, check_tree
 from transforms.storage.entries import FileEntry

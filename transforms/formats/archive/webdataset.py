@@ -44,6 +44,7 @@ from transforms.formats.json_lines.types import (
     unknown_member,
 )
 from transforms.formats.json_lines.types import merged as merged_types
+from transforms.formats.raw_rows import rejecter, rejection_of
 from transforms.formats.table import (
     Complaint,
     InputFile,
@@ -51,8 +52,6 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableSample,
-    rejecter,
-    rejection_of,
 )
 
 _SAMPLE_ROWS = 256

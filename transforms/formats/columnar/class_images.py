@@ -40,6 +40,7 @@ from transforms.formats.columnar.numpy_files import (
     StoredArray,
 )
 from transforms.formats.file_names import split_in_path
+from transforms.formats.raw_rows import rejecter, rejection_of
 from transforms.formats.table import (
     Complaint,
     InputFile,
@@ -48,8 +49,6 @@ from transforms.formats.table import (
     SourceFile,
     TableSample,
     read_in_turn,
-    rejecter,
-    rejection_of,
 )
 from transforms.storage.files import storage
 

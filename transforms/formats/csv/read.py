@@ -25,7 +25,8 @@ from transforms.formats.csv.dialect import (
     to_utf8,
 )
 from transforms.formats.csv.scan import Longs, scanned, with_tabs
-from transforms.formats.table import Complaint, RawRows, only, rejection_of
+from transforms.formats.raw_rows import rejection_of
+from transforms.formats.table import Complaint, RawRows, only
 
 END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"

@@ -53,11 +53,8 @@ from transforms.formats.detection.objects import (
     size_of_image,
 )
 from transforms.formats.pairs import MASK_WORDS, class_mask_column
-from transforms.formats.table import (
-    RawRows,
-    TableFormat,
-    rejecter,
-)
+from transforms.formats.raw_rows import rejecter
+from transforms.formats.table import RawRows, TableFormat
 from transforms.formats.table_source import RunReader
 
 Floats = npt.NDArray[np.float64]

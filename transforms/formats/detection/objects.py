@@ -44,7 +44,8 @@ from transforms.core.model import Rejection
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.formats.pairs import mask_features
-from transforms.formats.table import Complaint, rejection_of
+from transforms.formats.raw_rows import rejection_of
+from transforms.formats.table import Complaint
 from transforms.storage.entries import TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings

@@ -46,6 +46,7 @@ from transforms.formats.json_lines.types import (
     clashes,
     merged,
 )
+from transforms.formats.raw_rows import rejecter, rejection_of
 from transforms.formats.table import (
     Complaint,
     InputFile,
@@ -55,8 +56,6 @@ from transforms.formats.table import (
     TableReader,
     only,
     read_in_turn,
-    rejecter,
-    rejection_of,
     unreadable,
 )
 from transforms.formats.whole_files import Unpacked, begins_packed, open_content

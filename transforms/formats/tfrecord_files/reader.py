@@ -35,6 +35,7 @@ from transforms.formats.columnar.arrow_batches import (
     joined_sample,
 )
 from transforms.formats.columnar.arrow_types import Columns, CommonColumns
+from transforms.formats.raw_rows import rejecter, rejection_of
 from transforms.formats.table import (
     Complaint,
     InputFile,
@@ -43,8 +44,6 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     only,
-    rejecter,
-    rejection_of,
 )
 from transforms.formats.tfrecord_files.columns import (
     Decoded,
