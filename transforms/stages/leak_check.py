@@ -59,12 +59,16 @@ class CheckLeaks(Stage):
         self, found: beam.PCollection[Fingerprints]
     ) -> beam.PCollection[SplitFindings]:
         """Gathers all descriptors in one place."""
-        # There is always one element, so that a lock is written for no rows, too.
-        once = found.pipeline | "Once" >> beam.Impulse()
+        # There is always one element, so that a lock is written for no rows, too. An
+        # Impulse that goes into a Flatten itself is a graph that Flink refuses.
+        once = (
+            found.pipeline
+            | "Once" >> beam.Impulse()
+            | "Nothing" >> beam.Map(_to_one_worker)
+        )
         return (
-            (found, once)
+            (found | "To one worker" >> beam.Map(_to_one_worker), once)
             | "Flatten" >> beam.Flatten()
-            | "To one worker" >> beam.Map(_to_one_worker)
             | "Gather fingerprints" >> beam.GroupByKey()
             | "Check leaks" >> beam.FlatMap(_check_leaks, self.plan)
         )
