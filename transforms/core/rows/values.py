@@ -23,7 +23,8 @@ number, and no integer its neighbour.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import datetime
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -136,12 +137,44 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
             raise OddValueError(str(error), 0) from error
     # Values of several types become columns by themselves: what becomes of one must not
     # depend on those beside it.
-    middle = len(values) // 2
-    first = fitted_column(values[:middle], feature)
-    try:
-        return pa.concat_arrays([first, fitted_column(values[middle:], feature)])
-    except OddValueError as error:
-        raise OddValueError(str(error), middle + error.index) from error
+    columns: list[pa.Array] = []
+    first_error: OddValueError | None = None
+    parts = _parts(values)
+    for part in parts:
+        if first_error is not None and part[0] > first_error.index:
+            break
+        is_array = isinstance(values, np.ndarray)
+        some = values[part] if is_array else [values[index] for index in part]
+        try:
+            columns.append(fitted_column(some, feature))
+        except OddValueError as error:
+            index = int(part[error.index])
+            if first_error is None or index < first_error.index:
+                first_error = OddValueError(str(error), index)
+    if first_error is not None:
+        raise first_error
+    order = np.argsort(np.concatenate(parts))
+    return pa.concat_arrays(columns).take(pa.array(order))
+
+
+def _parts(values: Sequence[Any] | Array) -> list[npt.NDArray[np.intp]]:
+    """Returns the numbers of n values by their types; of one type in halves."""
+    groups: dict[Hashable, list[int]] = {}
+    if not isinstance(values, np.ndarray) or values.dtype == object:
+        for index, value in enumerate(values):
+            groups.setdefault(_type_of(value), []).append(index)
+    if len(groups) > 1:
+        return [np.array(group) for group in groups.values()]
+    return np.array_split(np.arange(len(values)), 2)
+
+
+def _type_of(value: Any) -> Hashable:
+    """Returns what values have in common that become one Arrow column."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape if value.ndim > 1 else value.ndim
+    if isinstance(value, datetime.datetime):
+        return type(value), value.tzinfo is None
+    return type(value)
 
 
 def _natural(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:

@@ -9,15 +9,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.unit.core.rows.python_values import table
+from transforms.core.rows import values as rows_values
 from transforms.core.rows.values import column_of, rows_of
 from transforms.core.schema import Feature, Kind, Schema, row_type
 from transforms.errors import EncodingError
+
+DAY = datetime.datetime(2020, 1, 1)
 
 TABLE = pathlib.Path(__file__).with_name("python_values.txt")
 
@@ -50,6 +54,39 @@ def test_a_value_is_the_same_beside_any_other() -> None:
         column_of([[2**11 + 1, 0.5]], half)
     label = Feature("x", Kind.LABEL)
     assert column_of([3, "cat", True], label).to_pylist() == ["3", "cat", "true"]
+
+
+@pytest.mark.parametrize(
+    ("feature", "values"),
+    [
+        (Feature("x", Kind.INT64), [1, True]),
+        (Feature("x", Kind.TIMESTAMP), [DAY, "2020-01-02", 5, DAY.date()]),
+        (Feature("x", Kind.TIMESTAMP), [DAY, DAY.replace(tzinfo=datetime.UTC)]),
+        (
+            Feature("x", Kind.FLOAT, shape=(None, 2)),
+            [np.ones((1, 2)), np.zeros((3, 2)), np.ones((1, 2), np.int8)],
+        ),
+    ],
+)
+def test_values_of_several_types_are_grouped(
+    feature: Feature, values: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each type is one column, not each value; an error has the first bad row."""
+    cast: list[int] = []
+    original = rows_values.strict_cast
+
+    def counting(column: pa.Array, feature: Feature) -> pa.Array:
+        cast.append(len(column))
+        return original(column, feature)
+
+    monkeypatch.setattr(rows_values, "strict_cast", counting)
+    many = values * 100
+    wanted = [column_of([value], feature).to_pylist()[0] for value in values] * 100
+    cast.clear()
+    assert column_of(many, feature).to_pylist() == wanted
+    assert len(cast) <= len(values) + 1
+    with pytest.raises(EncodingError, match="row 6:"):
+        column_of([*(values * 100)[:5], {1}, *many, object()], feature)
 
 
 def test_each_feature_is_a_column_of_its_own() -> None:
