@@ -24,7 +24,7 @@ number, and no integer its neighbour.
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -143,8 +143,9 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     for part in parts:
         if first_error is not None and part[0] > first_error.index:
             break
-        is_array = isinstance(values, np.ndarray)
-        some = values[part] if is_array else [values[index] for index in part]
+        some: Sequence[Any] | Array = [values[index] for index in part]
+        if isinstance(values, np.ndarray):
+            some = values[part]
         try:
             columns.append(fitted_column(some, feature))
         except OddValueError as error:
@@ -159,7 +160,7 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
 
 def _parts(values: Sequence[Any] | Array) -> list[npt.NDArray[np.intp]]:
     """Returns the numbers of n values by their types; of one type in halves."""
-    groups: dict[Hashable, list[int]] = {}
+    groups: dict[tuple[Any, ...], list[int]] = {}
     if not isinstance(values, np.ndarray) or values.dtype == object:
         for index, value in enumerate(values):
             groups.setdefault(_type_of(value), []).append(index)
@@ -168,13 +169,13 @@ def _parts(values: Sequence[Any] | Array) -> list[npt.NDArray[np.intp]]:
     return np.array_split(np.arange(len(values)), 2)
 
 
-def _type_of(value: Any) -> Hashable:
+def _type_of(value: Any) -> tuple[Any, ...]:
     """Returns what values have in common that become one Arrow column."""
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape if value.ndim > 1 else value.ndim
     if isinstance(value, datetime.datetime):
         return type(value), value.tzinfo is None
-    return type(value)
+    return (type(value),)
 
 
 def _natural(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
