@@ -145,6 +145,7 @@ def test_sample(tmp_path: pathlib.Path) -> None:
     [
         (b"a\n\nb\n", "line 2"),
         (b"a\nb\na\n", "lines 1 and 3"),
+        (b"a\nb\n a \n", "lines 1 and 3"),
         (b"a\n\xff\n", "byte 2"),
         (b"", "must hold the names"),
     ],

@@ -22,7 +22,7 @@ from tests.support.idx import (
 )
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import SourceError
+from transforms.errors import InputError, SourceError
 from transforms.formats.columnar.class_images import IdxReader
 from transforms.formats.columnar.class_images import recognise_idx as recognise
 from transforms.formats.input_files import InputFiles
@@ -327,10 +327,11 @@ def test_labels_must_be_one_integer_each(tmp_path: pathlib.Path) -> None:
 
 
 def test_png_needs_images(tmp_path: pathlib.Path) -> None:
-    """Fractions cannot become PNG: an error that says to leave them raw."""
+    """Fractions cannot become PNG: an error of the setting, not of the content."""
     file = write(tmp_path, np.zeros((3, 4, 4), np.float32), np.zeros(3, np.uint8))
-    with pytest.raises(SourceError, match="image_format"):
+    with pytest.raises(SourceError, match="image_format") as caught:
         IdxReader(are_files=True).plan([file])
+    assert not isinstance(caught.value, InputError)
 
 
 def test_empty_pair(tmp_path: pathlib.Path) -> None:

@@ -28,7 +28,7 @@ from transforms.core.image.png_encode import encode_png, png_channels
 from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.vocabulary import parse_names
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError, SourceError, SpecError
 from transforms.formats.columnar.arrow_batches import (
     ColumnarReader,
     raw_rows,
@@ -339,7 +339,7 @@ class IdxReader(ClassImageReader):
         images = images[..., np.newaxis] if images.ndim == 3 else images
         dtype, shape = images.dtype.name, images.shape[1:]
         if self.are_files and png_channels(dtype, shape) is None:
-            raise InputError(
+            raise SourceError(
                 f"Images of (height, width) in uint8 can become PNG; these are {dtype} "
                 f"of {shape}. Leave out image_format."
             )
@@ -443,10 +443,11 @@ def recognise_cifar(listed: Listed, head: Callable[[str], bytes]) -> list[str] |
 
 def _read_names(path: str) -> tuple[str, ...]:
     """Returns the names of classes in a file, by id; blank lines may end it."""
+    lines = storage(path).read_bytes().rstrip().split(b"\n")
     try:
-        names = parse_names(storage(path).read_bytes().rstrip(), path=path)
+        names = parse_names(b"\n".join(map(bytes.strip, lines)), path=path)
     except SpecError as error:
         raise InputError(str(error)) from error
     if not names:
         raise InputError(f"{path!r} must hold the names of classes; it is empty.")
-    return tuple(name.strip() for name in names)
+    return names
