@@ -219,7 +219,7 @@ def _run_watched(
             raise
     if failure is not None:
         # Of a killed worker the runner only reports a lost connection.
-        if pool is not None and (dead := pool.failure()):
+        if pool is not None and (dead := pool.failure(failed=True)):
             raise dead from failure
         if THREAD_REFUSED.is_set():
             raise no_memory() from failure

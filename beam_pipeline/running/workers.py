@@ -177,14 +177,16 @@ class WorkerPool:
                     os.kill(worker.pid, signal.SIGKILL)
                     os.waitpid(worker.pid, 0)
 
-    def failure(self) -> BeamTFRecordError | None:
+    def failure(self, *, failed: bool = False) -> BeamTFRecordError | None:
         """Returns the error of a process that has ended without being told to, if any.
 
-        Of one that a signal has ended it does not matter what it was told.
+        Args:
+          failed: whether the run has failed. Then the runner has told all of them to
+            stop, also one that a signal had ended.
         """
         for worker in self._workers:
             status = self._status(worker)
-            if status is None:
+            if status is None or (worker.is_let_go and not failed):
                 continue
             if os.WIFSIGNALED(status):
                 return BeamTFRecordError(
