@@ -57,8 +57,6 @@ _NAME_BYTES = 6
 # How long the engine may take to cancel a job, and that to end.
 _CANCEL_SECONDS = 40.0
 _END_SECONDS = 20.0
-# States of Flink's jobs that have ended.
-_ENDED = ("CANCELED", "FAILED", "FINISHED")
 # After it a job server is ended by force.
 _LEAVE_SECONDS = 5.0
 _LOG_BYTES = 1 << 16
