@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ from beam_pipeline.engines.beam_errors import (
 from beam_pipeline.engines.checks import ask_flink, not_started, silence_check
 from beam_pipeline.engines.presets import Engine, WorkerPlace, worker_file
 from beam_pipeline.engines.worker import write_worker
-from transforms.errors import BeamTFRecordError, StorageError, UsageError
+from transforms.errors import BeamTFRecordError, StorageError, UsageError, bounded
 from transforms.storage import paths
 from transforms.storage.files import storage
 from transforms.work.reports import Reports
@@ -57,6 +58,9 @@ _NAME_BYTES = 6
 # How long the engine may take to cancel a job, and that to end.
 _CANCEL_SECONDS = 40.0
 _END_SECONDS = 20.0
+# Of Beam, for a job server that is a folder, or in no zip.
+_NOT_HAD = (AssertionError, KeyError, zipfile.BadZipFile)
+_ENDED = ("CANCELED", "FAILED", "FINISHED")
 # After it a job server is ended by force.
 _LEAVE_SECONDS = 5.0
 _LOG_BYTES = 1 << 16
@@ -196,11 +200,14 @@ def _server(engine: Engine, options: PipelineOptions) -> tuple[list[str], str]:
     server = getattr(importlib.import_module(engine.module), engine.job_server)
     try:
         command, endpoint = server(options).subprocess_cmd_and_endpoint()
-    except (OSError, RuntimeError, ValueError) as error:
+    except (*_NOT_HAD, OSError, RuntimeError, ValueError) as error:
+        said = str(error).rstrip(".") or "what is named is no file"
         raise UsageError(
-            f"{engine.name.capitalize()} takes jobs from a job server of Beam, which "
-            f"must be here: {error} In a checkout, 'scripts/cluster {engine.name} up' "
-            f"brings it; or name another after --: --{engine.program_flag}=PATH."
+            bounded(
+                f"The job server of {engine.name} must be here: {said}. In a checkout, "
+                f"'scripts/cluster {engine.name} up' brings it; or name another after "
+                f"--: --{engine.program_flag}=PATH."
+            )
         ) from error
     return [str(word) for word in command], endpoint
 
@@ -415,8 +422,7 @@ def _flink_jobs(master: str, name: str) -> list[str]:
     return [
         job["jid"]
         for job in ask_flink(master, "jobs/overview")["jobs"]
-        if job["name"] == name
-        and job["state"] not in ("CANCELED", "FAILED", "FINISHED")
+        if job["name"] == name and job["state"] not in _ENDED
     ]
 
 

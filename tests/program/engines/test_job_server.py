@@ -3,10 +3,14 @@
 import pathlib
 import socket
 import sys
+import zipfile
+from collections.abc import Callable
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.engines import submit
+from beam_pipeline.engines.presets import ENGINES
 from transforms.errors import BeamTFRecordError, UsageError
 
 Folder = pathlib.Path
@@ -16,6 +20,39 @@ server = socket.create_server(("localhost", int(sys.argv[1])))
 print("listening", flush=True)
 time.sleep(60)
 """
+
+
+def _folder(path: Folder) -> None:
+    path.mkdir()
+
+
+def _zip_without_prism(path: Folder) -> None:
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("README", "")
+
+
+def _damaged_zip(path: Folder) -> None:
+    _zip_without_prism(path)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 1] = 0
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda _path: None, _folder, _zip_without_prism, _damaged_zip]
+)
+def test_prism_that_is_no_program(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, make: Callable[[Folder], None]
+) -> None:
+    """An error of ours, with the flag that names another one."""
+    monkeypatch.setattr(
+        "apache_beam.runners.portability.prism_runner.PrismJobServer.BIN_CACHE",
+        str(tmp_path / "cache"),
+    )
+    make(tmp_path / "prism.zip")
+    options = PipelineOptions([f"--prism_location={tmp_path / 'prism.zip'}"])
+    with pytest.raises(UsageError, match=r"--prism_location"):
+        submit._server(ENGINES["prism"], options)
 
 
 def test_java_that_is_not_there(tmp_path: Folder) -> None:
