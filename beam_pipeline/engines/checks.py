@@ -215,11 +215,16 @@ def not_started(name: str, worker: str, said: str) -> UsageError | None:
     """
     if not _NOT_STARTED.search(said):
         return None
-    file = repr(worker) if worker else "the command of --environment_config"
+    must = f"The machines of {name} must see the file that starts workers"
+    if not worker:
+        return UsageError(
+            f"{must}; the command of --environment_config is not there. Give the whole "
+            f"path of beam-tfrecord-worker on them. Nothing was committed."
+        )
     return UsageError(
-        f"The machines of {name} must see the file that starts workers; {file} is not "
-        f"there, so they are others than this one, or containers, whatever their "
-        f"address is. {_other_starts()} Nothing was committed."
+        f"{must}; {worker!r} is not there, so they are others than this one, or "
+        f"containers, whatever their address is. {_other_starts()} Nothing was "
+        f"committed."
     )
 
 
@@ -350,6 +355,9 @@ def check_answers(who: str, addresses: str, instead: str) -> None:
     for address in addresses.split(","):
         host, _, port = address.rpartition(":")
         host = host.rpartition("//")[2].strip("[]")
+        if not port.isdecimal():
+            why = "its address must end with a port, as in :7077"
+            continue
         try:
             return socket.create_connection((host, int(port)), _ASK_SECONDS).close()
         except (OSError, OverflowError, ValueError) as error:
