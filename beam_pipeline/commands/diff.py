@@ -19,6 +19,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, nearest
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard
+from transforms.reading.rows import class_names
 
 _Rows = Iterator[tuple[str, Mapping[str, pa.Array] | pa.RecordBatch]]
 
@@ -68,7 +69,8 @@ def run(
         count = sum(shard.records or 0 for _, shard in one.shards)
         records: dict[str, Any] = {"known_by": [], "reads": "digests"}
         records |= {"records": [count, count], "equal": count}
-        records |= {**dict.fromkeys(KINDS, 0), "examples": {}}
+        records |= dict.fromkeys(KINDS, 0)
+        records["examples"] = {kind: [] for kind in KINDS}
     else:
         records = _compare(one, other, key, limit)
     is_equal = not features and not any(records[kind] for kind in KINDS)
@@ -137,10 +139,13 @@ def _catalogued(catalogues: Mapping[str, Catalogue], identity: Sequence[str]) ->
 def _read(records: Readable, identity: Sequence[str]) -> _Rows:
     """Yields the same of TFRecord files by reading them."""
     features = [feature for feature in records.features if feature.name in identity]
+    # Two datasets may give one class different ids; catalogues have names as well.
+    classes = class_names(features)
     numbers: collections.Counter[str] = collections.Counter()
     for split, shard in records.shards:
         for columns in rows_of_shard(shard.path, numbers[split], features):
-            yield split, columns
+            named = {name: texts.take(columns[name]) for name, texts in classes.items()}
+            yield split, {**columns, **named}
         numbers[split] += 1
 
 

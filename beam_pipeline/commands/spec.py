@@ -62,7 +62,9 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
     if names := [f.name for f in stored if f.derived or f.name in inferred]:
         what = "file" if planned.schema.of_kind(Kind.FILE) else "image"
         shown = printable(", ".join(names))
-        lines += ["", f"# Of each {what}, renamed by feature_names: {shown}."]
+        # Names of boxes' images are those of the TF Object Detection API.
+        how = "" if planned.images_settled else "; feature_names renames them"
+        lines += ["", f"# Stored of each {what}: {shown}{how}."]
     listed = [f for f in stored if not f.derived and f.name not in inferred]
     if listed:
         lines += ["", "features:"]

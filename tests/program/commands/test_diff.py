@@ -89,7 +89,9 @@ def test_equal_datasets(first: Folder, tmp_path: Folder) -> None:
         found, counts = diff(first, other, *options)
         assert counts == [0] * 4
         assert (found["equal"], found["reads"]) == (30, "records")
-    assert diff(first, first)[0]["reads"] == "digests"
+    found, _ = diff(first, first)
+    assert found["reads"] == "digests"
+    assert [*found["examples"].values()] == [[]] * 4
     run = command("diff", first, other)
     assert run.code == 0
     assert run.out.splitlines()[1].split() == ["equal", "30"]
@@ -112,7 +114,7 @@ def test_features_that_differ(first: Folder, tmp_path: Folder) -> None:
 
 
 def test_classes_with_other_ids(first: Folder, tmp_path: Folder) -> None:
-    """Records of them are changed, and the difference of the feature says why."""
+    """Records of them are changed, and the feature says why; a key is the name."""
     other = tmp_path / "other"
     names = ["goat", "dog", "고양이"]
     shards = {"train": animals(10, 10), "test": animals(10, start=20)}
@@ -120,6 +122,10 @@ def test_classes_with_other_ids(first: Folder, tmp_path: Folder) -> None:
     found, _ = diff(first, other, "--key", "id")
     assert [*found["features"]] == ["animal"]
     assert found["changed"] == 20
+    found, _ = diff(first, other, "--key", "animal", "--limit", "30")
+    assert found["changed"] == 20
+    keys = {example["key"] for example in found["examples"]["changed"]}
+    assert keys == {"dog", "goat"}
 
 
 def test_catalogues_are_compared_without_the_records(
