@@ -35,7 +35,7 @@ __all__ = ["PARTS", "PART_IN_PAGE", "with_parts"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Settings):$")
-_ENTRY = re.compile(r"^(?P<names>[\w, ]+):(?: (?P<text>.*))?$")
+_ENTRY = re.compile(r"^(?P<names>\w[\w, ]*):(?: (?P<text>.*))?$")
 
 
 @dataclasses.dataclass(frozen=True)
