@@ -32,7 +32,8 @@ _SPACES = b" \t\r\n"
 _STEP_BYTES = 1 << 20
 # The first byte of an array that is no space is among these.
 HEAD_BYTES = 4096
-_FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# That of UTF-32 in little endian begins with that of UTF-16.
+_FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 _Longs = npt.NDArray[np.int64]
 
@@ -206,7 +207,7 @@ def cut(
     head = stream.read(HEAD_BYTES)
     if head.startswith(_FOREIGN_MARKS):
         raise InputError(
-            f"{origin} is UTF-16; JSON is read as UTF-8. Convert it first."
+            f"{origin} is UTF-16 or UTF-32; JSON is read as UTF-8. Convert it first."
         )
     mark = codecs.BOM_UTF8 if head.startswith(codecs.BOM_UTF8) else b""
     start, row, line = len(mark), 0, 1

@@ -1,5 +1,6 @@
 """JSON lines: Python's json module is the oracle, value by value and line by line."""
 
+import codecs
 import gzip
 import hashlib
 import io
@@ -413,10 +414,13 @@ def test_fault_91_a_byte_order_mark_is_no_part_of_the_first_row(
         assert read.columns == {"a": [1, 2]}
 
 
-def test_fault_92_utf_16_is_an_error_with_a_hint(tmp_path: pathlib.Path) -> None:
-    """It names the file and the encoding."""
-    (tmp_path / "a.jsonl").write_bytes('{"a": 1}\n'.encode("utf-16"))
-    with pytest.raises(SourceError, match=r"a\.jsonl is UTF-16"):
+@pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF32_BE])
+def test_fault_92_utf_16_is_an_error_with_a_hint(
+    tmp_path: pathlib.Path, mark: bytes
+) -> None:
+    """It names the file and the encoding, by the byte order mark."""
+    (tmp_path / "a.jsonl").write_bytes(mark + b'{"a": 1}\n')
+    with pytest.raises(SourceError, match=r"a\.jsonl is UTF-16 or UTF-32"):
         JsonLinesReader().plan(listed(tmp_path, ["a.jsonl"]))
 
 
