@@ -86,11 +86,14 @@ def run(source: str, target: str, *, overwrite: bool) -> int:
         written.append(facts)
         gaps += lost
         repaired += bool(lost)
-        stated = file.facts or facts
-        if not lost and facts.records != stated.records:
+        stated, stored = file.facts, (facts.stored_bytes, facts.crc32c)
+        if not lost and stated and stored != (stated.bytes, stated.crc32c):
+            others = f"{count_text(facts.records, 'record')} of {stated.records:,}"
+            if facts.records == stated.records:
+                others = "other records"
             notes.append(
                 f"{file.path} is sound, but not what the manifest states: it holds "
-                f"{count_text(facts.records, 'record')} of {stated.records:,}."
+                f"{others}."
             )
     if os.path.exists(os.path.join(source, MANIFEST_NAME)):
         notes.append(
