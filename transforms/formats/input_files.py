@@ -349,7 +349,8 @@ def file_notes(
         rows[file.origin] = sum(len(raw.numbers) + len(raw.refused) for raw in raws)
         values[file.origin] = {
             name: pa.chunked_array(
-                [raw.columns[name] for raw in raws], columns[name].type
+                [raw.columns[name].cast(columns[name].type) for raw in raws],
+                columns[name].type,
             ).unique()
             for name in compared
         }
