@@ -18,6 +18,8 @@ _LOGGER = logging.getLogger(retry.__name__)
 _PREFIX = b"tried again: "
 # Retries that are reported one by one.
 _SHOWN = 5
+# How often the log is read where that fails.
+_TRIES = 3
 
 
 class RetryNotes:
@@ -33,19 +35,23 @@ class RetryNotes:
 
     def show(self) -> None:
         """Prints what has come since it was last called, the first few lines of it."""
-        # No message is worth a run: the next call reads what this one could not.
-        with contextlib.suppress(OSError):
-            number = self.log.fileno()
-            size = os.fstat(number).st_size - self._read
-            # The last line may be on its way.
-            whole, end, _ = os.pread(number, size, self._read).rpartition(b"\n")
-            self._read += len(whole + end)
-            for line in whole.splitlines():
-                if line.startswith(_PREFIX):
-                    self._count += 1
-                    if self._count <= _SHOWN:
-                        text = line.removeprefix(_PREFIX).decode("utf-8", "replace")
-                        printing.say(f"warning: {text}")
+        number = self.log.fileno()
+        data = b""
+        # The disk that is noted here may fail here as well; no message is worth a run.
+        for _ in range(_TRIES):
+            with contextlib.suppress(OSError):
+                size = os.fstat(number).st_size - self._read
+                data = os.pread(number, size, self._read)
+                break
+        # The last line may be on its way.
+        whole, end, _ = data.rpartition(b"\n")
+        self._read += len(whole + end)
+        for line in whole.splitlines():
+            if line.startswith(_PREFIX):
+                self._count += 1
+                if self._count <= _SHOWN:
+                    text = line.removeprefix(_PREFIX).decode("utf-8", "replace")
+                    printing.say(f"warning: {text}")
 
     def close(self) -> None:
         """Prints what is left, and how many lines were not shown."""
