@@ -24,7 +24,7 @@ from transforms.formats.csv.dialect import (
     is_scannable,
     to_utf8,
 )
-from transforms.formats.csv.scan import Longs, scanned, with_tabs
+from transforms.formats.csv.scan import Longs, locate, malformed, with_tabs
 from transforms.formats.raw_rows import rejection_of
 from transforms.formats.table import Complaint, RawRows, only
 
@@ -430,35 +430,3 @@ def trimmed(cells: pa.StringArray) -> pa.StringArray:
         return texts
     emptied = pc.and_(pc.equal(texts, ""), pc.not_equal(cells, ""))
     return pc.if_else(emptied, pa.scalar(None, texts.type), texts)
-
-
-def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> Longs:
-    """Returns the positions of the records with text behind a closing quote.
-
-    The parser would take that text for a part of the cell, and drop the quote.
-    """
-    quote = dialect.quote.encode()
-    if not quote or not (np.frombuffer(data, np.uint8) == ord(quote)).any():
-        return np.zeros(0, np.int64)
-    starts, _, loose, _ = scanned(data, dialect, wary=True)
-    return np.unique(np.searchsorted(starts, loose, side="right") - 1)
-
-
-def locate(
-    data: bytes | pa.Buffer, dialect: CsvDialect, indices: Longs
-) -> tuple[Longs, Longs, Longs]:
-    """Returns where records start and stop, and how many lines end before each.
-
-    A stop is behind the record's line end. The index that is the number of records
-    means the end of the data.
-
-    Args:
-      data: whole records.
-      dialect: how they are written.
-      indices: the positions of records, ascending.
-    """
-    starts, lines, _, _ = scanned(data, dialect)
-    bounds = np.append(starts, len(data))
-    at = bounds[indices]
-    stops = bounds[np.minimum(indices + 1, len(starts))]
-    return at, stops, np.searchsorted(lines, at)

@@ -29,8 +29,8 @@ from transforms.formats.csv.joined import (
     may_join,
     read_joined,
 )
-from transforms.formats.csv.read import malformed, read_raw
-from transforms.formats.csv.scan import CsvStream, pieces_of, with_tabs
+from transforms.formats.csv.read import read_raw
+from transforms.formats.csv.scan import CsvStream, malformed, pieces_of, with_tabs
 from transforms.formats.file_names import plain_name
 from transforms.formats.table import (
     InputFile,

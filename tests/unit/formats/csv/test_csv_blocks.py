@@ -16,7 +16,7 @@ from transforms.errors import SourceError
 from transforms.formats.csv import blocks as csv_blocks
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.read import locate
+from transforms.formats.csv.scan import locate
 
 BARE = CsvDialect(header=False)
 
