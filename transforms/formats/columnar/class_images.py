@@ -349,13 +349,11 @@ class IdxReader(ClassImageReader):
 def _idx_array(name: str, file: SourceFile, stack: contextlib.ExitStack) -> StoredArray:
     """Returns what a file holds by its header; raises InputError."""
     stored = stack.enter_context(file.open())
-    if stored.peek(2)[:2] == _GZIP:
-        stream = cast("IO[bytes]", gzip.GzipFile(fileobj=stored))
-        return StoredArray(
-            name, stream, file.origin, 0, None, header=_idx_header, packed=True
-        )
-    size = stored.seek(0, os.SEEK_END)
-    return StoredArray(name, stored, file.origin, 0, size, header=_idx_header)
+    packed = stored.peek(2)[:2] == _GZIP
+    size = None if packed else stored.seek(0, os.SEEK_END)
+    stream = cast("IO[bytes]", gzip.GzipFile(fileobj=stored) if packed else stored)
+    at = stream, file.origin, 0, size
+    return StoredArray(name, *at, header=_idx_header, packed=packed)
 
 
 def _idx_header(stream: IO[bytes]) -> Header:
