@@ -265,14 +265,11 @@ class Cifar10Reader(ClassImageReader):
         """Returns the records of a file: the bytes of labels, then those of pixels."""
         stream = stack.enter_context(file.open())
         size = stream.seek(0, os.SEEK_END)
-        record = np.dtype(
-            [*((n, "u1") for n in self.name_files), ("image", "u1", 3072)]
-        )
-
-        def header(_stream: IO[bytes]) -> Header:
-            return (size // record.itemsize,), False, record
-
-        return [StoredArray("image", stream, file.origin, 0, size, header=header)]
+        labels = [(name, "u1") for name in self.name_files]
+        record = np.dtype([*labels, ("image", "u1", 3072)])
+        header: Header = (size // record.itemsize,), False, record
+        at = stream, file.origin, 0, size
+        return [StoredArray("image", *at, header=lambda _stream: header)]
 
     def values(self, stored: Sequence[npt.NDArray[Any]]) -> Values:
         """Returns labels, and pixels by height, width and channel."""
