@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -59,33 +59,16 @@ class CheckLeaks(Stage):
         self, found: beam.PCollection[Fingerprints]
     ) -> beam.PCollection[SplitFindings]:
         """Gathers all descriptors in one place."""
-        # There is always one element, so that a lock is written for no rows, too. An
-        # Impulse that goes into a Flatten itself is a graph that Flink refuses.
-        once = (
-            found.pipeline
-            | "Once" >> beam.Impulse()
-            | "Nothing" >> beam.Map(_to_one_worker)
-        )
         return (
-            (found | "To one worker" >> beam.Map(_to_one_worker), once)
-            | "Flatten" >> beam.Flatten()
-            | "Gather fingerprints" >> beam.GroupByKey()
+            found
+            | "Gather fingerprints" >> beam.combiners.ToList()
             | "Check leaks" >> beam.FlatMap(_check_leaks, self.plan)
         )
 
 
-def _to_one_worker(found: Fingerprints | bytes) -> tuple[None, Fingerprints | bytes]:
-    return None, found
-
-
-def _check_leaks(
-    element: tuple[None, Iterable[Fingerprints | bytes]], plan: JobPlan
-) -> list[SplitFindings]:
+def _check_leaks(found: list[Fingerprints], plan: JobPlan) -> list[SplitFindings]:
     plan.store.check_worker()
-    if plan.leaks is None:
-        return []
-    found = [prints for prints in element[1] if isinstance(prints, Fingerprints)]
-    return [check_leaks(found, plan.leaks, plan.store)]
+    return [] if plan.leaks is None else [check_leaks(found, plan.leaks, plan.store)]
 
 
 def check_leaks(

@@ -32,27 +32,12 @@ class CountShards(Stage):
         self, facts: beam.PCollection[PlaceFacts]
     ) -> beam.PCollection[ShardCounts]:
         """Merges the facts of all batches."""
-        # There is always one, so that a job of no rows has counts, too. Beam builds and
-        # checks twice as many steps where a combination of all has a default.
-        none = facts.pipeline | "Once" >> beam.Impulse() | "None" >> beam.Map(_none)
         return (
-            (facts | "Take counts" >> beam.Map(_keyed_counts), none)
-            | "Flatten" >> beam.Flatten()
-            | "Merge" >> beam.CombinePerKey(merged)
-            | "Settle names" >> beam.Map(_settled, self.plan)
+            facts
+            | "Take counts" >> beam.Map(counts_of)
+            | "Merge" >> beam.CombineGlobally(merged)
+            | "Settle names" >> beam.Map(count_shards, self.plan)
         )
-
-
-def _none(_: bytes) -> tuple[None, _Sums]:
-    return None, ({}, {})
-
-
-def _keyed_counts(facts: PlaceFacts) -> tuple[None, _Sums]:
-    return None, counts_of(facts)
-
-
-def _settled(element: tuple[None, _Sums], plan: JobPlan) -> ShardCounts:
-    return count_shards(element[1], plan)
 
 
 def counts_of(facts: PlaceFacts) -> _Sums:
