@@ -53,11 +53,10 @@ def test_real_records(name: str) -> None:
     """Images are the 3,072 bytes that NumPy transposes to; labels are their names."""
     path = real_folder() / name
     records = np.fromfile(path, np.uint8).reshape(-1, 3073)
-    reader = Cifar10Reader()
-    raws = read_all(reader, listed(path), ["image", "label"])
+    planned = Cifar10Reader().plan([listed(path)])
+    raws = read_all(planned.reader, listed(path), ["image", "label"])
     assert rows_of(raws, "image") == [p.tobytes() for p in pixels_of(records)]
     assert rows_of(raws, "label") == [CLASSES[i] for i in records[:, 0]]
-    planned = reader.plan([listed(path)])
     sample = planned.sample
     assert sample.total_rows == len(records)
     assert sample.complete
@@ -81,11 +80,12 @@ def test_cifar_100(tmp_path: pathlib.Path) -> None:
     assert reader.split_of("train.bin") == "train"
     assert reader.split_of("cifar/test.bin") == "test"
     file = listed(tmp_path / "train.bin")
-    raws = read_all(reader, file, ["image", "label", "coarse_label"])
+    planned = reader.plan([file])
+    raws = read_all(planned.reader, file, ["image", "label", "coarse_label"])
     assert rows_of(raws, "image") == [p.tobytes() for p in pixels_of(records)]
     assert rows_of(raws, "coarse_label") == [coarse[i] for i in records[:, 0]]
     assert rows_of(raws, "label") == [fine[i] for i in records[:, 1]]
-    vocabularies = [f.vocabulary for f in reader.plan([file]).features]
+    vocabularies = [f.vocabulary for f in planned.features]
     assert vocabularies == [tuple(coarse), tuple(fine), None]
 
 
@@ -161,10 +161,10 @@ def test_names_must_match_ids(tmp_path: pathlib.Path, data: bytes, word: str) ->
 def test_names_of_any_line_end(tmp_path: pathlib.Path) -> None:
     """A byte order mark, CRLF and blank lines at the end are no part of the names."""
     made(tmp_path / "data_batch_1.bin", 0)
-    text = "\ufeff고양이\r\nbig dog \r\n\r\n\r\n"
+    text = "\r\n".join(["\ufeff고양이", "big dog ", *CLASSES[2:], "", "", ""])
     (tmp_path / "batches.meta.txt").write_bytes(text.encode())
     planned = Cifar10Reader().plan([listed(tmp_path / "data_batch_1.bin")])
-    assert planned.features[0].vocabulary == ("고양이", "big dog")
+    assert planned.features[0].vocabulary == ("고양이", "big dog", *CLASSES[2:])
 
 
 def test_names_must_be_the_same_in_all_folders(tmp_path: pathlib.Path) -> None:
@@ -228,11 +228,11 @@ def test_fault_132_label_beyond_the_classes(
     assert sample.columns["label"].null_count == (2 if named else 0)
 
 
-def test_fault_132_names_below_the_largest_label(tmp_path: pathlib.Path) -> None:
-    """A file of nine names for ten classes is an error that names both."""
+def test_fault_132_fewer_names_than_classes(tmp_path: pathlib.Path) -> None:
+    """A file of nine names for ten classes is an error that names it and both."""
     made(tmp_path / "data_batch_1.bin", 60)
     (tmp_path / "batches.meta.txt").write_text("\n".join(CLASSES[:9]))
-    with pytest.raises(SourceError, match=r"'label'.*9 names.*data_batch_1"):
+    with pytest.raises(SourceError, match=r"batches\.meta\.txt.*10.*9"):
         Cifar10Reader().plan([listed(tmp_path / "data_batch_1.bin")])
 
 

@@ -23,12 +23,11 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, lists_like, numpy_mask, rows_with
 from transforms.core.model import Block, Reason
 from transforms.core.rows.column import not_utf8
-from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
-    Classes,
     Columns,
     CommonColumns,
+    Features,
 )
 from transforms.formats.table import (
     InputFile,
@@ -68,12 +67,12 @@ class ColumnarFile(abc.ABC):
 
     Attributes:
       types: its flat columns.
-      classes: their class names, see `class_names`.
+      features: what it says of them itself.
       begin: bytes of the file before its first part.
     """
 
     types: Columns
-    classes: Classes
+    features: Features
     begin: int = 0
 
     @abc.abstractmethod
@@ -100,7 +99,7 @@ class ColumnarReader(TableReader):
 
     Attributes:
       null_values: see `TableReader`.
-      classes: see `class_names`; once they are known.
+      classes: the class names of columns of numbers, once they are known.
       sample_bytes: of a sample.
       least_sample_bytes: of each of its files.
       by_bytes: whether `start` and `stop` of a block are bytes of the file.
@@ -132,7 +131,7 @@ class ColumnarReader(TableReader):
         budget = max(self.sample_bytes // len(files), self.least_sample_bytes)
         for file in read_in_turn(files):
             with self.open(file) as content:
-                common.add(file.origin, content.types, content.classes)
+                common.add(file.origin, content.types, content.features)
                 looks.append(content.look(budget, max(PLACES // len(files), 1)))
         totals = [look.total_rows for look in looks if look.total_rows is not None]
         sample = joined_sample(
@@ -141,19 +140,17 @@ class ColumnarReader(TableReader):
             total_rows=sum(totals) if len(totals) == len(looks) else None,
             sampled_bytes=sum(look.stored_bytes for look in looks),
         )
-        return self.planned(sample, common.classes)
+        return self.planned(sample, common.features)
 
-    def planned(self, sample: TableSample, classes: Classes) -> Planned:
-        """Returns the plan; columns with class names are labels."""
+    def planned(self, sample: TableSample, features: Features) -> Planned:
+        """Returns the plan; the numbers of labels become names of classes."""
+        classes = {f.name: f.vocabulary for f in features.values() if f.vocabulary}
         columns = dict(sample.columns)
-        features = []
         for name, names in classes.items():
             columns[name], _ = _named(columns[name].combine_chunks(), names)
-            shape = (None,) if is_list(columns[name].type) else ()
-            features.append(Feature(name, Kind.LABEL, shape=shape, vocabulary=names))
         reader = dataclasses.replace(self, classes=tuple(classes.items()))
         sample = dataclasses.replace(sample, columns=columns)
-        return Planned(reader, sample, tuple(features))
+        return Planned(reader, sample, tuple(features.values()))
 
     def check_count(self, files: Sequence[InputFile]) -> None:
         """Raises InputError where there are no files."""

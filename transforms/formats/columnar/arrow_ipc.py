@@ -29,9 +29,9 @@ from transforms.formats.columnar.arrow_batches import (
     readable,
 )
 from transforms.formats.columnar.arrow_types import (
-    class_names,
     flat_columns,
     flat_types,
+    stated_features,
     wanted_fields,
 )
 from transforms.formats.raw_rows import grouped
@@ -76,7 +76,7 @@ class _Stream(ColumnarFile):
         self._reader = self._open(stream, options=_options())
         self._schema = self._reader.schema
         self.types = flat_types(self._schema, origin)
-        self.classes = class_names(self._schema)
+        self.features = stated_features(self._schema)
         if columns is not None:
             only(self.types, columns, origin)
             self._reader = self._with(wanted_fields(self._schema, columns))

@@ -11,7 +11,7 @@ offsets may differ; of dictionaries and views, only the values count.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from transforms.core.rows.common_type import (
     plain_type,
     wider_type,
 )
+from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
 from transforms.formats.table import only_in_one
 
@@ -34,8 +35,8 @@ _MAX_OFFSET = 2**31 - 1
 
 # The columns of a file: types by name, in the file's order.
 Columns = dict[str, pa.DataType]
-# By flat column, the names that its integers stand for.
-Classes = dict[str, tuple[str, ...]]
+# By flat column, what the file itself says of it, beside its type.
+Features = Mapping[str, Feature]
 
 
 def flat_types(schema: pa.Schema, origin: str) -> Columns:
@@ -85,15 +86,15 @@ def _flat_type(
         yield name, path, kind
 
 
-def class_names(schema: pa.Schema) -> Classes:
-    """Returns the class names of integer columns, as Hugging Face's datasets has them.
+def stated_features(schema: pa.Schema) -> Features:
+    """Returns the labels with class names, as Hugging Face's datasets has them.
 
     They are in the metadata of the schema: {"info": {"features": {"label": {"names":
     ["cat", "dog"], "_type": "ClassLabel"}}}}. Metadata of another form is no error.
     """
     try:
         stated = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        out = dict(_named_classes("", stated["info"]["features"]))
+        named = dict(_named_classes("", stated["info"]["features"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
     types = {
@@ -101,11 +102,13 @@ def class_names(schema: pa.Schema) -> Classes:
         for field in schema
         for name, _, kind in _flat_type(field.name, field.name, field.type)
     }
-    return {
-        name: names
-        for name, names in out.items()
-        if name in types and _holds_integers(types[name])
-    }
+    out = {}
+    for name, names in named.items():
+        kind = types.get(name, pa.null())
+        shape = (None,) if is_list(kind) else ()
+        if pa.types.is_signed_integer(kind.value_type if shape else kind):
+            out[name] = Feature(name, Kind.LABEL, shape=shape, vocabulary=names)
+    return out
 
 
 def _named_classes(name: str, stated: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -120,10 +123,6 @@ def _named_classes(name: str, stated: Any) -> Iterator[tuple[str, tuple[str, ...
             yield name, names
     elif "feature" in stated:
         yield from _named_classes(name, stated["feature"])
-
-
-def _holds_integers(kind: pa.DataType) -> bool:
-    return pa.types.is_signed_integer(kind.value_type if is_list(kind) else kind)
 
 
 def wanted_fields(schema: pa.Schema, wanted: Iterable[str]) -> list[str]:
@@ -205,29 +204,31 @@ class CommonColumns:
 
     Attributes:
       columns: of the files that were added.
-      classes: the class names of columns, as the files have them.
+      features: what the files themselves say of columns.
     """
 
     def __init__(self, *, may_lack: bool = False) -> None:
         self.columns: Columns = {}
-        self.classes: Classes = {}
+        self.features: dict[str, Feature] = {}
         self._first: str | None = None
         self._may_lack = may_lack
 
     def add(
-        self, origin: str, columns: Columns, classes: Classes | None = None
+        self, origin: str, columns: Columns, features: Features | None = None
     ) -> None:
         """Adds a file; the order of its columns may differ from the first file's.
 
         Raises:
           InputError: it differs from the first; names both files and the columns.
         """
-        for name, names in (classes or {}).items():
-            if self.classes.setdefault(name, names) != names:
+        for name, feature in (features or {}).items():
+            if (first := self.features.setdefault(name, feature)) != feature:
+                seen = [str(f.vocabulary or f.shape)[:99] for f in (first, feature)]
                 raise InputError(
-                    f"all files of a source must have the same class names in the "
-                    f"same order; those of {name[:60]!r} in {origin} are others than "
-                    f"before. Convert them one by one."
+                    f"all files of a source must have values of one shape, and the "
+                    f"same class names in the same order; they were {seen[0]}, and "
+                    f"those of {name[:60]!r} in {origin} are {seen[1]}. Convert them "
+                    f"one by one."
                 )
         if self._first is None:
             self._first, self.columns = origin, dict(columns)

@@ -112,7 +112,7 @@ class _AvroFile(ColumnarFile):
                 f"its schema must be sound, and one of a table, but {error}"
             ) from error
         self._schema = pa.schema(list(self._rows.type))
-        self.types, self.classes = flat_types(self._schema, origin), {}
+        self.types, self.features = flat_types(self._schema, origin), {}
         self._plain: Any = None
 
     def parts(

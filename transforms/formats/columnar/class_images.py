@@ -1,288 +1,175 @@
-"""CIFAR and IDX files as tables: images, and the numbers of their classes.
+"""CIFAR and IDX files as tables: images of bytes, and the numbers of their classes.
 
     CIFAR-10    data_batch_1.bin ... test_batch.bin    label, 1 | pixels, 3 x 32 x 32
     CIFAR-100   train.bin, test.bin   coarse label, 1 | label, 1 | pixels, 3 x 32 x 32
     IDX         train-images-idx3-ubyte and train-labels-idx1-ubyte, .gz or not:
-                00 00 | type, 1 | dimensions, 1 | each size, 4 | values, big-endian
+                00 00 08 | dimensions, 1 | each size, 4, big-endian | values, 1 each
 
 The layouts are those of https://www.cs.toronto.edu/~kriz/cifar.html, which has files of
 class names, one a line by id, and of http://yann.lecun.com/exdb/mnist.
 """
 
-import abc
 import contextlib
 import dataclasses
 import gzip
-import itertools
+import io
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, ClassVar, Literal, cast
+from typing import IO, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.image.png_encode import encode_png, png_channels
+from transforms.core.image.png_encode import MAX_PNG_BYTES, encode_png, png_channels
 from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.vocabulary import parse_names
-from transforms.errors import InputError, SourceError, SpecError
-from transforms.formats.columnar.arrow_batches import (
-    ColumnarReader,
-    raw_rows,
-)
-from transforms.formats.columnar.arrow_types import Classes
-from transforms.formats.columnar.numpy_files import (
-    Arrays,
-    Header,
-    StoredArray,
-)
+from transforms.errors import InputError, SpecError
+from transforms.formats.columnar.arrow_batches import ColumnarReader, raw_rows
+from transforms.formats.columnar.numpy_files import Arrays, Header, StoredArray
 from transforms.formats.file_names import split_in_path
 from transforms.formats.raw_rows import rejecter, rejection_of
-from transforms.formats.table import (
-    Complaint,
-    InputFile,
-    Planned,
-    RawRows,
-    SourceFile,
-    TableSample,
-    read_in_turn,
-)
+from transforms.formats.table import Complaint, RawRows, SourceFile
 from transforms.storage.files import storage
 
-Names = Mapping[str, tuple[str, ...]]
 Listed = Iterable[tuple[str, int]]
-Values = Mapping[str, npt.NDArray[Any]]
+# Of the classes of each label; their numbers where nothing names them.
+Names = Mapping[str, tuple[str, ...] | range]
+Values = Sequence[npt.NDArray[Any]]
 
 _BATCH = re.compile(r"(.*/)?(data|test)_batch[^/]*\.bin").fullmatch
 _WHOLE = re.compile(r"(.*/)?(train|test)\.bin").fullmatch
 # Its pickled version has the same names without a suffix.
 _PICKLE = re.compile(r"(.*/)?(data|test)_batch(_\d)?").fullmatch
-_IMAGES = re.compile(
-    r"(?P<stem>(.*/)?[^/]*?)(?P<word>images)[-.]idx\d-[a-z]+(\.gz)?", re.IGNORECASE
-).fullmatch
-_LABELS = re.compile(r"(.*/)?[^/]*?labels[-.]idx\d-[a-z]+(\.gz)?", re.I).fullmatch
+_IDX = re.compile(r"((?:.*/)?[^/]*?)(images|labels)[-.]idx\d-[a-z]+(\.gz)?").fullmatch
+_PAIR = "images-idx3", "images.idx3", "images-idx4", "labels-idx1", "labels.idx1"
 # MNIST calls its test files so: ten thousand.
 _IS_TEST = re.compile(r"(?<![a-z0-9])t10k(?![a-z0-9])", re.IGNORECASE).search
-_GZIP = b"\x1f\x8b"
-_IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-_MAX_DIMENSIONS, _MAX_ITEM_BYTES = 8, 1 << 30
-# An image may be encoded as PNG to be sampled: 1,000 of 32 x 32 take 0.2 s.
-_SAMPLE_BYTES = 4 << 20
 
 
 class _Images(Arrays):
     """The images of one file, with their labels."""
 
     def __init__(
-        self, reader: "ClassImageReader", stored: Sequence[StoredArray], names: Names
+        self, stored: Sequence[StoredArray], names: Names, are_files: bool
     ) -> None:
-        self._reader = reader
-        self._names = names
+        self._names, self._are_files = names, are_files
         super().__init__(stored, stored[0].origin)
-        self.classes = dict(names)
         self.begin = 0 if self.packed else stored[0].begin
+        self.features = {feature.name: feature for feature in self._features()}
 
-    def none(self) -> Values:
-        """Returns no images, and no labels."""
-        return self._reader.values([array.none() for array in self.stored])
+    def _values(self, stored: Values) -> Mapping[str, npt.NDArray[Any]]:
+        """Returns labels, and pixels by height, width and channel."""
+        records, *labels = stored
+        if not labels:
+            pixels = records["image"].transpose(0, 2, 3, 1)
+            return {**{name: records[name] for name in self._names}, "image": pixels}
+        gray = records[..., np.newaxis] if records.ndim == 3 else records
+        return {"image": gray, "label": labels[0]}
 
-    def columns(self, values: Sequence[npt.NDArray[Any]]) -> dict[str, pa.Array]:
-        """Returns images as bytes, and names or numbers of classes; null for none."""
-        read = self._reader.values(values)
-        return {name: self._column(name, column) for name, column in read.items()}
-
-    def _column(self, name: str, values: npt.NDArray[Any]) -> pa.Array:
-        ready = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-        if names := self._names.get(name):
-            ids = ready.astype(np.int64)
-            unnamed = (ids < 0) | (ids >= len(names))
-            _, most = self._reader.name_files.get(name, ("", 0))
-            if unnamed[(ids >= 0) & (ids < most)].any():
-                raise InputError(
-                    f"The file of class names of {name!r} must name all of them in the "
-                    f"order of their ids; it has {len(names)} names, and records of "
-                    f"{self.stored[0].origin} have others. Add the missing names."
-                )
-            return pa.array(names, pa.string()).take(pa.array(ids, mask=unnamed))
-        if ready.ndim == 1:
-            return pa.array(ready)
-        if self._reader.are_files:
-            return encode_png(ready)
-        width = math.prod(ready.shape[1:]) * ready.itemsize
-        buffers = [None, pa.py_buffer(ready)]
-        images = pa.Array.from_buffers(pa.binary(width), len(ready), buffers)
-        return images.cast(pa.binary())
-
-    def parts(
-        self, file: InputFile, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[tuple[int, int]]:
-        """Yields the rows of blocks, and the bytes of images up to their ends."""
-        stop = 0
-        for rows, end in super().parts(file, block_bytes, limit_rows):
-            stop += rows
-            images = self.begin + stop * self.stored[0].row_bytes
-            yield rows, end if self.packed else images
-
-    def raw(self, piece: Block, columns: Sequence[str]) -> RawRows:
-        """Returns the rows of a piece but those of a class that there is not."""
-        stored = self.take(piece.first_row, piece.rows)
-        refused: dict[int, str] = {}
-        for name, ids in self._reader.values(stored).items():
-            _, most = self._reader.name_files.get(name, ("", 0))
-            count = len(self._names.get(name, ())) or most
-            if not count:
-                continue
-            wrong = np.flatnonzero((ids < 0) | (ids >= count))
-            for row in wrong.tolist():
-                refused[row] = (
-                    f"field {name!r} holds {ids[row]}: "
-                    f"the classes are numbered 0 to {count - 1}"
-                )
-
-        def rejection(complaint: Complaint) -> Rejection:
-            row = complaint[0] - piece.first_row
-            record = b"".join(values[row].tobytes() for values in stored)
-            return rejection_of(piece.origin, complaint, record)
-
-        raw = raw_rows(piece, self.columns(stored), columns, refused)
-        return dataclasses.replace(raw, reject=rejecter(rejection))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClassImageReader(ColumnarReader):
-    """Reads images, and the numbers of their classes.
-
-    Attributes:
-      name_files: by label, the file of class names beside the data, and how many
-        classes there are.
-      are_files: whether images are PNG, for an image policy, or else their values, by
-        height, width and channel.
-    """
-
-    # An image is known by its file and number, as in other sources of images.
-    content: ClassVar[Literal["none", "read", "all"]] = "none"
-    by_bytes: ClassVar[bool] = True
-    # There are no texts, so the setting is not for them.
-    null_values: ClassVar[tuple[str, ...]] = ()  # type: ignore[misc]
-    sample_bytes: ClassVar[int] = _SAMPLE_BYTES
-    name_files: ClassVar[Mapping[str, tuple[str, int]]] = {}
-
-    are_files: bool = False
-
-    @abc.abstractmethod
-    def opened(
-        self, file: SourceFile, stack: contextlib.ExitStack
-    ) -> Sequence[StoredArray]:
-        """Returns the arrays that an input consists of, that of images first."""
-
-    @abc.abstractmethod
-    def values(self, stored: Sequence[npt.NDArray[Any]]) -> Values:
-        """Returns n items of each array as n values of each feature, in their order."""
-
-    def names(self, folder: str) -> Names:
-        """Returns the names of the classes by label, where they are said."""
-        paths = {n: os.path.join(folder, p) for n, (p, _) in self.name_files.items()}
-        return {n: _read_names(p) for n, p in paths.items() if storage(p).exists()}
-
-    @contextlib.contextmanager
-    def open(
-        self, file: SourceFile, columns: Sequence[str] | None = None
-    ) -> Iterator[_Images]:
-        """Opens a file of images, and that of their labels."""
-        names = self.names(os.path.dirname(file.path))
-        with contextlib.ExitStack() as stack:
-            yield _Images(self, self.opened(file, stack), names)
-
-    def planned(self, sample: TableSample, _classes: Classes) -> Planned:
-        """Returns the plan without features; labels of a sample are names already."""
-        return Planned(self, sample, ())
-
-    def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Samples images spread evenly over the files.
-
-        Raises:
-          InputError: they differ in shape or class names, or share their labels.
-        """
-        sample = ColumnarReader.plan(self, files).sample
-        owners: dict[object, str] = {}
-        kinds: dict[str, str] = {}
-        for file in read_in_turn(files):
-            with self.open(file) as content:
-                none, labels = content.none(), content.stored[-1].origin
-            images = none["image"]
-            kinds.setdefault(f"{images.shape[1:]} of {images.dtype.name}", file.origin)
-            if (other := owners.setdefault(labels, file.origin)) != file.origin:
-                raise InputError(
-                    f"Every file of labels belongs to one of images; {labels} does to "
-                    f"{other} and to {file.origin}. Keep one of the two."
-                )
-        if len(kinds) > 1:
-            shown = [f"{origin} has {kind}" for kind, origin in kinds.items()]
-            raise InputError(
-                f"All images of a source have one shape and type; {shown[0]}, "
-                f"{shown[1]}. Convert them one by one."
-            )
-        return Planned(self, sample, tuple(self._features(none, content.classes)))
-
-    def _features(self, none: Values, names: Names) -> Iterator[Feature]:
+    def _features(self) -> Iterator[Feature]:
+        none = self._values([array.none() for array in self.stored])
         for name, values in none.items():
-            shape, is_label = values.shape[1:], name == "label"
-            if name in names:
-                classes = names[name]
-                yield Feature(name, Kind.LABEL, is_label=is_label, vocabulary=classes)
-            elif not shape:
+            is_label, names = name == "label", self._names.get(name)
+            if isinstance(names, tuple):
+                yield Feature(name, Kind.LABEL, is_label=is_label, vocabulary=names)
+            elif names:
                 yield Feature(name, Kind.INT64, is_label=is_label)
-            elif not self.are_files:
-                dtype = values.dtype.name
+            elif not self._are_files:
+                shape = values.shape[1:]
                 yield Feature(
-                    name, Kind.TENSOR, shape=shape, dtype=dtype, encoding="raw"
+                    name, Kind.TENSOR, shape=shape, dtype="uint8", encoding="raw"
                 )
             else:
                 yield Feature(name, Kind.IMAGE, inline=True)
                 for side in ("height", "width", "depth"):
                     yield Feature(side, Kind.INT64, derived=side, derived_from=name)
 
+    def columns(self, values: Values) -> dict[str, pa.Array]:
+        """Returns images as bytes, and the numbers of their classes."""
+        out: dict[str, pa.Array] = {}
+        for name, column in self._values(values).items():
+            if name in self._names:
+                out[name] = pa.array(column)
+            elif self._are_files:
+                out[name] = encode_png(column)
+            else:
+                kind = pa.binary(math.prod(column.shape[1:]))
+                buffers = [None, pa.py_buffer(np.ascontiguousarray(column))]
+                pixels = pa.Array.from_buffers(kind, len(column), buffers)
+                out[name] = pixels.cast(pa.binary())
+        return out
+
+    def raw(self, piece: Block, columns: Sequence[str]) -> RawRows:
+        """Returns the rows of a piece but those of a class that there is not."""
+        stored = self.take(piece.first_row, piece.rows)
+        values = self._values(stored)
+        refused: dict[int, str] = {}
+        for name, names in self._names.items():
+            for row in np.flatnonzero(values[name] >= len(names)).tolist():
+                refused[row] = (
+                    f"field {name!r} holds {values[name][row]}: "
+                    f"the classes are numbered 0 to {len(names) - 1}"
+                )
+        raw = raw_rows(piece, self.columns(stored), columns, refused)
+        return dataclasses.replace(raw, reject=rejecter(_rejection, piece, stored))
+
+
+def _rejection(piece: Block, stored: Values, complaint: Complaint) -> Rejection:
+    row = complaint[0] - piece.first_row
+    record = b"".join(array[row].tobytes() for array in stored)
+    return rejection_of(piece.origin, complaint, record)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClassImageReader(ColumnarReader):
+    """Reads images, and the numbers of their classes."""
+
+    # An image is known by its file and number, as in other sources of images.
+    content = "none"
+    by_bytes = True
+    # An image may be encoded as PNG to be sampled: 1,000 of 32 x 32 take 0.2 s.
+    sample_bytes = 4 << 20
+
+    # PNG, for an image policy; else the pixels by height, width and channel.
+    are_files: bool = False
+
 
 class Cifar10Reader(ClassImageReader):
     """Reads CIFAR-10."""
 
     title = "CIFAR-10"
-    name_files: ClassVar[Mapping[str, tuple[str, int]]] = {
-        "label": ("batches.meta.txt", 10)
-    }
+    # The file of class names of each, and how many classes there are.
+    labels: ClassVar = {"label": ("batches.meta.txt", 10)}
 
     def split_of(self, origin: str) -> str:
         """Returns train or test by the file's name; empty for another name."""
         match = _BATCH(origin) or _WHOLE(origin)
         return match[2].replace("data", "train") if match else ""
 
-    def opened(
-        self, file: SourceFile, stack: contextlib.ExitStack
-    ) -> Sequence[StoredArray]:
-        """Returns the records of a file: the bytes of labels, then those of pixels."""
-        stream = stack.enter_context(file.open())
-        size = stream.seek(0, os.SEEK_END)
-        labels = [(name, "u1") for name in self.name_files]
-        record = np.dtype([*labels, ("image", "u1", 3072)])
-        header: Header = (size // record.itemsize,), False, record
-        at = stream, file.origin, 0, size
-        return [StoredArray("image", *at, header=lambda _stream: header)]
-
-    def values(self, stored: Sequence[npt.NDArray[Any]]) -> Values:
-        """Returns labels, and pixels by height, width and channel."""
-        (records,) = stored
-        pixels = records["image"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        return {**{name: records[name] for name in self.name_files}, "image": pixels}
+    @contextlib.contextmanager
+    def open(self, file: SourceFile, columns: object = None) -> Iterator[_Images]:
+        """Opens a file of records: the bytes of labels, then those of pixels."""
+        with file.open() as stream:
+            size = stream.seek(0, os.SEEK_END)
+            fields = [*((name, "u1") for name in self.labels)]
+            record = np.dtype([*fields, ("image", "u1", (3, 32, 32))])
+            header: Header = (size // record.itemsize,), False, record
+            at = stream, file.origin, 0, size
+            records = StoredArray("image", *at, header=lambda _stream: header)
+            folder, labels = os.path.dirname(file.path), self.labels.items()
+            names = {n: _names(os.path.join(folder, p), k) for n, (p, k) in labels}
+            yield _Images([records], names, self.are_files)
 
 
 class Cifar100Reader(Cifar10Reader):
     """Reads CIFAR-100, with a coarse and a fine label; the names are those of TFDS."""
 
     title = "CIFAR-100"
-    name_files: ClassVar[Mapping[str, tuple[str, int]]] = {
+    labels: ClassVar = {
         "coarse_label": ("coarse_label_names.txt", 20),
         "label": ("fine_label_names.txt", 100),
     }
@@ -290,120 +177,83 @@ class Cifar100Reader(Cifar10Reader):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IdxReader(ClassImageReader):
-    """Reads files of images, each with the labels that its name leads to.
-
-    Attributes:
-      vocabulary: the names of the classes, by id.
-    """
+    """Reads files of images, each with the labels that its name leads to."""
 
     title = "IDX"
 
+    # The names of the classes, by id.
     vocabulary: tuple[str, ...] = ()
-
-    def names(self, _folder: str) -> Names:
-        """Returns the names that the setting gives."""
-        return {"label": self.vocabulary} if self.vocabulary else {}
 
     def split_of(self, origin: str) -> str:
         """Returns the split by the words of the file's name, else of its folders."""
         return "test" if _IS_TEST(os.path.basename(origin)) else split_in_path(origin)
 
-    def opened(
-        self, file: SourceFile, stack: contextlib.ExitStack
-    ) -> Sequence[StoredArray]:
-        """Returns images and labels, whose headers must agree."""
+    @contextlib.contextmanager
+    def open(self, file: SourceFile, columns: object = None) -> Iterator[_Images]:
+        """Opens a file of images, and that of their labels."""
         path = _labels_of(file.path, lambda path: storage(path).is_file())
         origin = os.path.join(os.path.dirname(file.origin), os.path.basename(path))
-        images = _idx_array("image", file, stack)
-        labels = _idx_array("label", SourceFile(origin, path), stack)
-        one, many = labels.none(), images.none()
-        if one.ndim > 1 or one.dtype.kind == "f" or many.ndim == 1:
-            raise InputError(
-                f"Labels are one integer each, and images have sides; {origin} holds "
-                f"{one.dtype.name} of {one.shape[1:]}, {file.origin} "
-                f"{many.dtype.name} of {many.shape[1:]}."
-            )
-        if images.rows != labels.rows:
-            raise InputError(
-                f"Every image has a label; {file.origin} holds {images.rows} images, "
-                f"{origin} {labels.rows} labels. Fetch or write them again."
-            )
-        return [images, labels]
-
-    def values(self, stored: Sequence[npt.NDArray[Any]]) -> Values:
-        """Returns gray images with a channel axis, as TensorFlow's decoders give."""
-        images, labels = stored
-        images = images[..., np.newaxis] if images.ndim == 3 else images
-        dtype, shape = images.dtype.name, images.shape[1:]
-        if self.are_files and png_channels(dtype, shape) is None:
-            raise SourceError(
-                f"Images of (height, width) in uint8 can become PNG; these are {dtype} "
-                f"of {shape}. Leave out image_format."
-            )
-        return {"image": images, "label": labels}
+        with file.open() as first, SourceFile(origin, path).open() as second:
+            images = _idx_array("image", first, file.origin)
+            labels = _idx_array("label", second, origin)
+            if images.rows != labels.rows:
+                raise InputError(
+                    f"Every image has a label; {file.origin} has {images.rows} images, "
+                    f"{origin} {labels.rows} labels. Fetch or write them again."
+                )
+            names = {"label": self.vocabulary or range(256)}
+            yield _Images([images, labels], names, self.are_files)
 
 
-def _idx_array(name: str, file: SourceFile, stack: contextlib.ExitStack) -> StoredArray:
+def _idx_array(name: str, stored: io.BufferedReader, origin: str) -> StoredArray:
     """Returns what a file holds by its header; raises InputError."""
-    stored = stack.enter_context(file.open())
-    packed = stored.peek(2)[:2] == _GZIP
+
+    def header(stream: IO[bytes]) -> Header:
+        magic = stream.read(4)
+        sizes = stream.read(4 * magic.ljust(4, b"\0")[3])
+        if magic.startswith(b"\0\0\x08") and sizes and len(sizes) == 4 * magic[3]:
+            rows, *shape = np.frombuffer(sizes, ">u4").tolist()
+            is_image = png_channels("uint8", tuple(shape)) is not None
+            is_image &= math.prod(shape) <= MAX_PNG_BYTES
+            if is_image if name == "image" else not shape:
+                return (rows, *shape), False, np.dtype("u1")
+        raise ValueError(
+            f"images must be (height, width) or (height, width, 1 to 4) of bytes, and "
+            f"labels one byte each; it starts with {(magic + sizes)[:20].hex(' ')!r}. "
+            f"Load others with NumPy for convert(rows)"
+        )
+
+    packed = stored.peek(2)[:2] == b"\x1f\x8b"
     size = None if packed else stored.seek(0, os.SEEK_END)
     stream = cast("IO[bytes]", gzip.GzipFile(fileobj=stored) if packed else stored)
-    at = stream, file.origin, 0, size
-    return StoredArray(name, *at, header=_idx_header, packed=packed)
-
-
-def _idx_header(stream: IO[bytes]) -> Header:
-    """Reads the header of an IDX file; raises ValueError."""
-    magic = stream.read(4)
-    _, _, code, dimensions = magic.ljust(4, b"\0")[:4]
-    sizes = stream.read(4 * min(dimensions, _MAX_DIMENSIONS))
-    is_idx = magic[:2] == b"\0\0" and code in _IDX_TYPES
-    if is_idx and 0 < len(sizes) == 4 * dimensions:
-        shape = tuple(np.frombuffer(sizes, ">u4").tolist())
-        kind = np.dtype(_IDX_TYPES[code])
-        if 0 < math.prod(shape[1:]) * kind.itemsize <= _MAX_ITEM_BYTES:
-            return shape, False, kind
-    raise ValueError(
-        f"it must start with 00 00, a type, the number of dimensions (1 to "
-        f"{_MAX_DIMENSIONS}) and the size of each, for items of up to 1 GiB; it starts "
-        f"with {(magic + sizes).hex(' ') or 'nothing'}"
-    )
+    return StoredArray(name, stream, origin, 0, size, header=header, packed=packed)
 
 
 def _labels_of(path: str, exists: Callable[[str], bool]) -> str:
     """Returns the one file of labels for one of images; raises InputError."""
-    labels: list[str] = []
-    if match := _IMAGES(path):
-        word = {"IMAGES": "LABELS", "Images": "Labels"}.get(match["word"], "labels")
-        ends = itertools.product("-.", ("ubyte", "byte", "short", "int"), ("", ".gz"))
-        names = (f"{match['stem']}{word}{dot}idx1-{k}{gz}" for dot, k, gz in ends)
-        labels = [name for name in names if exists(name)]
-    if len(labels) != 1:
-        shown = f"{' and '.join(labels)}; keep one" if labels else "none, .gz or not"
-        raise InputError(
-            f"Images in IDX files, NAME-images-idx3-ubyte, have one file of labels "
-            f"beside them, NAME-labels-idx1-ubyte; {path} has "
-            f"{shown if match else 'another name'}."
-        )
-    return labels[0]
+    match = _IDX(path)
+    stem = match[1] if match else path
+    names = (f"{stem}{end}-ubyte{gz}" for end in _PAIR for gz in ("", ".gz"))
+    others = [name for name in names if name != path and exists(name)]
+    if len(others) == 1 and others[0].startswith(f"{stem}labels"):
+        return others[0]
+    raise InputError(
+        f"Images in IDX files, NAME-images-idx3-ubyte, have one file of labels beside "
+        f"them, NAME-labels-idx1-ubyte, each .gz or not; beside {path} there are "
+        f"{' and '.join(others) or 'none'}. Add it, or keep one of each."
+    )
 
 
 def recognise_idx(listed: Listed, _head: Callable[[str], bytes]) -> list[str] | None:
-    """Returns the files of images of IDX pairs by their names; None if none are.
-
-    Raises:
-      InputError: images without labels, or labels without images.
-    """
-    paths = dict(listed)
-    inputs = [path for path in paths if _IMAGES(path)]
+    """Returns the images of IDX pairs, None without any; InputError for half a pair."""
+    paths = {path: match[2] for path, _ in listed if (match := _IDX(path))}
+    inputs = [path for path, word in paths.items() if word == "images"]
     labels = {_labels_of(path, paths.__contains__) for path in inputs}
-    for path in paths if inputs else ():
-        if _LABELS(path) and path not in labels:
-            raise InputError(
-                f"Labels in IDX files have a file of images beside them, "
-                f"NAME-images-idx3-ubyte; {path} has none."
-            )
+    if inputs and (alone := paths.keys() - labels - {*inputs}):
+        raise InputError(
+            f"Labels in IDX files have a file of images beside them, "
+            f"NAME-images-idx3-ubyte; {min(alone)} has none."
+        )
     return inputs or None
 
 
@@ -413,36 +263,37 @@ def recognise_cifar(listed: Listed, head: Callable[[str], bytes]) -> list[str] |
     The names of CIFAR-10 say enough: a file of theirs with another size is damaged.
     `train.bin` and `test.bin` may be anything, so one at least must have the size of
     whole records, and start with labels of CIFAR-100.
-
-    Raises:
-      InputError: there are both; or the pickled version.
     """
     batches = [path for path, _ in listed if _BATCH(path)]
-    whole = [path for path, _ in listed if _WHOLE(path)]
-    starts = [head(p)[:2] for p, n in listed if _WHOLE(p) and n and n % 3074 == 0]
+    whole = {path: size for path, size in listed if _WHOLE(path)}
+    starts = [head(path)[:2] for path, size in whole.items() if size % 3074 == 0]
     is_100 = any(len(two) == 2 and two[0] < 20 and two[1] < 100 for two in starts)
     if batches and is_100:
         raise InputError(
             f"A source is CIFAR-10 or CIFAR-100; there are {batches[0]} and "
-            f"{whole[0]}. Convert the folders one by one."
+            f"{min(whole)}. Convert the folders one by one."
         )
     for path, _ in () if batches or is_100 else listed:
         if _PICKLE(path) and head(path).startswith(b"\x80"):
             raise InputError(
-                f"{path} is CIFAR's Python version, a pickle, which is never loaded: "
-                f"that could run any code. Fetch the binary version, "
-                f"cifar-10-binary.tar.gz."
+                f"{path} is CIFAR's Python version, a pickle. It is never loaded: it "
+                f"can run any code. Fetch the binary version, cifar-10-binary.tar.gz."
             )
-    return batches or (whole if is_100 else None)
+    return batches or (list(whole) if is_100 else None)
 
 
-def _read_names(path: str) -> tuple[str, ...]:
-    """Returns the names of classes in a file, by id; blank lines may end it."""
+def _names(path: str, count: int) -> tuple[str, ...] | range:
+    """Returns the names of classes in a file, by id; their numbers without a file."""
+    if not storage(path).exists():
+        return range(count)
     lines = storage(path).read_bytes().rstrip().split(b"\n")
     try:
         names = parse_names(b"\n".join(map(bytes.strip, lines)), path=path)
     except SpecError as error:
         raise InputError(str(error)) from error
-    if not names:
-        raise InputError(f"{path!r} must hold the names of classes; it is empty.")
+    if len(names) < count:
+        raise InputError(
+            f"{path!r} must hold the names of {count} classes, one a line; it has "
+            f"{len(names)}. Add the others."
+        )
     return names

@@ -130,7 +130,7 @@ class Arrays(ColumnarFile):
         self._rows = arrays[0].rows if arrays else 0
         self._row_bytes = max(sum(array.row_bytes for array in arrays), 1)
         self.packed = any(array.packed for array in arrays)
-        self.classes = {}
+        self.features = {}
         none = self.columns([array.none() for array in arrays])
         self.types = {name: column.type for name, column in none.items()}
 
@@ -156,7 +156,8 @@ class Arrays(ColumnarFile):
         step = max(rows, 1) if self.packed else -(-block_bytes // self._row_bytes)
         for first in range(0, rows, step):
             stop = min(first + step, rows)
-            yield stop - first, file.size * stop // self._rows
+            size = (file.size - self.begin) * stop // self._rows
+            yield stop - first, self.begin + size
 
     def read(self, block: Block, columns: Sequence[str]) -> Iterator[RawRows]:
         """Yields the rows of a block; of compressed arrays in pieces of 16 MiB."""

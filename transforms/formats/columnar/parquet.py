@@ -41,9 +41,9 @@ from transforms.formats.columnar.arrow_batches import (
 )
 from transforms.formats.columnar.arrow_types import (
     CommonColumns,
-    class_names,
     flat_columns,
     flat_types,
+    stated_features,
     wanted_paths,
 )
 from transforms.formats.raw_rows import grouped
@@ -120,7 +120,7 @@ class ParquetReader(ColumnarReader):
             with _opened(file, self.int96) as parquet:
                 schema = parquet.schema_arrow
                 types = flat_types(schema, file.origin)
-                common.add(file.origin, types, class_names(schema))
+                common.add(file.origin, types, stated_features(schema))
                 wide = wide or bool(_int96_paths(parquet))
                 rows += parquet.metadata.num_rows
                 for index, group in enumerate(_groups(parquet)):
@@ -144,7 +144,7 @@ class ParquetReader(ColumnarReader):
                     step = max(1, min(_SPREAD, -(-size // budget)))
                     parts += content.some([index], step, budget)
         sample = joined_sample(common.columns, parts, total_rows=rows)
-        return self.planned(sample, common.classes)
+        return self.planned(sample, common.features)
 
 
 class _Parquet(ColumnarFile):
@@ -161,7 +161,7 @@ class _Parquet(ColumnarFile):
         self._unit = unit
         self._schema = views[0].schema_arrow
         self.types = flat_types(self._schema, origin)
-        self.classes = class_names(self._schema)
+        self.features = stated_features(self._schema)
         if columns is not None:
             only(self.types, columns, origin)
 
