@@ -27,10 +27,10 @@ import dataclasses
 import io
 import posixpath
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block
@@ -41,6 +41,7 @@ from transforms.formats.detection.boxed_rows import list_of
 from transforms.formats.detection.boxes_csv import (
     IS_PLACE,
     first_row,
+    list_images,
 )
 from transforms.formats.detection.listed import (
     DISCARDED,
@@ -53,7 +54,6 @@ from transforms.formats.detection.listed import (
 from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
-    Found,
     ImageObjects,
 )
 from transforms.formats.file_names import is_image_name, plain_name
@@ -81,7 +81,7 @@ _USES: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AutomlReader(RowsReader):
-    """Reads AutoML manifests; cells are those after the path.
+    """Reads AutoML manifests; cells are the split and those after the path.
 
     Attributes:
       boxed: whether the files are manifests of object detection.
@@ -95,6 +95,7 @@ class AutomlReader(RowsReader):
     tolerance: ClassVar[float] = 1e-3
     split_name: ClassVar[str] = _SPLIT
     says_split: ClassVar[bool] = False
+    raw_names: ClassVar[bool] = True
 
     boxed: bool = False
     most: int = 0
@@ -106,14 +107,21 @@ class AutomlReader(RowsReader):
         Raises:
           InputError: one is no CSV, or too large.
         """
-        rows = [row for file in files for row in self._listed(file)]
-        usable = [row for row in rows if not row.get("reason")]
-        labels = [_labels(row) for row in usable]
-        counts = [len(names) for names in labels]
+        rows = [row for file in files for row in self._listed(file).to_pylist()]
+        usable = []
+        for row in rows:
+            uses = {cells[0] for cells in row["cells"]}
+            if row["reason"] or not row["stated"].strip() or len(uses) > 1:
+                continue
+            if uses == {_DISCARD}:
+                row["reason"] = DISCARDED
+            else:
+                usable.append(row)
+        counts = [len(_labels(row)) for row in usable]
         reader = dataclasses.replace(
             self,
             fractions=True,
-            boxed=any(_is_box(cells) for row in rows for cells in row["cells"]),
+            boxed=any(_is_box(cells[1:]) for row in rows for cells in row["cells"]),
             most=max(counts, default=0),
             fewest=min(counts, default=0),
         )
@@ -130,55 +138,54 @@ class AutomlReader(RowsReader):
         features = (image, label) if reader.most else (image,)
         return dataclasses.replace(planned, features=features)
 
-    def _listed(self, file: InputFile) -> list[dict[str, Any]]:
-        """Returns the images of a file as rows of the listing."""
+    def _listed(self, file: InputFile) -> pa.Table:
+        """Returns the images of a file."""
         # Surrogates keep bytes that are not UTF-8: their rows alone are refused.
         text = content_of(file, _MAX_BYTES).decode(
             "utf-8-sig", errors="surrogateescape"
         )
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         folder = self.images_root or posixpath.dirname(file.origin)
-        images: dict[str, dict[str, Any]] = {}
-        rows: list[dict[str, Any]] = []
-        number = line = 0
+        good: list[tuple[int, int, str, list[str]]] = []
+        unread: list[dict[str, Any]] = []
+        line = 0
         try:
             for fields in reader:
                 first_line, line = line + 1, reader.line_num
                 if not fields:
                     continue
-                row = _row(fields, folder)
-                key = unicodedata.normalize("NFC", row["stated"])
-                image = row if row["reason"] else images.setdefault(key, row)
-                if image is row:
-                    row |= {"row": number, "line": first_line, "rows": [], "lines": []}
-                    rows.append(row)
-                else:
-                    _join(image, row, number)
-                image["rows"].append(number)
-                image["lines"].append(first_line)
-                number += 1
+                number = len(good) + len(unread)
+                name, cells, fault = _parsed(fields)
+                if fault is None:
+                    good.append((number, first_line, name, cells))
+                    continue
+                raw = "\0".join(fields).encode(errors="surrogateescape")
+                row = {"row": number, "line": first_line, "raw": raw, "stated": name}
+                unread.append(row | {"cells": [cells], **fault._asdict()})
         except csv.Error as error:
             raise InputError(
                 f"{file.path!r} must be CSV; in line {reader.line_num}: {error}. "
                 f"Correct it."
             ) from error
-        for index, row in enumerate(rows):
-            first = rows[index - index % _AT_ONCE]["row"]
-            before = file.size * first // number
-            row["position"] = file.position + before + row["row"] - first
-            row["annotation"] = file.origin
-            row["raw"] = "\0".join(row["raw"]).encode(errors="surrogateescape")
-            if not row["reason"] and row["split"] == _DISCARD:
-                row["reason"] = DISCARDED
-        return rows
+        numbers, lines, names, cells_of = zip(*good, strict=True) if good else [()] * 4
+        return list_images(
+            file,
+            pa.array(names, pa.string()),
+            pa.array(cells_of, pa.list_(pa.string())),
+            np.array(numbers, np.int64),
+            lambda name: name if IS_PLACE.match(name) else posixpath.join(folder, name),
+            count=len(good) + len(unread),
+            lines=pa.array(lines, pa.int64()),
+            unread=unread,
+            at_once=_AT_ONCE,
+        )
 
     def _good_names(self, rows: Sequence[Mapping[str, Any]]) -> set[str]:
         """Returns the classes of good boxes, also where another takes the image."""
         policy = "box" if self.bad_box == "image" else self.bad_box
         reader = dataclasses.replace(self, bad_box=policy, masks="auto")
         block = Block("", 0, len(rows), rows=len(rows))
-        listed = listing_of(rows, TABLE_COLUMNS).to_pylist()
-        raw = reader.rows_of(listed, "", block, is_sample=True)
+        raw = reader.rows_of(rows, "", block, is_sample=True)
         return set(raw.columns["image/object/class/text"].flatten().to_pylist())
 
     def content_columns(
@@ -191,15 +198,11 @@ class AutomlReader(RowsReader):
         """Returns how many boxes an image has that is no row."""
         return super(AutomlReader, self).gone_parts(row) if self.boxed else 0
 
-    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
+    def image_of(self, row: Mapping[str, Any]) -> ImageObjects:
         """Returns the boxes of an image; a blank row has none."""
-        mentions = zip(row["rows"], row["lines"], row["cells"], strict=True)
-        objects = [
-            _object(row["row"], number, line, cells)
-            for number, line, cells in mentions
-            if any(map(str.strip, cells))
-        ]
-        return ImageObjects(objects, name=row["stated"]), row["raw"]
+        mentions = self.mentions(row) if self.boxed else ()
+        objects = [_object(row["row"], *mention) for mention in mentions]
+        return ImageObjects(objects, name=row["stated"])
 
     def rows_of(
         self,
@@ -210,12 +213,9 @@ class AutomlReader(RowsReader):
         is_sample: bool = False,
     ) -> RawRows:
         """Returns images as rows: with boxes, or with labels."""
+        raw = super(AutomlReader, self).rows_of(rows, root, block, is_sample=is_sample)
         if self.boxed:
-            return super(AutomlReader, self).rows_of(
-                rows, root, block, is_sample=is_sample
-            )
-        bare = [{**row, "rows": [], "lines": [], "cells": []} for row in rows]
-        raw = super(AutomlReader, self).rows_of(bare, root, block, is_sample=is_sample)
+            return raw
         columns = {_SPLIT: raw.columns[_SPLIT], _IMAGE: raw.columns["image/encoded"]}
         if self.most:
             assert raw.places is not None
@@ -232,49 +232,22 @@ class AutomlReader(RowsReader):
         return self.fewest == self.most == 1
 
 
-def _row(fields: Sequence[str], folder: str) -> dict[str, Any]:
-    """Returns what one row says, as a row of the listing; `raw` are its fields."""
+def _parsed(fields: Sequence[str]) -> tuple[str, list[str], Fault | None]:
+    """Returns the path of a row's image, the row's cells, and why it is none."""
     first = fields[0].strip()
-    has_use = first.upper() in _USES
-    if not has_use and _is_path(first):
-        fields = ["", *fields]
-        first, has_use = "", True
+    use = _USES.get(first.upper())
+    if use is None and _is_path(first):
+        use, fields = _UNASSIGNED, ["", *fields]
     path = fields[1] if len(fields) > 1 else ""
-    cells = [sys.intern(field) for field in fields[2:]]
-    use = _USES.get(first.upper(), _UNASSIGNED)
-    fault: Fault | None = None
-    raw = [use, path, *cells]
+    cells = [use or _UNASSIGNED, *map(sys.intern, fields[2:])]
     if any("\udc80" <= c <= "\udcff" for text in fields for c in text):
-        fault = Fault(Reason.INVALID_ENCODING, "it must be UTF-8")
-        path, cells, raw = "", ["?"] if _is_box(cells) else [], [use, "", *cells]
-    elif not has_use:
-        words = ", ".join(word for word in _USES if word)
-        words = f"the first field must be one of {words}, or the path; found "
-        fault = Fault(Reason.BAD_SPLIT, f"{words}{first[:60]!r}")
-    elif not path.strip():
-        fault = Fault(Reason.MISSING_VALUE, "the path of the image is empty")
-    reason, message = fault or (None, None)
-    return {
-        "path": path if IS_PLACE.match(path) else posixpath.join(folder, path),
-        "stated": path,
-        "split": use,
-        "reason": reason,
-        "message": message,
-        "raw": raw,
-        "cells": [cells],
-    }
-
-
-def _join(image: dict[str, Any], row: Mapping[str, Any], number: int) -> None:
-    """Adds a row to the image that it names."""
-    image["cells"] += row["cells"]
-    image["raw"] += row["raw"][2:]
-    if image["split"] != row["split"] and not image["reason"]:
-        image["reason"] = Reason.BAD_SPLIT
-        image["message"] = (
-            f"all rows of an image must say one split; row {image['row'] + 1} says "
-            f"{image['split']} and row {number + 1} says {row['split']}"
-        )
+        cells[1:] = ["?"] if _is_box(cells[1:]) else []
+        return "", cells, Fault(Reason.INVALID_ENCODING, "it must be UTF-8")
+    if use is not None:
+        return path, cells, None
+    words = ", ".join(word for word in _USES if word)
+    message = f"the first field must be one of {words}, or the path; found "
+    return path, cells, Fault(Reason.BAD_SPLIT, f"{message}{first[:60]!r}")
 
 
 def _is_box(cells: Sequence[str]) -> bool:
@@ -295,11 +268,13 @@ def _is_path(text: str) -> bool:
 
 def _labels(row: Mapping[str, Any]) -> list[str]:
     """Returns the distinct labels of all rows of an image, in their order."""
-    texts = (text.strip() for cells in row["cells"] for text in cells)
+    texts = (text.strip() for cells in row["cells"] for text in cells[1:])
     return list(dict.fromkeys(text for text in texts if text))
 
 
-def _object(first: int, row: int, line: int, cells: Sequence[str]) -> BoxedObject:
+def _object(
+    first: int, row: int, line: int | None, cells: Sequence[str]
+) -> BoxedObject:
     name = cells[0].strip()
     where = f"row {row + 1}: box of {name!r}"
     fault = None

@@ -13,6 +13,7 @@ these. Workers read runs of the listing: `ListedReader.objects_of` gives the obj
 an image, and everything else is the same for all layouts.
 """
 
+import abc
 import collections
 import dataclasses
 import itertools
@@ -260,16 +261,55 @@ class ListedReader(BoxedReader):
 class RowsReader(ListedReader):
     """Reads listings whose images have rows of tables for objects.
 
-    Beside the columns of all listings, a row has those of its first row, `row`, `line`
-    and `raw`; and for each object `rows`, `lines` and `cells`, the texts of its row.
+    Beside the columns of all listings, a row has those of its first row, `row` and
+    `line`, and `raw` where that is refused; and of all rows of an image `rows`, `lines`
+    and `cells`: the word for the split, and texts, of which `of_object` are empty where
+    the row is of no object.
     """
 
     origins_name_rows: ClassVar[bool] = False
     by_annotation: ClassVar[bool] = True
+    of_object: ClassVar[slice] = slice(1, None)
+    # Whether the split and the name are among the raw fields of an image.
+    raw_names: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def image_of(self, row: Mapping[str, Any]) -> ImageObjects | Fault:
+        """Returns the objects of an image."""
+
+    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
+        """Returns the objects of the rows of an image, which must be of one split."""
+        first: dict[str, int] = {}
+        for number, cells in zip(row["rows"], row["cells"], strict=True):
+            first.setdefault(cells[0], number + 1)
+        texts = [text for cells in row["cells"] for text in cells[1:]]
+        head = [next(iter(first)), row["stated"]] if self.raw_names else []
+        raw = "\0".join([*head, *texts]).encode()
+        if not row["stated"].strip():
+            fault = Fault(Reason.MISSING_VALUE, "the path of the image is empty")
+            return fault, raw
+        if len(first) > 1:
+            said = [f"row {row} says {word or 'none'}" for word, row in first.items()]
+            words = f"all rows of an image must say one split; {' and '.join(said[:2])}"
+            return Fault(Reason.BAD_SPLIT, words), raw
+        return self.image_of(row), raw
+
+    def mentions(
+        self, row: Mapping[str, Any]
+    ) -> list[tuple[int, int | None, list[str]]]:
+        """Returns number, line and texts of the rows of an image that are objects."""
+        lines = row["lines"] or itertools.repeat(None)
+        numbers = row["rows"] or [0]
+        rows = zip(numbers, lines, row["cells"] or (), strict=False)
+        return [
+            (number, line, cells[1:])
+            for number, line, cells in rows
+            if any(map(str.strip, cells[self.of_object]))
+        ]
 
     def gone_parts(self, row: Mapping[str, Any]) -> int:
         """Returns how many boxes an image has that is no row."""
-        return sum(any(map(str.strip, cells)) for cells in row["cells"] or ())
+        return len(self.mentions(row))
 
 
 def class_ids(names: Set[str]) -> dict[str, int]:
