@@ -37,7 +37,6 @@ _RAISED = re.compile(
     r"(?P<type>[A-Za-z_][\w.]*)(?::[ ]|(?=[ ]\[)|$)" + _REST,
     re.MULTILINE,
 )
-_LAST_LINE = re.compile(r"^(?P<type>\w+): " + _REST + r"\Z", re.MULTILINE)
 _ANY_ERROR = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)): " + _REST,
     re.MULTILINE,
@@ -56,7 +55,7 @@ def translated(failure: BaseException) -> BaseException:
     if ours := in_text(text):
         return ours
     whole = f"{type(failure).__name__}: {text}"
-    for kind in (_RAISED, _ANY_ERROR, _LAST_LINE):
+    for kind in (_RAISED, _ANY_ERROR):
         if matches := list(kind.finditer(whole)):
             last = matches[-1]
             where = f" in {last['stage']!r}" if last["stage"] else ""
@@ -92,27 +91,17 @@ def _rebuilt(name: str, message: str) -> BeamTFRecordError:
 _FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 
 
-def with_words_of(lines: Iterable[str], error: BaseException) -> BaseException:
-    """Adds a job server's explanation to an error; our own errors stay the same."""
-    if type(error) is not BeamTFRecordError:
-        return error
-    line = telling(lines, str(error))
-    if not line:
-        return error
-    return BeamTFRecordError(f"{error} The job server's last words: {line}")
-
-
-def telling(lines: Iterable[str], error: str) -> str:
-    """Returns the line that best explains why a job failed; "" if there is none.
+def last_words(lines: Iterable[str], error: str) -> str:
+    """Returns a job server's own account of a failure, as a sentence to add; or "".
 
     Args:
-      lines: of the job server.
+      lines: of the job server, of which the last fault, or line, is taken.
       error: the message so far; lines that only repeat it are left out.
     """
     lines = [line.strip() for line in lines]
     faults = [line for line in lines if _FAULT.search(line)] or lines
     news = [line for line in faults if line and line.rstrip(".") not in error]
-    return news[-1] if news else ""
+    return f" The job server's last words: {news[-1]}" if news else ""
 
 
 # Between two questions, to a disk and to an object store.
@@ -139,7 +128,6 @@ class JobWatch:
       name: of the engine.
       reports: of the run.
       say: takes what a person should know.
-      check: what to look after where workers are silent, as words of a message.
       ask: returns what tasks have raised, as the engine says; any error means that it
         does not.
     """
@@ -147,7 +135,6 @@ class JobWatch:
     name: str
     reports: Reports
     say: Callable[[str], None]
-    check: str = "its machines start workers"
     ask: Callable[[], Sequence[Failure]] = tuple
     _failures: dict[str, Failure] = dataclasses.field(default_factory=dict)
     _engines: Sequence[Failure] = ()
@@ -207,8 +194,11 @@ class JobWatch:
         if silent >= _SILENT_SECONDS:
             self._heard = math.inf
             self.say(
-                f"no worker of {self.name} has reported for {silent:.0f} s; check that "
-                f"{self.check}"
+                f"no worker of {self.name} has reported for {silent:.0f} s; unless its "
+                f"machines are still starting, check that it has free slots, that "
+                f"these start workers (a pool must run on each of them), and that the "
+                f"workers have beam-tfrecord {__version__} and reach the output's "
+                f"store; Ctrl-C ends the job"
             )
 
 

@@ -48,16 +48,12 @@ def check_words(flags: Sequence[str]) -> None:
     """
     for before, flag in zip(["", *flags], flags, strict=False):
         is_value = before.startswith("--") and "=" not in before
-        if not flag.startswith("-") and not is_value:
+        is_kebab = flag.startswith("--") and "-" in flag.partition("=")[0][2:]
+        if is_kebab or not (flag.startswith("-") or is_value):
             raise SpecError(
-                f"What follows -- must be flags of Beam, as --job_name=NAME is; found "
-                f"{flag!r}. Give SOURCE, OUTPUT and the program's own flags before --."
-            )
-    for flag in flags:
-        if flag.startswith("--") and "-" in flag.partition("=")[0][2:]:
-            raise SpecError(
-                f"Flags of Beam must be in snake case, as --job_name=NAME is; found "
-                f"{flag!r}. Give the program's own flags before --."
+                f"What follows -- must be flags of Beam in snake case, as "
+                f"--job_name=NAME is; found {flag!r}. Give SOURCE, OUTPUT and the "
+                f"program's own flags before --."
             )
 
 
@@ -87,22 +83,6 @@ def starts_elsewhere(flags: Sequence[str]) -> bool:
     # LOOPBACK: as threads of this process.
     is_here = flag_given(flags, "environment_type") == "LOOPBACK"
     return environment_given(flags) and not is_here
-
-
-def silence_check(starts: str, flags: Sequence[str]) -> str:
-    """Returns what to check where workers are silent.
-
-    Args:
-      starts: what starts the workers unless a pool does.
-      flags: Beam's.
-    """
-    if flag_given(flags, "environment_type") == "EXTERNAL":
-        pool = flag_given(flags, "environment_config")
-        starts = f"a pool at {pool} runs on each of its machines"
-    return (
-        f"it has free slots, that {starts}, and that these have beam-tfrecord "
-        f"{__version__} and reach the output's store; Ctrl-C ends the job"
-    )
 
 
 def refuse_starts(flags: Sequence[str], who: str) -> None:
@@ -195,9 +175,8 @@ def check_paths(
     for what, path in given:
         if path and not paths.is_remote(path):
             raise TargetError(
-                f"{who} {'' if starts else 'are elsewhere: they '}must see the {what}; "
-                f"{path!r} is a path of this machine. Put it into an object store."
-                f"{f' {starts}' if starts else ''} Or say --shared-output, if every "
+                f"{who} must see the {what}; {path!r} is a path of this machine. Put "
+                f"it into an object store. {starts} Or say --shared-output, if every "
                 f"machine sees it under this very path."
             )
 
@@ -215,37 +194,11 @@ def not_started(name: str, worker: str, said: str) -> UsageError | None:
     """
     if not _NOT_STARTED.search(said):
         return None
-    must = f"The machines of {name} must see the file that starts workers"
-    if not worker:
-        return UsageError(
-            f"{must}; the command of --environment_config is not there. Give the whole "
-            f"path of beam-tfrecord-worker on them. Nothing was committed."
-        )
     return UsageError(
-        f"{must}; {worker!r} is not there, so they are others than this one, or "
-        f"containers, whatever their address is. {_other_starts()} Nothing was "
-        f"committed."
-    )
-
-
-def check_pool(flags: Sequence[str]) -> None:
-    """Refuses a pool that could not call the engine back.
-
-    Raises:
-      UsageError: it is not on the network of the engine's own machine.
-    """
-    pool = flag_given(flags, "environment_config") or ""
-    host, colon, _ = pool.rpartition(":")
-    is_pool = flag_given(flags, "environment_type") == "EXTERNAL"
-    # Beam's flag also takes JSON.
-    if not is_pool or not colon or host.startswith("{") or _is_loopback(host):
-        return
-    raise UsageError(
-        f"A pool must be on the network of the machine that the engine runs its tasks "
-        f"on, as in --environment_config=localhost:50000: the engine gives it "
-        f"addresses on localhost to call back, and workers at {host!r} would wait for "
-        f"ever. Run Beam's pool beside each of the engine's machines, in the same pod "
-        f"for example."
+        f"The machines of {name} must see the file that starts workers; "
+        f"{worker or 'the command of --environment_config'!r} is not there, so they "
+        f"are others than this one, or containers, whatever their address is. "
+        f"{_other_starts()} Nothing was committed."
     )
 
 
@@ -340,29 +293,25 @@ def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
         )
 
 
-def check_answers(who: str, addresses: str, instead: str) -> None:
+def check_answers(who: str, addresses: str) -> None:
     """Refuses a server that takes no connections, for which an engine would wait long.
 
     Args:
       who: is to answer, as in "a Spark".
       addresses: each HOST:PORT; behind commas those that take over from the first.
-      instead: what else can be said.
 
     Raises:
       UsageError: none answers.
     """
     why = ""
     for address in addresses.split(","):
-        host, _, port = address.rpartition(":")
-        host = host.rpartition("//")[2].strip("[]")
-        if not port.isdecimal():
-            why = "its address must end with a port, as in :7077"
-            continue
+        host, _, port = address.rpartition("//")[2].rpartition(":")
         try:
-            return socket.create_connection((host, int(port)), _ASK_SECONDS).close()
+            given = host.strip("[]"), int(port)
+            return socket.create_connection(given, _ASK_SECONDS).close()
         except (OSError, OverflowError, ValueError) as error:
             why = str(error)
-    raise _no_answer(who, addresses, why, instead)
+    raise _no_answer(who, addresses, why)
 
 
 def flink_size(master: str) -> tuple[int, int]:
@@ -378,8 +327,7 @@ def flink_size(master: str) -> tuple[int, int]:
         version, slots = str(seen["flink-version"]), int(seen["slots-total"])
         machines = int(seen["taskmanagers"])
     except (OSError, ValueError, KeyError) as error:
-        instead = other_master("flink", "--flink_master=HOST:PORT")
-        raise _no_answer("a Flink", master, str(error), instead) from error
+        raise _no_answer("a Flink", master, str(error)) from error
     if not version.startswith(f"{FLINK_VERSION}.") or not slots:
         raise UsageError(
             f"The Flink at {master!r} must be of {FLINK_VERSION}, as the job server "
@@ -415,16 +363,8 @@ def ask_flink(master: str, path: str, method: str = "GET") -> dict[str, Any]:
     return content
 
 
-def other_master(name: str, flag: str) -> str:
-    """Returns what to do where no master answers."""
-    return (
-        f"name another after --: {flag}; in a checkout, 'scripts/cluster {name} up' "
-        f"starts one for trials"
-    )
-
-
-def _no_answer(who: str, address: str, why: str, instead: str) -> UsageError:
+def _no_answer(who: str, address: str, why: str) -> UsageError:
     return UsageError(
-        f"There must be {who} at {address!r}; none answers: {why}. Start it, or "
-        f"{instead}."
+        f"There must be {who} at {address!r}, as in HOST:PORT; none answers: {why}. "
+        f"Start it (in a checkout, scripts/cluster does), or name another after --."
     )

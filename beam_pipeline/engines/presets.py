@@ -102,7 +102,6 @@ class Engine:
       master_flag: Beam's flag that names a master; empty where there is none.
       default_master: where none is named.
       known: flags that only the engine's job server knows.
-      starts: what starts workers, as in "check that its machines start workers".
     """
 
     name: str
@@ -115,7 +114,6 @@ class Engine:
     master_flag: str = ""
     default_master: str = ""
     known: frozenset[str] = frozenset()
-    starts: str = "its machines start workers"
 
     @property
     def is_service(self) -> bool:
@@ -132,7 +130,6 @@ class Engine:
             checks.refuse_starts(beam_flags, "Dataflow")
             checks.check_dataflow(settings, beam_flags)
             return
-        checks.check_pool(beam_flags)
         master = self._master(beam_flags)
         checks.check_shared(self.name, master, settings, beam_flags)
 
@@ -156,14 +153,12 @@ class Engine:
         master = self._master(beam_flags)
         endpoint = flag_given(beam_flags, "job_endpoint") or ""
         if endpoint:
-            instead = "leave out --job_endpoint: each job then starts its own"
-            checks.check_answers("a job server", endpoint, instead)
+            checks.check_answers("a job server", endpoint)
         tasks, slots = None, 1
         if self.name == "flink" and master not in checks.WITHIN_SERVER:
             tasks, slots = checks.flink_size(master)
         elif master.startswith("spark://") and not endpoint:
-            instead = checks.other_master("spark", f"--{self.master_flag}=URL")
-            checks.check_answers("a Spark", master, instead)
+            checks.check_answers("a Spark", master)
         return WorkerPlace(
             master=master,
             program="" if endpoint else brought(self.program),
@@ -331,7 +326,6 @@ _DATAFLOW = Engine(
         "--number_of_worker_harness_threads=2",
         "--max_num_workers={parallelism}",
     ),
-    starts="its machines, which take minutes to start, run",
 )
 
 ENGINES = {engine.name: engine for engine in (_FLINK, _SPARK, _PRISM, _DATAFLOW)}

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import importlib
 import os
+import re
 import secrets
 import signal
 import socket
@@ -34,11 +35,10 @@ from beam_pipeline.engines.beam_errors import (
     Failure,
     JobWatch,
     in_text,
-    telling,
+    last_words,
     translated,
-    with_words_of,
 )
-from beam_pipeline.engines.checks import ask_flink, not_started, silence_check
+from beam_pipeline.engines.checks import ask_flink, not_started
 from beam_pipeline.engines.presets import Engine, WorkerPlace, worker_file
 from beam_pipeline.engines.worker import write_worker
 from transforms.errors import BeamTFRecordError, StorageError, UsageError, bounded
@@ -133,8 +133,7 @@ def run_on_engine(
             if is_flink:
                 _cancel_on_flink(master, name)
 
-        check = silence_check(engine.starts, hooks.beam_flags)
-        watch = JobWatch(engine.name, reports, hooks.say, check, ask)
+        watch = JobWatch(engine.name, reports, hooks.say, ask)
         try:
             with _pipeline(engine, options, add_stages) as pipeline, watch.watching():
                 if engine.detaches(hooks.beam_flags):
@@ -146,7 +145,10 @@ def run_on_engine(
             lines = last_lines()
             said = "\n".join([str(failure), *lines])
             error = watch.latest() or unstarted(said) or translated(failure)
-            raise with_words_of(lines, error) from failure
+            if type(error) is BeamTFRecordError:
+                # Of Beam or the engine, whose job server may know more.
+                error = BeamTFRecordError(f"{error}{last_words(lines, str(error))}")
+            raise error from failure
     return ""
 
 
@@ -202,6 +204,8 @@ def _server(engine: Engine, options: PipelineOptions) -> tuple[list[str], str]:
         command, endpoint = server(options).subprocess_cmd_and_endpoint()
     except (*_NOT_HAD, OSError, RuntimeError, ValueError) as error:
         said = str(error).rstrip(".") or "what is named is no file"
+        # A jar's address may have a password.
+        said = re.sub(r"//[^/@\s]*@", "//...@", said)
         raise UsageError(
             bounded(
                 f"The job server of {engine.name} must be here: {said}. In a checkout, "
@@ -243,10 +247,9 @@ def _job_server(command: Sequence[str], endpoint: str, log: str) -> Iterator[Non
     try:
         while not _listens(endpoint):
             if server.poll() is not None:
-                line = telling(_last_lines(log), "")
                 raise BeamTFRecordError(
                     f"The job server must listen until the job ends; it has ended with "
-                    f"{server.returncode}. Its last words: {line}"
+                    f"{server.returncode}.{last_words(_last_lines(log), '')}"
                 )
             time.sleep(_LOOK_SECONDS)
         yield

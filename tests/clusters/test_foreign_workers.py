@@ -104,9 +104,6 @@ def test_a_pool_that_is_gone_for_good(
         assert process.poll() is None, told.read_text()
         assert time.monotonic() < killed + 80
         time.sleep(0.1)
-    assert (
-        f"a pool at {workers.address} runs on each of its machines" in told.read_text()
-    )
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert not output.exists()

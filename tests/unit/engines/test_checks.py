@@ -42,7 +42,7 @@ def check(settings: Mapping[str, object], flags: Sequence[str] = ()) -> None:
 @pytest.mark.parametrize(
     ("settings", "flags", "said"),
     [
-        (SPARK, ["--spark_master_url=spark://127.0.0.1:1"], "cluster spark up"),
+        (SPARK, ["--spark_master_url=spark://127.0.0.1:1"], "'spark://127"),
         ({"runner": "flink"}, ["--flink_master=localhost:1"], "'localhost:1'"),
         ({"runner": "flink"}, ["--flink_master=localhost:x"], "nonnumeric port"),
         (SPARK, [*HERE, "--job_endpoint=127.0.0.1:1"], r"a job server at '127"),
@@ -60,14 +60,11 @@ def test_who_answers() -> None:
     """One of several masters is enough; an address needs a port."""
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
-        checks.check_answers("a Spark", f"spark://localhost:{port}", "")
-        checks.check_answers("a Spark", f"spark://localhost:1,localhost:{port}", "")
-    for wrong, why in (
-        (f"spark://localhost:{port}", ""),
-        ("spark://localhost", ":7077"),
-    ):
-        with pytest.raises(UsageError, match=f"a Spark at {wrong!r}.*{why}"):
-            checks.check_answers("a Spark", wrong, "")
+        checks.check_answers("a Spark", f"spark://localhost:{port}")
+        checks.check_answers("a Spark", f"spark://localhost:1,localhost:{port}")
+    for wrong in (f"spark://localhost:{port}", "spark://localhost"):
+        with pytest.raises(UsageError, match=f"a Spark at {wrong!r}"):
+            checks.check_answers("a Spark", wrong)
 
 
 def test_a_master_is_no_path(
@@ -155,18 +152,6 @@ def test_paths_that_workers_elsewhere_do_not_see(
     check({**STORES, "runner": runner, **of_submitter}, flags)
 
 
-@pytest.mark.parametrize("name", WITH_SERVERS)
-def test_pool_on_another_network(name: str) -> None:
-    """Engines tell a pool addresses on localhost to call back."""
-    start = "--environment_type=EXTERNAL"
-    for here in ("localhost:1", "127.0.0.1:1", "[::1]:1", '{"url": "localhost:1"}'):
-        check({"runner": name, **STORES}, [start, f"--environment_config={here}"])
-    with pytest.raises(UsageError, match=r"localhost:50000: .* workers at 'pool\.exam"):
-        check(
-            {"runner": name, **STORES}, [start, "--environment_config=pool.example:1"]
-        )
-
-
 @pytest.mark.parametrize("flag", ["flink_master", "spark_master_url", "job_endpoint"])
 def test_a_flag_without_its_engine(flag: str) -> None:
     """A local run would ignore it, and the user would not know."""
@@ -188,8 +173,5 @@ def test_an_engine_that_does_not_see_the_worker(said: str) -> None:
     for word in ("'/tmp/x/worker'", "=EXTERNAL", "=PROCESS", "TMPDIR"):
         assert word in error
     assert len(error.encode()) <= 1024
-    # There is no other way to start workers to propose: this one was chosen.
-    error = str(not_started("x", "", said))
-    assert "beam-tfrecord-worker" in error
-    assert "TMPDIR" not in error
+    assert "--environment_config" in str(not_started("x", "", said))
     assert not_started("flink", "/w", "FileNotFoundError: [Errno 2] No such") is None
