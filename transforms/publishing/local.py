@@ -68,28 +68,25 @@ class LocalTarget(Target):
         return f"{status.st_ino}-{digest.hexdigest()}"
 
     def check_contents(self) -> Manifest | None:
-        _check_path(self.directory)
-        _check_apart_from_shell(self.directory)
-        directory = os.path.abspath(self.directory)
-        parent = os.path.dirname(directory)
-        existing = parent
+        given, directory = self.directory, os.path.abspath(self.directory)
+        is_text = given.encode(errors="replace").decode() == given
+        if not is_text or "\0" in given or not (given and os.path.basename(directory)):
+            raise _unfit(given, "is no path of a folder, in UTF-8")
+        if storage(absolute(os.curdir)).is_inside(given):
+            # It would be pulled from under the shell.
+            raise _unfit(given, "is the current folder or above it")
+        existing = os.path.dirname(directory)
         while not storage(existing).exists():
             existing = os.path.dirname(existing)
         if not storage(existing).is_folder() or not os.access(
             existing, os.W_OK | os.X_OK
         ):
-            raise TargetError(
-                f"The output's folder must be writable; {existing!r} is not. Choose "
-                f"another output."
-            )
+            raise _unfit(existing, "is no folder that is writable")
         self.own.check()
         if not storage(directory).exists():
             return None
         if not storage(directory).is_folder() or os.path.islink(directory):
-            raise TargetError(
-                f"The output must be a directory or not exist; {directory!r} is a file "
-                f"or a link. Choose another output."
-            )
+            raise _unfit(directory, "is a file or a link")
         names = storage(directory).names_with(DERIVED_FOLDERS)
         if not names:
             return None
@@ -235,28 +232,12 @@ def _built(store: Store) -> list[str]:
     return [os.path.join(store.dataset, name.removesuffix(_NOTE)) for name in noted]
 
 
-def _check_path(directory: str) -> None:
-    name = os.path.basename(os.path.abspath(directory))
-    try:
-        directory.encode()
-    except UnicodeEncodeError as error:
-        raise TargetError(
-            f"The output's path must be UTF-8; found {os.fsencode(directory)!r}."
-        ) from error
-    if not directory or "\0" in directory or not name:
-        raise TargetError(
-            f"The output must be the path of a directory; found {directory!r}."
-        )
-
-
-def _check_apart_from_shell(directory: str) -> None:
-    """Raises TargetError where a target would be pulled from under the shell."""
-    if storage(absolute(os.curdir)).is_inside(directory):
-        raise TargetError(
-            f"The output must not be the current folder or one above it, since its "
-            f"folder is replaced as a whole; {directory!r} is. Give a folder of its "
-            f"own, as in {os.path.join(directory, 'dataset')!r}."
-        )
+def _unfit(path: str, why: str) -> TargetError:
+    return TargetError(
+        f"The output must be a folder of its own, or a new one in a folder that is "
+        f"writable, because it is replaced as a whole; {path!r} {why}. Choose another "
+        f"output."
+    )
 
 
 def _check_writable(directory: str) -> None:

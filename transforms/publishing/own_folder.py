@@ -29,9 +29,7 @@ from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock
 from transforms.storage.retry import persistently
 
-_LOCK = "lock"
-_PUBLISHING = "publishing"
-_MARKER = "made-by-beam-tfrecord"
+_LOCK, _PUBLISHING, _MARKER = "lock", "publishing", "made-by-beam-tfrecord"
 _ABOUT = (
     b"Unfinished work of beam-tfrecord. The next run for the same output goes on with\n"
     b"it, and `beam-tfrecord clean` removes it.\n"
@@ -191,56 +189,40 @@ class OwnFolder:
                 # A part of the path above it is no folder.
                 raise FileNotFoundError(error.errno, error.strerror, path) from error
             what = "a link" if stat.S_ISLNK(status.st_mode) else "not a folder"
-            raise TargetError(
-                f"The work folder beside the output must be one that beam-tfrecord has "
-                f"made; {path!r} is {what}. Move it away, or choose another output."
-            ) from error
-        except PermissionError as error:
-            raise TargetError(
-                f"The work folder beside the output must be readable and writable; "
-                f"{path!r} is not: {error.strerror}. Correct its mode, or choose "
-                f"another output."
-            ) from error
+            raise _refused(path, f"is {what}") from error
         except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:
+            # The longer of two names is this one, not the output's.
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
                 raise
-            raise TargetError(
-                f"The output's name must leave room for that of the work folder "
-                f"beside it, which is {len(os.fsencode(os.path.basename(path)))} bytes "
-                f"long; the file system takes fewer. Choose a shorter name."
-            ) from error
+            raise _refused(path, f"cannot be: {error.strerror}") from error
 
     def _check(self, descriptor: int) -> None:
         """Raises TargetError where the folder is not ours, or a link is in it."""
-        path = self.path
         names = sorted(os.listdir(descriptor), key=os.fsencode)
-        if _MARKER not in names:
-            # What is hidden may be the system's.
-            own = (_LOCK, _PUBLISHING)
-            foreign = [n for n in names if n not in own and not is_hidden(n)]
-            if foreign:
-                shown = first_few([*map(repr, foreign)], _SHOWN)
-                raise TargetError(
-                    f"The work folder beside the output must be one that beam-tfrecord "
-                    f"has made; {path!r} was made by something else: it holds {shown}. "
-                    f"Move it away, or choose another output."
-                )
+        own = (_LOCK, _PUBLISHING, _MARKER)
+        # What is hidden may be the system's.
+        foreign = [n for n in names if n not in own and not is_hidden(n)]
+        if foreign and _MARKER not in names:
+            shown = first_few([*map(repr, foreign)], _SHOWN)
+            raise _refused(self.path, f"was made by something else: it holds {shown}")
         for name in names:
-            if name in (_LOCK, _PUBLISHING, _MARKER):
-                _check_type(stat.S_IFREG, name, descriptor, path)
-            elif self.runs.fullmatch(name):
-                _check_type(stat.S_IFDIR, name, descriptor, path)
-                with (
-                    contextlib.suppress(FileNotFoundError),
-                    folders.opened(name, folder=descriptor) as run,
-                ):
-                    for entry in os.listdir(run):
-                        if _type_of(entry, run) == stat.S_IFLNK:
-                            raise _is_link(os.path.join(path, name, entry))
-
-    def _is_run(self, descriptor: int, name: str) -> bool:
-        is_of_form = self.runs.fullmatch(name) is not None
-        return is_of_form and _type_of(name, descriptor) == stat.S_IFDIR
+            is_run = self.runs.fullmatch(name) is not None
+            wanted = stat.S_IFDIR if is_run else stat.S_IFREG
+            # A missing file belonged to another run, which has just ended.
+            is_own = is_run or name in own
+            if is_own and _type_of(name, descriptor) not in (0, wanted):
+                what = "is a link, or of another type"
+                raise _refused(os.path.join(self.path, name), what)
+            if not is_run:
+                continue
+            with (
+                contextlib.suppress(FileNotFoundError),
+                folders.opened(name, folder=descriptor) as run,
+            ):
+                for entry in os.listdir(run):
+                    if _type_of(entry, run) == stat.S_IFLNK:
+                        path = os.path.join(self.path, name, entry)
+                        raise _refused(path, "is a link")
 
     def _names(self) -> tuple[list[str], list[str]]:
         """Returns the names of the runs' folders, and of what is not ours."""
@@ -250,7 +232,8 @@ class OwnFolder:
             runs, foreign = [], []
             with contextlib.suppress(FileNotFoundError), folders.opened(path) as at:
                 for name in sorted(os.listdir(at), key=os.fsencode):
-                    if self._is_run(at, name):
+                    is_folder = _type_of(name, at) == stat.S_IFDIR
+                    if self.runs.fullmatch(name) and is_folder:
                         runs.append(name)
                     elif name not in (_LOCK, _PUBLISHING, _MARKER):
                         foreign.append(name)
@@ -267,36 +250,18 @@ def _type_of(name: str, descriptor: int) -> int:
         return 0
 
 
-def _check_type(wanted: int, name: str, descriptor: int, path: str) -> None:
-    """Raises TargetError where a name in a work folder has another type."""
-    file_type = _type_of(name, descriptor)
-    # A missing file belonged to another run, which has just ended.
-    if file_type in (0, wanted):
-        return
-    path = os.path.join(path, name)
-    if file_type == stat.S_IFLNK:
-        raise _is_link(path)
-    what = "regular file" if wanted == stat.S_IFREG else "folder"
-    raise TargetError(
-        f"In a work folder {path!r} must be a {what}, and is something else. Remove "
-        f"it, and run again."
-    )
-
-
-def _is_link(path: str) -> TargetError:
+def _refused(path: str, why: str) -> TargetError:
     return TargetError(
-        f"A work folder must hold no links; {path!r} is one. Remove it, and run again."
+        f"The work folder beside the output must be one that beam-tfrecord has made, "
+        f"readable and writable, with no links in it; {path!r} {why}. Move it away, or "
+        f"choose another output."
     )
 
 
 def _mark(descriptor: int) -> None:
     """Puts the marker into a folder that may have it already."""
-    if _type_of(_MARKER, descriptor):
-        return
-
-    def opening(path: str, flags: int) -> int:
-        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(path, flags, 0o666, dir_fd=descriptor)
-
-    with open(_MARKER, "wb", buffering=0, opener=opening) as file:
-        file.write(_ABOUT)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with contextlib.suppress(FileExistsError):
+        marker = os.open(_MARKER, flags, 0o666, dir_fd=descriptor)
+        with os.fdopen(marker, "wb", buffering=0) as file:
+            file.write(_ABOUT)

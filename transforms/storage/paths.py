@@ -19,9 +19,9 @@ import re
 import sys
 import threading
 import unicodedata
-import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from transforms.errors import SpecError, UsageError
 
@@ -37,6 +37,7 @@ _SECRET_IN_KEY = re.compile(
 )
 _OF_GOOGLE = frozenset(("anonymous", "endpoint_override", "scheme"))
 _OF_S3 = _OF_GOOGLE | {"access_key", "region", "secret_key", "session_token"}
+_AZURE = ("abfs", "abfss")
 _OF_AZURE = frozenset(
     "account_key account_name blob_storage_authority dfs_storage_authority enable_tls "
     "sas_token".split()
@@ -45,7 +46,7 @@ _OF_AZURE = frozenset(
 _KNOWN = {
     "s3": _OF_S3,
     **dict.fromkeys(("gs", "gcs"), _OF_GOOGLE),
-    **dict.fromkeys(("abfs", "abfss"), _OF_AZURE),
+    **dict.fromkeys(_AZURE, _OF_AZURE),
 }
 # Longer, or of other characters, it is not a name but a piece of a value.
 _NAME = re.compile(r"[A-Za-z_]{1,32}")
@@ -91,7 +92,7 @@ def plain(path: str) -> str:
         return path
     scheme = match[1].lower()
     if scheme == "file":
-        return urllib.parse.unquote(urllib.parse.urlsplit(path).path)
+        return unquote(urlsplit(path).path)
     if scheme not in SCHEMES:
         raise SpecError(
             f"A path may begin with {', '.join(f'{prefix}://' for prefix in SCHEMES)}; "
@@ -102,7 +103,7 @@ def plain(path: str) -> str:
         path = path[: given.start()]
     authority, slash, key = path[match.end() :].partition("/")
     _check_no_secret_is_left(scheme, authority, key)
-    said = [] if given is None else _pairs(scheme, given[1])
+    said = [] if given is None else _pairs(given[1])
     if "@" in authority:
         authority, before = _without_secret(scheme, authority)
         said += before.items()
@@ -132,57 +133,49 @@ def without_access(path: str) -> str:
 
 def _check_no_secret_is_left(scheme: str, authority: str, key: str) -> None:
     """Refuses a path that holds a secret; does not show it."""
-    if scheme in _KNOWN and ":" in authority and "@" not in authority:
-        form = "container:key" if scheme.startswith("abfs") else "key:secret"
+    is_before = scheme in _KNOWN and ":" in authority and "@" not in authority
+    if is_before or _SECRET_IN_KEY.search(key):
+        form = "container:key@account" if scheme in _AZURE else "key:secret@bucket"
         raise SpecError(
-            f"What comes before a bucket must be {form}@, each / in it written %2F; "
-            f"found a ':' after {scheme}:// and no '@' before the next /. Write it so; "
-            f"a server's address is given at the end of the path, as in "
-            f"?endpoint_override=HOST:PORT."
-        )
-    if _SECRET_IN_KEY.search(key):
-        raise SpecError(
-            f"URI parameters must be at the end of a path, as in "
-            f"?name=value&name=value; found a secret of a {scheme}:// path elsewhere. "
-            f"Write each ? in a value as %3F, and each & as %26."
+            f"Keys of {scheme}:// must be {form}, each / in them written %2F, or URI "
+            f"parameters at the end of a path, as in ?name=value&name=value, each ? "
+            f"in a value written %3F, and each & %26; found some elsewhere. Write them "
+            f"so; a server's address is a parameter, ?endpoint_override=HOST:PORT."
         )
 
 
 def _without_secret(scheme: str, authority: str) -> tuple[str, dict[str, str]]:
     """Splits an authority with an `@`: without its secret, and that as parameters."""
     said, _, host = authority.rpartition("@")
-    name, colon, password = map(urllib.parse.unquote, said.partition(":"))
+    name, colon, password = map(unquote, said.partition(":"))
     if scheme in ("s3", "gs", "gcs"):
         return host, {"access_key": name, "secret_key": password}
     # Azure's container, or HDFS's user, is there.
     return f"{name}@{host}", {"account_key": password} if colon else {}
 
 
-def _pairs(scheme: str, query: str) -> list[tuple[str, str]]:
-    """Returns the names and values of a query; a `+`, frequent in keys, is no space."""
+def _pairs(query: str) -> list[tuple[str, str]]:
+    """Returns the names and values of a query; a `+`, frequent in keys, is no space.
+
+    What has no `=` has no name.
+    """
     out = []
     for parameter in query.split("&"):
-        name, equals, value = map(urllib.parse.unquote, parameter.partition("="))
-        if not equals:
-            raise SpecError(
-                f"URI parameters must be name=value with & between; one of a "
-                f"{scheme}:// path has no '='. Write each & in a value as %26."
-            )
-        out.append((name, value))
+        name, equals, value = map(unquote, parameter.partition("="))
+        out.append((name if equals else "", value))
     return out
 
 
 def _check_names(scheme: str, said: Iterable[tuple[str, str]]) -> None:
     allowed = _KNOWN.get(scheme)
-    if allowed is None:
-        return
     for name, _ in said:
-        if name not in allowed:
+        if not name or (allowed is not None and name not in allowed):
             quoted = repr(name) if _NAME.fullmatch(name) else "what is no name"
+            names = f", of {', '.join(sorted(allowed))}" if allowed else ""
             raise SpecError(
-                f"URI parameters of {scheme}:// must be among "
-                f"{', '.join(sorted(allowed))}; found {quoted}. Correct it, or take it "
-                f"off."
+                f"URI parameters of {scheme}:// must be name=value with & "
+                f"between{names}; found {quoted}. Correct it, or take it off; each & "
+                f"in a value is written %26."
             )
 
 

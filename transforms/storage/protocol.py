@@ -122,13 +122,11 @@ class StoredPath(Protocol):
 
         Raises OSError as `names_in`.
         """
-        names = self.names_in()
-        listing = [name for name in names if name not in inner]
-        for name in names:
-            if name not in inner:
-                continue
+        listing = []
+        for name in self.names_in():
             below = type(self)(os.path.join(self.path, name))
-            if os.path.islink(below.path) or not below.is_folder():
+            is_inner = name in inner and not os.path.islink(below.path)
+            if not (is_inner and below.is_folder()):
                 listing.append(name)
                 continue
             with contextlib.suppress(FileNotFoundError):
@@ -296,7 +294,7 @@ class StoredPath(Protocol):
           the two are on different file systems, say.
 
         Raises:
-          OSError: the file cannot be found, or the store cannot copy it.
+          OSError: the store cannot copy the file.
         """
 
     def remove_file(self, *, below: str = "") -> None:

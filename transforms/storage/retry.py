@@ -116,13 +116,6 @@ _LONGEST_REASON = 300
 # A place that did not answer gets no second tries for this long: many requests to a
 # dead server must not each wait for their last try.
 _SHUN_SECONDS = 30
-_FULL = {
-    errno.ENOSPC: "its file system is full",
-    errno.EDQUOT: "the quota there is used up",
-    errno.EFBIG: "the limit of a file's size is reached",
-}
-_MAKE_ROOM = "Make room there, or choose another output"
-
 _log = logging.getLogger(__name__)
 
 
@@ -393,21 +386,8 @@ def _unwritten(error: OSError, path: str, size: int | None) -> StorageError:
     reason = str(error.strerror or error)
     if error.filename and error.filename != path:
         reason += f" ({error.filename!r})"
-    advice = "Remove the cause, or choose another output"
-    if error.errno in _FULL:
-        free = _free_bytes(os.path.dirname(path))
-        reason += f" ({_FULL[error.errno]}; {free:,} bytes are free)"
-        advice = _MAKE_ROOM
     return StorageError(
-        f"It must be possible to write {path!r}{needs}; it is not: {reason}. "
-        f"{advice}, and run again; `beam-tfrecord plan` says how much "
-        f"room the job needs."
+        f"It must be possible to write {path!r}{needs}; it is not: {reason}. Remove "
+        f"the cause (make room there, say), or choose another output, and run again; "
+        f"`beam-tfrecord plan` says how much room the job needs."
     )
-
-
-def _free_bytes(folder: str) -> int:
-    try:
-        status = os.statvfs(folder)
-    except OSError:
-        return 0
-    return status.f_bavail * status.f_frsize

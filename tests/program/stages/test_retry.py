@@ -265,8 +265,6 @@ class TestFiles:
         message = str(caught.value)
         assert f"{str(path)!r} of 1,234 bytes" in message
         assert os.strerror(code) in message
-        if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            assert "bytes are free" in message
         assert names(tmp_path) == ["f"]
         assert path.read_bytes() == b"old"
 
@@ -402,7 +400,7 @@ class TestWholeRuns:
         run = process("convert", table, tmp_path / "out", preexec_fn=limit)
         assert run.returncode == 1
         assert len(run.stderr.splitlines()) == 1
-        assert "limit of a file's size" in run.stderr
+        assert os.strerror(errno.EFBIG) in run.stderr
         assert str(tmp_path) in run.stderr
         assert not (tmp_path / "out").exists()
 
@@ -479,7 +477,6 @@ class TestRoom:
         assert run.returncode == 1
         error = run.stderr.splitlines()[-1]
         assert "No space left on device" in error
-        assert "bytes are free" in error
         assert str(small_disk) in error
         assert contents(small_disk / "out") == before
 

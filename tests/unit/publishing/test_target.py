@@ -98,13 +98,13 @@ def test_relative_targets(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     ("made", "name", "why"),
     [
         ({"out": b"precious"}, "out", "is a file or a link"),
-        ({"file": b"precious"}, "file/out", "must be writable"),
-        ({"file": b"precious"}, "file/x/out", "must be writable"),
+        ({"file": b"precious"}, "file/out", "writable"),
+        ({"file": b"precious"}, "file/x/out", "writable"),
         # Its names say what may be deleted: when it was changed, nothing may.
         ({f"out/{MANIFEST_NAME}": b""}, "out", "cannot be replaced safely"),
         ({f"out/{MANIFEST_NAME}/x": b""}, "out", "cannot be replaced safely"),
         # There is no room for `.<name>.beam-tfrecord`.
-        ({}, "x" * 250, "must leave room"),
+        ({}, "x" * 250, "File name too long"),
         (
             {f"out/{index}.txt": b"precious" for index in range(8)},
             "out",
