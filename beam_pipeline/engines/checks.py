@@ -36,6 +36,10 @@ START_THERE = (
     '"/opt/venv/bin/beam-tfrecord-worker"}.'
 )
 """What to do where the engine's machines do not see the file that starts workers."""
+_OTHER_STARTS = (
+    f"{START_THERE} Or, with a disk that all machines share, set TMPDIR to a folder "
+    f"that every machine sees under this very path and say --shared-output."
+)
 _ENVIRONMENT = ("environment_type", "environment_config", "environment_options")
 # Java's words for a file that is not there or that cannot be run, and Prism's.
 _NOT_STARTED = re.compile(r"\berror=(2|13), |process failed to start")
@@ -131,16 +135,14 @@ def check_shared(
     apart = starts_elsewhere(flags)
     endpoint = flag_given(flags, "job_endpoint") or ""
     host = host_elsewhere(master) or host_elsewhere(endpoint)
-    if not (apart or host):
+    if not (apart or host) or settings.shared_output:
         return
     who = f"The workers of {name}{f' at {host!r}' if host else ''}"
-    if not settings.shared_output:
-        check_paths(who, _places(settings), starts="" if apart else START_THERE)
-    shares = settings.shared_output and os.environ.get("TMPDIR")
-    if not (apart or shares) and paths.is_remote(settings.output):
+    check_paths(who, _places(settings), starts="" if apart else START_THERE)
+    if not apart:
         raise UsageError(
             f"{who} must see the file that starts workers, and it is in this machine's "
-            f"folder of temporary files. {_other_starts()}"
+            f"folder of temporary files. {_OTHER_STARTS}"
         )
 
 
@@ -150,13 +152,6 @@ def _places(settings: "Spec") -> list[tuple[str, str]]:
     if folder := settings.images_root:
         given.append(("folder of --images-root", paths.absolute(folder)))
     return given
-
-
-def _other_starts() -> str:
-    return (
-        f"{START_THERE} Or, with a disk that all machines share, set TMPDIR to a "
-        f"folder that every machine sees under this very path and say --shared-output."
-    )
 
 
 def check_paths(
@@ -198,7 +193,7 @@ def not_started(name: str, worker: str, said: str) -> UsageError | None:
         f"The machines of {name} must see the file that starts workers; "
         f"{worker or 'the command of --environment_config'!r} is not there, so they "
         f"are others than this one, or containers, whatever their address is. "
-        f"{_other_starts()} Nothing was committed."
+        f"{_OTHER_STARTS} Nothing was committed."
     )
 
 

@@ -113,10 +113,10 @@ def test_nobody_starts_workers_on_other_machines(
     flags: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Folder
 ) -> None:
     """The flags that start them come before a disk that all machines share."""
-    for shared, tmpdir in ((False, ""), (False, str(tmp_path)), (True, "")):
+    for tmpdir in ("", str(tmp_path)):
         monkeypatch.setenv("TMPDIR", tmpdir)
         with pytest.raises(UsageError) as caught:
-            check({**SPARK, "shared_output": shared}, flags)
+            check(SPARK, flags)
         words = ("'far.example'", "=EXTERNAL", "=PROCESS", "TMPDIR", "--shared-output")
         places = [str(caught.value).index(word) for word in words]
         assert places == sorted(places)
