@@ -9,6 +9,7 @@ DataFrames, which need a pandas before 3; `plain_labels` keeps it out.
 """
 
 import contextlib
+import functools
 import importlib
 import os
 import threading
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 
 import grpc
 from apache_beam import pipeline as graph
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import environments
@@ -30,6 +32,27 @@ NO_THREAD = 71
 """Exit code of a worker that the system has refused a thread."""
 THREAD_REFUSED = threading.Event()
 """Set when the system has refused this process a thread; see `noticed_refusals`."""
+
+
+class ReadOptions(PipelineOptions):
+    """Options that are only read, so that each view of them is made once.
+
+    Beam asks for the same few views at every step of a graph, and makes a parser of
+    flags for each: a quarter of a second in all.
+    """
+
+    view_as: Any = functools.lru_cache(64)(PipelineOptions.view_as)
+
+
+@contextlib.contextmanager
+def options_read(pipeline: graph.Pipeline) -> Iterator[None]:
+    """Has Beam make each view of a user's options once, while steps are added."""
+    options = pipeline.options
+    pipeline._options = options.view_as(ReadOptions)
+    try:
+        yield
+    finally:
+        pipeline._options = options
 
 
 class Workers(Protocol):

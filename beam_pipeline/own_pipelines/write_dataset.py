@@ -16,6 +16,7 @@ from typing import Any, Literal, Unpack
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
+from beam_pipeline.beam_internals.local_runner import options_read
 from beam_pipeline.engines.checks import version_rules
 from beam_pipeline.graph import build_rows
 from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
@@ -157,6 +158,10 @@ class WriteDataset(beam.PTransform):
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
         _check_one_collection(rows)
+        with options_read(rows.pipeline):
+            return self._written(rows)
+
+    def _written(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         spec = self._spec
         with raising_of_rows():
             check_seen(self._places(), rows.pipeline, shared=spec.shared_output)

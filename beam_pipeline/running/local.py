@@ -6,7 +6,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_pipeline.beam_internals.loading import is_own_process
 from beam_pipeline.beam_internals.local_runner import (
     THREAD_REFUSED,
+    ReadOptions,
     local_runner,
     noticed_refusals,
     plain_labels,
@@ -36,16 +37,6 @@ from transforms.storage.visibility import python_command
 
 # How long the pipeline's thread of a stopped run may take to end.
 _STOP_SECONDS = 2.0
-
-
-class _Options(PipelineOptions):
-    """Options that are only read, so that each view of them is made once.
-
-    Beam asks for the same few views at every step of a graph, and makes a parser of
-    flags for each: a fifth of a second in all.
-    """
-
-    view_as: Any = functools.lru_cache(64)(PipelineOptions.view_as)
 
 
 def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None:
@@ -116,7 +107,7 @@ def run_job(
         noticed_refusals(),
         local_runner(pool) as runner,
     ):
-        pipeline = beam.Pipeline(runner=runner, options=_Options(flags))
+        pipeline = beam.Pipeline(runner=runner, options=ReadOptions(flags))
 
         def watch() -> None:
             hooks.watch()

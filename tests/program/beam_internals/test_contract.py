@@ -15,6 +15,7 @@ from typing import Any
 import apache_beam as beam
 import grpc
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.job_server import SubprocessJobServer
@@ -139,6 +140,19 @@ def test_runners_are_found_by_name(name: str) -> None:
     assert issubclass(getattr(module, engine.runner), PipelineRunner)
     if engine.job_server:
         assert issubclass(getattr(module, engine.job_server), SubprocessJobServer)
+
+
+def test_views_of_options_are_made_once_while_steps_are_added() -> None:
+    """What a view sets stays set, and the pipeline gets its own options back."""
+    pipeline = beam.Pipeline(options=PipelineOptions(["--streaming"]))
+    options = pipeline.options
+    with local_runner.options_read(pipeline):
+        view = pipeline.options.view_as(StandardOptions)
+        assert view is pipeline.options.view_as(StandardOptions)
+        assert view.streaming
+        view.streaming = False
+    assert pipeline.options is options
+    assert not options.view_as(StandardOptions).streaming
 
 
 def test_local_runner_takes_the_place_of_grpc() -> None:
