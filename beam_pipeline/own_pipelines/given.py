@@ -41,7 +41,7 @@ from transforms.errors import SpecError
 from transforms.publishing import target
 from transforms.publishing.parts import Model, read_model
 from transforms.rows.inferred import Declared
-from transforms.rows.row_identity import RowRule
+from transforms.rows.tables import RowRule
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import SplitIds, read_split_ids
 

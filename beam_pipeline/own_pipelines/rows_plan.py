@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from apache_beam.version import __version__ as beam_version
@@ -30,11 +30,10 @@ from transforms.core.placing.placement import (
     usual_order,
 )
 from transforms.core.schema import Kind, Schema
-from transforms.errors import EncodingError, SpecError, nearest
+from transforms.errors import EncodingError, SpecError, bounded, nearest
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.inferred import Declared, InferredColumn, infer
-from transforms.rows.row_identity import RowRule
-from transforms.rows.row_types import merge_refusals
+from transforms.rows.tables import RowRule
 from transforms.rows.tally import SpooledBundle, merge_tallies
 from transforms.rows.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout
@@ -51,7 +50,7 @@ _DIGEST_BYTES = 6
 _IDS = "split_ids.arrow"
 
 
-def merge_bundles(bundles: Iterable[SpooledBundle]) -> SpooledBundle:
+def merge_bundles(bundles: Sequence[SpooledBundle]) -> SpooledBundle:
     """Returns the counts of all bundles, and what names their pieces.
 
     Args:
@@ -59,17 +58,20 @@ def merge_bundles(bundles: Iterable[SpooledBundle]) -> SpooledBundle:
     """
     pieces: list[Segment] = []
     sizes: collections.Counter[str] = collections.Counter()
-    tallies, refusals = [], []
     for bundle in bundles:
         pieces += bundle.pieces
         if bundle.word:
             # A bundle counts by its word, too: it may have rejects alone.
             pieces.append(Segment(bundle.word, 0, 0, 0))
         sizes.update(bundle.sizes)
-        tallies.append(bundle.tally)
-        refusals.append(bundle.refusals)
+    refusals = [bundle.refusal for bundle in bundles if bundle.refused]
     return SpooledBundle(
-        "", tuple(pieces), merge_tallies(tallies), dict(sizes), merge_refusals(refusals)
+        "",
+        tuple(pieces),
+        merge_tallies(bundle.tally for bundle in bundles),
+        dict(sizes),
+        sum(bundle.refused for bundle in bundles),
+        min(refusals, default=""),
     )
 
 
@@ -151,7 +153,15 @@ def _infer(
     counted: SpooledBundle, given: Given, rule: RowRule
 ) -> dict[str, InferredColumn]:
     """Returns what each column is to be; errors are those of `plan_rows`."""
-    _check_refusals(counted)
+    if counted.refused and not counted.tally.rows:
+        # Then it is no row that is bad, but a step or a parameter.
+        raise EncodingError(
+            bounded(
+                f"Rows must be ones that a dataset can hold; none of these "
+                f"{counted.refused:,} is, as one shows: {counted.refusal}. Correct the "
+                f"step that makes them, or the parameter that names a column."
+            )
+        )
     columns, declared = counted.tally.columns, given.declared
     if counted.tally.rows:
         if not columns:
@@ -218,16 +228,6 @@ def _publication(
         keeps_others=bool(spec.part) and not spec.overwrite,
         steps="" if source is None else "add",
     )
-
-
-def _check_refusals(counted: SpooledBundle) -> None:
-    """Raises EncodingError where one thing is wrong with every row.
-
-    Then it is no row that is bad, but a step or a parameter.
-    """
-    for rows, sentence in counted.refusals.values():
-        if rows == counted.received:
-            raise EncodingError(sentence)
 
 
 def _check_columns(given: Given, columns: Iterable[str]) -> None:

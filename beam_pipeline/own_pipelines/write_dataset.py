@@ -30,8 +30,8 @@ from transforms.core.model import Fact
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import SpecError
 from transforms.publishing.shared_run import Seen, SharedRun
-from transforms.rows.row_identity import RowRule
 from transforms.rows.row_types import check_row_type
+from transforms.rows.tables import RowRule
 from transforms.rows.tally import SpooledBundle
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.spool import SpoolRows

@@ -52,9 +52,6 @@ _DIGEST_BYTES = 8
 _ADDRESS = re.compile(" at 0x[0-9A-Fa-f]+")
 
 Row = Mapping[str, Any]
-Refusals = Mapping[str, tuple[int, str]]
-"""What is wrong, in a word -> how many rows were refused for it, and what to say where
-this is wrong with every row."""
 
 
 def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
@@ -159,16 +156,6 @@ def _is_no_row(kind: Any) -> bool:
         return (is_frame or issubclass(kind, _NO_ROWS)) and as_mapping(kind) is None
     hint = type(kind)
     return hint.__module__.startswith("apache_beam.") and hint.__name__ in _NO_ROW_HINTS
-
-
-def merge_refusals(parts: Iterable[Refusals]) -> dict[str, tuple[int, str]]:
-    """Returns the sums; of several sentences the first one in their order."""
-    out: dict[str, tuple[int, str]] = {}
-    for refusals in parts:
-        for word, (rows, sentence) in refusals.items():
-            before, earlier = out.get(word, (0, sentence))
-            out[word] = before + rows, min(earlier, sentence)
-    return out
 
 
 def refuse(text: bytes, found: Fault, *, known_by: str = "", stage: str) -> Rejection:

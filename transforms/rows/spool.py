@@ -24,18 +24,17 @@ from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of, python_value
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, spooled_piece
-from transforms.errors import EncodingError, ExampleError, bounded, nearest
+from transforms.errors import EncodingError, ExampleError, bounded
 from transforms.rows.row_batches import MOST_CELLS, Waiting, batches_of
-from transforms.rows.row_identity import Bools, RowRule, identified, unplaced
-from transforms.rows.row_types import (
-    NO_ROW,
-    Row,
-    as_mapping,
-    how_to_map,
-    refuse,
-    values_as_json,
+from transforms.rows.row_types import Row, as_mapping, refuse, values_as_json
+from transforms.rows.tables import (
+    Bools,
+    RowRule,
+    UnusableValueError,
+    identified,
+    mappings_in,
+    unplaced,
 )
-from transforms.rows.tables import UnusableValueError, mappings_in
 from transforms.rows.tables import table_batch as batch_of_table
 from transforms.rows.tally import (
     SpooledBundle,
@@ -52,10 +51,6 @@ _BATCH_BYTES = 1 << 22
 # What is wrong with elements that cannot become Arrow.
 _FAULTS = (EncodingError, ExampleError, OddValueError, pa.ArrowException)
 _SHOWN_CHARS = 80
-_NO_SPLIT = (
-    "Every key must be in the table of ids, which says its split; none is. Look after "
-    "the table, or after the key."
-)
 STAGE = "gather"
 """Of rejections."""
 
@@ -85,7 +80,7 @@ class Spool:
         self._store = store
         self._sizes_of = sizes_of
         self._reject = reject
-        self._refusals: dict[str, tuple[int, str]] = {}
+        self._refused, self._refusal = 0, ""
         # Mappings, which `_convert` makes of rows of a type.
         self._waiting = Waiting(_BATCH_BYTES)
         self._kind: type[Any] | None = None
@@ -127,30 +122,30 @@ class Spool:
     def _refuse_element(self, element: Any) -> None:
         values = values_as_json(element)
         shown = bounded(values.decode(), _SHOWN_CHARS)
-        text = f"{type(element).__name__}: {shown}"
-        sentence = bounded(f"{NO_ROW}; found {text}. {how_to_map(type(element))}")
-        fault = Fault(Reason.MALFORMED, f"no row, but {text}")
-        rejection = refuse(values, fault, stage=STAGE)
-        self._add_refusal("element", sentence, rejection)
+        text = f"no row, but {type(element).__name__}: {shown}"
+        self._add_refusal(values, Fault(Reason.MALFORMED, text))
 
-    def _add_refusal(self, word: str, sentence: str, rejection: Rejection) -> None:
-        """Passes on a rejection, and counts it; see `Refusals`."""
-        rows, earlier = self._refusals.get(word, (0, sentence))
-        self._refusals[word] = rows + 1, min(earlier, sentence)
+    def _add_refusal(self, values: bytes, fault: Fault, known_by: str = "") -> None:
+        """Rejects a row, given its values as JSON, and counts it."""
+        rejection = refuse(values, fault, known_by=known_by, stage=STAGE)
+        self._refused += 1
+        message = rejection.message
+        self._refusal = min(self._refusal or message, message)
         self._reject([rejection])
 
     def finish(self) -> SpooledBundle | None:
         """Returns what the bundle leaves; None of one without rows."""
         self._to_arrow(self._waiting.take())
         self._spool()
-        if not self._tallies and not self._refusals:
+        if not self._tallies and not self._refused:
             return None
         return SpooledBundle(
             self._word,
             tuple(self._pieces),
             merge_tallies([*self._tallies, Tally(mappings=frozenset(self._mappings))]),
             dict(self._sizes),
-            self._refusals,
+            self._refused,
+            self._refusal,
         )
 
     def _to_arrow(self, elements: list[Any]) -> None:
@@ -195,16 +190,9 @@ class Spool:
 
     def _refuse(self, element: Any, error: Exception) -> None:
         """Rejects a row, or all rows of a batch, that cannot become Arrow."""
-        reason = getattr(error, "reason", Reason.MALFORMED)
-        sentence = bounded(str(error))
+        fault = Fault(getattr(error, "reason", Reason.MALFORMED), bounded(str(error)))
         for row in _rows_in(element):
-            rejection = refuse(
-                values_as_json(row),
-                Fault(reason, sentence),
-                known_by=self._key_in(row),
-                stage=STAGE,
-            )
-            self._add_refusal("row", sentence, rejection)
+            self._add_refusal(values_as_json(row), fault, self._key_in(row))
 
     def _key_in(self, row: Any) -> str:
         """Returns the key of a row as text; empty for none."""
@@ -241,8 +229,7 @@ class Spool:
         homeless = splits.index == NOWHERE
         if homeless.any():
             # Of a table of ids: then rows have keys.
-            fault = functools.partial(_homeless, batch.keys)
-            self._refuse_rows(rows, homeless, "id", _NO_SPLIT, fault)
+            self._refuse_rows(rows, homeless, functools.partial(_homeless, batch.keys))
             if not homeless.all():
                 self._add_piece(rows.filter(pa.array(~homeless)))
             return
@@ -265,43 +252,22 @@ class Spool:
 
     def _with_places(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns rows that have a key and a split; rejects the others."""
-        for word, name, reason, bad in unplaced(rows, self._rule):
-            if not bad.any():
-                continue
-            names = [other for other in rows.schema.names if other != name]
-            column = rows.column(name) if len(names) < rows.num_columns else None
-            column = pa.nulls(rows.num_rows) if column is None else column
+        for name, reason, bad in unplaced(rows, self._rule):
             faults = faults_where(bad, reason)
-            assert faults is not None, "some are bad"
+            if faults is None:
+                continue
+            is_there = name in rows.schema.names
+            column = rows.column(name) if is_there else pa.nulls(rows.num_rows)
             misfit = Misfit(Feature(name, Kind.TEXT), column, faults)
-            index = int(bad.argmax())
-            near = nearest(name, names) if len(names) == rows.num_columns else ""
-            sentence = bounded(
-                f"Every row must have a {word} in {name!r}{near}; "
-                f"{misfit.complaint(index).message}. Name another column, or give "
-                f"the rows one."
-            )
-            self._refuse_rows(rows, bad, word, sentence, misfit.complaint)
+            self._refuse_rows(rows, bad, misfit.complaint)
             rest = rows.filter(pa.array(~bad))
             return self._with_places(rest) if rest.num_rows else rest
         return rows
 
     def _refuse_rows(
-        self,
-        rows: pa.RecordBatch,
-        bad: Bools,
-        word: str,
-        sentence: str,
-        fault: Callable[[int], Fault],
+        self, rows: pa.RecordBatch, bad: Bools, fault: Callable[[int], Fault]
     ) -> None:
-        """Rejects rows that are in Arrow.
-
-        Args:
-          rows: n of them.
-          bad: which of them, as n bools.
-          word, sentence: see `Refusals`.
-          fault: what is wrong with the row at a place.
-        """
+        """Rejects those rows of n in Arrow that are bad, each with its fault."""
         names = rows.schema.names
         columns = rows.select([n for n in names if n != self._rule.split_column])
         hashes = content_hashes(hashed_images(columns), columns.schema.names)
@@ -310,13 +276,8 @@ class Spool:
                 name: python_value(column[index])
                 for name, column in zip(names, rows.columns, strict=True)
             }
-            rejection = refuse(
-                values_as_json(row),
-                fault(index),
-                known_by=self._key_in(row) or f"{hashes[index]:016x}",
-                stage=STAGE,
-            )
-            self._add_refusal(word, sentence, rejection)
+            known_by = self._key_in(row) or f"{hashes[index]:016x}"
+            self._add_refusal(values_as_json(row), fault(index), known_by)
 
 
 def _fitting(batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:

@@ -27,8 +27,7 @@ from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import IMAGE_SUFFIXES
-from transforms.rows.row_identity import RowRule
-from transforms.rows.row_types import Refusals
+from transforms.rows.tables import RowRule
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 # Behind the suffix of a path in a store: how the store is reached.
@@ -399,26 +398,23 @@ class SpooledBundle(Fact):
       pieces: the rows, as `spooled_piece` stores them.
       tally: what their values are.
       sizes: split -> about how many bytes its rows take.
-      refusals: counts of rows that are in no piece, and not in the tally.
-      rejects: why those are not, each by itself.
+      refused: how many rows are in no piece, and not in the tally.
+      refusal: what is wrong with one of those, the first in the order of the texts.
+      rejects: why they are in none, each by itself.
     """
 
     word: str
     pieces: tuple[Segment, ...]
     tally: Tally
     sizes: Mapping[str, int]
-    refusals: Refusals = dataclasses.field(default_factory=dict)
+    refused: int = 0
+    refusal: str = ""
     rejects: RejectLog | None = None
 
     @property
     def received(self) -> int:
         """How many rows came."""
         return self.tally.rows + self.refused
-
-    @property
-    def refused(self) -> int:
-        """How many of them are in no piece."""
-        return sum(rows for rows, _ in self.refusals.values())
 
     def without_rows(self) -> "SpooledBundle":
         """Returns what the plan needs: no row, and no rejection."""

@@ -18,8 +18,8 @@ from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import NO_RECORD, open_piece
-from transforms.rows.row_identity import RowRule, identified
 from transforms.rows.row_types import refuse, values_as_json
+from transforms.rows.tables import RowRule, identified
 
 Longs = npt.NDArray[np.int64]
 

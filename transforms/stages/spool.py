@@ -20,8 +20,8 @@ from transforms.core.model import (
 )
 from transforms.errors import ConservationError
 from transforms.publishing.shared_run import SharedRun
-from transforms.rows.row_identity import RowRule
 from transforms.rows.spool import Spool
+from transforms.rows.tables import RowRule
 from transforms.rows.tally import SpooledBundle
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 from transforms.storage.files import sizes_of

@@ -30,7 +30,7 @@ from transforms.core import segment
 from transforms.core.placing import placement
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import hash_texts
-from transforms.rows import row_batches, row_identity, spool
+from transforms.rows import row_batches, spool, tables
 from transforms.shards import shard_job
 
 Folder = pathlib.Path
@@ -290,7 +290,7 @@ def test_collisions(
     def few(rows: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.uint64]:
         return content_hashes(rows, names) % np.uint64(values)
 
-    monkeypatch.setattr(row_identity, "content_hashes", few)
+    monkeypatch.setattr(tables, "content_hashes", few)
     rows = [
         {
             **row,
