@@ -37,7 +37,6 @@ from typing import Any, cast
 from PIL import BmpImagePlugin, Image, ImageFile, features
 
 from transforms.core.image.formats import (
-    PILLOW_ERRORS,
     ImageFormat,
     ImageInfo,
     check_pixels,
@@ -55,20 +54,6 @@ from transforms.core.reasons import Fault, FaultError, Reason
 _ORIENTATION, _BITS_PER_SAMPLE = 274, 258
 _IMAGE_WIDTH, _IMAGE_HEIGHT, _TILE_WIDTH, _TILE_HEIGHT = 256, 257, 322, 323
 
-# Exceptions of Pillow's plugins on damaged files. Plugins parse headers in Python and
-# index, unpack and divide with the values, so none of these means a bug here.
-_DAMAGE = (
-    *PILLOW_ERRORS,
-    EOFError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    RuntimeError,
-    MemoryError,
-    Warning,  # where the process has turned warnings into errors
-)
 _quiet = threading.Lock()
 _UNDONE = {**TURNED, 6: TURNED[8], 8: TURNED[6]}
 """The inverse of each EXIF orientation."""
@@ -93,8 +78,8 @@ _BMP_FIELDS = struct.Struct("<10xII10xH")
 """Offset of the pixels, size of the second header, bits a pixel."""
 
 _BMP_DEPTHS = {
+    # Eight bits with a palette are foreign: TensorFlow takes its numbers for grays.
     (8, "L"): 1,
-    (8, "P"): 1,
     (24, "BGR"): 3,
     (32, "BGRX"): 4,
     (32, "BGRA"): 4,
@@ -177,7 +162,7 @@ def load(info: ImageInfo, image: ImageFile.ImageFile) -> Image.Image:
 @contextlib.contextmanager
 def _decoding(name: str) -> Iterator[None]:
     try:
-        with decoding(name, _DAMAGE):
+        with decoding(name):
             yield
     except Image.DecompressionBombError as error:
         raise FaultError(Reason.TOO_MANY_PIXELS, str(error)) from error
@@ -362,8 +347,7 @@ def _read_bmp(data: bytes, check: Check, limit: int) -> ImageInfo:
     """Opens a BMP with Pillow, and loads it unless `check` is "none".
 
     TensorFlow reads uncompressed pixels of 8, 24 and 32 bits, and requires the file to
-    end with the last of them (`decode_image_op.cc`). Eight bits are one channel: it
-    ignores the palette.
+    end with the last of them (`decode_image_op.cc`).
     """
     if len(data) < _BMP_FIELDS.size:
         raise damaged(f"BMP: truncated: {len(data)} bytes hold no header")
@@ -394,5 +378,4 @@ def _read_bmp(data: bytes, check: Check, limit: int) -> ImageInfo:
             )
         with decoding("BMP"):
             image.load()
-    info = ImageInfo("bmp", height, width, depth, has_palette=layout == "P")
-    return info.noting()
+    return ImageInfo("bmp", height, width, depth).noting()

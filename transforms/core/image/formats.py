@@ -20,11 +20,22 @@ _THIN = 1000
 """An image whose sides differ by this factor is most likely not a picture."""
 
 
-PILLOW_ERRORS = (
+# Exceptions of Pillow's plugins on damaged files. Plugins parse headers in Python and
+# index, unpack and divide with the values, so none of these means a bug here.
+_DAMAGE = (
     OSError,  # the stream is broken or ends early
     SyntaxError,  # raised by plugins for a header that they do not understand
     ValueError,  # sizes and modes that contradict each other
     struct.error,  # a header ends within a number
+    EOFError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    MemoryError,
+    Warning,  # where the process has turned warnings into errors
 )
 
 
@@ -67,8 +78,7 @@ class ImageInfo(NamedTuple):
       orientation: of EXIF or XMP, 1 (upright) to 8. HEIC is turned by its decoder:
         always 1.
       bits: of a sample, 1 to 16. TensorFlow decodes every image to 8.
-      has_palette: whether its pixels are numbers of colors. TensorFlow looks up those
-        of a PNG, and takes those of a BMP for grays.
+      has_palette: whether its pixels are numbers of colors.
       notes: those of a source, in the order of `ImageNote`.
     """
 
@@ -218,15 +228,13 @@ def unsupported(kind: str) -> FaultError:
 
 
 @contextlib.contextmanager
-def decoding(
-    title: str, errors: tuple[type[BaseException], ...] = PILLOW_ERRORS
-) -> Iterator[None]:
+def decoding(title: str) -> Iterator[None]:
     """Makes of exceptions of Pillow's decoders the fault that the image is damaged."""
     try:
         yield
     except FaultError:
         raise
-    except errors as error:
+    except _DAMAGE as error:
         if _rare_bmp(str(error)):
             raise unsupported(str(error).removeprefix("Unsupported ")) from error
         said = f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -29,10 +29,9 @@ from transforms.core.image.formats import (
 )
 from transforms.core.image.resize import Check, read_orientation
 
-_EOI, _SOS, _DNL, _COM = 0xD9, 0xDA, 0xDC, 0xFE
-_APP0, _APP1, _APP2, _APP14 = 0xE0, 0xE1, 0xE2, 0xEE
+_EOI, _SOS, _APP1, _APP2 = 0xD9, 0xDA, 0xE1, 0xE2
 _EXIF_NAME, _XMP_NAME = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
-_JFIF_NAME, _ADOBE_NAME, _MPF_NAME = b"JFIF\0", b"Adobe", b"MPF\0"
+_MPF_NAME = b"MPF\0"
 
 _FRAMES = {
     **dict.fromkeys((0xC0, 0xC1, 0xC2, 0xC9, 0xCA), ""),
@@ -63,7 +62,10 @@ _frame = struct.Struct(">BHHB").unpack_from
 _WITH_LENGTH = frozenset([*range(0xFFC0, 0xFFD0), *range(0xFFDA, 0xFFFF)])
 # APP0, DHT, DQT and DRI: of no interest to any walk here.
 _PLAIN = frozenset([0xFFE0, 0xFFC4, 0xFFDB, 0xFFDD])
-_METADATA = frozenset([*range(_APP0, 0xF0), _COM, _DNL])
+# Payloads of metadata that are kept: of JFIF and Adobe from these sizes on, as in
+# `jdmarker.c` (APP0_DATA_LEN, APP14_DATA_LEN); of comments and others none.
+_LEAST_BYTES = dict.fromkeys((*range(0xE1, 0xF0), 0xDC, 0xFE), 1 << 16)
+_LEAST_BYTES |= {0xE0: 14, 0xEE: 12}
 _NONE = memoryview(b"")
 # Scaled decoding averages blocks. It must leave the filter twice the pixels of the
 # result, as Pillow's `reducing_gap=2` does; with fewer, edges are off by 70 grays.
@@ -211,20 +213,12 @@ def _pixels_only(data: bytes) -> bytes:
     decoder, where they could fail. The segments of JFIF and Adobe stay, because libjpeg
     derives the color space from them (`jdapimin.c`, default_decompress_parms).
     """
-    pieces = [data[:2]]
-    at = 2
+    pieces, at = [data[:2]], 2
     while True:
         marker, start, stop = _segment(data, at)
         if marker == _SOS:
-            pieces.append(data[at:])
-            return b"".join(pieces)
-        size = stop - start
-        if (
-            marker not in _METADATA
-            # The minimum sizes of `jdmarker.c` (APP0_DATA_LEN, APP14_DATA_LEN).
-            or (marker == _APP0 and size >= 14 and data.startswith(_JFIF_NAME, start))
-            or (marker == _APP14 and size >= 12 and data.startswith(_ADOBE_NAME, start))
-        ):
+            return b"".join((*pieces, data[at:]))
+        if stop - start >= _LEAST_BYTES.get(marker, 0):
             pieces.append(data[at:stop])
         at = stop
 

@@ -11,20 +11,13 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from transforms.core.image.resize import ImageStep, Resize, make_exif
+from transforms.core.image.resize import ImageStep, make_exif
 from transforms.core.reasons import FaultError, Reason
 
 DEPTHS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 """Channels of each mode that leaves this module, as TensorFlow decodes them; that of a
 palette has 3, or 4 with transparent entries: see `depth_of`."""
 
-_FILTERS = {
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
 TURNED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -113,29 +106,22 @@ def to_channels(image: Image.Image, channels: int | None) -> Image.Image:
 
 
 def place(
-    image: Image.Image,
-    step: ImageStep,
-    resize: Resize | None,
-    *,
-    stored: tuple[int, int],
-    numbers: bool = False,
-    mask: bool = False,
+    image: Image.Image, step: ImageStep, *, numbers: bool = False, mask: bool = False
 ) -> Image.Image:
     """Scales, turns, and crops or pads.
 
     Args:
       image: as stored, or from a scaled decoding.
       step: how its pixels move.
-      resize: the rule of the step, for its filter.
-      stored: height and width of the source.
       numbers: whether pixels are numbers: they are copied, whatever the filter.
       mask: whether they are class numbers: the padding is class 0, and not black.
     """
-    layout = step.layout
-    if layout is not None and resize is not None:
-        image = _scale(image, step, resize, stored, numbers)
+    size = step.scaled_as_stored[::-1]
+    if image.size != size:
+        image = _scaled(image, step, size, numbers)
     if step.orientation > 1:
         image = image.transpose(TURNED[step.orientation])
+    layout = step.layout
     if layout is None or image.size == (layout.width, layout.height):
         return image
     left, top = layout.left, layout.top
@@ -154,36 +140,27 @@ def place(
 
 def _index_of_black(image: Image.Image) -> int | None:
     """Returns the index of black in an opaque palette; None where there is none."""
-    colors = image.getpalette("RGB")
-    if colors is None or image.has_transparency_data:
+    if image.palette is None or image.has_transparency_data:
         return None
-    triples = [*zip(colors[::3], colors[1::3], colors[2::3], strict=True)]
-    return triples.index((0, 0, 0)) if (0, 0, 0) in triples else None
+    return image.palette.colors.get((0, 0, 0))
 
 
-def _scale(
-    image: Image.Image,
-    step: ImageStep,
-    resize: Resize,
-    stored: tuple[int, int],
-    nearest: bool,
+def _scaled(
+    image: Image.Image, step: ImageStep, size: tuple[int, int], nearest: bool
 ) -> Image.Image:
-    rows_and_columns = step.scaled_as_stored
-    if rows_and_columns is None or image.size == (size := rows_and_columns[::-1]):
-        return image
     if nearest:
         return image.resize(size, Image.Resampling.NEAREST)
-    height, width = stored
-    grows = size[0] > width or size[1] > height
-    narrow = resize.filter in ("box", "hamming")
-    chosen = "bilinear" if grows and narrow else resize.filter
+    grows = size[0] > step.width or size[1] > step.height
+    filter = step.filter
+    if grows and filter in ("box", "hamming"):
+        filter = "bilinear"
     # Scaled decoding divides both sides by the same power of two and rounds up, so the
     # source's edge is within the last pixels: `box` excludes the rest of them.
     scale = 1
-    while image.width < -(-width // scale):
+    while image.width < -(-step.width // scale):
         scale *= 2
-    box = 0.0, 0.0, width / scale, height / scale
-    return image.resize(size, _FILTERS[chosen], box=box)
+    box = 0.0, 0.0, step.width / scale, step.height / scale
+    return image.resize(size, Image.Resampling[filter.upper()], box=box)
 
 
 def encode(

@@ -8,7 +8,7 @@ other formats as PNG. The result depends on the bytes and the policy alone.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from PIL import Image
@@ -30,6 +30,7 @@ from transforms.core.image.resize import (
     Geometry,
     ImageStep,
     Resize,
+    step_of,
     turns,
 )
 from transforms.core.reasons import Fault, FaultError, Reason
@@ -174,14 +175,11 @@ def prepare_image(
         return PreparedImage(data, _NO_IMAGE, _NO_IMAGE)
     checked = check_image(data, policy.check, policy.max_pixels)
     try:
-        # TensorFlow would show the numbers of a BMP's palette as grays.
-        if isinstance(checked, ImageInfo) and not (
-            checked.has_palette and checked.format == "bmp"
-        ):
-            if policy.is_passive and not checked.notes:
-                return PreparedImage(data, checked, checked)
-            return _prepare_native(data, policy, checked)
-        return _prepare_foreign(data, policy, checked, foreign)
+        if isinstance(checked, Fault):
+            return _prepare_foreign(data, policy, checked, foreign)
+        if policy.is_passive and not checked.notes:
+            return PreparedImage(data, checked, checked)
+        return _prepare_native(data, policy, checked)
     except FaultError as error:
         return Fault(error.fault.reason, bounded(error.fault.message))
 
@@ -227,10 +225,7 @@ def _prepare_native(
         and output == source.format
         and (not policy.class_mask or _has_class_numbers(source, policy))
     ):
-        notes = source.notes
-        if policy.resize and policy.resize.asks_more_than(source.height, source.width):
-            notes += (ImageNote.SMALLER_THAN_ASKED,)
-        return PreparedImage(data, source, source, AS_STORED, notes)
+        return _finished(data, source, source, step, _shortfall(source, policy))
     if policy.check == "none":
         # No decoder gets an unchecked file, even if the policy trusts the source.
         checked = check_image(data, "structure", policy.max_pixels)
@@ -242,7 +237,7 @@ def _prepare_native(
         gray=policy.channels == 1,
         at_least=None if step is None or policy.mask else step.scaled_as_stored,
     )
-    return _finish(image, policy, source, step, {*source.notes})
+    return _changed(image, policy, source, step, set())
 
 
 def _has_class_numbers(source: ImageInfo, policy: ImagePolicy) -> bool:
@@ -252,43 +247,34 @@ def _has_class_numbers(source: ImageInfo, policy: ImagePolicy) -> bool:
 
 
 def _prepare_foreign(
-    data: bytes,
-    policy: ImagePolicy,
-    found: ImageInfo | Fault,
-    elsewhere: Prepare | None,
+    data: bytes, policy: ImagePolicy, refused: Fault, elsewhere: Prepare | None
 ) -> PreparedImage | Fault:
     """Re-encodes an image that TensorFlow does not read, or returns why it is refused.
 
     Args:
       data: the file.
       policy: how it is changed.
-      found: of the check; facts are those of a BMP with a palette.
+      refused: of the check.
       elsewhere: see `prepare_image`.
     """
-    if isinstance(found, ImageInfo):
-        found = Fault(
-            Reason.UNSUPPORTED_FORMAT,
-            "BMP with a palette: TensorFlow would show the palette's numbers as grays; "
-            "convert it to baseline JPEG or PNG",
-        )
     format = find_format(data)
     if (
-        found.reason is not Reason.UNSUPPORTED_FORMAT
+        refused.reason is not Reason.UNSUPPORTED_FORMAT
         or policy.foreign == "reject"
         or format is None
         or not format.decoder
     ):
-        return found
+        return refused
     if elsewhere is not None:
         return elsewhere(data, policy)
     limit = min(policy.max_pixels, TENSORFLOW_MAX_PIXELS)
     source, opened = open_lazily(data, format, limit)
     step = _step(source, policy)
     image = load(source, opened)
-    notes = {*source.notes, ImageNote.REENCODED}
+    notes = {ImageNote.REENCODED}
     if image.mode == "CMYK":
         notes.add(ImageNote.CMYK)
-    return _finish(image, policy, source, step, notes)
+    return _changed(image, policy, source, step, notes)
 
 
 def _step(source: ImageInfo, policy: ImagePolicy) -> ImageStep | None:
@@ -299,7 +285,7 @@ def _step(source: ImageInfo, policy: ImagePolicy) -> ImageStep | None:
             f"{source.format.upper()}: there are several images in it, one is "
             "expected; --animations first takes the first",
         )
-    return ImageStep.of(
+    return step_of(
         source.height,
         source.width,
         orientation=source.orientation if policy.exif == "apply" else 1,
@@ -308,16 +294,16 @@ def _step(source: ImageInfo, policy: ImagePolicy) -> ImageStep | None:
     )
 
 
-def _finish(
+def _changed(
     image: Image.Image,
     policy: ImagePolicy,
     source: ImageInfo,
     step: ImageStep | None,
     notes: set[ImageNote],
-) -> PreparedImage | Fault:
+) -> PreparedImage:
     """Applies channels and step to decoded pixels, and encodes them."""
     if policy.class_mask:
-        return _finish_class_mask(image, policy, source, step)
+        return _class_mask(image, policy, source, step)
     keeps_jpeg = source.format == "jpeg" and policy.channels != 4 and not policy.mask
     output: Literal["jpeg", "png"] = policy.output or ("jpeg" if keeps_jpeg else "png")
     numbers = policy.mask or image.mode == "P"
@@ -337,16 +323,9 @@ def _finish(
         image = image_pixels.to_eight_bits(image)
     image = image_pixels.to_channels(image, channels)
     if step is not None:
-        image = image_pixels.place(
-            image,
-            step,
-            policy.resize,
-            stored=(source.height, source.width),
-            numbers=numbers,
-            mask=policy.mask,
-        )
+        image = image_pixels.place(image, step, numbers=numbers, mask=policy.mask)
     if max(image.size) > _MAX_SIDES[output]:
-        return Fault(
+        raise FaultError(
             Reason.TOO_MANY_PIXELS,
             f"{output.upper()} holds sides of up to {_MAX_SIDES[output]:,} pixels, "
             f"not {image.width} x {image.height}",
@@ -355,20 +334,14 @@ def _finish(
         notes.add(ImageNote.FLATTENED)
     if source.bits > 8 and image.mode != "I;16":
         notes.add(ImageNote.LOST_PRECISION)
-    if policy.resize and policy.resize.asks_more_than(image.height, image.width):
-        notes.add(ImageNote.SMALLER_THAN_ASKED)
     info = ImageInfo(output, image.height, image.width, image_pixels.depth_of(image))
     orientation = source.orientation if policy.exif == "keep" else 1
     data = image_pixels.encode(image, output, policy.quality, orientation=orientation)
-    kept = tuple(note for note in ImageNote if note in notes)
-    return _moved(data, info, source, step, kept)
+    return _finished(data, info, source, step, notes | _shortfall(info, policy))
 
 
-def _finish_class_mask(
-    image: Image.Image,
-    policy: ImagePolicy,
-    source: ImageInfo,
-    step: ImageStep | None,
+def _class_mask(
+    image: Image.Image, policy: ImagePolicy, source: ImageInfo, step: ImageStep | None
 ) -> PreparedImage:
     """Moves class numbers as the pixels of their image are moved, and encodes them."""
     # Here, because NumPy doubles the start of a decoder process.
@@ -380,22 +353,28 @@ def _finish_class_mask(
     numbers = class_numbers(image, source.format, source.bits, policy.mask_classes)
     image = Image.fromarray(numbers)
     if step is not None:
-        stored = source.height, source.width
-        image = image_pixels.place(
-            image, step, policy.resize, stored=stored, numbers=True, mask=True
-        )
+        image = image_pixels.place(image, step, numbers=True, mask=True)
     data = encode_class_png(np.asarray(image))
     info = ImageInfo("png", image.height, image.width, 1)
-    return _moved(data, info, source, step, source.notes)
+    return _finished(data, info, source, step)
 
 
-def _moved(
+def _shortfall(info: ImageInfo, policy: ImagePolicy) -> set[ImageNote]:
+    """Returns the note on an image that is smaller than the policy asks for."""
+    rule = policy.resize
+    is_small = rule is not None and rule.asks_more_than(info.height, info.width)
+    return {ImageNote.SMALLER_THAN_ASKED} if is_small else set()
+
+
+def _finished(
     data: bytes,
     info: ImageInfo,
     source: ImageInfo,
     step: ImageStep | None,
-    notes: tuple[ImageNote, ...],
+    more: Set[ImageNote] = frozenset(),
 ) -> PreparedImage:
+    notes = tuple(n for n in ImageNote if n in source.notes or n in more)
     if step is None:
         return PreparedImage(data, info, source, notes=notes)
-    return PreparedImage(data, info, source, step.geometry, notes, step.upright)
+    geometry, upright = step.geometry(step.orientation), step.geometry(1)
+    return PreparedImage(data, info, source, geometry, notes, upright)

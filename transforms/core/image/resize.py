@@ -28,7 +28,7 @@ Settings import this module for its choices, so it loads neither Pillow nor NumP
 import dataclasses
 import re
 import struct
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from transforms.core.reasons import FaultError, Reason
 from transforms.errors import SpecError
@@ -235,41 +235,35 @@ class Resize:
     def lay_out(self, height: int, width: int) -> "Scaling":
         """Returns the layout of an image of this size, after turning."""
         if self.mode == "exact":
-            scaled = (
+            scaled = size = (
                 (self.height, self.width)
                 if self.enlarge
                 else (min(self.height, height), min(self.width, width))
             )
-            return Scaling(*scaled, *scaled)
-        scaled = self._scaled(height, width)
+        else:
+            scaled = size = self._scaled(height, width)
         if self.mode == "crop":
             size = min(self.height, scaled[0]), min(self.width, scaled[1])
         elif self.mode == "pad":
             size = self.height, self.width
-        else:
-            size = scaled
         top, left = ((scaled[i] - size[i]) // 2 for i in (0, 1))
         return Scaling(*scaled, *size, top, left)
 
     def asks_more_than(self, height: int, width: int) -> bool:
         """Whether an image of this size is smaller than what was asked for."""
-        if self.mode == "shorter":
-            return min(height, width) < self.height
-        if self.mode == "longer":
-            return max(height, width) < self.height
+        if self.mode in ("shorter", "longer"):
+            side = min if self.mode == "shorter" else max
+            return side(height, width) < self.height
         return height < self.height or width < self.width
 
     def _scaled(self, height: int, width: int) -> tuple[int, int]:
         """Returns the size that keeps the aspect ratio: one side as given."""
-        if self.mode in ("crop", "pad"):
-            wanted_height, wanted_width = self.height, self.width
-            # The side that needs the larger scale, compared without dividing.
-            height_leads = wanted_height * width > wanted_width * height
-            by_height = height_leads == (self.mode == "crop")
-        else:
-            wanted_height = wanted_width = self.height
-            by_height = (height < width) == (self.mode == "shorter")
-        target, side = (wanted_height, height) if by_height else (wanted_width, width)
+        # The other side follows the one that needs the larger scale, or the smaller
+        # one; scales are compared without dividing.
+        target_width = self.width or self.height
+        height_leads = self.height * width > target_width * height
+        by_height = height_leads == (self.mode in ("crop", "shorter"))
+        target, side = (self.height, height) if by_height else (target_width, width)
         if target >= side and not self.enlarge:
             return height, width
         other = width if by_height else height
@@ -294,57 +288,68 @@ class Scaling:
     top: int = 0
     left: int = 0
 
-    def after(self, geometry: Geometry) -> Geometry:
-        """Returns the geometry followed by this layout."""
-        return geometry.then(
-            x=(self.scaled_width / self.width, -self.left / self.width),
-            y=(self.scaled_height / self.height, -self.top / self.height),
-        )
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ImageStep:
+class ImageStep(NamedTuple):
     """How the pixels of one image move: scaled, turned, then cropped or padded.
 
     Attributes:
+      height, width: of the source, as stored.
       orientation: of EXIF, which is applied; 1 for none.
       layout: of the turned image; None where it keeps its size.
-      geometry: maps boxes of the source, as stored, to the result.
-      upright: maps boxes of the turned source to the result.
+      filter: by which it is scaled.
     """
 
+    height: int
+    width: int
     orientation: int
     layout: Scaling | None
-    geometry: Geometry
-    upright: Geometry = AS_STORED
+    filter: Filter
 
-    @classmethod
-    def of(
-        cls,
-        height: int,
-        width: int,
-        *,
-        orientation: int,
-        resize: Resize | None,
-        limit: int,
-    ) -> "ImageStep | None":
-        """Returns the step for one image; None if every pixel stays where it is.
+    def geometry(self, orientation: int) -> Geometry:
+        """Returns what maps boxes of the source to the result.
 
         Args:
-          height, width: of the source.
-          orientation: of EXIF, to be applied; 1 for none.
-          resize: the resize of the turned image; None for none.
-          limit: pixels of the result and of every image on the way.
-
-        Raises:
-          FaultError: the result would be too large.
+          orientation: of EXIF, that the boxes lack; 1 where they are of the turned
+            source.
         """
-        if turns(orientation):
-            height, width = width, height
-        layout = None if resize is None else resize.lay_out(height, width)
-        geometry = oriented(orientation)
-        if layout is None or layout == Scaling(height, width, height, width):
-            return cls(orientation, None, geometry) if orientation > 1 else None
+        turned, layout = oriented(orientation), self.layout
+        if layout is None:
+            return turned
+        return turned.then(
+            x=(layout.scaled_width / layout.width, -layout.left / layout.width),
+            y=(layout.scaled_height / layout.height, -layout.top / layout.height),
+        )
+
+    @property
+    def scaled_as_stored(self) -> tuple[int, int]:
+        """Height and width after scaling and before turning."""
+        if self.layout is None:
+            return self.height, self.width
+        size = self.layout.scaled_height, self.layout.scaled_width
+        return size[::-1] if turns(self.orientation) else size
+
+
+def step_of(
+    height: int, width: int, *, orientation: int, resize: Resize | None, limit: int
+) -> ImageStep | None:
+    """Returns the step for one image; None if every pixel stays where it is.
+
+    Args:
+      height, width: of the source, as stored.
+      orientation: of EXIF, to be applied; 1 for none.
+      resize: the resize of the turned image; None for none.
+      limit: pixels of the result and of every image on the way.
+
+    Raises:
+      FaultError: the result would be too large.
+    """
+    size = (width, height) if turns(orientation) else (height, width)
+    layout = None if resize is None else resize.lay_out(*size)
+    if layout == Scaling(*size, *size):
+        layout = None
+    if layout is None and orientation == 1:
+        return None
+    if layout is not None:
         for rows, columns in (
             (layout.scaled_height, layout.scaled_width),
             (layout.height, layout.width),
@@ -354,13 +359,5 @@ class ImageStep:
                     Reason.TOO_MANY_PIXELS,
                     f"resized to {columns} x {rows} it has more than {limit:,} pixels",
                 )
-        after = layout.after(geometry), layout.after(AS_STORED)
-        return cls(orientation, layout, *after)
-
-    @property
-    def scaled_as_stored(self) -> tuple[int, int] | None:
-        """Height and width after scaling and before turning; None if as before."""
-        if self.layout is None:
-            return None
-        size = self.layout.scaled_height, self.layout.scaled_width
-        return size[::-1] if turns(self.orientation) else size
+    chosen = "hamming" if resize is None else resize.filter
+    return ImageStep(height, width, orientation, layout, chosen)
