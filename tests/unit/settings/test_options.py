@@ -14,7 +14,7 @@ from beam_pipeline.commands.group import cli
 from beam_pipeline.own_pipelines.parameters import spec_of
 from beam_pipeline.settings import keywords
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.removed import REMOVED, REMOVED_VALUES
+from beam_pipeline.settings.removed import OLD_DEFAULTS, REMOVED, REMOVED_VALUES
 from beam_pipeline.settings.spec import Spec, load_spec, make_spec
 from transforms.core.manifest import FORMAT
 from transforms.errors import SpecError
@@ -91,7 +91,7 @@ def test_what_the_command_line_takes(name: str, kind: str, flags: str) -> None:
 
 # Name, value, and what to do instead.
 GONE = [
-    *((name, "x", gone.instead) for name, gone in REMOVED.items()),
+    *((name, "x", instead) for name, instead in REMOVED.items()),
     *(
         (name, value, instead)
         for name, values in REMOVED_VALUES.items()
@@ -137,6 +137,6 @@ def test_flags(name: str, value: str, instead: str, together: bool) -> None:
 def test_older_manifests(name: str, tmp_path: pathlib.Path) -> None:
     """A manifest of before is a spec still, unless its job had set the setting."""
     path = tmp_path / "manifest.json"
-    spec = {"source": "a.csv", name: REMOVED[name].default}
+    spec = {"source": "a.csv", name: OLD_DEFAULTS.get(name)}
     path.write_text(json.dumps({"format": FORMAT, "run": {"spec": spec}}))
     assert load_spec(str(path)) == {"source": "a.csv"}
