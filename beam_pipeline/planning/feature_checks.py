@@ -76,25 +76,21 @@ def check_declarations(
 
 
 def _check_said(name: str, said: FeatureSpec) -> None:
-    if not name:
-        raise SpecError("A feature must have a name; found an empty one.")
-    if "\0" in name:
-        raise SpecError(f"A feature's name must hold no NUL; found {name!r:.80}.")
-    if said.separator == "":
-        raise SpecError(f"Feature {name!r}: a separator must not be empty.")
-    if said.fill is not None and said.missing not in (None, "fill"):
-        raise SpecError(
-            f"Feature {name!r}: fill goes with missing: fill, not {said.missing}."
-        )
-    if said.vocabulary is not None and not said.vocabulary:
-        raise SpecError(f"Feature {name!r}: a vocabulary must name a class at least.")
-    if said.constant is not None:
-        for setting in _OF_COLUMNS:
-            if getattr(said, setting) is not None:
-                raise SpecError(
-                    f"Feature {name!r}: a constant is the value of every row; "
-                    f"{setting} makes no sense beside it."
-                )
+    has_constant = said.constant is not None
+    beside = [setting for setting in _OF_COLUMNS if getattr(said, setting) is not None]
+    faults = {
+        "a feature must have a name, without NUL": not name or "\0" in name,
+        "a separator must not be empty": said.separator == "",
+        f"fill goes with missing: fill, not {said.missing}": (
+            said.fill is not None and said.missing not in (None, "fill")
+        ),
+        "a vocabulary must name a class at least": said.vocabulary in ([], ""),
+        f"a constant is the value of every row; {', '.join(beside)} makes no sense "
+        f"beside it": has_constant and bool(beside),
+    }
+    for fault, is_there in faults.items():
+        if is_there:
+            raise SpecError(f"Feature {name!r:.80}: {fault}.")
 
 
 def check_schema(features: Sequence[Feature], *, has_columns: bool = True) -> None:
@@ -141,9 +137,8 @@ def check_keys(features: Sequence[Feature]) -> None:
 
 def _check_images(features: Sequence[Feature]) -> None:
     listed = {f.name: f.is_list for f in features if f.kind is Kind.IMAGE}
-    images = list(listed)
     for feature in features:
-        of_image = feature.derived_from or next(iter(images), "")
+        of_image = feature.derived_from or next(iter(listed), "")
         if feature.kind is Kind.BOX and listed.get(of_image):
             raise SpecError(
                 f"Feature {feature.name!r}: boxes are of one image a row; "
@@ -154,10 +149,7 @@ def _check_images(features: Sequence[Feature]) -> None:
                 f"Feature {feature.name!r} is read off {of_image!r}: both are lists "
                 f"or neither is. Name its column in image_columns, with the shape."
             )
-        if not feature.derived:
-            continue
-        has_image = feature.derived_from in images if feature.derived_from else images
-        if not has_image:
+        if feature.derived and of_image not in listed:
             raise SpecError(
                 f"Feature {feature.name!r} is read off an image that is left out, or "
                 f"declared to be something else. Leave it out as well."
@@ -166,10 +158,6 @@ def _check_images(features: Sequence[Feature]) -> None:
 
 def _check_feature(feature: Feature) -> None:
     name, kind = feature.name, feature.kind
-    if feature.constant is not None and kind in _NO_CONSTANT:
-        raise SpecError(
-            f"Feature {name!r}: a constant cannot be {_with_article(kind)}."
-        )
     said = {
         "a vocabulary is for labels": feature.vocabulary is not None,
         "unknown is for labels": feature.unknown is not Unknown.REJECT,
@@ -180,38 +168,37 @@ def _check_feature(feature: Feature) -> None:
         ),
         "mask is for images": feature.mask,
     }
-    for what, is_said in said.items():
-        if is_said and not what.endswith(f" {kind}s"):
-            raise SpecError(f"Feature {name!r}: {what}, not {kind}.")
-    if feature.unknown is Unknown.OOV and feature.vocabulary is None:
-        raise SpecError(
-            f"Feature {name!r}: unknown: oov needs a vocabulary; without one every "
-            f"name is a class."
-        )
-    if feature.is_label and kind not in _PREDICTED:
-        raise SpecError(
-            f"Feature {name!r}: {_with_article(kind)} cannot be what is predicted."
-        )
-
-
-def _with_article(kind: Kind) -> str:
-    """Returns "an image" or "a label", for messages."""
-    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+    faults = {
+        **{what: said[what] and not what.endswith(f" {kind}s") for what in said},
+        "it cannot be a constant": feature.constant is not None
+        and kind in _NO_CONSTANT,
+        "it cannot be what is predicted": feature.is_label and kind not in _PREDICTED,
+        "unknown: oov needs a vocabulary; without one every name is a class": (
+            feature.unknown is Unknown.OOV and feature.vocabulary is None
+        ),
+    }
+    for fault, is_there in faults.items():
+        if is_there:
+            raise SpecError(f"Feature {name!r} is of the kind {kind}: {fault}.")
 
 
 def _check_values(feature: Feature) -> None:
     """Raises SpecError where a constant or a filling does not fit the feature."""
     for setting, value in (("constant", feature.constant), ("fill", feature.fill)):
-        if value is None:
-            continue
-        try:
+        if value is not None:
             given = [value] * (feature.values_each or 1) if feature.is_list else value
-            column_of([given], feature)
-        except EncodingError as error:
-            raise SpecError(
-                f"Feature {feature.name!r}: {setting} must fit {feature.kind}; found "
-                f"{str(value)[:60]!r}."
-            ) from error
+            _fitting(feature, setting, given)
+
+
+def _fitting(feature: Feature, setting: str, value: Any) -> Any:
+    """Returns a value as rows of a feature have it; SpecError where it does not fit."""
+    try:
+        return column_of([value], feature)[0].as_py()
+    except EncodingError as error:
+        raise SpecError(
+            f"Feature {feature.name!r}: {setting} must fit {feature.kind}; found "
+            f"{str(value)[:60]!r}."
+        ) from error
 
 
 def with_contract(feature: Feature, said: FeatureSpec) -> Feature:
@@ -253,20 +240,14 @@ def with_contract(feature: Feature, said: FeatureSpec) -> Feature:
 
 
 def _value(feature: Feature, name: str, value: int | float | str | None) -> Any:
-    """Returns a value as rows of the feature have it; None for None."""
+    """Returns a value of a contract as rows of the feature have it; None for None."""
     if value is None:
         return None
     if feature.kind in _TEXTS:
         # YAML reads a class such as 7 as a number.
         return str(value)
-    try:
-        single = Feature(feature.name, feature.kind, unit=feature.unit)
-        return column_of([value], single)[0].as_py()
-    except EncodingError as error:
-        raise SpecError(
-            f"Feature {feature.name!r}: {name} must fit {feature.kind}; found "
-            f"{str(value)[:60]!r}."
-        ) from error
+    single = Feature(feature.name, feature.kind, unit=feature.unit)
+    return _fitting(single, name, value)
 
 
 def _check_pattern(feature: Feature, pattern: str) -> None:

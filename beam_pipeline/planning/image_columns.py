@@ -1,13 +1,15 @@
 """Columns of images: which they are, what records have of them, where the files are."""
 
 import dataclasses
+import itertools
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.settings.spec import Spec
+from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.arrays import is_list
 from transforms.core.infer.typed import (
     LIST_COLUMNS,
@@ -18,10 +20,12 @@ from transforms.core.infer.typed import (
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
-from transforms.formats.file_names import IMAGE_SUFFIXES
+from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.images import NAMES_OF_FILES, PRESETS, image_schema
+from transforms.formats.input_files import InputFiles
 from transforms.formats.pairs import PAIR_NAMES
-from transforms.storage.paths import SCHEMES
+from transforms.storage.files import sizes_of
+from transforms.storage.paths import SCHEMES, is_remote, relative, spellings
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
@@ -33,6 +37,8 @@ _TFRECORDER = frozenset(["split", "image_uri", "label"])
 _PARAMETERS = rf"^((?:{'|'.join(SCHEMES)})://.*)\?[A-Za-z_]+=[^?]*$"
 # Roles that are read from the column of the label, not from the image.
 _LABEL_ROLES = ("label", "text", "synset")
+# Files of all columns that are looked for, and folders that one may be in.
+_LOOKED_AT, _MOST_FOLDERS = 64, 8
 
 
 def role_names(spec: Spec, tree: str = "images") -> dict[str, str]:
@@ -141,6 +147,10 @@ def with_images(
                 "the TF Object Detection API. Rename them by `features` of a spec."
             )
         features = [feature for feature in features if not feature.derived]
+    said: dict[str, list[FeatureSpec]] = {}
+    for name, declared in spec.features.items():
+        if declared.path is None:
+            said.setdefault(declared.column or name, []).append(declared)
     if spec.image_columns is not None:
         for name in spec.image_columns:
             if name not in columns:
@@ -150,18 +160,17 @@ def with_images(
                 )
         chosen = set(spec.image_columns)
     else:
-        said = _said_kinds(spec)
         chosen = {
-            column
+            feature.source_column
             for feature in features
             if _is_image(
-                feature,
-                columns,
-                said.get(column := feature.source_column),
-                is_file=column in image_files,
+                *(feature, columns, said.get(feature.source_column, ())), image_files
             )
         }
-    features = [_as_said(f, spec) if f.source_column in chosen else f for f in features]
+    features = [
+        _as_said(f, said.get(f.source_column, ())) if f.source_column in chosen else f
+        for f in features
+    ]
     taken = {f.name for f in features if f.source_column not in chosen}
     prefixes = _prefixes([f for f in features if f.source_column in chosen], taken)
     out: list[Feature] = []
@@ -189,54 +198,41 @@ def _prefixes(chosen: Sequence[Feature], taken: Collection[str]) -> dict[str, st
     return {n: base if prefixes.count(base) == 1 else n for n, base in bases.items()}
 
 
-def _said_kinds(spec: Spec) -> dict[str, str]:
-    """Returns the declared kind of each column; of several, "image" wins."""
-    out: dict[str, str] = {}
-    for name, said in spec.features.items():
-        column = said.column or name
-        if said.kind is not None and said.path is None and out.get(column) != "image":
-            out[column] = said.kind
-    return out
-
-
-def _as_said(feature: Feature, spec: Spec) -> Feature:
+def _as_said(feature: Feature, said: Sequence[FeatureSpec]) -> Feature:
     """Returns a column of images with the shape and separator that the job says."""
-    for name, said in spec.features.items():
-        if (said.column or name) != feature.source_column or said.path is not None:
-            continue
-        if said.kind in (None, "image") and (said.shape or said.separator):
-            shape = tuple(said.shape or (None,))
-            separator = said.separator or ""
+    for given in said:
+        if given.kind in (None, "image") and (given.shape or given.separator):
+            shape = tuple(given.shape or (None,))
+            separator = given.separator or ""
             return dataclasses.replace(feature, shape=shape, separator=separator)
     return feature
 
 
 def _is_image(
-    feature: Feature, columns: Columns, said: str | None, *, is_file: bool
+    feature: Feature,
+    columns: Columns,
+    said: Sequence[FeatureSpec],
+    image_files: Collection[str],
 ) -> bool:
     """Whether a column holds images: as is said, or by its values and its name."""
-    if said is not None:
-        return said == Kind.IMAGE
+    if kinds := [given.kind for given in said if given.kind is not None]:
+        return Kind.IMAGE in kinds
     if feature.kind is not Kind.TEXT:
         return feature.kind is Kind.IMAGE
-    if is_file:
-        return True
     name = feature.source_column
+    if name in image_files:
+        return True
     column = items_of(columns.get(name))
     if column is None or not pa.types.is_string(column.type) or len(feature.shape) > 1:
         return False
     if name == "image_uri" and columns.keys() >= _TFRECORDER:
         return True
-    if not _is_named_like_images(feature):
+    if not is_named_like_images(name, is_list=bool(feature.shape)):
         return False
     from transforms.core.infer.typed import looks_like_image_paths
 
     paths = pc.replace_substring_regex(column, _PARAMETERS, r"\1")
     return looks_like_image_paths(paths, frozenset(IMAGE_SUFFIXES))
-
-
-def _is_named_like_images(feature: Feature) -> bool:
-    return is_named_like_images(feature.source_column, is_list=bool(feature.shape))
 
 
 def unread_images(
@@ -259,7 +255,7 @@ def unread_images(
         and not (feature.derived or feature.pattern or feature.constant is not None)
         and feature.source_column not in images
         and not (images and feature.source_column.lower() in _FILE_NAMES)
-        and _is_named_like_images(feature)
+        and is_named_like_images(feature.source_column, is_list=bool(feature.shape))
     ]
 
 
@@ -330,3 +326,114 @@ def is_inline(feature: Feature, column: pa.Array | pa.ChunkedArray | None) -> bo
     # Hugging Face's images that were not embedded have a path alone.
     contents, paths = (pc.struct_field(column, name) for name in ("bytes", "path"))
     return bool(contents.null_count < len(column) or paths.null_count == len(column))
+
+
+def image_folders(files: InputFiles, images_root: str) -> list[str]:
+    """Returns folders that paths in tables are relative to.
+
+    Args:
+      files: the tables.
+      images_root: the folder of all images; empty for those of the tables.
+    """
+    if images_root:
+        return [images_root]
+    step = max(len(files) // _LOOKED_AT, 1)
+    paths = [files[i].path for i in range(0, len(files), step)]
+    return [*dict.fromkeys(map(os.path.dirname, paths))][:_MOST_FOLDERS]
+
+
+def image_shares(
+    features: Sequence[Feature], columns: Columns, folders: Sequence[str]
+) -> dict[str, float]:
+    """Returns the share of sampled cells that are relative paths of image files.
+
+    Args:
+      features: as they were inferred; those of texts are looked at.
+      columns: raw columns by name.
+      folders: those that the paths are relative to.
+
+    Returns:
+      Column -> share above 0: 1 where each cell has an image's suffix and each file
+      that was looked for is there.
+    """
+    named: dict[str, tuple[int, list[str]]] = {}
+    for feature in features:
+        if feature.kind is not Kind.TEXT or len(named) == _LOOKED_AT:
+            continue
+        texts = _some_texts(columns[feature.source_column])
+        paths = [text for text in texts if text and _is_inside(text)]
+        if paths:
+            named[feature.source_column] = (len(texts), paths)
+    most = _LOOKED_AT // max(len(named), 1)
+    asked = {
+        name: paths[:: -(-len(paths) // most)] for name, (_, paths) in named.items()
+    }
+    # One question for all columns: a store answers many at a time.
+    spelt = {
+        path: image_places(path, folders) for path in itertools.chain(*asked.values())
+    }
+    there = sizes_of(itertools.chain(*spelt.values())).keys()
+    out = {}
+    for name, paths in asked.items():
+        hits = sum(not there.isdisjoint(spelt[path]) for path in paths)
+        count, suffixed = named[name][0], len(named[name][1])
+        if hits:
+            out[name] = hits * suffixed / (len(paths) * count)
+    return out
+
+
+def image_places(path: str, folders: Sequence[str]) -> list[str]:
+    """Returns where an image may be that is called so in rows."""
+    return [os.path.join(f, spelling) for f in folders for spelling in spellings(path)]
+
+
+def _some_texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
+    """Returns texts from evenly through a column, or from its lists."""
+    items = items_of(column)
+    if items is None or not pa.types.is_string(items.type):
+        return []
+    step = max(-(-len(items) // _LOOKED_AT), 1)
+    rows = pa.array(range(0, len(items), step), pa.int64())
+    texts: list[str | None] = items.take(rows).to_pylist()
+    return texts
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a text may be the path of an image below a folder: no URL, say."""
+    # The dot first: it is cheap, and texts of thousands of columns have none.
+    if "." not in path or not is_image_name(path) or path.startswith("/"):
+        return False
+    return "://" not in path and "\0" not in path
+
+
+def check_images_root(folder: str, source: str) -> None:
+    """Raises SpecError where the folder of the images is not there.
+
+    Args:
+      folder: that `images_root` names; empty for none.
+      source: the source's root.
+    """
+    if not folder or is_remote(folder) or os.path.isdir(folder):
+        return
+    beside = os.path.join(source, relative(folder, ""))
+    hint = "Correct it."
+    if os.path.isdir(beside):
+        hint = f"In the folder of the source there is one; name it {beside!r}."
+    raise SpecError(
+        f"images_root must be a folder, relative to the current one; there is no "
+        f"{folder!r}. {hint}"
+    )
+
+
+def check_images_named(spec: Spec, schema: Schema) -> None:
+    """Raises SpecError for an `images_root` to which no path is relative."""
+    folder = spec.images_folder
+    # Rows of Python have it without a word: their copy lies in another folder.
+    is_default = spec.fingerprint == "content" and spec.images_root == os.getcwd()
+    named = any(not feature.inline for feature in schema.of_kind(Kind.IMAGE))
+    if not folder or is_default or named:
+        return
+    raise SpecError(
+        "images_root is for paths of images; no column of this source holds them. "
+        "Leave it out, or name their columns with image_columns."
+    )

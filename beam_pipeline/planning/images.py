@@ -12,27 +12,16 @@ from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import Inputs, PlannedSource
 from beam_pipeline.planning.like import Like, settle_schema
-from beam_pipeline.planning.masks import (
-    mask_classes,
-    mask_notes,
-    paired,
-)
+from beam_pipeline.planning.masks import mask_classes, mask_notes, paired
 from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.planning.splits import portions_of, rule_of
 from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.terminal.words import count_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
-from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.core.vocabulary import UNKNOWN_NAME, Vocabulary
-from transforms.errors import (
-    MAX_MESSAGE_BYTES,
-    InputError,
-    SpecError,
-    bounded,
-    first_few,
-)
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.vocabulary import Vocabulary
+from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
 from transforms.formats import images
 from transforms.formats.images import ImageListReader
 from transforms.formats.pairs import MASK, mask_features
@@ -46,19 +35,6 @@ from transforms.storage.file_list import FileList
 _LEAST_BLOCK_ROWS, _MOST_BLOCK_ROWS = 4096, 1 << 17
 _MOST_SEGMENTS = 50_000
 _SHARD_BYTES = 150_000_000
-# How many names a note on classes has.
-_SHOWN_CLASSES = 5
-# What does for images what a setting does for tables.
-_WITH_A_TABLE = (
-    "Give it with --labels FILE, a table that has this column for each image."
-)
-_REMEDIES = {
-    "drop": "--feature-name NAME= leaves out a feature, as --feature-name filename=.",
-    "split_column": "Folders say the split, as in train/cat/1.jpg, or --splits does.",
-    "key_column": _WITH_A_TABLE,
-    "group_column": _WITH_A_TABLE,
-    "label_column": _WITH_A_TABLE,
-}
 # What no file has that is no image.
 _OF_IMAGES = (
     "preset",
@@ -267,10 +243,10 @@ def check_settings(spec: Spec, tree: str) -> None:
                 )
     for setting in sorted(_settings_of_tables(spec)):
         if getattr(spec, setting) != Spec.model_fields[setting].default:
-            remedy = _REMEDIES.get(setting, "")
             raise SpecError(
-                f"{setting} is for tables; the source holds {tree}."
-                f"{f' {remedy}' if remedy else ''}"
+                f"{setting} is for tables; the source holds {tree}. A table with a row "
+                f"an image is given with --labels FILE, and --feature-name filename= "
+                f"leaves a feature out."
             )
 
 
@@ -292,38 +268,18 @@ def _as_listed(feature: Feature) -> Feature:
     )
 
 
-def with_known_classes(
+def settled_classes(
     planned: PlannedSource, vocabularies: Mapping[str, Vocabulary]
-) -> tuple[PlannedSource, list[str]]:
-    """Returns what was planned, with the classes that records will have, and notes.
+) -> PlannedSource:
+    """Returns what was planned, with the classes that records will have.
 
     Args:
       planned: the source; its `classes` are those of the folders.
       vocabularies: what is known beforehand of each label's class names.
     """
-    classes, notes = dict(planned.classes), []
-    for name, in_source in planned.classes.items():
-        vocabulary = vocabularies.get(name)
-        if vocabulary is None:
-            continue
-        settled = vocabulary.settled(pa.array(in_source, pa.string()))
-        classes[name] = tuple(settled.to_pylist())
-        given = set(vocabulary.given)
-        lacking = [class_name for class_name in in_source if class_name not in given]
-        if lacking and vocabulary.unknown is not Unknown.APPEND:
-            notes.append(_class_note(name, lacking, vocabulary.unknown))
-    return dataclasses.replace(planned, classes=classes), notes
-
-
-def _class_note(feature: str, lacking: list[str], unknown: Unknown) -> str:
-    end = f"the records get the class {UNKNOWN_NAME!r}"
-    if unknown is not Unknown.OOV:
-        end = (
-            "the records are rejected. Add the names, leave the files out with "
-            "--exclude 'NAME/', or give --unknown-label oov"
-        )
-    shown = first_few([f"{name!r:.80}" for name in lacking], _SHOWN_CLASSES)
-    return bounded(
-        f"{count_text(len(lacking), 'class', 'classes')} of {feature!r} not in the "
-        f"vocabulary: {shown}; {end}"
-    )
+    settled = {
+        name: tuple(vocabulary.settled(pa.array(in_source, pa.string())).to_pylist())
+        for name, in_source in planned.classes.items()
+        if (vocabulary := vocabularies.get(name)) is not None
+    }
+    return dataclasses.replace(planned, classes=planned.classes | settled)

@@ -2,13 +2,12 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
 
 import numpy as np
 
 from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.spec import Spec
-from transforms.core.image.masks import MaskClasses, class_numbers
+from transforms.core.image.masks import MaskClasses
 from transforms.core.image.png import SIGNATURE, decode_png
 from transforms.core.image.policy import prepare_image
 from transforms.core.reasons import Fault, FaultError, Skipped
@@ -165,43 +164,24 @@ def mask_notes(
     spec: Spec, root: str, labels: Labels, classes: MaskClasses | None
 ) -> tuple[str, ...]:
     """Returns a note on masks that mean something else to readers than they seem to."""
-    paths = [path for path in labels.columns[MASK].to_pylist() if path]
-    values = {
-        int(value)
-        for path in paths[:: -(-len(paths) // _LOOKED_AT) or 1]
-        for value in _values(spec, os.path.join(root, path), classes)
-    }
-    notes = []
-    if values == {0, 255}:
-        notes.append(
-            "masks have only 0 and 255, which readers take for 'ignore'; "
-            "--mask-classes FILE with the lines '0 background' and '255 object' stores "
-            "0 and 1"
-        )
-    if max(values, default=0) > 255:
-        notes.append(
-            "masks have class numbers above 255 and are stored in 16 bits: decode them "
-            "with dtype=tf.uint16"
-        )
-    return tuple(notes)
-
-
-def _values(spec: Spec, path: str, classes: MaskClasses | None) -> Sequence[int]:
-    """Returns the class numbers of a mask in a PNG; none of one that is refused."""
     policy = dataclasses.replace(spec.image_policy, mask_classes=classes)
     policy = dataclasses.replace(policy.for_masks(of_image=True), resize=None)
-    try:
-        data, _ = storage(path).read_stamped(policy.max_bytes)
-        if not data.startswith(SIGNATURE):
+    paths = [path for path in labels.columns[MASK].to_pylist() if path]
+    values: set[int] = set()
+    for path in paths[:: -(-len(paths) // _LOOKED_AT) or 1]:
+        try:
+            data, _ = storage(os.path.join(root, path)).read_stamped(policy.max_bytes)
             # Other decoders have processes of their own.
-            return ()
-        result = prepare_image(data, policy)
-        if isinstance(result, Fault):
-            return ()
-        bits = result.data[24]
-        numbers = class_numbers(decode_png(result.data), "png", bits, None)
-    except (OSError, FaultError):
-        # Where it is read, it says why it cannot be.
+            if data.startswith(SIGNATURE):
+                result = prepare_image(data, policy)
+                if not isinstance(result, Fault):
+                    values.update(np.unique(decode_png(result.data)).tolist())
+        except (OSError, FaultError):
+            # Where it is read, it says why it cannot be.
+            continue
+    if values != {0, 255}:
         return ()
-    values: list[int] = np.unique(numbers).tolist()
-    return values
+    return (
+        "masks have only 0 and 255, which readers take for 'ignore'; --mask-classes "
+        "FILE with the lines '0 background' and '255 object' stores 0 and 1",
+    )

@@ -172,10 +172,9 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema)
     if planned.classes:
-        from beam_pipeline.planning.images import with_known_classes
+        from beam_pipeline.planning.images import settled_classes
 
-        planned, of_classes = with_known_classes(planned, vocabularies)
-        notes = (*notes, *of_classes)
+        planned = settled_classes(planned, vocabularies)
     shards = {
         name: shards_of(spec, size) for name, size in planned.record_bytes.items()
     }

@@ -96,9 +96,9 @@ class Request:
 
         Its files are looked at by their sizes, and the lock by its content.
         """
-        left = manifest.run.get("split_lock")
-        holds = not spec.split_lock or (left and lock_digest(spec) == left)
-        return bool(holds) and self._made_it(manifest, spec)
+        left = manifest.run.get("split_lock") or None
+        holds = not spec.split_lock or lock_digest(spec) == left
+        return holds and self._made_it(manifest, spec)
 
     def lacks_lock(self, manifest: Manifest, spec: Spec) -> bool:
         """Whether a run of this request ended after it published, before its lock.
@@ -111,39 +111,38 @@ class Request:
     def _made_it(self, manifest: Manifest, spec: Spec) -> bool:
         """Whether a dataset is what this request would give, but for its lock."""
         made = self._made(manifest)
-        if made.steps or self.steps:
-            return False
-        if (made.settings, made.inputs) != (self.settings, self.inputs):
-            return False
-        if made.images_root and not (made.images and made.images == _images(made)):
-            return False
-        return _is_whole(manifest, spec.output)
+        return (
+            not (made.steps or self.steps)
+            and (made.settings, made.inputs) == (self.settings, self.inputs)
+            and (not made.images_root or made.sees_its_images())
+            and _is_whole(manifest, spec.output)
+        )
+
+    def sees_its_images(self) -> bool:
+        """Whether the images are as they were."""
+        return self.images != "" and self.images == _images(self)
 
     def differs_from(self, manifest: Manifest) -> str:
         """Says in words how this request differs from that of a dataset."""
-        made = self._made(manifest)
-        if not made.settings:
-            return "it does not say what made it"
-        if made.settings != self.settings:
+        made, version = self._made(manifest), _version_of(manifest)
+        is_set_otherwise = made.settings != self.settings
+        reasons = {
+            "it does not say what made it": not made.settings,
             # The version is one of the settings.
-            if (version := _version_of(manifest)) != __version__:
-                return f"it was made by version {version}, and this is {__version__}"
-            return "it was made with other settings"
-        if made.fingerprint != self.fingerprint:
-            return (
-                f"it was made with --fingerprint {made.fingerprint}, so its inputs "
-                f"cannot be compared by {self.fingerprint}"
-            )
-        if made.inputs != self.inputs:
-            if made.files != self.files:
-                return (
-                    f"its inputs have changed since: {count_text(made.files, 'file')} "
-                    f"then, {count_text(self.files, 'file')} now"
-                )
-            return "its inputs have changed since"
-        if made.steps or self.steps:
-            return "steps of `between` may do something else in each run"
-        return "its files, images or lock are not as they were when it was made"
+            f"it was made by version {version}, and this is {__version__}": (
+                is_set_otherwise and version != __version__
+            ),
+            "it was made with other settings": is_set_otherwise,
+            f"it was made with --fingerprint {made.fingerprint}, so its inputs cannot "
+            f"be compared by {self.fingerprint}": made.fingerprint != self.fingerprint,
+            f"its inputs have changed since: {count_text(made.files, 'file')} then, "
+            f"{count_text(self.files, 'file')} now": made.inputs != self.inputs,
+            "steps of `between` may do something else in each run": (
+                made.steps or self.steps
+            ),
+            "its files, images or lock are not as they were when it was made": True,
+        }
+        return next(words for words, holds in reasons.items() if holds)
 
     def _made(self, manifest: Manifest) -> "Request":
         stated = manifest.run.get("request")
@@ -186,15 +185,11 @@ def with_images(
     request: Request, spec: Spec, inputs: Inputs, planned: PlannedSource
 ) -> Request:
     """Returns the request with the images that the tables of a source name."""
-    named = [f for f in planned.schema.of_kind(Kind.IMAGE) if not f.inline]
+    named = [f.name for f in planned.schema.of_kind(Kind.IMAGE) if not f.inline]
     if not named or inputs.format in _LISTING_THEIR_IMAGES:
         return request
-    examples = [
-        example
-        for feature in named
-        if (evidence := planned.evidence.get(feature.name)) is not None
-        for example in evidence.examples
-    ]
+    seen = [planned.evidence[name] for name in named if name in planned.evidence]
+    examples = [example for evidence in seen for example in evidence.examples]
     root = spec.images_folder or absolute(inputs.root)
     request = dataclasses.replace(request, images_root=root)
     if not examples or any(_URI in path or path.startswith("/") for path in examples):
@@ -245,11 +240,7 @@ def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
         out["rows_known_by"] = "content"
     if spec.vocabulary is not None:
         out["vocabulary"] = spec.vocabulary
-    out["features"] = {
-        name: said.model_dump(mode="json", exclude_defaults=True)
-        for name, said in spec.features.items()
-    }
-    return out
+    return {"features": {}, **out}
 
 
 def _listing(listed: Iterable[FileList], root: str, fingerprint: str) -> str:

@@ -5,21 +5,25 @@ All by the input alone: tables are sized by a sample of their rows.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.planning.image_columns import image_places
 from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.options import MAX_SHARDS
 from beam_pipeline.settings.spec import Spec
+from transforms.core.arrays import is_list
 from transforms.core.infer.evidence import Evidence
 from transforms.core.rows.column import FLOAT32_EXACT
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import SpecError
+from transforms.formats.file_names import is_image_name
 from transforms.formats.table import TableSample
+from transforms.storage.files import sizes_of
 
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
@@ -29,6 +33,12 @@ _MAX_SHARD_BYTES = 200_000_000
 # bytes of them at once: the least, and for each column, which costs by itself.
 _SIZED_ROWS = 20_000
 _SIZED_BYTES, _SIZED_COLUMN_BYTES = 16 << 20, 8 << 10
+
+SIZED_IMAGES = 64
+"""Images whose sizes are asked for where the rows only say where they are."""
+
+# About what one takes where none of them is found.
+_IMAGE_BYTES = 100_000
 
 
 def shards_of(spec: Spec, size: int) -> int:
@@ -272,3 +282,60 @@ def part_of(column: pa.Array | pa.ChunkedArray, start: int, count: int) -> pa.Ar
     """Returns the `count` values from `start` on, or what there is, in one piece."""
     piece = column.slice(start, count)
     return piece.combine_chunks() if isinstance(piece, pa.ChunkedArray) else piece
+
+
+def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:
+    """Returns images that the sample names, as it does: the first, and evenly on.
+
+    Args:
+      sample: of the files.
+      schema: of the rows.
+      most: how many of each column.
+    """
+    names = []
+    for column in _columns_of_paths(sample, schema):
+        texts = column.flatten() if is_list(column.type) else column
+        if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
+            texts = texts.drop_null()
+            step = max(-(-len(texts) // most), 1)
+            names += [texts[i].as_py().strip() for i in range(0, len(texts), step)]
+    return [*filter(None, names)]
+
+
+def _columns_of_paths(sample: TableSample, schema: Schema) -> Iterator[pa.Array]:
+    """Yields the columns of images that rows name: texts, or lists of texts."""
+    for feature in schema.of_kind(Kind.IMAGE):
+        column = sample.columns.get(feature.source_column)
+        if feature.inline or column is None:
+            continue
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        if feature.separator and pa.types.is_string(column.type):
+            column = pc.split_pattern(column, feature.separator)
+        yield column
+
+
+def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> float:
+    """Returns the mean size of images beside the files, else of some that they name.
+
+    Where none of these is found, it is a guess.
+
+    Args:
+      inputs: the files.
+      named: images, as the files name them.
+      images_root: folder that they are relative to, as an absolute path; empty for
+        the source's.
+
+    Raises:
+      StorageError: a store does not answer. A guess would decide other shards than
+        the sizes do.
+    """
+    sizes = [e.size for e in inputs.companions if is_image_name(e.path)]
+    if named and not sizes:
+        folders = [images_root or inputs.root]
+        plain = (name for name in named if "\0" not in name)
+        paths = [path for name in plain for path in image_places(name, folders)]
+        # A store that does not answer is asked for one of them, and not for all.
+        for some in (paths[:1], paths[1:]):
+            sizes += sizes_of(some).values()
+    return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES

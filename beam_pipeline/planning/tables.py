@@ -19,14 +19,11 @@ from beam_pipeline.planning.evidence import (
     with_classes,
 )
 from beam_pipeline.planning.features import declare
-from beam_pipeline.planning.image_files import (
-    SIZED_IMAGES,
+from beam_pipeline.planning.image_columns import (
     check_images_named,
     check_images_root,
     image_folders,
     image_shares,
-    mean_image_bytes,
-    named_images,
 )
 from beam_pipeline.planning.inputs import (
     Inputs,
@@ -37,10 +34,13 @@ from beam_pipeline.planning.inputs import (
 from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.masks import mask_classes
 from beam_pipeline.planning.sizes import (
+    SIZED_IMAGES,
     block_size,
     bytes_of_rows,
     kept_share,
+    mean_image_bytes,
     mean_record_bytes,
+    named_images,
     number_of_rows,
     part_of,
 )
