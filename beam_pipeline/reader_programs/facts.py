@@ -18,8 +18,6 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 
-from beam_pipeline.terminal.printing import printable
-from beam_pipeline.terminal.words import count_text
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
 from transforms.core.placing.placement import is_validation
 from transforms.core.schema import Feature, Kind
@@ -46,15 +44,6 @@ class Facts:
 
     directory: str
     manifest: Manifest
-
-    @property
-    def heading(self) -> str:
-        """The comment that begins every program."""
-        manifest = self.manifest
-        return (
-            f"# {printable(manifest.name)}: {count_text(manifest.records, 'record')}, "
-            f"digest {manifest.digest[:12]}"
-        )
 
     @property
     def shard_folder(self) -> str:
@@ -120,14 +109,6 @@ class Facts:
         ]
         return min(max(_LEAST_SIZE, *sides), _SIZE) if sides else _SIZE
 
-    @property
-    def size_line(self) -> str:
-        """The line of a program that defines it."""
-        return (
-            f"SIZE = {self.size}  # height and width: images of another shape are "
-            f"squashed"
-        )
-
     @functools.cached_property
     def label(self) -> str:
         """What a model is to predict, or else the first label; empty for none."""
@@ -144,14 +125,6 @@ class Facts:
         feature = facts.feature
         is_class = feature.kind is Kind.LABEL and not feature.is_list
         return None if not is_class or self.is_missing(facts) else facts
-
-    @property
-    def class_note(self) -> str:
-        """A comment that says where the names of label ids are; empty for no label."""
-        labels = [f.feature for f in self.batched if f.feature.kind is Kind.LABEL]
-        if not labels:
-            return ""
-        return f"  # .classes[{literal(labels[0].name)}] names the ids"
 
     @functools.cached_property
     def batched(self) -> Sequence[FeatureFacts]:
@@ -212,38 +185,13 @@ class Facts:
                 f"'code --as tensorflow' reads all of them, and so does open_dataset."
             )
 
-    def choice(self, features: Sequence[FeatureFacts], *, fills: bool = True) -> str:
-        """Returns the lines that define COLUMNS, and MISSING where values are missing.
-
-        Args:
-          features: those that a program reads.
-          fills: whether the program gives values in place of missing ones.
-        """
-        names = [facts.feature.name for facts in features]
-        lines = assigned("COLUMNS", names)
-        if self.image in names:
-            lines.append(self.size_line)
-        others = [f.feature.name for f in self.features if f.feature.name not in names]
-        if others:
-            lines.insert(0, f"# not read: {', '.join(map(printable, others))}"[:WIDTH])
-        missing = {
+    def fillings(self, features: Sequence[FeatureFacts]) -> dict[str, str]:
+        """Returns feature -> what is put in place of missing values, as text."""
+        return {
             literal(facts.feature.name): _fill(facts)
             for facts in features
             if self.is_missing(facts)
         }
-        if missing and fills:
-            lines.append("# in place of missing values")
-            lines += assigned("MISSING", missing)
-        return "\n".join(lines)
-
-    def opening(self, features: Sequence[FeatureFacts]) -> str:
-        """Returns the call that opens the dataset for such features."""
-        words = [literal(self.directory)]
-        if any(map(self.is_missing, features)):
-            words.append("missing=MISSING")
-        if any(facts.feature.kind is Kind.TIMESTAMP for facts in features):
-            words.append('times="int"')
-        return f"open_dataset({', '.join(words)})"
 
 
 def _fill(facts: FeatureFacts) -> str:

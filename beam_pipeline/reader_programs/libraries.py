@@ -20,6 +20,8 @@ from typing import Any
 import jinja2
 
 from beam_pipeline.reader_programs.facts import Facts, assigned, literal
+from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.words import count_text
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Kind
 from transforms.errors import UsageError
@@ -56,7 +58,12 @@ def _templates() -> jinja2.Environment:
         # The text is Python, and `literal` escapes what comes from the dataset.
         autoescape=False,
     )
-    environment.filters["literal"] = literal
+    environment.filters |= {
+        "literal": literal,
+        "printable": printable,
+        "counted": lambda count: count_text(count, "record"),
+    }
+    environment.globals["assigned"] = lambda *given: "\n".join(assigned(*given))
     return environment
 
 
