@@ -50,8 +50,6 @@ _SHOWN_DATASETS = 3
 
 # How many missing shards a message names.
 _SHOWN = 5
-# How many files of a directory an error shows.
-_SHOWN_FILES = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -190,7 +188,13 @@ def _open_directory(directory: str) -> Dataset:
 
             manifest, parts = read_parts(directory)
             return Dataset(directory, manifest, tuple(Dataset(*part) for part in parts))
-        raise UsageError(_no_dataset(directory)) from None
+        advice = _what_else(directory) or (
+            "Name a TFRecord file, or make a dataset with 'convert'."
+        )
+        raise UsageError(
+            f"A dataset is a directory with a {MANIFEST_NAME}; {directory!r} has none. "
+            f"{advice}"
+        ) from None
     except OSError as error:
         raise UsageError(
             f"The manifest must be readable; {path!r} is not: {error.strerror}."
@@ -200,37 +204,19 @@ def _open_directory(directory: str) -> Dataset:
 def _open_file(path: str) -> SingleFile:
     """Returns the file, with its facts where a sound manifest beside it names it."""
     directory, name = os.path.split(path)
-    try:
+    # The user asked for the file alone, which can be read without a manifest.
+    with contextlib.suppress(OSError, DamageError):
         manifest = _read_manifest(os.path.join(directory, MANIFEST_NAME))
-    except (OSError, DamageError):
-        # The user asked for the file alone, which can be read without a manifest.
-        _check_format(path)
-        return SingleFile(path)
-    for split in manifest.splits:
-        for shard in split.shards:
-            if shard.file == name:
-                return SingleFile(path, Dataset(directory, manifest), shard)
+        for split in manifest.splits:
+            for shard in split.shards:
+                if shard.file == name:
+                    return SingleFile(path, Dataset(directory, manifest), shard)
     _check_format(path)
     return SingleFile(path)
 
 
 def _read_manifest(path: str) -> Manifest:
     return Manifest.from_bytes(storage(path).read_bytes(), path)
-
-
-def _no_dataset(directory: str) -> str:
-    try:
-        shards = [name for name in storage(directory).names_in() if ".tfrecord" in name]
-    except OSError:
-        shards = []
-    what = f"A dataset is a directory with a {MANIFEST_NAME}; {directory!r} has none."
-    if shards:
-        shown = first_few([*map(repr, shards)], _SHOWN_FILES)
-        return f"{what} Name one of its files ({shown}), or convert again."
-    advice = _what_else(directory) or (
-        "Name a TFRecord file, or make a dataset with 'convert'."
-    )
-    return f"{what} {advice}"
 
 
 def find_bare_files(path: str) -> BareFiles | None:
@@ -318,13 +304,8 @@ def _is_tfrecord(path: str) -> bool:
         return False
     if os.path.splitext(name)[1].lower() in _OTHERS:
         return False
-    if _WORD.search(name) or _NUMBERED.fullmatch(name):
-        return True
-    try:
-        with storage(path).open_input() as file:
-            return is_frame_header(file.read(HEADER_BYTES))
-    except OSError:
-        return False
+    is_named = _WORD.search(name) or _NUMBERED.fullmatch(name)
+    return bool(is_named) or is_frame_header(_head(path)[:HEADER_BYTES])
 
 
 def _check_format(path: str) -> None:
@@ -339,13 +320,10 @@ def _check_format(path: str) -> None:
             f"There must be a dataset or a TFRecord file; {path!r} is a list of "
             f"rejects. Use 'beam-tfrecord rejects {shlex.quote(path)}'."
         )
-    claim = _claimed([os.path.basename(path)], os.path.dirname(path))
-    if claim and not is_frame_header(_head(path)[:HEADER_BYTES]):
-        # A tree of images is converted as a whole.
-        source = "FOLDER" if claim in TREES else path
+    text = _other_format(path, os.path.dirname(path), [os.path.basename(path)])
+    if text and not is_frame_header(_head(path)[:HEADER_BYTES]):
         raise UsageError(
-            f"There must be a dataset or a TFRecord file; {path!r} is of another "
-            f"format: {_named(claim, source)}"
+            f"There must be a dataset or a TFRecord file; {path!r} is neither. {text}"
         )
 
 
@@ -355,13 +333,12 @@ def _what_else(path: str) -> str:
     A sentence or two for a message: the datasets below, or the format of the files and
     the commands that read them; empty where it is nothing that is known.
     """
-    root, names = os.path.dirname(path), []
-    if storage(path).is_folder():
-        root = path
-        with contextlib.suppress(SourceError):
-            names = [e.path for e in storage(path).list_tree().first(_MOST_FILES)]
-    else:
+    if not storage(path).is_folder():
         names = [os.path.basename(file) for file in storage(path).expand()]
+        return _other_format(path, os.path.dirname(path), names)
+    names = []
+    with contextlib.suppress(SourceError):
+        names = [e.path for e in storage(path).list_tree().first(_MOST_FILES)]
     datasets = sorted(
         os.path.join(path, os.path.dirname(name))
         for name in names
@@ -370,21 +347,11 @@ def _what_else(path: str) -> str:
     if datasets:
         shown = first_few([*map(repr, datasets)], _SHOWN_DATASETS)
         return f"Datasets are below it: {shown}."
-    claim = _claimed(names, root)
-    return f"It is of another format: {_named(claim, path)}" if claim else ""
+    return _other_format(path, path, names)
 
 
-def _named(claim: str, source: str) -> str:
-    """Returns the name of a format, and the commands for a source."""
-    source = shlex.quote(source)
-    return (
-        f"{FORMATS[claim].title}. 'beam-tfrecord spec {source}' shows its features, "
-        f"and 'beam-tfrecord convert {source} OUTPUT' makes a dataset of it."
-    )
-
-
-def _claimed(names: list[str], root: str) -> str:
-    """Returns the format that takes one of the files; empty for none, and TFRecord."""
+def _other_format(source: str, root: str, names: Sequence[str]) -> str:
+    """Returns the format of files and the commands for it; empty if it is TFRecord."""
     try:
         claim = claimed_by(
             [(name, 0) for name in names],
@@ -392,7 +359,16 @@ def _claimed(names: list[str], root: str) -> str:
         )
     except UsageError:
         return ""
-    return "" if claim == "tfrecord" else claim
+    if claim in ("", "tfrecord"):
+        return ""
+    # A tree of images is converted as a whole.
+    is_in_tree = claim in TREES and [os.path.basename(source)] == [*names]
+    source = shlex.quote("FOLDER" if is_in_tree else source)
+    return (
+        f"It is of another format: {FORMATS[claim].title}. 'beam-tfrecord spec "
+        f"{source}' shows its features, and 'beam-tfrecord convert {source} OUTPUT' "
+        f"makes a dataset of it."
+    )
 
 
 def _head(path: str) -> bytes:
