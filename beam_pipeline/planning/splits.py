@@ -1,7 +1,7 @@
 """The split rule of a job and what it looks up: id tables, locks, the class feature."""
 
+import collections
 import dataclasses
-import decimal
 import fractions
 import hashlib
 import os
@@ -143,26 +143,17 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
 
 def share_notes(spec: Spec) -> list[str]:
     """Returns what comes of shares whose sum is not 1, which may be a slip."""
-    if not spec.splits:
-        return []
-    shares = [fractions.Fraction(share) for share in spec.splits.values()]
-    total = sum(shares, fractions.Fraction(0))
+    shares = {k: fractions.Fraction(v) for k, v in (spec.splits or {}).items()}
+    total = sum(shares.values(), fractions.Fraction(0))
     # Thirds may be written as 0.333.
-    if abs(total - 1) <= _ROUNDED * len(shares):
+    if abs(total - 1) <= _ROUNDED * len(shares) or not shares:
         return []
-    # A float may be too small for what shares add up to.
-    shown = decimal.Decimal(total.numerator) / decimal.Decimal(total.denominator)
-    parts = [fraction / total for fraction in shares]
+    parts = {name: share / total for name, share in shares.items()}
     becomes = [
-        f"{name} {share_text(fraction.numerator, fraction.denominator)}"
-        for name, fraction in zip(spec.splits, parts, strict=True)
+        f"{k} {share_text(v.numerator, v.denominator)}" for k, v in parts.items()
     ]
-    return [
-        bounded(
-            f"the shares of the splits add up to {shown:.6g}, not to 1: what "
-            f"results is {', '.join(becomes)}"
-        )
-    ]
+    note = "the shares of the splits do not add up to 1: what results is"
+    return [bounded(f"{note} {', '.join(becomes)}")]
 
 
 def identity_of(spec: Spec, rule: SplitRule) -> str:
@@ -339,7 +330,7 @@ def rule_of_table(
 def _column_rule(
     spec: Spec, sample: TableSample, splits_by: str, words: Mapping[str, str]
 ) -> tuple[SplitRule, dict[str, float]]:
-    counts: dict[str, float] = {}
+    counts: collections.Counter[str] = collections.Counter()
     shares = spec.splits or _UNASSIGNED_SHARES
     by_shares = 0
     column = sample.columns[splits_by].cast(pa.string())
@@ -350,25 +341,21 @@ def _column_rule(
         if meant == BY_SHARES and text in words:
             by_shares += item["counts"]
         elif meant and is_split_name(meant):
-            counts[meant] = counts.get(meant, 0) + item["counts"]
-    rule_shares: tuple[str, ...] = ()
+            counts[meant] += item["counts"]
     if words and not sample.complete:
         # Rows beyond the sample may leave their split to the shares.
         by_shares = max(by_shares, 1)
-    if by_shares:
-        parts = {
-            name: float(fractions.Fraction(share)) for name, share in shares.items()
-        }
-        for name, portion in parts.items():
-            counts[name] = counts.get(name, 0) + by_shares * portion / sum(
-                parts.values()
-            )
-    total = sum(counts.values()) or 1
     names = tuple(usual_order(counts))
+    rule_shares: tuple[str, ...] = ()
+    portions: dict[str, float] = dict(counts)
     if by_shares:
+        parts = {name: float(fractions.Fraction(text)) for name, text in shares.items()}
+        for name, share in parts.items():
+            portions[name] = counts[name] + by_shares * share / sum(parts.values())
         # The splits that shares name come first: the rule counts them from there.
-        names = (*shares, *(name for name in names if name not in shares))
+        names = tuple(dict.fromkeys((*shares, *names)))
         rule_shares = tuple(shares.values())
+    total = sum(portions.values()) or 1
     return SplitRule(SplitSource.COLUMN, names, rule_shares), {
-        name: counts.get(name, 0) / total for name in names
+        name: portions.get(name, 0) / total for name in names
     }

@@ -109,10 +109,11 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
       SpecError: a setting makes no sense for them.
       StorageError: the store of the images that they name does not answer.
     """
-    if spec.labels:
-        raise SpecError("labels are for folders of images; the source holds tables.")
-    if spec.unlabelled:
-        raise SpecError("unlabelled is for folders of images; the source holds tables.")
+    for setting in ("labels", "unlabelled"):
+        if getattr(spec, setting):
+            raise SpecError(
+                f"{setting} is for folders of images; the source holds tables."
+            )
     check_images_root(spec.images_folder, inputs.root)
     table = table_files(inputs)
     folders = image_folders(table, spec.images_folder)
@@ -127,12 +128,10 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     listed = table
     if planned.files is not None:
         listed = InputFiles.of(planned.files, root=inputs.root)
-    skipped = dict(inputs.skipped)
     left_out = planned.left_out
     if left_out is None:
         left_out = len(table) - len(listed)
-    if left_out:
-        skipped[str(Skipped.NOT_SELECTED)] = left_out
+    not_selected = {str(Skipped.NOT_SELECTED): left_out} if left_out else {}
     columns = with_nulls(planned.sample.columns, reader.null_values)
     sample = dataclasses.replace(planned.sample, columns=columns)
     _check_names(columns, listed)
@@ -144,7 +143,12 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             f"split themselves."
         )
     for setting in _COLUMN_SETTINGS:
-        _check_column(setting, getattr(spec, setting), columns)
+        name = getattr(spec, setting)
+        if name and name not in columns:
+            raise SpecError(
+                f"{setting} must be a column of the source; there is no {name!r}"
+                f"{nearest(name, columns)}."
+            )
     schema, evidence, shares = _schema(
         spec,
         dataclasses.replace(planned, sample=sample),
@@ -243,7 +247,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         },
         input_bytes={name: max(round(inputs.bytes * fraction), 1) for name in portions},
         classes={},
-        skipped=skipped,
+        skipped={**inputs.skipped, **not_selected},
         expected_rows=None,
         rows_bytes=bytes_of_rows(sample, inputs),
         evidence=evidence,
@@ -303,16 +307,6 @@ def _check_names(columns: Iterable[str], listed: Sequence[InputFile]) -> None:
                 f"found {name[:60]!r}. The file is damaged, or in another encoding; "
                 f"fetch or write it again, or rename the column."
             )
-
-
-def _check_column(
-    setting: str, name: str | None, columns: Mapping[str, object]
-) -> None:
-    if name and name not in columns:
-        raise SpecError(
-            f"{setting} must be a column of the source; there is no {name!r}"
-            f"{nearest(name, columns)}."
-        )
 
 
 def _schema(
