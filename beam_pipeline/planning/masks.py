@@ -175,7 +175,9 @@ def mask_notes(
             if data.startswith(SIGNATURE):
                 result = prepare_image(data, policy)
                 if not isinstance(result, Fault):
-                    values.update(np.unique(decode_png(result.data)).tolist())
+                    values.update(
+                        np.unique(np.asarray(decode_png(result.data))).tolist()
+                    )
         except (OSError, FaultError):
             # Where it is read, it says why it cannot be.
             continue
