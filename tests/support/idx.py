@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.formats.table import InputFile, RawRows, RowReader
+from transforms.formats.table import InputFile, RawRows, TableReader
 
 TYPES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
 
@@ -51,7 +51,7 @@ def listed(path: pathlib.Path) -> InputFile:
 
 
 def read_all(
-    reader: RowReader, file: InputFile, block_bytes: int = 10_000
+    reader: TableReader, file: InputFile, block_bytes: int = 10_000
 ) -> list[RawRows]:
     return [
         raw

@@ -87,6 +87,7 @@ def test_class_names(tmp_path: pathlib.Path) -> None:
     labels = np.array([0, 1, 2, 1, 0, 3, 0, 0, 249, 2], np.uint8)
     file = write(tmp_path, images, labels)
     planned = IdxReader(vocabulary=("T-shirt", "Trouser", "바지")).plan([file])
+    assert isinstance(planned.reader, IdxReader)
     (raw,) = read_all(planned.reader, file)
     assert raw.columns["label"][1:4].to_pylist() == ["Trouser", "바지", "Trouser"]
     assert [(n, r) for n, r, _ in raw.refused] == [
