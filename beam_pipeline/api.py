@@ -15,7 +15,7 @@ from beam_pipeline.commands.progress import shown_progress
 from beam_pipeline.planning.inputs import output_name
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.planning.request import prepare
-from beam_pipeline.python_data.store import is_object_source, store_rows
+from beam_pipeline.python_data import is_object_source, store_rows
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.removed import check_still_there
@@ -128,7 +128,7 @@ def convert(
         report.splits["train"]["records"]
 
     Args:
-      source: a path or pattern, or Python data; see `beam_pipeline.python_data.store`.
+      source: a path or pattern, or Python data; see `beam_pipeline.python_data`.
       output: the dataset's folder, as on the command line.
       beam_flags: Beam's own flags.
       between: a PTransform from Batch to Batch, at most one for each, between read

@@ -22,7 +22,7 @@ import pytest
 
 import beam_pipeline
 from beam_pipeline import api
-from beam_pipeline.python_data.store import store_rows
+from beam_pipeline.python_data import store_rows
 from tests.support.outputs import payloads, rows
 from tests.support.python_sources import TAKEN, features, pixels, w1
 from tests.support.runs import command

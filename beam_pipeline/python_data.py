@@ -1,12 +1,11 @@
-"""Store Python objects as Arrow IPC once, to be read like any other table.
+"""Store Python objects as one Arrow IPC file, to be read like any other table.
 
 | source                                        | rows                            |
 | --------------------------------------------- | ------------------------------- |
-| pyarrow Table, RecordBatch, RecordBatchReader | its rows                        |
+| anything with `__arrow_c_stream__` (pyarrow,  | its rows                        |
+| Polars, DuckDB ...)                           |                                 |
 | pandas DataFrame                              | its rows, without the index;    |
 |                                               | what pandas calls NA is missing |
-| anything with `__arrow_c_stream__` (Polars,   | its rows                        |
-| DuckDB ...)                                   |                                 |
 | structured NumPy array                        | one for each element            |
 | mapping of name to array, list or Series      | one for each element            |
 | sequence, or iterable, of rows                | one for each                    |
@@ -17,6 +16,11 @@ Rows are mappings, dataclasses, named tuples, or tuples: the parts of a tuple ar
 PyTorch's datasets mean them. Values are what `arrow_of` takes, tensors of PyTorch and
 similar libraries, and images opened by Pillow, which are stored as PNG. Arrays (height,
 width, channels) are stored as PNG, too, where the job declares the feature an image.
+
+The file depends on the values alone, not on how their source cut them into batches:
+its size is among the facts that a dataset's digest covers. All of its batches have the
+same number of rows, in plain types; where a type gets wider, a new part begins, and in
+the end all parts become one file of the widest types.
 
 An exception that the source itself raises is passed on unchanged.
 """
@@ -29,23 +33,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.python_data.spool import odd_row, store_batches
-from transforms.core.json_text import (
-    MAX_NESTING,
-    TOO_DEEP,
-    has_arrays,
-    type_nesting,
-)
+from transforms.core.json_text import MAX_NESTING, TOO_DEEP, has_arrays, type_nesting
 from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.common_type import PYTHON, as_type, plain_type, wider_type
 from transforms.core.rows.python_kinds import OddValueError, converter_of
 from transforms.errors import EncodingError, InputError, SourceError, bounded
 from transforms.rows.row_batches import Waiting, column_of, values_of
 from transforms.rows.row_types import A_ROW, check_name, check_names, converter
 
-_PIECE_ROWS = 1 << 16
 # Of single rows that become a batch.
-_BATCH_BYTES = 32 << 20
-_SHOWN_CHARS = 80
+_WAITING_BYTES = 32 << 20
+# The first rows, whose size decides how many rows a stored batch has: more of them
+# would have to wait in memory before the first batch can be written.
+_MEASURED_ROWS = 64
+_BATCH_BYTES = 16 << 20
+_MOST_ROWS = 1 << 16
 
 
 def is_object_source(source: object) -> bool:
@@ -62,7 +64,8 @@ def store_rows(
 ) -> int:
     """Writes the rows of a Python object as an Arrow IPC file; returns their number.
 
-    Memory: up to 4,096 rows or 32 MiB at a time for a source that gives single rows.
+    A column that a batch lacks is null there; new columns come last. Memory: up to
+    4,096 rows or 32 MiB at a time for a source that gives single rows.
 
     Args:
       source: see above.
@@ -74,30 +77,140 @@ def store_rows(
       SourceError: the object is no table and does not give rows.
       InputError: a value does not fit those before it; names column and row.
     """
-    batches = _batches(source, frozenset(images))
-    return store_batches(_without_floats(batches, frozenset(integers)), path)
-
-
-def _without_floats(
-    batches: Iterator[pa.RecordBatch], names: frozenset[str]
-) -> Iterator[pa.RecordBatch]:
-    """Yields the batches unchanged; InputError for a float in a column of integers."""
-    rows = 0
-    for batch in batches:
-        for name in sorted(names.intersection(batch.schema.names)):
-            column = batch.column(name)
-            if not pa.types.is_floating(column.type):
-                continue
-            values = column.cast(pa.float64())
-            # A fraction says more than 1.0 does.
-            index = pc.index(pc.not_equal(values, pc.trunc(values)), True).as_py()
-            if index < 0:
-                index = pc.index(column.is_valid(), True).as_py()
-            if index >= 0:
-                reason = f"{column[index]} is a float, and it is declared an integer"
-                raise odd_row(name, OddValueError(reason, index), rows)
-        yield batch
+    schema, rows = pa.schema([]), 0
+    parts: list[_Part] = []
+    for batch in _batches(source, frozenset(images)):
+        _check_integers(batch, integers, rows)
+        wider = _wider_schema(schema, batch.schema, rows)
+        if not parts or not wider.equals(schema):
+            if parts:
+                parts[-1].close()
+            schema = wider
+            parts.append(_Part(f"{path}.{len(parts)}", schema))
+        parts[-1].write(_as_schema(batch, schema, rows))
         rows += batch.num_rows
+    parts = parts or [_Part(f"{path}.0", schema)]
+    parts[-1].close()
+    if len(parts) > 1:
+        parts.append(_joined(parts, _Part(f"{path}.{len(parts)}", schema)))
+    os.replace(parts[-1].path, path)
+    return rows
+
+
+def _odd_row(name: str, error: Exception, start: int = 0) -> InputError:
+    """Returns the error for a value of a column.
+
+    Args:
+      name: of the column.
+      error: what is wrong; an OddValueError may say with which value.
+      start: the row of the first value that was converted, from 0.
+    """
+    index = error.index if isinstance(error, OddValueError) else -1
+    location = f"in row {start + index + 1:,}, " if index >= 0 else ""
+    reason = str(error).rstrip(".")
+    return InputError(
+        f"All values of {name!r} must be of one kind that a feature can hold; "
+        f"{location}{reason}. Convert them to one kind first, or leave the column out."
+    )
+
+
+def _check_integers(batch: pa.RecordBatch, names: Collection[str], start: int) -> None:
+    """Raises InputError for a float in a column that is declared to be of integers."""
+    for name in sorted({*names}.intersection(batch.schema.names)):
+        column = batch.column(name)
+        if not pa.types.is_floating(column.type):
+            continue
+        values = column.cast(pa.float64())
+        # A fraction says more than 1.0 does.
+        masks = pc.not_equal(values, pc.trunc(values)), column.is_valid()
+        places = [pc.index(mask, True).as_py() for mask in masks]
+        index = next((place for place in places if place >= 0), -1)
+        if index >= 0:
+            reason = f"{column[index]} is a float, and it is declared an integer"
+            raise _odd_row(name, OddValueError(reason, index), start)
+
+
+def _wider_schema(before: pa.Schema, new: pa.Schema, rows: int) -> pa.Schema:
+    fields = {field.name: field.type for field in before}
+    for field in new:
+        kind = plain_type(field.type, PYTHON)
+        earlier = fields.get(field.name, pa.null())
+        wide = wider_type(earlier, kind, PYTHON)
+        if wide is None:
+            reason = f"they are {kind} from row {rows + 1:,} on, {earlier} before"
+            raise _odd_row(field.name, OddValueError(reason))
+        fields[field.name] = wide
+    return pa.schema(list(fields.items()))
+
+
+def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    columns = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        try:
+            columns.append(as_type(batch.column(field.name), field.type))
+        except (OddValueError, pa.ArrowException) as error:
+            raise _odd_row(field.name, error, rows) from error
+    return pa.record_batch(columns, schema=schema) if columns else batch
+
+
+class _Part:
+    """A file that is being written; its batches take about 16 MiB each."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.path, self.schema = path, schema
+        self._sink = pa.OSFile(path, "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+        self._waiting: list[pa.RecordBatch] = []
+        self._count = 0
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds rows of the part's schema; writes those that fill whole batches."""
+        self._waiting.append(batch)
+        self._count += batch.num_rows
+        if self._count >= (self._rows or _MEASURED_ROWS):
+            self._flush(last=False)
+
+    def close(self) -> None:
+        """Writes the remaining rows, and the end of the file."""
+        with self._sink, self._writer:
+            self._flush(last=True)
+
+    def _flush(self, *, last: bool) -> None:
+        if not self._count:
+            return
+        table = pa.Table.from_batches(self._waiting, self.schema)
+        if not self._rows:
+            # The largest power of two of rows that take up to 16 MiB; at least 1.
+            measured = table.slice(0, _MEASURED_ROWS)
+            row_bytes = max(measured.nbytes // measured.num_rows, 1)
+            most = min(max(_BATCH_BYTES // row_bytes, 1), _MOST_ROWS)
+            self._rows = 1 << (most.bit_length() - 1)
+        stop = self._count if last else self._count // self._rows * self._rows
+        for first in range(0, stop, self._rows):
+            piece = table.slice(first, min(self._rows, stop - first)).combine_chunks()
+            self._writer.write_table(piece)
+        rest = table.slice(stop)
+        self._waiting = rest.combine_chunks().to_batches() if rest.num_rows else []
+        self._count -= stop
+
+
+def _joined(parts: Sequence[_Part], whole: _Part) -> _Part:
+    """Writes the rows of several files as one file, of the widest schema."""
+    rows = 0
+    for part in parts:
+        with pa.OSFile(part.path, "rb") as source:
+            reader = pa.ipc.open_file(source)
+            for index in range(reader.num_record_batches):
+                batch = reader.get_batch(index)
+                whole.write(_as_schema(batch, whole.schema, rows))
+                rows += batch.num_rows
+        os.remove(part.path)
+    whole.close()
+    return whole
 
 
 def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
@@ -105,7 +218,12 @@ def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
         for name, dtype in source.schema.items():
             _check_polars(name, dtype)
     if _is_of(source, "pandas", "DataFrame"):
-        _check_levels(source)
+        if source.columns.nlevels > 1:
+            raise InputError(
+                f"The columns of a DataFrame must have one level of names; found "
+                f"{source.columns.nlevels}. Join them, as in ['_'.join(c) for c in "
+                f"frame.columns]."
+            )
         columns = [(name, source.iloc[:, i]) for i, name in enumerate(source.columns)]
         source = _from_columns(columns, images)
     elif isinstance(source, np.ndarray) and source.dtype.names:
@@ -113,17 +231,16 @@ def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
         source = _from_columns([(name, source[name]) for name in names], images)
     elif isinstance(source, Mapping):
         source = _from_columns([*source.items()], images)
-    elif isinstance(source, pa.RecordBatch):
-        source = pa.Table.from_batches([source])
-    elif hasattr(source, "__arrow_c_stream__") and not isinstance(
-        source, pa.Table | pa.RecordBatchReader
-    ):
-        source = _from_stream(source)
-    if isinstance(source, pa.Table):
-        source = source.to_reader(max_chunksize=_PIECE_ROWS)
-    if isinstance(source, pa.RecordBatchReader):
-        return _from_reader(source, images)
-    return _of_rows(source, images)
+    if not hasattr(source, "__arrow_c_stream__"):
+        return _of_rows(source, images)
+    try:
+        reader = pa.RecordBatchReader.from_stream(source)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SourceError(
+            f"A source must be a table; {type(source).__name__} is not: {error}. Give "
+            f"its column in a mapping, as in {{'x': column}}."
+        ) from error
+    return _from_reader(reader, images)
 
 
 def _is_of(value: object, package: str, name: str) -> bool:
@@ -137,48 +254,25 @@ def _is_of(value: object, package: str, name: str) -> bool:
 def _check_polars(name: str, dtype: object) -> None:
     """Raises InputError for Python objects, of which Polars exports addresses."""
     if str(dtype) == "Object":
-        raise odd_row(name, OddValueError("Object of Polars has no type in Arrow"))
-
-
-def _check_levels(frame: Any) -> None:
-    if frame.columns.nlevels > 1:
-        raise InputError(
-            f"The columns of a DataFrame must have one level of names; found "
-            f"{frame.columns.nlevels}. Join them, as in ['_'.join(c) for c in "
-            f"frame.columns]."
-        )
-
-
-def _from_stream(source: Any) -> pa.RecordBatchReader:
-    try:
-        return pa.RecordBatchReader.from_stream(source)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SourceError(
-            f"A source must be a table; {type(source).__name__} is not: {error}. Give "
-            f"its column in a mapping, as in {{'x': column}}."
-        ) from error
-
-
-def _check_names(names: Iterable[str]) -> None:
-    try:
-        check_names(names)
-    except EncodingError as error:
-        raise InputError(str(error)) from error
+        raise _odd_row(name, OddValueError("Object of Polars has no type in Arrow"))
 
 
 def _from_reader(
     reader: pa.RecordBatchReader, images: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    _check_names(reader.schema.names)
+    try:
+        check_names(reader.schema.names)
+    except EncodingError as error:
+        raise InputError(str(error)) from error
     for field in reader.schema:
         if type_nesting(field.type) > MAX_NESTING:
-            raise odd_row(field.name, OddValueError(TOO_DEEP))
+            raise _odd_row(field.name, OddValueError(TOO_DEEP))
         if not has_arrays(field.type):
-            raise odd_row(field.name, OddValueError(f"they are {field.type}"))
+            raise _odd_row(field.name, OddValueError(f"they are {field.type}"))
     rows = 0
     for batch in reader:
-        for first in range(0, batch.num_rows, _PIECE_ROWS):
-            piece = batch.slice(first, _PIECE_ROWS)
+        for first in range(0, batch.num_rows, _MOST_ROWS):
+            piece = batch.slice(first, _MOST_ROWS)
             yield _with_images(piece, images, rows)
             rows += piece.num_rows
     if not rows:
@@ -200,20 +294,15 @@ def _with_images(
 
 
 def _from_columns(
-    columns: Sequence[tuple[Any, Any]], images: frozenset[str]
+    columns: Iterable[tuple[Any, Any]], images: frozenset[str]
 ) -> pa.Table:
-    names = [str(name) for name, _ in columns]
-    _check_names(names)
-    arrays = [
-        _column(name, values, images)
-        for name, (_, values) in zip(names, columns, strict=True)
-    ]
-    lengths = dict(zip(names, map(len, arrays), strict=True))
+    named = [(str(name), _column(str(name), v, images)) for name, v in columns]
+    lengths = {name: len(array) for name, array in named}
     if len(set(lengths.values())) > 1:
         raise InputError(
             f"All columns of a mapping must be of one length; found {lengths}."
         )
-    return pa.table(arrays, names=names)
+    return pa.table([array for _, array in named], names=[name for name, _ in named])
 
 
 def _column(
@@ -223,7 +312,7 @@ def _column(
     try:
         if _is_of(values, "pandas", "Series"):
             return _of_series(values, is_image)
-        if isinstance(values, pa.Array | pa.ChunkedArray):
+        if isinstance(values, pa.Array):
             return values
         if _is_of(values, "polars", "Series"):
             _check_polars(name, values.dtype)
@@ -240,7 +329,7 @@ def _column(
             return arrow_of(values)
         return column_of(list(values), is_image=is_image)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise odd_row(name, error, rows) from error
+        raise _odd_row(name, error, rows) from error
 
 
 def _of_series(series: Any, is_image: bool) -> pa.Array | pa.ChunkedArray:
@@ -266,7 +355,7 @@ def _of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
       SourceError: the object does not give rows.
       InputError: a row does not fit the rows before it.
     """
-    waiting = Waiting(_BATCH_BYTES)
+    waiting = Waiting(_WAITING_BYTES)
     names: list[str] = []
     rows = 0
     for index, item in enumerate(_items(source)):
@@ -279,11 +368,11 @@ def _of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _items(source: Any) -> Iterator[Any]:
-    is_bytes = isinstance(source, bytes | bytearray | memoryview)
-    if isinstance(source, Iterable) and not is_bytes:
-        return iter(source)
-    if not is_bytes and hasattr(source, "__len__") and hasattr(source, "__getitem__"):
-        return (source[index] for index in range(len(source)))
+    if not isinstance(source, bytes | bytearray | memoryview):
+        if isinstance(source, Iterable):
+            return iter(source)
+        if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+            return (source[index] for index in range(len(source)))
     raise SourceError(
         f"A source must be a path, a table, a mapping of columns, or give rows one by "
         f"one; found {type(source).__name__}. See docs/how-to/python-data.md for all."
@@ -303,7 +392,7 @@ def _as_row(item: Any, index: int, names: list[str]) -> Mapping[str, Any]:
         row = convert(item)
         return _with_text_keys(row) if isinstance(item, Mapping) else row
     if not isinstance(item, tuple | list):
-        shown = bounded(repr(item), _SHOWN_CHARS)
+        shown = bounded(repr(item), 80)
         raise InputError(
             f"Every element must be {A_ROW}, tuple or list; row {index + 1:,} is "
             f"{shown} ({type(item).__name__}). Map it to a row first."
@@ -328,15 +417,13 @@ def _with_text_keys(row: Mapping[Any, Any]) -> Mapping[str, Any]:
 
 
 def _part_names(row: Sequence[Any]) -> list[str]:
-    if len(row) == 2 and _is_image_like(row[0]):
+    is_image = bool(row) and (
+        type(row[0]).__module__.startswith("PIL.")
+        or len(getattr(row[0], "shape", ())) in (2, 3)
+    )
+    if is_image and len(row) == 2:
         return ["image", "label"]
     return [f"feature{index}" for index in range(len(row))]
-
-
-def _is_image_like(value: Any) -> bool:
-    if type(value).__module__.startswith("PIL."):
-        return True
-    return len(getattr(value, "shape", ())) in (2, 3)
 
 
 def _batch(
@@ -350,14 +437,14 @@ def _batch(
         try:
             check_name(name)
         except EncodingError as error:
-            index = next(i for i, row in enumerate(rows) if name in row)
+            row = start + next(i for i, row in enumerate(rows) if name in row) + 1
             raise InputError(
-                f"Names of features must be text; in row {start + index + 1:,}, {error}"
+                f"Names of features must be text; in row {row:,}, {error}"
             ) from error
     columns = {}
     for name, values in values_of(rows, names):
         try:
             columns[name] = column_of(values, is_image=name in images)
         except OddValueError as error:
-            raise odd_row(name, error, start) from error
+            raise _odd_row(name, error, start) from error
     return pa.record_batch([columns[name] for name in names], names=names)

@@ -1,1 +1,0 @@
-"""Python values as a source: stored once as Arrow IPC, then a table."""
