@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.datasets.dataset import SingleFile
 from transforms.core.example.decoder import decode_records
+from transforms.core.schema import STEPS
 from transforms.core.statistics import Statistics, summarize
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.errors import ExampleError, UsageError
@@ -103,8 +104,10 @@ class FileSummary:
             self._add_rows(rows, (path, number))
 
     def _add_rows(self, rows: pa.RecordBatch, first: RecordPlace) -> None:
-        for name, column in zip(rows.schema.names, rows.columns, strict=True):
-            variant = _variant(name, column, first)
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        for name in sorted({name.removesuffix(STEPS) for name in columns}):
+            values = columns.get(name, pa.nulls(len(rows)))
+            variant = _variant(name, values, columns.get(name + STEPS, values), first)
             key = (name, variant.type)
             before = self.by_name.get(key)
             self.by_name[key] = before.merge(variant) if before else variant
@@ -138,24 +141,27 @@ def summarize_files(files: Iterable[SingleFile]) -> FileSummary:
     return summary
 
 
-def _variant(name: str, column: pa.Array, first: RecordPlace) -> Variant:
-    if pa.types.is_null(column.type):
+def _variant(
+    name: str, values: pa.Array, rows: pa.Array, first: RecordPlace
+) -> Variant:
+    """Returns the facts of a feature; `rows` has the steps of a list, or the values."""
+    if pa.types.is_null(values.type):
         return Variant(name, "none", first, Statistics(fewest=0, most=0))
     fewest = most = 1
-    values = column
-    if pa.types.is_large_list(column.type):
-        lengths = pc.min_max(pc.list_value_length(column))
+    if pa.types.is_large_list(rows.type):
+        lengths = pc.min_max(pc.list_value_length(rows))
         fewest, most = lengths["min"].as_py(), lengths["max"].as_py()
-        values = pc.list_flatten(column, recursive=True)
+    if pa.types.is_large_list(values.type):
+        values = values.flatten()
     kind = str(values.type)
     # NaN is no bound.
     bounded = values.filter(pc.invert(pc.is_nan(values))) if kind == "float" else values
-    present = len(column) - column.null_count
+    present = len(rows) - rows.null_count
     statistics = dataclasses.replace(
         summarize(bounded), present=present, fewest=fewest, most=most
     )
     path, number = first
-    first = path, number + int(pc.index(column.is_valid(), True).as_py())
+    first = path, number + int(pc.index(rows.is_valid(), True).as_py())
     is_bytes = pa.types.is_large_binary(values.type)
     filled = values.drop_null()[:1].to_pylist() if is_bytes else []
     return Variant(

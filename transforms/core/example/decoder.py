@@ -19,15 +19,13 @@ Sources: TensorFlow, `tensorflow/core/example/example.proto`; TensorFlow Serving
 `tensorflow_serving/apis/input.proto`.
 """
 
-import dataclasses
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -185,10 +183,24 @@ def decode_examples(
       ExampleError: a payload is no Example, a feature has two types, or does not fit
         the schema. The message names the example by its 0-based index.
     """
-    batch = (
-        payloads if isinstance(payloads, PayloadBatch) else PayloadBatch.of(payloads)
-    )
-    decoded = read_columns(batch, wanted=None if schema is None else schema.names)
+    if not isinstance(payloads, PayloadBatch):
+        payloads = PayloadBatch.of(payloads)
+    return _decoded(payloads, schema, message)
+
+
+def decode_records(payloads: PayloadBatch) -> pa.RecordBatch:
+    """Returns what `decode_examples` does of n records of any kind.
+
+    The number of values that each step of a list `x` has is in `x` + `STEPS`.
+    """
+    return _decoded(payloads, None, any_message)
+
+
+def _decoded(
+    batch: PayloadBatch, schema: pa.Schema | None, parse: Callable[[bytes], Any]
+) -> pa.RecordBatch:
+    wanted = None if schema is None else schema.names
+    decoded = read_columns(batch, wanted=wanted, parse=parse)
     _check(decoded)
     if schema is None:
         names = sorted({*decoded.features, *decoded.untyped})
@@ -202,44 +214,6 @@ def decode_examples(
     # A record batch without columns has no rows; a struct array without fields may.
     none = pa.Array.from_buffers(pa.struct([]), len(batch), [None], children=[])
     return pa.RecordBatch.from_struct_array(none)
-
-
-def decode_records(payloads: PayloadBatch) -> pa.RecordBatch:
-    """Returns n records of any kind as n rows, a column for each feature.
-
-    Features of Examples are as `decode_examples` has them. A list of steps is a list of
-    the values of each step; without a type it is null.
-
-    Raises ExampleError as `decode_examples` does.
-    """
-    decoded = read_columns(payloads, parse=any_message)
-    _check(decoded)
-    count, columns = len(payloads), {}
-    for name in sorted({*decoded.features, *decoded.untyped}):
-        if name.endswith(STEPS):
-            (steps,) = decoded.features[name].values()
-            name = name.removesuffix(STEPS)
-            columns[name] = _in_steps(name, decoded.features.get(name), steps, count)
-            continue
-        field = _field(name, decoded.features.get(name))
-        columns[name] = _array(decoded.features.get(name, {}), field, count)
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _in_steps(
-    name: str,
-    columns: Mapping[str, FeatureColumn] | None,
-    steps: FeatureColumn,
-    count: int,
-) -> pa.Array:
-    """Returns the values of each step of a list in n records."""
-    for column in (columns or {}).values():
-        if int(pc.sum(steps.values, min_count=0).as_py()) != len(column.values):
-            raise ExampleError(f"feature {name!r} must have steps in all records")
-        bounds = np.concatenate(([0], np.cumsum(steps.values.to_numpy())))
-        items = pa.LargeListArray.from_arrays(pa.array(bounds), column.values)
-        return dataclasses.replace(steps, values=items).lists(count)
-    return pa.nulls(count)
 
 
 def _check(found: ExampleColumns) -> None:

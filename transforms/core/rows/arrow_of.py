@@ -21,8 +21,9 @@ values of different kinds are an error that names the first odd one.
 """
 
 import functools
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -145,26 +146,14 @@ def _check_nesting(values: list[Any], level: int) -> None:
 
 def _holds_itself(value: Any) -> bool:
     """Tells whether a list or mapping contains itself, or one that it is in."""
-    above: set[int] = set()
-    # One that is in several lists is looked into once.
-    seen: set[int] = set()
-
-    def is_circular(inner: Any) -> bool:
-        if not isinstance(inner, list | tuple | Mapping):
-            return False
-        if id(inner) in above:
-            return True
-        if id(inner) in seen or len(above) > MAX_NESTING:
-            # Deeper values are refused in any case.
-            return False
-        seen.add(id(inner))
-        above.add(id(inner))
-        children = inner.values() if isinstance(inner, Mapping) else inner
-        is_found = any(map(is_circular, children))
-        above.remove(id(inner))
-        return is_found
-
-    return is_circular(value)
+    try:
+        # What is neither a list nor a dict, as an array, holds no cycle of these.
+        json.dumps(value, skipkeys=True, default=lambda _: None)
+    except RecursionError:
+        return False  # it is too deep in any case
+    except ValueError as error:
+        return "Circular" in str(error)
+    return False
 
 
 def _odd(values: list[Any], why: str, is_odd: Callable[[Any], bool]) -> OddValueError:

@@ -19,6 +19,7 @@ from tests.support.sequences import (
 from transforms.codec.encode import encode_example
 from transforms.core.example.decoder import StepTypeError, decode_records, parse_record
 from transforms.core.example.messages import replaced_ids
+from transforms.core.schema import STEPS
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import (
     ExampleError,
@@ -69,7 +70,7 @@ def test_what_would_be_lost_is_an_error(data: bytes, error: type[Exception]) -> 
 
 
 def test_columns_of_several_records() -> None:
-    """A list of each record is a list of steps; absent ones are null."""
+    """A list of each record has values and steps; absent ones are null."""
     records = [
         sequence({"n": [1]}, {"x": [[1], [2, 3]], "u": [None]}),
         sequence({}, {"y": [[b"a"]]}),
@@ -77,9 +78,11 @@ def test_columns_of_several_records() -> None:
     ]
     found = decode_records(PayloadBatch.of(records * 7)).to_pydict()
     assert found["n"] == [1, None, None] * 7
-    assert found["lists/x"] == [[[1], [2, 3]], None, []] * 7
-    assert found["lists/y"] == [None, [[b"a"]], None] * 7
-    assert found["lists/u"] == [None] * 21
+    assert found["lists/x"] == [[1, 2, 3], None, None] * 7
+    assert found["lists/x" + STEPS] == [[1, 2], None, []] * 7
+    assert found["lists/y"] == [None, b"a", None] * 7
+    assert found["lists/u" + STEPS] == [0, None, None] * 7
+    assert "lists/u" not in found
 
 
 @given(st.sampled_from([SEQUENCE, RANKING]), st.data())
