@@ -175,9 +175,8 @@ def mask_notes(
             if data.startswith(SIGNATURE):
                 result = prepare_image(data, policy)
                 if not isinstance(result, Fault):
-                    values.update(
-                        np.unique(np.asarray(decode_png(result.data))).tolist()
-                    )
+                    pixels = np.asarray(decode_png(result.data))
+                    values.update(np.unique(pixels).tolist())
         except (OSError, FaultError):
             # Where it is read, it says why it cannot be.
             continue

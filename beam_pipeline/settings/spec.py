@@ -24,6 +24,13 @@ from transforms.storage.paths import absolute, shown
 _Scalar = bool | int | float | str
 
 
+_EXCLUSIVE = (
+    *(("splits", "split_column"), ("splits", "split_ids")),
+    *(("split_ids", "split_column"), ("group_column", "key_column")),
+    *(("unlabelled", "label_column"), ("shards", "shard_size")),
+)
+
+
 class FeatureSpec(pydantic.BaseModel):
     """What is said of one feature; what is not said is inferred from its column.
 
@@ -127,7 +134,7 @@ class FeatureSpec(pydantic.BaseModel):
 class Spec(Settings, pydantic.BaseModel):
     """The settings of one job, checked; see `Settings`."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = FeatureSpec.model_config
 
     features: dict[str, FeatureSpec] = {}
 
@@ -135,31 +142,23 @@ class Spec(Settings, pydantic.BaseModel):
     @classmethod
     def _in_part(cls, given: Any) -> Any:
         """Takes the folder of the part for the output."""
-        if not isinstance(given, Mapping) or given.get("part") is None:
-            return given
-        output, part = given.get("output"), str(given["part"])
-        if not isinstance(output, str) or not is_part_name(part):
-            return given
-        return {**given, "output": part_folder(output, part)}
+        if isinstance(given, Mapping) and given.get("part") is not None:
+            output, part = given.get("output"), str(given["part"])
+            if isinstance(output, str) and is_part_name(part):
+                return {**given, "output": part_folder(output, part)}
+        return given
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Spec":
-        if self.splits and self.split_column:
-            raise ValueError("splits and split_column exclude each other")
-        if self.group_column and self.key_column:
-            raise ValueError("group_column and key_column exclude each other")
-        if self.split_ids and (self.splits or self.split_column):
-            raise ValueError("split_ids excludes splits and split_column")
+        for one, other in _EXCLUSIVE:
+            if getattr(self, one) and getattr(self, other):
+                raise ValueError(f"{one} and {other} exclude each other")
         if self.split_ids and not self.key_column:
             raise ValueError("split_ids needs the key_column that holds the ids")
         if self.stratify_column and not self.splits:
             raise ValueError("stratify_column needs splits, as in train=0.9,test=0.1")
-        if self.unlabelled and self.label_column:
-            raise ValueError("unlabelled and label_column exclude each other")
         if (self.min_records or 0) > (self.max_records or math.inf):
             raise ValueError("min_records must not be above max_records")
-        if self.shards and self.shard_size:
-            raise ValueError("shards and shard_size exclude each other")
         # The policy checks how its values go together: refuse them before planning.
         try:
             _ = self.image_policy
@@ -192,15 +191,13 @@ class Spec(Settings, pydantic.BaseModel):
         if self.resize is None:
             return None
         mode, size, *words = self.resize.split(":")
-        filters = [word for word in words if word != ENLARGE]
+        filters = [word for word in words if word != ENLARGE] or ["hamming"]
         height, _, width = size.partition("x")
         if mode in ("exact", "crop", "pad"):
             width = width or height
         return Resize(
-            cast(Mode, mode),
-            int(height),
-            int(width or 0),
-            filter=cast(Filter, filters[0]) if filters else "hamming",
+            *(cast(Mode, mode), int(height), int(width or 0)),
+            filter=cast(Filter, filters[0]),
             enlarge=ENLARGE in words,
         )
 

@@ -93,10 +93,10 @@ class Setting(NamedTuple):
 
     Attributes:
       section: of the command line's help; empty for what has no flag.
-      default: of a spec; an ellipsis where it must be given.
       help: one sentence, with the default in brackets. In it {formats} and {runners}
         are the names of all.
-      metavar: what the help shows for the value.
+      metavar: what the help shows for the value, where its type does not say it.
+      default: of a spec; an ellipsis where it must be given.
       flag: of the command line, where it is not the name; see `flags`.
       sources: the sources that it is for; empty for all, and for what a format's entry
         names among its options.
@@ -114,9 +114,9 @@ class Setting(NamedTuple):
     """
 
     section: str
-    default: Any
     help: str
     metavar: str = ""
+    default: Any = None
     flag: str = ""
     sources: str = ""
     decides_bytes: bool = True
@@ -164,10 +164,21 @@ class Setting(NamedTuple):
     @property
     def types(self) -> tuple[Any, ...]:
         """The types that a union joins, or the one type."""
-        is_union = isinstance(self.type, types.UnionType) or (
-            typing.get_origin(self.type) is typing.Union
-        )
-        return typing.get_args(self.type) if is_union else (self.type,)
+        return _members(self.type)
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def metavar_of(annotation: Any) -> str:
+    """Returns what the help shows for a value; empty where no mark says it."""
+    for member in _members(annotation):
+        for mark in getattr(member, "__metadata__", ()):
+            if isinstance(mark, str):
+                return mark
+    return ""
 
 
 def _base(annotation: Any) -> Any:
@@ -227,11 +238,11 @@ def _shares(value: Any) -> Any:
         value = {str(name): str(share) for name, share in value.items()}
         for share in value.values():
             try:
-                positive = Fraction(share) > 0
-            except (ValueError, ZeroDivisionError) as error:
-                raise ValueError(f"{shown(share)} is no share, as in 0.8") from error
-            if not positive:
-                raise ValueError("a share must be above 0")
+                is_share = Fraction(share) > 0
+            except (ValueError, ZeroDivisionError):
+                is_share = False
+            if not is_share:
+                raise ValueError(f"{shown(share)} is no share above 0, as in 0.8")
     return value
 
 
@@ -333,19 +344,26 @@ def _possible(value: str) -> str:
     return value
 
 
-Count = Annotated[int, Bounds(ge=1, strict=True)]
-EngineName = Annotated[str, Converted(after=_runner)]
+# A text among the marks is what the help shows for the value.
+Character = Annotated[str, "CHAR"]
+ColumnName = Annotated[str, "COLUMN"]
+Count = Annotated[int, Bounds(ge=1, strict=True), "N"]
+EngineName = Annotated[str, Converted(after=_runner), "NAME"]
 FormatName = Annotated[str, Converted(after=_format, choices=("auto", *FORMATS))]
 Location = Annotated[str, Converted(_located, _possible)]
+FilePath = Annotated[Location, "FILE"]
 Names = Annotated[
     list[str] | str,
     Converted(_as_texts(int)),
     Converted(_located, takes="list[str] | tuple[str, ...] | str"),
+    "FILE",
 ]
-PartName = Annotated[str, Converted(_as_name, _part_name)]
-ResizeRule = Annotated[str, Converted(_resize)]
+PartName = Annotated[str, Converted(_as_name, _part_name), "NAME"]
+ResizeRule = Annotated[str, Converted(_resize), "MODE:SIZE"]
 Shares = Annotated[
-    dict[str, str], Converted(_shares, takes="str | Mapping[str, str | float]")
+    dict[str, str],
+    Converted(_shares, takes="str | Mapping[str, str | float]"),
+    "NAME=SHARE,...",
 ]
-Size = Annotated[int, Converted(_size, takes="int | str")]
+Size = Annotated[int, Converted(_size, takes="int | str"), "SIZE"]
 Texts = Annotated[list[str], Converted(_as_texts(int, float))]
