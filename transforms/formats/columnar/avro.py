@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block
-from transforms.errors import InputError, UsageError, bounded
+from transforms.errors import UsageError, bounded
 from transforms.formats.columnar.arrow_batches import (
     ColumnarFile,
     ColumnarReader,
@@ -46,7 +46,8 @@ from transforms.formats.table import InputFile, RawRows, SourceFile
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_MAX_HEADER_BYTES = 16 << 20
+# What comes behind the magic bytes.
+_METADATA = {"type": "map", "values": "bytes"}
 # Small blocks are joined up to this size, unpacked, before they are decoded.
 _PIECE_BYTES = 4 << 20
 _SEARCHED_BYTES = 64 << 10
@@ -67,7 +68,7 @@ class AvroReader(ColumnarReader):
         self, file: SourceFile, columns: Sequence[str] | None = None
     ) -> Iterator[ColumnarFile]:
         """Opens a file, and reads its header."""
-        with readable(file.origin, self.title), file.open() as stream:
+        with readable(file.origin, self.title, _FAULTS), file.open() as stream:
             yield _AvroFile(stream, file.origin)
 
 
@@ -87,33 +88,34 @@ class _Frame(NamedTuple):
 
 
 class _AvroFile(ColumnarFile):
-    """An open file, whose header is read."""
+    """An open file, whose header is read; what is damaged raises one of `_FAULTS`."""
 
     def __init__(self, stream: BinaryIO, origin: str) -> None:
         self._stream = stream
-        self._origin = origin
+        self._library = _fastavro()
         self._size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         if (magic := stream.read(len(_MAGIC))) != _MAGIC:
-            raise self._damaged(f"it must start with 'Obj' and 1; found {magic!r}")
-        metadata = self._metadata()
-        self._sync = self._exactly(_SYNC_BYTES, "the sync marker")
+            raise ValueError(f"it must start with 'Obj' and 1; found {magic!r}")
+        metadata = self._value(stream, _METADATA, "its header is damaged")
+        self._sync = stream.read(_SYNC_BYTES)
         self.begin = stream.tell()
         self._codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
         if self._codec not in _UNPACKED:
-            raise self._damaged(
+            raise ValueError(
                 f"its codec must be one of {', '.join(_UNPACKED)}; found "
                 f"{self._codec[:40]!r}"
             )
         try:
             self._rows = row_type(metadata.get("avro.schema", b""))
         except ValueError as error:
-            raise self._damaged(
+            raise ValueError(
                 f"its schema must be sound, and one of a table, but {error}"
             ) from error
         self._schema = pa.schema(list(self._rows.type))
         self.types, self.features = flat_types(self._schema, origin), {}
-        self._plain: Any = None
+        rows = {"type": "array", "items": self._rows.plain}
+        self._plain = self._library.parse_schema(rows)
 
     def parts(
         self, file: InputFile, block_bytes: int, limit_rows: int | None
@@ -142,51 +144,58 @@ class _AvroFile(ColumnarFile):
 
     def look(self, budget: int, places: int) -> SampledRows:
         """Returns rows of a small file, or of blocks behind places of a large one."""
-        stored = 0
-        batches = []
         complete = self._size - self.begin <= budget
-        if complete:
-            unpacked = 0
-            for frame in self._pieces(self.begin, self._size):
-                batches.append(self._decoded(frame))
-                stored += frame.stop - frame.start
-                unpacked += len(frame.data)
-                if unpacked >= budget and frame.stop < self._size:
-                    complete = False
-                    break
-        else:
-            stop = self.begin
-            for index in range(places):
-                at = self.begin + (self._size - self.begin) * index // places
-                begin = self._behind_sync(max(at, stop)) if index else self.begin
-                if begin >= self._size:
-                    break
-                frame = next(self._frames(begin, self._size, data=True))
-                stop = frame.stop
-                batch = self._decoded(frame)
-                step = max(-(-len(frame.data) * places // budget), 1)
-                batches.append(batch.take(pa.array(np.arange(0, batch.num_rows, step))))
-                kept = batches[-1].num_rows
-                stored += (stop - begin) * kept // max(batch.num_rows, 1)
+        stored = unpacked = 0
+        batches = []
+        frames = self._pieces(self.begin, self._size)
+        for frame in frames if complete else self._spread(places):
+            batch, size = self._decoded(frame), frame.stop - frame.start
+            step = -(-len(frame.data) * places // budget)
+            if not complete and step > 1:
+                size = size * -(-batch.num_rows // step) // max(batch.num_rows, 1)
+                batch = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
+            batches.append(batch)
+            stored += size
+            unpacked += len(frame.data)
+            if complete and unpacked >= budget:
+                complete = frame.stop == self._size
+                break
         rows = sum(batch.num_rows for batch in batches) if complete else None
-        stored = stored if complete else max(stored, 1)
-        return SampledRows([*map(flat_columns, batches)], rows, stored)
+        return SampledRows([*map(flat_columns, batches)], rows, max(stored, 1))
+
+    def _spread(self, places: int) -> Iterator[_Frame]:
+        """Yields blocks behind sync markers, from so many places of the file."""
+        begin = self.begin
+        for index in range(places):
+            if index:
+                at = self.begin + (self._size - self.begin) * index // places
+                begin = self._behind_sync(max(at, begin))
+            if begin >= self._size:
+                return
+            frame = next(self._frames(begin, self._size, data=True))
+            yield frame
+            begin = frame.stop
 
     def _frames(self, start: int, stop: int, *, data: bool = False) -> Iterator[_Frame]:
         """Yields the blocks of a part of the file; with or without their rows."""
-        self._stream.seek(start)
+        stream = self._stream
+        stream.seek(start)
         while start < stop:
             block = f"the block at byte {start:,}"
-            rows = self._long("the number of rows of a block")
-            size = self._long("the size of a block")
-            if rows < 0 or size < 0:
-                raise self._damaged(f"{block} has {rows:,} rows")
-            packed = self._exactly(size, block, skip=not data)
-            if self._exactly(_SYNC_BYTES, "a sync marker") != self._sync:
-                raise self._damaged(f"{block} does not end with the sync marker")
-            at = self._stream.tell()
-            yield _Frame(start, at, rows, self._unpack(packed, block) if data else b"")
-            start = at
+            rows, size = (self._value(stream, "long", block) for _ in range(2))
+            at = stream.tell() + size
+            if rows < 0 or not 0 <= size <= self._size - stream.tell():
+                raise ValueError(
+                    f"{block} has {rows:,} rows in {size:,} bytes; the file has "
+                    f"{self._size:,}"
+                )
+            packed = stream.read(size) if data else b""
+            stream.seek(at)
+            if stream.read(_SYNC_BYTES) != self._sync:
+                raise ValueError(f"{block} does not end with the sync marker")
+            content = self._unpack(packed, block) if data else b""
+            yield _Frame(start, at + _SYNC_BYTES, rows, content)
+            start = at + _SYNC_BYTES
 
     def _pieces(self, start: int, stop: int) -> Iterator[_Frame]:
         """Yields the rows of blocks, small ones together."""
@@ -198,61 +207,35 @@ class _AvroFile(ColumnarFile):
                 yield _Frame(group[0].start, group[-1].stop, rows, data)
 
     def _decoded(self, frame: _Frame) -> pa.RecordBatch:
-        """Returns the rows of a frame.
-
-        Raises:
-          InputError: its bytes are not rows of the schema, or not this many.
-        """
+        """Returns the rows of a frame; ValueError where its bytes are others."""
         what = (
             f"the bytes from {frame.start:,} to {frame.stop:,} are not {frame.rows:,} "
             f"rows of its schema"
         )
         # A block takes a byte or more for each row, or the count is damaged.
         if frame.rows * self._rows.least_bytes > len(frame.data):
-            raise self._damaged(f"{what}: they cannot hold them")
+            raise ValueError(f"{what}: they cannot hold them")
         if not frame.rows:
             return pa.RecordBatch.from_pylist([], self._schema)
-        library = _fastavro()
-        if self._plain is None:
-            rows = {"type": "array", "items": self._rows.plain}
-            self._plain = library.parse_schema(rows)
         # An array is its count, its items, and an array of no items.
-        content = b"".join((_long_bytes(frame.rows), frame.data, b"\0"))
-        stream = io.BytesIO(content)
-        try:
-            values = library.schemaless_reader(stream, self._plain, None)
-        except _FAULTS as error:
-            why = bounded(str(error) or type(error).__name__, 200)
-            raise self._damaged(f"{what}: {why}") from error
-        if len(values) != frame.rows or stream.tell() != len(content):
-            raise self._damaged(f"{what}: they end elsewhere than the block")
+        stream = io.BytesIO()
+        self._library.schemaless_writer(stream, "long", frame.rows)
+        stream.write(frame.data + b"\0")
+        size = stream.tell()
+        stream.seek(0)
+        values = self._value(stream, self._plain, what)
+        if len(values) != frame.rows or stream.tell() != size:
+            raise ValueError(f"{what}: they end elsewhere than the block")
         raw = pa.array(values, self._rows.raw)
         return pa.RecordBatch.from_struct_array(self._rows.finish(raw))
 
-    def _damaged(self, what: str) -> InputError:
-        return InputError(
-            f"{self._origin} cannot be read as Avro: {what}. Fetch or write it again."
-        )
-
-    def _metadata(self) -> dict[str, bytes]:
-        """Returns the map at the start of a file."""
-        what = "the metadata"
-        out: dict[str, bytes] = {}
-        while count := self._long(what):
-            if count < 0:
-                # A negative count is followed by the size in bytes, for skipping.
-                count = -count
-                self._long(what)
-            for _ in range(count):
-                key = self._exactly(self._long(what), what)
-                out[key.decode("utf-8", "replace")] = self._exactly(
-                    self._long(what), what
-                )
-                if self._stream.tell() > _MAX_HEADER_BYTES:
-                    raise self._damaged(
-                        f"its header must have at most {_MAX_HEADER_BYTES:,} bytes"
-                    )
-        return out
+    def _value(self, stream: BinaryIO, schema: Any, what: str) -> Any:
+        """Returns the next value of a stream; ValueError where there is none."""
+        try:
+            return self._library.schemaless_reader(stream, schema, None)
+        except _FAULTS as error:
+            why = bounded(str(error), 200) or type(error).__name__
+            raise ValueError(f"{what}: {why}") from error
 
     def _behind_sync(self, at: int) -> int:
         """Returns where the first sync marker from `at` on ends; else the end."""
@@ -269,35 +252,13 @@ class _AvroFile(ColumnarFile):
         try:
             data = _UNPACKED[self._codec](packed)
         except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as error:
-            raise self._damaged(f"{block} is not {self._codec}: {error}") from error
+            raise ValueError(f"{block} is not {self._codec}: {error}") from error
         if len(data) > MAX_BLOCK_BYTES:
-            raise self._damaged(
+            raise ValueError(
                 f"blocks must unpack to {MAX_BLOCK_BYTES:,} bytes at most, and {block} "
                 f"unpacks to more; that is taken for a bomb"
             )
         return data
-
-    def _exactly(self, size: int, what: str, *, skip: bool = False) -> bytes:
-        left = self._size - self._stream.tell()
-        if not 0 <= size <= left:
-            raise self._damaged(
-                f"{what} must have {size:,} bytes; {left:,} are left in the file"
-            )
-        if not skip:
-            return self._stream.read(size)
-        self._stream.seek(size, os.SEEK_CUR)
-        return b""
-
-    def _long(self, what: str) -> int:
-        value = shift = 0
-        while True:
-            (byte,) = self._exactly(1, what)
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return (value >> 1) ^ -(value & 1)
-            if shift > 63:
-                raise self._damaged(f"{what} is no number of 64 bits")
 
 
 def _fastavro() -> Any:
@@ -309,16 +270,6 @@ def _fastavro() -> Any:
             "'beam-tfrecord[avro]'."
         ) from error
     return fastavro
-
-
-def _long_bytes(value: int) -> bytes:
-    """Returns the encoding of a number that is not negative."""
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*out, value))
 
 
 def _decompressor(start: Callable[[], Any]) -> Callable[[bytes], bytes]:
