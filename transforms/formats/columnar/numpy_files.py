@@ -58,8 +58,6 @@ _LOCAL_BYTES = 30
 _LOCAL_LENGTHS = struct.Struct("<HH")
 _DATES = [(unit, 1) for unit in ("D", "s", "ms", "us", "ns")]
 _TEXTS = {"S": pa.binary(), "U": pa.string()}
-# Of each version of the .npy format: the bytes of the header's length.
-_LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 # As for `numpy.load`, which takes hours to refuse some headers that are longer.
 _MAX_HEADER_BYTES = 10_000
 
@@ -361,20 +359,17 @@ def _header(stream: IO[bytes]) -> Header:
       ValueError: the magic, the version or the header is not NumPy's.
     """
     version = npy.read_magic(stream)
-    if version not in _LENGTH_BYTES:
+    if version == (1, 0):
+        return npy.read_array_header_1_0(stream)
+    if version == (2, 0):
+        return npy.read_array_header_2_0(stream)
+    if version != (3, 0):
         raise ValueError(f"version {version} of the .npy format is not known")
-    size = int.from_bytes(stream.read(_LENGTH_BYTES[version]), "little")
-    if size > _MAX_HEADER_BYTES:
-        raise ValueError(
-            f"its header claims {size:,} bytes, and may have {_MAX_HEADER_BYTES:,}"
-        )
-    text = stream.read(size)
-    if version == (3, 0):
-        # Names in UTF-8 become escapes, so that one function reads all versions.
-        text = text.decode().encode("ascii", "backslashreplace")
+    # Names in UTF-8 become escapes, which the function for version 2 reads.
+    size = int.from_bytes(stream.read(4), "little")
+    text = stream.read(size).decode().encode("ascii", "backslashreplace")
     header = io.BytesIO(len(text).to_bytes(4, "little") + text)
-    shape, fortran, dtype = npy.read_array_header_2_0(header, max_header_size=len(text))
-    return shape, fortran, dtype
+    return npy.read_array_header_2_0(header, max_header_size=_MAX_HEADER_BYTES)
 
 
 def _arrow(values: npt.NDArray[Any], where: str) -> pa.Array:
