@@ -16,8 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
-from beam_pipeline.terminal.console import new_table, print_line, print_table
-from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.console import print_line, print_table
 from beam_pipeline.terminal.words import size_text
 from transforms.errors import TargetError, first_few
 from transforms.publishing import bucket_leftovers, target
@@ -116,17 +115,17 @@ def _outcome(each: _Leftover, *, dry_run: bool) -> str:
 
 def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
     if not found:
-        print_line(f"nothing was left of dead runs at {printable(directory)}")
+        print_line(f"nothing was left of dead runs at {directory}")
         return
     # Relative paths fit a line; all are next to the target or in the folder.
     parent = os.path.dirname(absolute(directory))
-    table = new_table("left", "size", "holds", "", right=("size",))
+    rows = []
     for leftover, outcome in zip(found, outcomes, strict=True):
-        name = printable(relative(leftover.path, parent))
-        size = "" if leftover.not_ours else size_text(leftover.bytes)
-        holds = "" if leftover.not_ours else leftover.holds or "no work"
-        table.add_row(name, size, holds, printable(outcome))
-    print_table(table, apart=False)
+        size, holds = size_text(leftover.bytes), leftover.holds or "no work"
+        if leftover.not_ours:
+            size = holds = ""
+        rows.append((relative(leftover.path, parent), size, holds, outcome))
+    print_table(("left", "size", "holds", ""), rows, right=("size",), apart=False)
 
 
 def _find(directory: str, older_than: float, *, pipelines: bool) -> list[_Leftover]:

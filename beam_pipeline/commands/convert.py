@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.beam_internals.loading import (
@@ -22,21 +22,18 @@ from beam_pipeline.planning.request import prepare
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.console import (
-    new_table,
-    print_head,
     print_line,
     print_next,
+    print_splits,
     print_table,
-    splits_table,
 )
-from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import (
     count_text,
     counts_text,
     examples_text,
-    extent_text,
     kind_text,
     present_text,
+    range_text,
     size_text,
 )
 from transforms.core.files import part_name
@@ -55,7 +52,6 @@ from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, plain
 from transforms.work.reject_files import remove_left
 
-_COUNTS = ("records", "shards", "size")
 # Writes the result of a run as its report, if one was asked for; and says what is done.
 _Report = Callable[[Mapping[str, Any], str], None]
 
@@ -65,7 +61,7 @@ def run(
     *,
     command_line: Mapping[str, Any],
     beam_flags: Sequence[str],
-    report_json: str | None,
+    report_json: str,
     quiet: bool,
 ) -> int:
     """Converts and reports; returns 0 or raises the error of another exit code.
@@ -74,42 +70,47 @@ def run(
       settings: returns the job's settings; called here to report its errors.
       command_line: the settings of the command line alone, without a spec file.
       beam_flags: Beam's own flags.
-      report_json: where the result is written, whatever it is.
+      report_json: where the result is written, whatever it is; empty for nowhere.
       quiet: print errors only.
     """
     started = time.monotonic()
-    given: Mapping[str, Any] = {}
-    path = report_json
-    if path:
-        check_report(path, command_line.get("source"), command_line.get("output"))
 
     def report(result: Mapping[str, Any], done: str) -> None:
-        if path:
-            seconds = round(time.monotonic() - started, 3)
-            full = {**result, "seconds": seconds}
-            text = json.dumps(full, indent=1, ensure_ascii=False)
-            try:
-                write_report(path, f"{text}\n")
-            except (OSError, StorageError) as error:
-                why = getattr(error, "strerror", None) or error
-                printing.say(
-                    f"warning: the report could not be written to {path!r}: {why}. "
-                    f"{done}"
-                )
+        if not report_json:
+            return
+        seconds = round(time.monotonic() - started, 3)
+        full = {**result, "seconds": seconds}
+        text = json.dumps(full, indent=1, ensure_ascii=False)
+        try:
+            write_report(report_json, f"{text}\n")
+        except (OSError, StorageError) as error:
+            why = getattr(error, "strerror", None) or error
+            printing.say(
+                f"warning: the report could not be written to {report_json!r}: {why}. "
+                f"{done}"
+            )
 
-    try:
-        given = {key: _plain(value) for key, value in settings().items()}
+    def check(given: Mapping[str, Any]) -> None:
         if report_json:
-            # A report that is part of the spec's source or output is not written.
-            path = None
             check_report(report_json, given.get("source"), given.get("output"))
-            path = report_json
-        spec = make_spec(given)
-        _convert(spec, beam_flags, report, quiet, started)
-    except (BeamTFRecordError, OSError) as error:
-        report(failure_json(error, given), "The run has failed.")
-        raise
+
+    check(command_line)
+    with _failure_reported(report, {}):
+        given = {key: _plain(value) for key, value in settings().items()}
+    # A report that is inside of the spec's source or output is not written.
+    check(given)
+    with _failure_reported(report, given):
+        _convert(make_spec(given), beam_flags, report, quiet, started)
     return 0
+
+
+@contextlib.contextmanager
+def _failure_reported(report: _Report, settings: Mapping[str, Any]) -> Iterator[None]:
+    try:
+        yield
+    except (BeamTFRecordError, OSError) as error:
+        report(failure_json(error, settings), "The run has failed.")
+        raise
 
 
 def show_plan(settings: Mapping[str, Any]) -> int:
@@ -166,9 +167,14 @@ def _convert(
         from beam_pipeline.running.convert import submit_plan
 
         job = submit_plan(plan, engine, RunHooks(beam_flags, say=say))
-        report(submitted_json(job, plan.directory), "The job is submitted.")
+        result = {"status": "submitted", "exit_code": 0, "output": plan.directory}
+        report({**result, "job": job}, "The job is submitted.")
         if not quiet:
-            _show_submitted(f"job {job}", spec.output, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            text = f"{spec.output}  (job {job}, {seconds:.1f} s)"
+            print_line("submitted ", "green", text)
+            there = f"it is there once {spec.output}/{MANIFEST_NAME} is"
+            print_line(f"{there}; beam-tfrecord verify looks", "dim")
         return
     with shown_progress(plan, quiet=quiet) as watch:
         from beam_pipeline.engines.submit import RunHooks
@@ -177,7 +183,8 @@ def _convert(
         collect_seldom()
         manifest = run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
     seconds = time.monotonic() - started
-    _committed(report, success_json(manifest, plan.directory, seconds))
+    done = f"The dataset is committed at {plan.directory!r}."
+    report(success_json(manifest, plan.directory, seconds), done)
     if not quiet:
         # A broken stdout does not fail a committed run.
         try:
@@ -187,24 +194,21 @@ def _convert(
             printing.silence(sys.stdout)
 
 
-def _committed(report: _Report, result: Mapping[str, Any]) -> None:
-    report(result, f"The dataset is committed at {result['output']!r}.")
-
-
 def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) -> None:
     """Reports that the dataset exists already; removes leftovers of earlier runs."""
     with contextlib.suppress(TargetError):
         target.at(spec.output).clear(sure=False)
     remove_left(target.rejects_path(spec.output))
     result = success_json(manifest, absolute(spec.output), 0)
-    _committed(report, {**result, "status": "up to date"})
+    done = f"The dataset is committed at {result['output']!r}."
+    report({**result, "status": "up to date"}, done)
     if not quiet:
         _show_up_to_date(manifest, spec.output)
     if spec.catalogue and not any(f.file.endswith(".pq") for f in manifest.derived):
         command = f"beam-tfrecord index {spec.output} --catalogue"
         printing.say(
             f"note: the dataset was written without files that are asked for now; "
-            f"{printable(command)!r} adds them"
+            f"{command!r} adds them"
         )
 
 
@@ -243,16 +247,6 @@ def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str
     }
 
 
-def submitted_json(job: str, directory: str) -> dict[str, Any]:
-    """Returns the result of a run that has handed its job over: nothing is known yet.
-
-    Args:
-      job: the engine's id of it.
-      directory: the target.
-    """
-    return {"status": "submitted", "exit_code": 0, "output": directory, "job": job}
-
-
 def failure_json(
     error: BeamTFRecordError | OSError, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -278,32 +272,19 @@ def failure_json(
 
 def _show_result(manifest: Manifest, output: str, seconds: float) -> None:
     """Prints the summary of a committed dataset."""
-    table = splits_table(manifest.splits)
-    if len(manifest.splits) > 1:
-        table.add_row(
-            "total",
-            f"{manifest.records:,}",
-            f"{sum(len(split.shards) for split in manifest.splits):,}",
-            size_text(sum(split.bytes for split in manifest.splits)),
-            bold=True,
-        )
-    print_table(table, apart=False)
-    account = manifest.account
+    print_splits(manifest.splits, has_total=True)
+    account, see = manifest.account, f"see beam-tfrecord rejects {output}"
     if account.rejected:
         reasons = counts_text(account.rejected)
         total = sum(account.rejected.values())
-        text = f"rejected {total:,} ({reasons}): see beam-tfrecord rejects {output}"
-        print_line(text, "red")
+        print_line(f"rejected {total:,} ({reasons}): {see}", "red")
     if account.skipped:
         total = sum(account.skipped.values())
         print_line(f"skipped {total:,} ({counts_text(account.skipped)})")
     for kind, counts in account.parts.items():
         if counts["rejected"]:
-            print_line(
-                f"rejected {counts['rejected']:,} of {counts['read']:,} {kind}: see "
-                f"beam-tfrecord rejects {output}",
-                "red",
-            )
+            of = f"{counts['rejected']:,} of {counts['read']:,} {kind}"
+            print_line(f"rejected {of}: {see}", "red")
     if manifest.image_notes:
         print_line(
             f"images with something to know: {counts_text(manifest.image_notes)}"
@@ -313,33 +294,22 @@ def _show_result(manifest: Manifest, output: str, seconds: float) -> None:
     rate = manifest.records / seconds if seconds else 0.0
     took = f"{seconds:.1f} s, {rate:,.0f} records/s"
     text = f"{output}  ({took}, digest {manifest.digest[:12]})"
-    print_head("committed ", text, "green")
+    print_line("committed ", "green", text)
     print_next(output)
-
-
-def _show_submitted(what: str, output: str, seconds: float) -> None:
-    """Prints that a job goes on without this program."""
-    print_head("submitted ", f"{output}  ({what}, {seconds:.1f} s)", "green")
-    print_line(
-        f"it is there once {output}/manifest.json is; beam-tfrecord verify looks",
-        "dim",
-    )
 
 
 def _show_up_to_date(manifest: Manifest, output: str) -> None:
     """Prints that the dataset is there already, as the job would make it."""
     text = f"{output}  ({manifest.records:,} records, digest {manifest.digest[:12]})"
-    print_head("up to date ", text, "green")
+    print_line("up to date ", "green", text)
 
 
 def _show_plan(plan: Plan) -> None:
     """Prints what a run would do."""
     planned = plan.planned
-    print_line(
-        f"source  {plan.spec.source}: {planned.layout}, "
-        f"{count_text(len(plan.inputs.entries), 'file')}, "
-        f"{size_text(plan.inputs.bytes)}",
-    )
+    files = count_text(len(plan.inputs.entries), "file")
+    size = size_text(plan.inputs.bytes)
+    print_line(f"source  {plan.spec.source}: {planned.layout}, {files}, {size}")
     if planned.skipped:
         print_line(f"skipped {counts_text(planned.skipped)}")
     if names := plan.inputs.passed_over:
@@ -358,14 +328,13 @@ def _show_plan(plan: Plan) -> None:
     )
     print_line(f"disk    {_disk(plan)}")
 
-    is_sampled = bool(planned.evidence)
-    more = ("present", "range", "examples") if is_sampled else ()
-    features = new_table("feature", "kind", *more)
-    for feature in planned.schema.stored:
-        evidence = planned.evidence.get(feature.name)
-        facts = _evidence(evidence, feature) if is_sampled else ()
-        features.add_row(feature.name, kind_text(feature), *facts)
-    print_table(features)
+    columns = ("feature", "kind", "present", "range", "examples")
+    width = len(columns) if planned.evidence else 2
+    rows = [
+        (f.name, kind_text(f), *_evidence(planned.evidence.get(f.name), f))[:width]
+        for f in planned.schema.stored
+    ]
+    print_table(columns[:width], rows)
 
     # Folders are counted; shares of them, and rows of sampled tables, are not.
     counted = planned.counted or (
@@ -374,15 +343,12 @@ def _show_plan(plan: Plan) -> None:
     )
     about = "" if counted else "~"
     unknown = _is_size_unknown(plan)
-    splits = new_table("split", *_COUNTS, right=_COUNTS)
+    splits = []
     for name, shards in plan.sharding.shards.items():
-        splits.add_row(
-            name,
-            f"{about}{planned.records[name]:,}",
-            f"{shards:,}",
-            "unknown" if unknown else f"~{size_text(planned.record_bytes[name])}",
-        )
-    print_table(splits)
+        size = "unknown" if unknown else f"~{size_text(planned.record_bytes[name])}"
+        splits.append((name, f"{about}{planned.records[name]:,}", f"{shards:,}", size))
+    numbers = ("records", "shards", "size")
+    print_table(("split", *numbers), splits, right=numbers)
     for feature_name, classes in planned.classes.items():
         shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
         words = count_text(len(classes), "class", "classes")
@@ -413,7 +379,7 @@ def _evidence(evidence: Evidence | None, feature: Feature) -> tuple[str, str, st
     """Returns the cells of a feature's row: share present, range, examples."""
     if evidence is None or not evidence.sampled:
         return "", "", ""
-    extent = extent_text(evidence, feature)
+    extent = range_text(evidence.minimum, evidence.maximum, feature)
     # The ends of a range of instants are examples enough.
     is_range = extent and feature.kind is Kind.TIMESTAMP
     examples = "" if is_range else examples_text(evidence.examples)

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from beam_pipeline.commands.progress import shown_reading
 from beam_pipeline.copies.chosen_rows import SubsetRequest, read_keys, read_relabelling
 from beam_pipeline.copies.merge import join_datasets
+from beam_pipeline.copies.publication import Made
 from beam_pipeline.copies.subset import make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
-from beam_pipeline.terminal.console import print_next, print_table, splits_table
-from beam_pipeline.terminal.printing import print_prose, printable
+from beam_pipeline.terminal.console import print_line, print_next, print_splits
 from beam_pipeline.terminal.words import count_text
-from transforms.core.manifest import Manifest
 from transforms.errors import UsageError
 from transforms.storage.paths import plain
 
@@ -58,17 +57,12 @@ def subset(
     shards = [shard for facts in dataset.manifest.splits for shard in facts.shards]
     with shown_reading(sum(shard.bytes for shard in shards), quiet=quiet) as add:
         made = make_subset(
-            dataset,
-            plain(output),
-            request,
-            overwrite=overwrite,
-            read=add,
+            dataset, plain(output), request, overwrite=overwrite, read=add
         )
     if not quiet:
-        manifest = made.manifest
-        skipped = sum(manifest.account.skipped.values())
-        of = f"{manifest.account.read:,}, {skipped:,} left out"
-        _print(output, manifest, of, "written", made.changed, made.whole)
+        account = made.manifest.account
+        skipped = sum(account.skipped.values())
+        _print(output, made, f"{account.read:,}, {skipped:,} left out", "written")
     return 0
 
 
@@ -97,37 +91,30 @@ def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False)
     total = sum(split.bytes for source in datasets for split in source.manifest.splits)
     with shown_reading(total, "reading", quiet=quiet) as add:
         made = join_datasets(
-            datasets,
-            output,
-            overwrite=overwrite,
-            optional=optional,
-            read=add,
+            datasets, output, overwrite=overwrite, optional=optional, read=add
         )
     if not quiet:
-        of = count_text(len(datasets), "dataset")
-        done = "written with other class ids"
-        _print(output, made.manifest, of, done, made.changed, made.whole)
+        of, done = count_text(len(datasets), "dataset"), "written with other class ids"
+        _print(output, made, of, done)
     return 0
 
 
-def _print(
-    output: str, manifest: Manifest, of: str, done: str, changed: int, whole: int
-) -> None:
+def _print(output: str, made: Made, of: str, done: str) -> None:
     """Prints the result.
 
     Args:
       output: where it is.
-      manifest: of the new dataset.
+      made: what was published there.
       of: what its records were among.
       done: what became of shards that changed.
-      changed, whole: shards that changed, and others.
     """
-    print_table(splits_table(manifest.splits), apart=False)
-    print_prose(
-        f"committed {printable(output)}: {count_text(manifest.records, 'record')} of "
-        f"{of}; {count_text(changed, 'shard')} {done}, {whole:,} taken unchanged "
+    manifest = made.manifest
+    print_splits(manifest.splits)
+    print_line(
+        f"committed {output}: {count_text(manifest.records, 'record')} of {of}; "
+        f"{count_text(made.changed, 'shard')} {done}, {made.whole:,} taken unchanged "
         f"(digest {manifest.digest[:12]})"
     )
     for note in manifest.run["notes"]:
-        print_prose(f"note: {printable(note)}")
+        print_line(f"note: {note}")
     print_next(output)

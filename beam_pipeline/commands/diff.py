@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.reading.reading_plan import Readable, find_records
-from beam_pipeline.terminal.printing import print_prose, print_text, printable
+from beam_pipeline.terminal.console import print_line, print_table
+from beam_pipeline.terminal.printing import print_text
 from beam_pipeline.terminal.words import count_text
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, nearest
@@ -238,18 +239,13 @@ def _example(row: Mapping[str, Any]) -> dict[str, str]:
 def _print(first: str, second: str, differences: Mapping[str, Any]) -> None:
     key = ", ".join(map(repr, differences["known_by"])) or "their content"
     reads = differences["reads"]
-    how = "" if reads == "digests" else f", identified by {printable(key)}"
+    how = "" if reads == "digests" else f", identified by {key}"
     one, other = (count_text(count, "record") for count in differences["records"])
-    print_prose(
-        f"{printable(first)}: {one}; {printable(second)}: {other}; compared by their "
-        f"{reads}{how}"
-    )
-    width = max(len(f"{differences[kind]:,}") for kind in ("equal", *KINDS))
-    for kind in ("equal", *KINDS):
-        count = f"{differences[kind]:>{width},}"
-        print_text(f"{kind:<7}  {count}  {KINDS.get(kind, '')}".rstrip())
+    print_line(f"{first}: {one}; {second}: {other}; compared by their {reads}{how}")
+    rows = [(k, f"{differences[k]:,}", KINDS.get(k, "")) for k in ("equal", *KINDS)]
+    print_table(("records", "count", ""), rows, right=("count",), apart=False)
     for name, difference in differences["features"].items():
-        print_prose(f"feature {printable(repr(name))}: {difference}")
+        print_line(f"feature {name!r}: {difference}")
     for kind, examples in differences["examples"].items():
         for example in examples:
-            print_text(f"{kind:<7}  {printable('; '.join(example.values()))}")
+            print_line(f"{kind:<7}  {'; '.join(example.values())}")

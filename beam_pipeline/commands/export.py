@@ -27,7 +27,7 @@ from beam_pipeline.reading.open_dataset import (
     number_to_predict,
     open_dataset,
 )
-from beam_pipeline.terminal.printing import print_text, printable
+from beam_pipeline.terminal.console import print_line
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms.core.image.formats import name_format
 from transforms.core.manifest import MANIFEST_NAME
@@ -98,10 +98,7 @@ def run(
         size = sum(size for _, size in written.values())
         what = count_text(rows, "image" if image else "row")
         splits = ", ".join(f"{n or 'all'} {rows:,}" for n, (rows, _) in written.items())
-        print_text(
-            f"exported {what}, {size_text(size)}, to {printable(output)} "
-            f"({printable(splits)})"
-        )
+        print_line(f"exported {what}, {size_text(size)}, to {output} ({splits})")
     return 0
 
 

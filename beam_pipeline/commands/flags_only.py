@@ -6,7 +6,8 @@
 """
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 
 import click
 
@@ -15,13 +16,14 @@ from beam_pipeline.settings.removed import removed_flag
 from transforms.errors import UsageError, first_few
 
 # Arguments of `convert`, which are flags here.
-_ARGUMENTS = ("source", "output")
+_ARGUMENTS = ("--source", "--output")
 _TRUE = ("true", "1", "yes")
 # How many words after -- an error shows.
 _SHOWN = 4
 _FALSE = ("false", "0", "no")
 # Flags of Beam that were settings of ours as well.
-_BEAMS_TOO = frozenset(["flink_master", "job_endpoint"])
+_BEAMS_TOO = frozenset(["--flink_master", "--job_endpoint"])
+_CLOUD_LABELS = re.compile(r"\{|.*=", re.DOTALL)
 
 
 def is_flags_only(arguments: Sequence[str]) -> bool:
@@ -54,72 +56,67 @@ def split_flags(
     Raises:
       UsageError: something is no flag, or a boolean is neither true nor false.
     """
-    ours = _options(command)
-    paths: dict[str, str] = {}
-    out: list[str] = []
-    rest: list[str] = []
-    pending = list(arguments)
-    while pending:
-        flag = pending.pop(0)
-        if flag == "--":
-            rest += pending
-            break
-        if not flag.startswith("--"):
-            raise UsageError(
-                f"Without a sub-command everything is a flag, as in --source=PATH "
-                f"--output=PATH; found {flag!r}. See 'beam-tfrecord --help'."
-            )
-        name, equals, value = flag.partition("=")
-        key = name.removeprefix("--").replace("_", "-")
-        # Airflow adds labels of Google Cloud by itself; our --labels takes a path.
-        is_clouds = key == "labels" and ("=" in value or value.startswith("{"))
-        is_ours = key in ours and (not is_clouds or os.path.exists(value))
-        if is_ours and ours[key].is_flag:
-            out += _boolean(ours[key], key, value if equals else None)
-            continue
-        given = [value] if equals else []
-        if not equals and pending and not pending[0].startswith("--"):
-            given = [pending.pop(0)]
-        if key in _ARGUMENTS:
-            if not given:
-                raise UsageError(f"--{key} must be given a path.")
-            paths[key] = given[0]
-        elif is_ours:
-            out.append("=".join([f"--{key}", *given]))
-        else:
-            beams = key.replace("-", "_")
-            if beams not in _BEAMS_TOO and (gone := removed_flag([name])):
-                raise UsageError(f"{gone} See 'beam-tfrecord convert --help'.")
-            rest += [f"--{beams}={value}"] if equals else [f"--{beams}", *given]
-    has_spec = any(word.startswith("--spec=") for word in out)
-    for key in _ARGUMENTS:
-        if key not in paths and not has_spec:
-            raise UsageError(
-                f"--{key} must be given, or a --spec that says it. See "
-                f"'beam-tfrecord convert --help'."
-            )
-    if [*paths] == ["output"]:
-        raise UsageError("--output needs --source beside it, or both belong in --spec.")
-    named = [paths[key] for key in _ARGUMENTS if key in paths]
-    return [*out, "--", *named] if named else out, rest
-
-
-def _options(command: click.Command) -> Mapping[str, click.Option]:
-    """Returns the options of a command by their names, and those that say no."""
-    return {
-        name.removeprefix("--"): option
+    ours = {
+        name: option
         for option in command.params
         if isinstance(option, click.Option)
         for name in (*option.opts, *option.secondary_opts)
-        if name.startswith("--")
     }
+    paths: dict[str, str] = {}
+    out: list[str] = []
+    beams: list[str] = []
+    for name, value in _pairs(arguments):
+        flag = name.replace("_", "-")
+        # Airflow adds labels of Google Cloud by itself; our --labels takes a path.
+        is_clouds = flag == "--labels" and value and _CLOUD_LABELS.match(value)
+        option = ours.get(flag)
+        if flag in _ARGUMENTS:
+            if not value:
+                raise UsageError(f"{flag} must be given a path.")
+            paths[flag] = value
+        elif option is None or (is_clouds and not os.path.exists(value or "")):
+            beam_flag = f"--{name[2:].replace('-', '_')}"
+            if beam_flag not in _BEAMS_TOO and (gone := removed_flag([name])):
+                raise UsageError(f"{gone} See 'beam-tfrecord convert --help'.")
+            beams.append(beam_flag if value is None else f"{beam_flag}={value}")
+        elif option.is_flag:
+            out += _boolean(option, flag, value)
+        else:
+            out.append(flag if value is None else f"{flag}={value}")
+    has_spec = any(word.startswith("--spec=") for word in out)
+    if [*paths] == ["--output"]:
+        raise UsageError("--output needs --source beside it, or both belong in --spec.")
+    if not has_spec and len(paths) < len(_ARGUMENTS):
+        raise UsageError(
+            "--source and --output must be given, or a --spec that says them. See "
+            "'beam-tfrecord convert --help'."
+        )
+    named = [paths[flag] for flag in _ARGUMENTS if flag in paths]
+    return [*out, "--", *named] if named else out, beams
 
 
-def _boolean(option: click.Option, key: str, value: str | None) -> list[str]:
-    if value is None or value.lower() in _TRUE:
-        return [f"--{key}"]
-    if value.lower() not in _FALSE:
-        raise UsageError(f"--{key} must be true or false; found {value!r}.")
-    positive = f"--{key}" in option.opts
-    others = option.secondary_opts if positive else option.opts
-    return [others[0]] if others else []
+def _pairs(arguments: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Returns each flag and its value, which may be the next word; None for none."""
+    pairs: list[tuple[str, str | None]] = []
+    for word in arguments:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            pairs.append((name, value if equals else None))
+        elif pairs and pairs[-1][1] is None:
+            pairs[-1] = pairs[-1][0], word
+        else:
+            raise UsageError(
+                f"Without a sub-command everything is a flag, as in --source=PATH "
+                f"--output=PATH; found {word!r}. See 'beam-tfrecord --help'."
+            )
+    return pairs
+
+
+def _boolean(option: click.Option, flag: str, value: str | None) -> list[str]:
+    said = "true" if value is None else value.lower()
+    if said in _TRUE:
+        return [flag]
+    if said not in _FALSE:
+        raise UsageError(f"{flag} must be true or false; found {value!r}.")
+    others = option.secondary_opts if flag in option.opts else option.opts
+    return others[:1]

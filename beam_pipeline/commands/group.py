@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -11,10 +11,11 @@ from beam_pipeline import reader_programs
 from beam_pipeline.commands.options import (
     LOCATION,
     PATH,
-    Flag,
+    Decorator,
     Group,
     JobCommand,
     job_settings,
+    text_option,
 )
 from beam_pipeline.reader_programs import READERS
 from beam_pipeline.terminal import printing
@@ -22,7 +23,7 @@ from beam_pipeline.version import __version__
 from transforms.core.reasons import Reason
 
 
-def _choosing(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def _choosing(verb: str) -> Decorator:
     """Returns a decorator that adds the options that choose records of a dataset."""
 
     def add(command: Callable[..., int]) -> Callable[..., int]:
@@ -31,26 +32,25 @@ def _choosing(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
             ("--label", "of this class only"),
             ("--split", "of this split only"),
         ):
-            command = _text(option, help=f"{verb} records {text}.")(command)
+            command = text_option(option, "TEXT", f"{verb} records {text}.")(command)
         return command
 
     return add
 
 
-# An option for one text; a file's name is completed by the shell.
-_text = functools.partial(click.option, default="", cls=Flag)
 _number = functools.partial(click.option, type=click.IntRange(min=0), show_default=True)
+
+
+def _choice(names: str, choices: Sequence[str], default: str, text: str) -> Decorator:
+    """Returns a decorator: an option for one of some words."""
+    extra: dict[str, Any] = {"type": click.Choice(choices), "show_default": True}
+    return click.option(*names.split(), default=default, help=text, **extra)
+
+
 _QUIET = click.option("--quiet", is_flag=True, help="Print errors only.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace the dataset OUT.")
-_AS = click.option(
-    "--as",
-    "reader",
-    type=click.Choice(READERS),
-    default="tensorflow",
-    show_default=True,
-    help="Print a program for this library.",
-)
+_AS = _choice("--as reader", READERS, "tensorflow", "Print a program for this library.")
 
 
 def _run(command: str, /, *arguments: Any, **options: Any) -> int:
@@ -76,21 +76,10 @@ def cli() -> None:
     "at work on the output: try again later.",
 )
 @click.argument("output", required=False, type=LOCATION)
-@_text(
-    "--report-json",
-    metavar="FILE",
-    default=None,
-    help="Write the result as JSON; - for stdout.",
-)
+@text_option("--report-json", "FILE", "Write the result as JSON; - for stdout.")
 @_QUIET
 @click.pass_context
-def convert(
-    ctx: click.Context,
-    /,
-    report_json: str | None,
-    quiet: bool,
-    **flags: Any,
-) -> int:
+def convert(ctx: click.Context, /, report_json: str, quiet: bool, **flags: Any) -> int:
     """Convert SOURCE into the TFRecord dataset OUTPUT.
 
     SOURCE is a folder of images, or a file, folder or quoted pattern of CSV, JSON
@@ -137,12 +126,7 @@ def inspect(target: str, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
-@_text(
-    "-o",
-    "output",
-    metavar="FILE",
-    help="Write this file instead of DATASET.report.html.",
-)
+@text_option("-o output", "FILE", "Write this file instead of DATASET.report.html.")
 @click.option("--verify", is_flag=True, help="Check the whole dataset first.")
 @_QUIET
 def report(target: str, output: str, **options: bool) -> int:
@@ -259,7 +243,7 @@ def rejects(target: str, **options: Any) -> int:
 
 @cli.command()
 @click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
-@click.option("-o", "output", default="", type=LOCATION, help="Write into this folder.")
+@text_option("-o output", "FOLDER", "Write into this folder.")
 @click.option("--text", is_flag=True, help="Index as text, too, without images.")
 @click.option("--catalogue", is_flag=True, help="Write the catalogue, too.")
 @click.option("--overwrite", is_flag=True, help="Replace indexes that differ.")
@@ -281,19 +265,8 @@ def index(target: str, output: str, **options: Any) -> int:
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", type=PATH)
 @_choosing("Export")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    help="Export at most this many of each split.",
-)
-@click.option(
-    "--format",
-    "table_format",
-    type=click.Choice(["csv", "parquet"]),
-    default="csv",
-    show_default=True,
-    help="Write tables in this format.",
-)
+@_number("--limit", type=click.IntRange(1), help="Export at most this many a split.")
+@_choice("--format table_format", ["csv", "parquet"], "csv", "Write tables as this.")
 @_QUIET
 def export(target: str, output: str, **choice: Any) -> int:
     """Write the images or tables of a dataset back as files, into the new folder OUT.
@@ -311,26 +284,10 @@ def export(target: str, output: str, **choice: Any) -> int:
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", type=LOCATION)
 @_choosing("Take")
-@_text(
-    "--drop-keys",
-    metavar="FILE",
-    help="Leave out the records of these keys, one a line.",
-)
-@_text(
-    "--key-feature",
-    metavar="NAME",
-    help="The feature that holds the keys; else the key column.",
-)
-@_text(
-    "--relabel",
-    metavar="FILE",
-    help="Give classes other names: CSV with a line OLD,NEW for each.",
-)
-@_text(
-    "--relabel-feature",
-    metavar="NAME",
-    help="The feature whose classes these are; else the label.",
-)
+@text_option("--drop-keys", "FILE", "Leave out the records of these keys, one a line.")
+@text_option("--key-feature", "NAME", "Feature with the keys; else the key column.")
+@text_option("--relabel", "FILE", "Rename classes: CSV with a line OLD,NEW for each.")
+@text_option("--relabel-feature", "NAME", "Feature with these classes; else the label.")
 @_OVERWRITE
 @_QUIET
 def subset(target: str, output: str, **choice: Any) -> int:
@@ -365,14 +322,8 @@ def merge(paths: tuple[str, ...], **options: bool) -> int:
 @cli.command(epilog="Exit codes: 0 nothing differs; 1 something does; 2 wrong usage.")
 @click.argument("first", metavar="A", type=LOCATION)
 @click.argument("second", metavar="B", type=LOCATION)
-@_text(
-    "--key",
-    metavar="NAME",
-    help="The feature that identifies records; else what the catalogues say.",
-)
-@_number(
-    "--limit", default=5, help="Show at most this number of examples of each kind."
-)
+@text_option("--key", "NAME", "Feature that identifies records; else the catalogues'.")
+@_number("--limit", default=5, help="Show at most this number of examples of a kind.")
 @_JSON
 def diff(first: str, second: str, **options: Any) -> int:
     """Show which records of dataset A are changed, moved, added or gone in B.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.terminal.console import print_line, print_parts
+from beam_pipeline.terminal.console import print_line
 from beam_pipeline.terminal.printing import json_text, print_text, printable, text_width
 from beam_pipeline.terminal.words import instant_text
 from transforms.core.example.decoder import parse_record
@@ -95,18 +95,18 @@ def show(
         for record in first_records(target, count, *choice):
             print_text(json_text(record_json(record, kinds)))
         return 0
-    last: tuple[str, str] | None = None
+    shown = ""
     for record in first_records(target, count, *choice):
-        if last is not None:
+        if shown:
             print_line()
-        if last != (record.split, record.file):
-            last = (record.split, record.file)
-            name = f"{record.split}  " if record.split else ""
-            print_parts((name, "bold"), (record.file, ""))
-        print_parts((f"record {record.number:,}", "bold"))
+        name = f"{record.split}  " if record.split else ""
+        if shown != f"{name}{record.file}":
+            shown = f"{name}{record.file}"
+            print_line(name, "bold", record.file)
+        print_line(f"record {record.number:,}", "bold")
         for name, value in _lines(record, facts):
-            print_parts(("  ", ""), (name, "cyan"), (f"  {value}", ""))
-    if last is None and count:
+            print_line(f"  {name}", "cyan", f"  {value}")
+    if not shown and count:
         print_line("no records")
     return 0
 
@@ -185,7 +185,7 @@ def _lines(record: Record, facts: Mapping[str, FeatureFacts]) -> list[tuple[str,
     Those of the manifest come first, in its order; features that are absent are named.
     """
     if record.values is None:
-        return [("not a tf.train.Example:", printable(record.error))]
+        return [("not a tf.train.Example:", record.error)]
     values = dict(record.values)
     shown = []
     for feature_facts in facts.values():
@@ -195,12 +195,11 @@ def _lines(record: Record, facts: Mapping[str, FeatureFacts]) -> list[tuple[str,
             shown.append((feature.name, "(absent)"))
         shown += [(key, describe_value(values.pop(key), feature_facts)) for key in keys]
     shown += [(name, describe_value(left)) for name, left in values.items()]
-    width = max((text_width(printable(name)) for name, _ in shown), default=0)
-    out = []
-    for name, text in shown:
-        name = printable(name)
-        out.append((name + " " * (width - text_width(name)), text))
-    return out or [("(no features)", "")]
+    names = [printable(name) for name, _ in shown]
+    width = max(map(text_width, names), default=0)
+    padded = [name + " " * (width - text_width(name)) for name in names]
+    texts = [text for _, text in shown]
+    return [*zip(padded, texts, strict=True)] or [("(no features)", "")]
 
 
 def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -> str:
@@ -211,18 +210,8 @@ def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -
         holds lists.
       facts: what the manifest says of the feature, if there is one.
     """
-    is_list = facts is not None and facts.feature.is_list
-    if len(values) == 1 and not is_list and not isinstance(values[0], list):
-        return _describe(values[0], facts)
-    return _bracketed(values, facts)
-
-
-def _bracketed(values: Sequence[Value], facts: FeatureFacts | None) -> str:
-    """Returns the first few values in brackets."""
-    shown = [_describe(value, facts) for value in values[:_MAX_ITEMS]]
-    if len(values) > len(shown):
-        shown.append(f"... {len(values) - len(shown):,} more")
-    return f"[{', '.join(shown)}]"
+    is_list = len(values) != 1 or (facts is not None and facts.feature.is_list)
+    return _describe([*values] if is_list else values[0], facts)
 
 
 def _describe(value: Value, facts: FeatureFacts | None) -> str:
@@ -230,7 +219,10 @@ def _describe(value: Value, facts: FeatureFacts | None) -> str:
     kind = facts.feature.kind if facts else None
     match value, kind:
         case list(), _:
-            return _bracketed(value, facts)
+            shown = [_describe(item, facts) for item in value[:_MAX_ITEMS]]
+            if len(value) > len(shown):
+                shown.append(f"... {len(value) - len(shown):,} more")
+            return f"[{', '.join(shown)}]"
         case bytes(), _:
             if kind is Kind.TEXT or (kind is None and is_text(value)):
                 return _quoted(value)
@@ -327,16 +319,17 @@ def _json_values(values: Sequence[Value], facts: FeatureFacts | None) -> Any:
 
 
 def _json_value(value: Value, facts: FeatureFacts | None) -> Any:
-    if isinstance(value, list):
-        return [_json_value(element, facts) for element in value]
-    if isinstance(value, bytes):
-        kind = facts.feature.kind if facts else None
-        if kind is Kind.TEXT or (kind is None and is_text(value)):
-            with contextlib.suppress(UnicodeDecodeError):
-                return value.decode()
-        return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
-    if isinstance(value, float):
-        if not math.isfinite(value):
+    match value:
+        case list():
+            return [_json_value(element, facts) for element in value]
+        case bytes():
+            kind = facts.feature.kind if facts else None
+            if kind is Kind.TEXT or (kind is None and is_text(value)):
+                with contextlib.suppress(UnicodeDecodeError):
+                    return value.decode()
+            return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
+        case float() if math.isfinite(value):
+            return float(_shortest(value))
+        case float():
             return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-        return float(_shortest(value))
     return value

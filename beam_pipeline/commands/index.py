@@ -24,7 +24,7 @@ from beam_pipeline.commands.progress import shown_reading
 from beam_pipeline.datasets.derived_files import NotIndexedError, indexes_of
 from beam_pipeline.reading.reading_plan import Readable, find_records
 from beam_pipeline.terminal import printing
-from beam_pipeline.terminal.printing import print_text, printable
+from beam_pipeline.terminal.console import print_line
 from beam_pipeline.terminal.words import count_text
 from beam_pipeline.version import __version__
 from transforms.core.catalogue import catalogue_features
@@ -198,7 +198,7 @@ def run(
       TargetError: another index is there already.
       TFRecordError: a file is damaged.
     """
-    source = find_records(path, {})
+    source, output = find_records(path, {}), plain(output)
     if source.parts:
         raise UsageError(
             f"Parts of a dataset have indexes of their own, and {path!r} consists of "
@@ -237,22 +237,22 @@ def run(
                 )
         work.add(parts)
     for note in [*notes, *left_out]:
-        printing.say(f"note: {printable(note)}")
+        printing.say(f"note: {note}")
     if not quiet:
         files = count_text(len(source.shards), "file")
         written = (
             f"indexed {count_text(records, 'record')} of {count:,} of {files} in "
-            f"{printable(output or dataset)}"
+            f"{output or dataset}"
         )
         if catalogue:
             written += f", {count_text(len(parts), 'catalogue part')}"
-        print_text(written)
+        print_line(written)
     return 0
 
 
 def _check_output(path: str, output: str, dataset: str, source: Readable) -> None:
     """Raises where indexes must not be in a folder, or would have one name."""
-    if dataset and storage(absolute(plain(output))).is_inside(dataset):
+    if dataset and storage(absolute(output)).is_inside(dataset):
         raise TargetError(
             f"The folder of a dataset holds only what its manifest names; {output!r} "
             f"is in {dataset!r}. Name another folder with -o."

@@ -1,31 +1,17 @@
 """How commands take options and list them: the flags of a job, and its settings."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from beam_pipeline.settings.options import SECTIONS, SETTINGS
 from beam_pipeline.settings.removed import removed_flag
 from beam_pipeline.settings.values import RUNNERS, Setting
-from beam_pipeline.terminal.printing import STDOUT
-from beam_pipeline.terminal.stops import PipeClosed
 from transforms.errors import SpecError, UsageError
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain
-from transforms.storage.retry import naming
-
-
-class Flag(click.Option):
-    """A flag, and the section of the help that lists it."""
-
-    def __init__(self, *arguments: Any, section: str = "", **extra: Any) -> None:
-        if extra.get("metavar") in ("FILE", "FOLDER", "DIR"):
-            extra["type"] = extra.get("type") or PATH
-        super().__init__(*arguments, **extra)
-        self.section = section
 
 
 class _Location(click.Path):
@@ -38,11 +24,13 @@ class _Location(click.Path):
         return plain(value)
 
 
+Decorator = Callable[[Callable[..., int]], Callable[..., int]]
 # Of both the shell completes names; whether one can be read is found out later.
 PATH = click.Path(readable=False)
 LOCATION = _Location()
 
 
+_PATHS = frozenset(["FILE", "FOLDER", "DIR"])
 # What `--help` shows, in this order; `--help-all` shows all by section.
 _COMMON = (
     "label_column",
@@ -64,38 +52,45 @@ _COMMON = (
     "spec",
 )
 
-_SPEC = Flag(
-    ["--spec"],
-    metavar="FILE",
-    help="Read settings from YAML; - for stdin.",
-    section="Often used",
-)
 _TYPES = {"int": int, "float": float}
 _NAMES = {"formats": ", ".join(FORMATS), "runners": ", ".join(RUNNERS)}
+_SECTION_OF = {s.name: s.section for s in SETTINGS.values()} | {"spec": SECTIONS[0]}
 
 
-def _flag(setting: Setting) -> Flag:
+def _check_given(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    """Refuses an empty text, as of a shell's variable that is not set."""
+    if value == "":
+        raise click.BadParameter("must not be empty.", ctx, param)
+    return value or ""
+
+
+def text_option(names: str, metavar: str, text: str) -> Decorator:
+    """Returns a decorator: an option for one text, which is empty if it is not given.
+
+    The shell completes the names of files.
+    """
+    kind = PATH if metavar in _PATHS else str
+    extra: dict[str, Any] = {"type": kind, "callback": _check_given}
+    return click.option(*names.split(), metavar=metavar, help=text, **extra)
+
+
+def _flag(setting: Setting) -> click.Option:
     """Returns a setting's flag. One that is not given is None; the spec decides."""
     extra: dict[str, Any] = {"type": _TYPES.get(setting.kind)}
+    if setting.metavar in _PATHS:
+        extra = {"type": PATH}
     if setting.kind == "switch":
         extra = {"default": None}
     elif setting.kind == "choice":
         extra = {"type": click.Choice([str(choice) for choice in setting.choices])}
     elif setting.kind in ("list", "pairs"):
-        extra = {"multiple": True}
-    return Flag(
+        extra["multiple"] = True
+    return click.Option(
         [setting.flags, setting.name],
         metavar=setting.metavar or None,
         help=setting.help.format(**_NAMES),
-        section=setting.section,
         **extra,
     )
-
-
-def _flags() -> list[Flag]:
-    flags = [_flag(setting) for setting in SETTINGS.values() if setting.section]
-    often = sum(flag.section == _SPEC.section for flag in flags)
-    return [*flags[:often], _SPEC, *flags[often:]]
 
 
 def _show_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -116,43 +111,26 @@ _HELP_ALL = click.Option(
     help="Show all options, by section, and exit.",
 )
 _SOURCE = click.Argument(["source"], required=False, type=LOCATION)
-_FLAGS = _flags()
+_SPEC = click.Option(
+    ["--spec"], metavar="FILE", type=PATH, help="Read settings from YAML; - for stdin."
+)
+_SETTINGS = [_flag(setting) for setting in SETTINGS.values() if setting.section]
 
 
-class Command(click.Command):
-    """A command that refuses empty options, as of a shell's variable that is not set.
-
-    They would be taken for options that are not given.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the arguments.
-
-        Raises:
-          click.UsageError: an option has no value.
-        """
-        rest = super().parse_args(ctx, args)
-        for option in self.params:
-            name = option.name or ""
-            given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-            if given and option.default == "" == ctx.params.get(name):
-                shown = " ".join(filter(None, (option.opts[0], option.metavar)))
-                raise click.UsageError(f"{shown} must not be empty.", ctx)
-        return rest
-
-
-class JobCommand(Command):
+class JobCommand(click.Command):
     """A command that takes a source and the flags of a job, in sections of its help."""
 
     def __init__(self, *, params: Sequence[click.Parameter] = (), **extra: Any) -> None:
         # Shared by all such commands, since making them takes its time.
-        super().__init__(params=[_SOURCE, *_FLAGS, *params, _HELP_ALL], **extra)
+        super().__init__(
+            params=[_SOURCE, *_SETTINGS, _SPEC, *params, _HELP_ALL], **extra
+        )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the arguments.
 
         Raises:
-          click.UsageError: a flag is gone, or as `Command` says.
+          click.UsageError: a flag is gone.
         """
         if error := removed_flag(args):
             raise click.UsageError(error, ctx)
@@ -162,25 +140,23 @@ class JobCommand(Command):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Writes the common options, or with --help-all a section for each group."""
-        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
-        common: dict[str, tuple[str, str]] = {}
-        if shows_all := bool(ctx.meta.get(_SHOWS_ALL)):
-            sections = {title: [] for title in SECTIONS} | sections
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is None or isinstance(param, click.Argument):
-                continue
-            section = getattr(param, "section", "")
-            if shows_all or not section:
-                sections[section or "Options"].append(record)
-            elif param.name in _COMMON:
-                names, text = record
-                common[param.name] = names.partition(" / ")[0], text
-        for title, records in sections.items():
-            if not shows_all:
-                records = [common[name] for name in _COMMON] + records
+        records = {
+            param.name: record
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option)
+            and (record := param.get_help_record(ctx))
+        }
+        sections: dict[str, list[tuple[str, str]]]
+        sections = {title: [] for title in (*SECTIONS, "Options")}
+        for name, record in records.items():
+            sections[_SECTION_OF.get(name or "", "Options")].append(record)
+        if not ctx.meta.get(_SHOWS_ALL):
+            common = [records[name] for name in _COMMON]
+            shown = [(names.partition(" / ")[0], text) for names, text in common]
+            sections = {"Options": shown + sections["Options"]}
+        for title, rows in sections.items():
             with formatter.section(title):
-                formatter.write_dl(records)
+                formatter.write_dl(rows)
 
 
 # The commands as the help lists them: in the order in which people need them.
@@ -194,8 +170,6 @@ _COMMANDS = {
 
 class Group(click.Group):
     """A group of commands under headings."""
-
-    command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names, in the order of the help."""
@@ -216,24 +190,6 @@ class Group(click.Group):
             ]
             with formatter.section(title):
                 formatter.write_dl(rows)
-
-    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
-        """Parses the command line; PipeClosed where nobody reads its help."""
-        try:
-            with naming(STDOUT):
-                return super().make_context(*arguments, **extra)
-        except BrokenPipeError as error:
-            raise PipeClosed from error
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; PipeClosed where nobody reads what it prints."""
-        try:
-            code = super().invoke(ctx)
-            with naming(STDOUT):
-                sys.stdout.flush()
-        except BrokenPipeError as error:
-            raise PipeClosed from error
-        return code
 
 
 def job_settings(

@@ -28,37 +28,28 @@ def shared_keys(dataset: Dataset) -> str:
     """
     column = dataset.manifest.settings.get("key_column")
     features = [facts.feature for facts in dataset.manifest.features]
-    names = [
-        feature.name
-        for feature in features
-        if column
-        and feature.source_column == column
-        and not (feature.internal or feature.shape)
-    ]
+    single = [f for f in features if not (f.internal or f.shape)]
+    names = [f.name for f in single if column and f.source_column == column]
     if not names:
         return ""
     name = names[0]
-    of_parts = []
-    for part in dataset.parts:
-        own = [some for _, some in _batches(part, name)]
-        of_parts.append(np.unique(np.concatenate([np.empty(0, np.uint64), *own])))
-    hashes = np.concatenate(of_parts)
-    owners = np.repeat(
-        np.arange(len(of_parts)), [len(part_hashes) for part_hashes in of_parts]
-    )
-    order = np.argsort(hashes, kind="stable")
-    hashes, owners = hashes[order], owners[order]
-    again = np.flatnonzero(hashes[1:] == hashes[:-1])
+    empty = np.empty(0, np.uint64)
+    hashes = [
+        np.unique(np.concatenate([empty, *(some for _, some in _batches(part, name))]))
+        for part in dataset.parts
+    ]
+    values, counts = np.unique(np.concatenate(hashes), return_counts=True)
+    again = values[counts > 1]
     if not len(again):
         return ""
-    first = int(again[0])
-    one, other = (dataset.parts[owners[at]] for at in (first, first + 1))
+    both = zip(dataset.parts, hashes, strict=True)
+    one, other = [part for part, own in both if np.isin(again[0], own)][:2]
     example = next(
         str(keys[int(at[0])].as_py())
         for keys, some in _batches(one, name)
-        if len(at := np.flatnonzero(some == hashes[first]))
+        if len(at := np.flatnonzero(some == again[0]))
     )
-    count = count_text(len(np.unique(hashes[again])), "key")
+    count = count_text(len(again), "key")
     parts = " and ".join(repr(part_name(part.directory)) for part in (one, other))
     return (
         f"{count} of {name!r} in several parts, as {example!r:.80} in {parts}: if a "

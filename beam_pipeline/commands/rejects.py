@@ -7,12 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from beam_pipeline.terminal.console import (
-    new_table,
-    print_head,
-    print_line,
-    print_table,
-)
+from beam_pipeline.terminal.console import print_line, print_table
 from beam_pipeline.terminal.printing import json_text, print_text
 from beam_pipeline.terminal.words import count_text, share_text
 from transforms.core.manifest import Manifest
@@ -25,8 +20,6 @@ from transforms.publishing.earlier_rejects import (
 )
 from transforms.storage.files import storage
 from transforms.work.reject_files import is_items_name
-
-_NUMBERS = ("count", "share")
 
 
 def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
@@ -74,19 +67,21 @@ def _show_groups(path: str, rejects: EarlierRejects) -> None:
         text += f"; {skipped:,} others skipped" if skipped else ""
     for part, count in wholes.items():
         text += f"; {count:,} {part} rejected alone"
-    print_head(path, text)
+    print_line(path, "bold", text)
     if not groups:
         return
     wholes[""] = items
-    table = new_table("reason", "count", "share", "example", right=_NUMBERS)
-    for group in groups:
-        table.add_row(
+    rows = [
+        (
             f"{group.reason} ({group.part})" if group.part else group.reason,
             f"{group.count:,}",
             share_text(group.count, wholes[group.part]),
             group.example_text,
         )
-    print_table(table)
+        for group in groups
+    ]
+    columns = ("reason", "count", "share", "example")
+    print_table(columns, rows, right=("count", "share"))
     print_line()
 
 

@@ -23,7 +23,7 @@ from beam_pipeline.datasets.dataset import (
     open_files,
     open_target,
 )
-from beam_pipeline.terminal.printing import print_prose, print_text, printable
+from beam_pipeline.terminal.console import print_line
 from beam_pipeline.terminal.words import count_text
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import (
@@ -75,12 +75,12 @@ def run(source: str, target: str, *, overwrite: bool) -> int:
         except (BeamTFRecordError, OSError) as error:
             why = getattr(error, "strerror", None)
             text = f"{file.path}: cannot be repaired: {why}." if why else str(error)
-            print_prose(f"failed   {printable(text)}")
+            print_line(f"failed   {text}")
             continue
         for gap in lost:
             where = " of its content" if gap.of == "content" else ""
-            print_text(
-                f"skipped  {printable(file.path)}: bytes {gap.start:,} to {gap.stop:,}"
+            print_line(
+                f"skipped  {file.path}: bytes {gap.start:,} to {gap.stop:,}"
                 f"{where}: {gap.kind}: {DAMAGE_KINDS[gap.kind]}"
             )
         written.append(facts)
@@ -102,13 +102,13 @@ def run(source: str, target: str, *, overwrite: bool) -> int:
         )
     records = sum(facts.records for facts in written)
     size = sum(gap.stop - gap.start for gap in gaps)
-    print_prose(
-        f"{printable(target)}: {count_text(records, 'record')} in "
+    print_line(
+        f"{target}: {count_text(records, 'record')} in "
         f"{count_text(len(written), 'file')}, {repaired:,} of them repaired; skipped "
         f"{count_text(len(gaps), 'range')} of {count_text(size, 'byte')}."
     )
     for note in notes:
-        print_prose(printable(note))
+        print_line(note)
     return 0 if len(written) == len(targets) else 1
 
 

@@ -5,7 +5,7 @@ import os
 from beam_pipeline.commands.report_file import check_report, write_report
 from beam_pipeline.commands.verify import print_findings, verify_dataset
 from beam_pipeline.datasets.dataset import open_dataset_folder
-from beam_pipeline.terminal.printing import print_text, printable
+from beam_pipeline.terminal.console import print_line
 from beam_pipeline.terminal.words import size_text
 from transforms.errors import UsageError
 from transforms.storage.paths import is_remote
@@ -41,7 +41,7 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
     page = _HEAD.decode() + build_page(target, verified=verify)
     write_report(output, page)
     if not quiet and output != "-":
-        print_text(f"wrote {printable(output)}, {size_text(len(page.encode()))}")
+        print_line(f"wrote {output}, {size_text(len(page.encode()))}")
     return 0
 
 

@@ -18,8 +18,8 @@ from beam_pipeline.terminal.words import (
     MOST_EXAMPLES,
     count_text,
     examples_text,
-    extent_text,
     present_text,
+    range_text,
 )
 from transforms.core.infer.evidence import Evidence
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
@@ -207,7 +207,7 @@ def _comment(evidence: Evidence | None, feature: Feature) -> str:
         return ""
     parts = [f"{present_text(evidence)} present"]
     constant = evidence.minimum is not None and evidence.minimum == evidence.maximum
-    if extent := extent_text(evidence, feature):
+    if extent := range_text(evidence.minimum, evidence.maximum, feature):
         parts.append(f"all {extent}" if constant else extent)
     single = constant or (bool(extent) and feature.kind is Kind.TIMESTAMP)
     if evidence.distinct is not None:

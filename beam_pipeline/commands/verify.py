@@ -6,9 +6,10 @@ time than it takes to import what draws tables.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 import google_crc32c
@@ -23,8 +24,8 @@ from beam_pipeline.datasets.dataset import (
     open_files,
 )
 from beam_pipeline.datasets.derived_files import DerivedCheck
-from beam_pipeline.terminal.console import print_head
-from beam_pipeline.terminal.printing import print_prose, print_text, printable
+from beam_pipeline.terminal.console import print_line
+from beam_pipeline.terminal.printing import print_text
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms.core.files import parse_shard_name
 from transforms.core.manifest import (
@@ -42,7 +43,7 @@ from transforms.storage.files import storage
 # Sidecars may be large, so they are read in pieces.
 _STEP_BYTES = 1 << 20
 _NO_MANIFEST = (
-    "Without a manifest: records missing at the end of a file, doubled or in another\n"
+    "Without a manifest: records missing at the end of a file, doubled or in another "
     "order would not show."
 )
 
@@ -97,7 +98,7 @@ def print_findings(report: Findings) -> None:
     """Prints a line for each finding; on a terminal in colour and wrapped."""
     for finding in report.findings:
         word, style = ("damage ", "red") if finding.is_damage else ("warning", "yellow")
-        print_head(word, f"  {finding.file}: {finding.message}", style)
+        print_line(word, style, f"  {finding.file}: {finding.message}")
 
 
 def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
@@ -108,34 +109,29 @@ def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
     Raises:
       UsageError: there is neither a dataset nor a TFRecord file.
     """
-    report, verdict = _verify(path)
+    report, checked = _verify(path)
     if as_json:
         facts = {"sound": report.is_sound, **dataclasses.asdict(report)}
         print_text(json.dumps(facts, indent=1))
-        return 0 if report.is_sound else 1
-    print_findings(report)
-    if not quiet:
-        print_prose(verdict)
+    else:
+        print_findings(report)
+        if not quiet:
+            _print_verdict(path, report, checked)
     return 0 if report.is_sound else 1
 
 
 def _verify(path: str) -> tuple[Findings, str]:
-    """Returns the findings at a path, and the verdict in a sentence."""
+    """Returns the findings at a path, and what a manifest was compared with."""
     try:
         target = open_files(path)
     except DamageError as error:
-        report = _without_manifest(path, error)
-        return report, _verdict(path, report, has_manifest=False)
+        return _without_manifest(path, error), ""
     if isinstance(target, Dataset):
-        report = verify_dataset(target)
-        return report, _verdict(path, report, "all checksums, counts and sizes match")
+        return verify_dataset(target), "all checksums, counts and sizes match"
     if isinstance(target, BareFiles):
-        report = verify_bare_files(target)
-        return report, _verdict(path, report, has_manifest=False)
-    report = verify_single_file(target)
-    if target.facts is None:
-        return report, _verdict(path, report, has_manifest=False)
-    return report, _verdict(path, report, "as the manifest beside it states")
+        return verify_bare_files(target), ""
+    checked = "as the manifest beside it states" if target.facts else ""
+    return verify_single_file(target), checked
 
 
 def verify_dataset(dataset: Dataset) -> Findings:
@@ -145,11 +141,8 @@ def verify_dataset(dataset: Dataset) -> Findings:
     manifest = dataset.manifest
     shards = [shard for split in manifest.splits for shard in split.shards]
     findings: list[Finding] = []
-    beside = [
-        finding
-        for facts in manifest.beside
-        if (finding := _check_sidecar(dataset.path(facts.file), facts))
-    ]
+    checks = (_check_sidecar(dataset.path(f.file), f) for f in manifest.beside)
+    beside = [finding for finding in checks if finding]
     sound = {f.file for f in manifest.derived} - {finding.file for finding in beside}
     faults = []
     records = size = 0
@@ -159,7 +152,9 @@ def verify_dataset(dataset: Dataset) -> Findings:
             for shard in split.shards:
                 path = dataset.path(shard.file)
                 see, faults_of_shard = check.next_shard()
-                finding = _check_shard(path, shard, manifest.compression, see)
+                stated = shard, manifest.compression, see
+                differs = functools.partial(_shard_differs, *stated)
+                finding = _checked(path, shard, differs)
                 add(shard.bytes)
                 if finding is not None:
                     findings.append(finding)
@@ -177,30 +172,34 @@ def verify_dataset(dataset: Dataset) -> Findings:
 
 def _verify_parts(dataset: Dataset) -> Findings:
     """Checks each part by itself, what is beside them, and for keys in several."""
-    reports = [verify_dataset(part) for part in dataset.parts]
-    folders = [os.path.basename(part.directory) for part in dataset.parts]
-    findings = [
-        dataclasses.replace(finding, file=f"{folder}/{finding.file}")
-        for folder, report in zip(folders, reports, strict=True)
-        for finding in report.findings
+    reports = [
+        _renamed(
+            verify_dataset(part),
+            functools.partial(os.path.join, os.path.basename(part.directory)),
+        )
+        for part in dataset.parts
     ]
     names = {n.rstrip("/") for n in storage(dataset.directory).names_in()}
-    for name in sorted(names - {*folders, PARTS_NAME}):
-        if not name.startswith("."):
-            what = "is no part: it was put there by others."
-            findings.append(Finding(name, "unnamed", what, is_damage=False))
-    if not any(finding.is_damage for finding in findings):
+    names -= {os.path.basename(part.directory) for part in dataset.parts}
+    what = "is no part: it was put there by others."
+    more = [
+        Finding(name, "unnamed", what, is_damage=False)
+        for name in sorted(names - {PARTS_NAME})
+        if not name.startswith(".")
+    ]
+    if all(report.is_sound for report in reports):
         # Loaded where there are parts; damaged ones are not read once more.
         from beam_pipeline.commands.part_keys import shared_keys
 
         if what := shared_keys(dataset):
-            findings.append(Finding(PARTS_NAME, "keys", what, is_damage=False))
-    return Findings(
-        tuple(findings),
-        sum(report.files for report in reports),
-        sum(report.records for report in reports),
-        sum(report.bytes for report in reports),
-    )
+            more.append(Finding(PARTS_NAME, "keys", what, is_damage=False))
+    return _joined(reports, more)
+
+
+def _renamed(report: Findings, name_of: Callable[[str], str]) -> Findings:
+    """Returns a report in which files have other names."""
+    findings = (dataclasses.replace(f, file=name_of(f.file)) for f in report.findings)
+    return dataclasses.replace(report, findings=tuple(findings))
 
 
 def verify_single_file(file: SingleFile) -> Findings:
@@ -209,131 +208,146 @@ def verify_single_file(file: SingleFile) -> Findings:
     Raises:
       UsageError: it cannot be opened.
     """
+    facts = file.facts
     try:
-        with shown_reading(storage(file.path).size_of()) as add:
-            if file.facts is not None and file.dataset is not None:
+        with (
+            shown_reading(storage(file.path).size_of()) as add,
+            storage(file.path).open_unbuffered() as source,
+        ):
+            stream = cast(BinaryIO, source)
+            if facts is not None and file.dataset is not None:
                 compression = file.dataset.manifest.compression
-                finding = _check_shard(file.path, file.facts, compression)
-                if finding is not None:
-                    return Findings((finding,), 1, 0, 0)
-                return Findings((), 1, file.facts.records, file.facts.bytes)
-            with storage(file.path).open_unbuffered() as source:
-                reader = TFRecordReader(
-                    cast(BinaryIO, source), allow_empty=file.may_be_empty
-                )
-                position = 0
+                if message := _shard_differs(facts, compression, None, stream):
+                    return Findings((Finding(facts.file, "content", message),), 1, 0, 0)
+                return Findings((), 1, facts.records, facts.bytes)
+            position = 0
 
-                def see(_: PayloadBatch) -> None:
-                    nonlocal position
-                    # A pipe has no position.
-                    with contextlib.suppress(OSError):
-                        add(source.tell() - position)
-                        position = source.tell()
+            def see(_: PayloadBatch) -> None:
+                nonlocal position
+                # A pipe has no position.
+                with contextlib.suppress(OSError):
+                    add(source.tell() - position)
+                    position = source.tell()
 
-                facts = reader.verify(see)
+            reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
+            read = reader.verify(see)
+            remarks = tuple(_remarks(file.path, reader))
     except (TFRecordError, SourceError) as error:
-        return Findings((_framing_finding(file.path, error),), 1, 0, 0)
+        name = file.path if facts is None else facts.file
+        return Findings((_framing_finding(name, file.path, error),), 1, 0, 0)
     except OSError as error:
         raise UsageError(
             f"The file must be readable; {file.path!r} is not: "
             f"{error.strerror or error}."
         ) from error
-    remarks = tuple(_remarks(file.path, reader))
-    return Findings(remarks, 1, facts.records, facts.stored_bytes)
+    return Findings(remarks, 1, read.records, read.stored_bytes)
 
 
 def verify_bare_files(bare: BareFiles) -> Findings:
     """Checks TFRecord files that no manifest names, and their numbers as shards."""
-    findings: list[Finding] = []
-    records = size = 0
+    reports = []
     for file in bare.files:
         try:
-            report = verify_single_file(file)
+            reports.append(verify_single_file(file))
         except UsageError as error:
-            findings.append(Finding(file.path, "unreadable", str(error)))
-            continue
-        findings += report.findings
-        records += report.records
-        size += report.bytes
+            finding = Finding(file.path, "unreadable", str(error))
+            reports.append(Findings((finding,), 1, 0, 0))
     # A glob may be meant to name some shards only.
-    for name, what in missing_shards(bare.paths):
-        findings.append(Finding(name, "shards", what, is_damage=bare.is_folder))
-    return Findings(tuple(findings), len(bare.paths), records, size)
+    more = [
+        Finding(name, "shards", what, is_damage=bare.is_folder)
+        for name, what in missing_shards(bare.paths)
+    ]
+    return _joined(reports, more)
 
 
-def _remarks(path: str, reader: TFRecordReader) -> list[Finding]:
-    """Returns what deserves a look in a file that is sound."""
-    texts = []
+def _joined(reports: Sequence[Findings], more: Sequence[Finding]) -> Findings:
+    """Returns several reports as one, with more findings after theirs."""
+    findings = [finding for report in reports for finding in report.findings]
+    counts = [(report.files, report.records, report.bytes) for report in reports]
+    return Findings((*findings, *more), *map(sum, zip((0, 0, 0), *counts, strict=True)))
+
+
+def _remarks(path: str, reader: TFRecordReader) -> Iterator[Finding]:
+    """Yields what deserves a look in a file that is sound."""
+    remark = functools.partial(Finding, path, is_damage=False)
     suffix = os.path.splitext(path)[1].lower()
     stated = {".gz": "gzip", ".zlib": "zlib"}.get(suffix, "none")
     if stated != reader.compression:
-        text = (
+        yield remark(
+            "stored",
             f"its compression is {reader.compression}, its name says {stated}: a "
             f"reader that goes by the name, or TensorFlow without the right "
-            f"compression_type, fails."
+            f"compression_type, fails.",
         )
-        texts.append(("stored", text))
     if reader.padding_bytes:
-        text = (
+        yield remark(
+            "stored",
             f"{count_text(reader.padding_bytes, 'zero byte')} follow the end of the "
             f"gzip stream: TensorFlow and Beam report an error there. 'repair' "
-            f"removes them."
+            f"removes them.",
         )
-        texts.append(("stored", text))
     if not reader.records:
-        text = "holds no record, as some shards do; or its content was lost."
-        texts.append(("empty", text))
-    return [Finding(path, kind, text, is_damage=False) for kind, text in texts]
+        lost = "holds no record, as some shards do; or its content was lost."
+        yield remark("empty", lost)
 
 
-def _check_shard(
-    path: str,
-    facts: ShardFacts,
-    compression: str,
-    see: Callable[[PayloadBatch], None] | None = None,
+def _checked(
+    path: str, facts: FileFacts, differs: Callable[[BinaryIO], str]
 ) -> Finding | None:
-    """Returns what is wrong with a shard.
+    """Returns what is wrong with a file of a dataset.
 
     Args:
       path: where it should be.
-      facts: what the manifest says.
-      compression: of the dataset.
-      see: called with each batch of sound records.
+      facts: what the manifest states.
+      differs: returns in words how the open file differs from that; empty for sound.
     """
     try:
         with storage(path).open_unbuffered() as source:
-            reader = TFRecordReader(
-                cast(BinaryIO, source),
-                compression=compression,
-                allow_empty=facts.records == 0,
-            )
-            read = reader.verify(see)
+            message = differs(cast(BinaryIO, source))
     except FileNotFoundError:
-        message = f"is missing: {count_text(facts.records, 'record')} of the dataset."
-        return Finding(facts.file, "missing", message)
+        lost = ""
+        if isinstance(facts, ShardFacts):
+            lost = f": {count_text(facts.records, 'record')} of the dataset"
+        return Finding(facts.file, "missing", f"is missing{lost}.")
     except (TFRecordError, SourceError) as error:
-        return _framing_finding(path, error, facts)
+        return _framing_finding(facts.file, path, error)
     except OSError as error:
         return Finding(facts.file, "unreadable", f"cannot be read: {error.strerror}.")
-    if (read.stored_bytes, read.crc32c) == (facts.bytes, facts.crc32c) and (
-        read.records,
-        read.payload_bytes,
-    ) == (facts.records, facts.payload_bytes):
-        return None
-    message = (
+    return Finding(facts.file, "content", message) if message else None
+
+
+def _shard_differs(
+    facts: ShardFacts,
+    compression: str,
+    see: Callable[[PayloadBatch], None] | None,
+    source: BinaryIO,
+) -> str:
+    """Returns how sound records differ from what the manifest states of a shard.
+
+    Args:
+      facts: what the manifest states.
+      compression: of the dataset.
+      see: called with each batch of records.
+      source: the shard.
+    """
+    is_empty = facts.records == 0
+    reader = TFRecordReader(source, compression=compression, allow_empty=is_empty)
+    read = reader.verify(see)
+    numbers = (read.stored_bytes, read.crc32c, read.records, read.payload_bytes)
+    if facts == ShardFacts(facts.file, *numbers):
+        return ""
+    return (
         f"holds {count_text(read.records, 'record')} in "
         f"{count_text(read.stored_bytes, 'byte')} with CRC32C {read.crc32c:08x}; the "
         f"manifest states {facts.records:,} in {facts.bytes:,} with "
         f"{facts.crc32c:08x}. Its records are sound, but not those of the dataset."
     )
-    return Finding(facts.file, "content", message)
 
 
 def _framing_finding(
-    path: str, error: TFRecordError | SourceError, facts: ShardFacts | None = None
+    name: str, path: str, error: TFRecordError | SourceError
 ) -> Finding:
     message = str(error).removeprefix(f"{path}: ")
-    name = path if facts is None else facts.file
     if not isinstance(error, TFRecordError):
         return Finding(name, "unreadable", message)
     record, offset = (n if n >= 0 else None for n in (error.record, error.offset))
@@ -341,24 +355,18 @@ def _framing_finding(
 
 
 def _check_sidecar(path: str, facts: FileFacts) -> Finding | None:
-    size = crc = 0
-    try:
-        with storage(path).open_unbuffered() as file:
-            while data := file.read(_STEP_BYTES):
-                size += len(data)
-                crc = google_crc32c.extend(crc, data)
-    except FileNotFoundError:
-        return Finding(facts.file, "missing", "is missing.")
-    except OSError as error:
-        return Finding(facts.file, "unreadable", f"cannot be read: {error.strerror}.")
-    if (size, crc) == (facts.bytes, facts.crc32c):
-        return None
-    return Finding(
-        facts.file,
-        "content",
-        f"has {size:,} bytes with CRC32C {crc:08x}; the manifest states "
-        f"{facts.bytes:,} with {facts.crc32c:08x}. It was changed.",
-    )
+    def differs(file: BinaryIO) -> str:
+        size = crc = 0
+        while data := file.read(_STEP_BYTES):
+            size, crc = size + len(data), google_crc32c.extend(crc, data)
+        if (size, crc) == (facts.bytes, facts.crc32c):
+            return ""
+        return (
+            f"has {size:,} bytes with CRC32C {crc:08x}; the manifest states "
+            f"{facts.bytes:,} with {facts.crc32c:08x}. It was changed."
+        )
+
+    return _checked(path, facts, differs)
 
 
 def _unnamed(directory: str, manifest: Manifest) -> Iterator[Finding]:
@@ -385,36 +393,33 @@ def _unnamed(directory: str, manifest: Manifest) -> Iterator[Finding]:
 def _without_manifest(path: str, error: DamageError) -> Findings:
     """Checks the files of a dataset whose manifest is damaged."""
     directory = path if storage(path).is_folder() else os.path.dirname(path) or "."
-    report = Findings((), 0, 0, 0)
+    reports = [Findings((Finding(MANIFEST_NAME, "manifest", str(error)),), 1, 0, 0)]
     with contextlib.suppress(UsageError):
         if (bare := find_bare_files(directory)) is not None:
-            report = verify_bare_files(bare)
-    findings = [
-        dataclasses.replace(finding, file=os.path.basename(finding.file))
-        for finding in report.findings
-    ]
-    damage = Finding(MANIFEST_NAME, "manifest", str(error))
-    return dataclasses.replace(
-        report, findings=(damage, *findings), files=report.files + 1
-    )
+            reports.append(_renamed(verify_bare_files(bare), os.path.basename))
+    return _joined(reports, ())
 
 
-def _verdict(
-    path: str,
-    report: Findings,
-    checked: str = "all checksums match",
-    *,
-    has_manifest: bool = True,
-) -> str:
-    """Returns the verdict: what was checked of sound files, and what is damaged."""
+def _print_verdict(path: str, report: Findings, checked: str) -> None:
+    """Prints what was checked of sound files, and what is damaged.
+
+    Args:
+      path: that was asked for.
+      report: what was found there.
+      checked: what a manifest was compared with; empty without one.
+    """
     content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
     files = count_text(report.files, "file")
     if report.is_sound:
-        verdict = f"{printable(path)}: sound: {content} in {files}; {checked}."
-        return verdict if has_manifest else f"{verdict}\n{_NO_MANIFEST}"
+        checks = checked or "all checksums match"
+        print_line(f"{path}: sound: {content} in {files}; {checks}.")
+        if not checked:
+            print_line(_NO_MANIFEST)
+        return
     foreign = {f.file for f in report.findings if f.kind == "foreign"}
     damaged = {f.file for f in report.findings if f.is_damage} - foreign
-    verdict = f"{printable(path)}: damaged: {len(damaged):,} of {files}"
-    if foreign:
-        verdict += f", and {count_text(len(foreign), 'foreign shard')}"
-    return f"{verdict}. The sound shards hold {content}."
+    more = f", and {count_text(len(foreign), 'foreign shard')}" if foreign else ""
+    print_line(
+        f"{path}: damaged: {len(damaged):,} of {files}{more}. The sound shards hold "
+        f"{content}."
+    )

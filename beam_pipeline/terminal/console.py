@@ -4,11 +4,10 @@ Texts are escaped here, so that only escapes of colours reach a terminal. A pipe
 file gets no colours, and no line is broken for it.
 """
 
-import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from beam_pipeline.terminal.printing import STDOUT, fitted, printable, text_width
 from beam_pipeline.terminal.words import size_text
@@ -21,10 +20,9 @@ _BETWEEN = "  "
 
 def _styled(text: str, style: str) -> str:
     """Returns escaped text, in a style if standard output shows colours."""
-    shown = printable(text)
-    if not style or not shown or not shows_colours():
-        return shown
-    return f"\x1b[{_STYLES[style]}m{shown}\x1b[0m"
+    if not style or not text or not shows_colours():
+        return text
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
 
 
 def shows_colours() -> bool:
@@ -38,88 +36,57 @@ def _emit(line: str) -> None:
         print(line)  # noqa: T201
 
 
-def print_parts(*parts: tuple[str, str]) -> None:
-    """Prints texts with their styles as one line, which is not broken."""
-    _emit("".join(_styled(text, style) for text, style in parts))
+def print_line(text: str = "", style: str = "", rest: str = "") -> None:
+    """Prints a line, broken between words on a terminal; `rest` has no style."""
+    styled = len(printable(text))
+    for line in fitted(printable(text + rest), sys.stdout).split("\n"):
+        _emit(_styled(line[:styled], style) + line[styled:])
+        # The space at which a line is broken is dropped.
+        styled = max(styled - len(line) - 1, 0)
 
 
-def print_line(text: str = "", style: str = "") -> None:
-    """Prints a line, broken between words on a terminal."""
-    for line in fitted(printable(text), sys.stdout).split("\n"):
-        _emit(_styled(line, style))
-
-
-def print_head(text: str, rest: str, style: str = "bold") -> None:
-    """Prints a line like `print_line`, whose first text has a style."""
-    first, *others = fitted(printable(f"{text}{rest}"), sys.stdout).split("\n")
-    size = len(printable(text))
-    _emit(_styled(first[:size], style) + first[size:])
-    for line in others:
-        _emit(line)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Table:
-    """Cells in columns, without lines between them.
-
-    Attributes:
-      columns: their names.
-      right: those of them that are numbers.
-      rows: the cells of each row; no control characters, as in the names.
-      bold: numbers of rows.
-    """
-
-    columns: tuple[str, ...]
-    right: frozenset[str]
-    rows: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
-    bold: set[int] = dataclasses.field(default_factory=set)
-
-    def add_row(self, *cells: str, bold: bool = False) -> None:
-        """Adds a row: a cell for each column."""
-        if bold:
-            self.bold.add(len(self.rows))
-        self.rows.append(tuple(map(printable, cells)))
-
-
-def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """Returns a table without rows; the columns of `right` are numbers."""
-    return Table(tuple(map(printable, columns)), frozenset(map(printable, right)))
-
-
-def print_table(table: Table, *, apart: bool = True) -> None:
-    """Prints a table, without spaces at the ends of lines.
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    apart: bool = True,
+    has_total: bool = False,
+) -> None:
+    """Prints cells in columns, without lines between them or spaces at the ends.
 
     Args:
-      table: the cells.
+      columns: their names.
+      rows: a cell for each column.
+      right: the columns that are numbers.
       apart: whether an empty line comes first.
+      has_total: whether the last row is the sum of the others.
     """
-    columns = zip(table.columns, *table.rows, strict=True)
-    widths = [max(map(text_width, cells)) for cells in columns]
-    right = [name in table.right for name in table.columns]
+    cells = [tuple(map(printable, row)) for row in (columns, *rows)]
+    widths = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
     lines = [] if not apart else [""]
-    lines.append(_styled(_line(table.columns, widths, right), "bold"))
-    for number, row in enumerate(table.rows):
-        line = _line(row, widths, right)
-        lines.append(_styled(line, "bold") if number in table.bold else line)
+    for number, row in enumerate(cells):
+        padded = []
+        for cell, width, name in zip(row, widths, columns, strict=True):
+            spaces = " " * (width - text_width(cell))
+            padded.append(spaces + cell if name in right else cell + spaces)
+        is_bold = number == 0 or (has_total and number == len(cells) - 1)
+        line = _BETWEEN.join(padded).rstrip()
+        lines.append(_styled(line, "bold" if is_bold else ""))
     _emit("\n".join(lines))
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    parts = []
-    for cell, width, is_right in zip(cells, widths, right, strict=True):
-        spaces = " " * (width - text_width(cell))
-        parts.append(spaces + cell if is_right else cell + spaces)
-    return _BETWEEN.join(parts).rstrip()
-
-
-def splits_table(splits: Sequence[SplitFacts]) -> Table:
-    """Returns a table of splits with their records, shards and size."""
-    numbers = ("records", "shards", "size")
-    table = new_table("split", *numbers, right=numbers)
-    for split in splits:
-        shards = f"{len(split.shards):,}"
-        table.add_row(split.name, f"{split.records:,}", shards, size_text(split.bytes))
-    return table
+def print_splits(
+    splits: Sequence[SplitFacts], *, apart: bool = False, has_total: bool = False
+) -> None:
+    """Prints a table of splits with their records, shards and size."""
+    facts = [(s.name, s.records, len(s.shards), s.bytes) for s in splits]
+    if has_total := has_total and len(splits) > 1:
+        _, records, shards, sizes = zip(*facts, strict=True)
+        facts.append(("total", sum(records), sum(shards), sum(sizes)))
+    rows = [(name, f"{n:,}", f"{k:,}", size_text(size)) for name, n, k, size in facts]
+    columns = ("split", "records", "shards", "size")
+    print_table(columns, rows, right=columns[1:], apart=apart, has_total=has_total)
 
 
 def print_next(output: str) -> None:

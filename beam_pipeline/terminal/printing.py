@@ -1,7 +1,7 @@
 """Print text, so that it cannot steer a terminal; control characters are escaped.
 
-All that the program prints passes `printable`: in `print_text`, `print_prose` and
-`json_text` on stdout, in `say` on stderr, and in `terminal.console`. File names,
+All that the program prints passes `printable`: in `print_text` and `json_text` on
+stdout, in `say` on stderr, and in `terminal.console`. File names,
 columns, classes and values are other people's, and so are the messages that repeat
 them. Lines are wrapped between words on a terminal, and nowhere else. A broken stderr
 never fails a run.
@@ -45,11 +45,8 @@ def text_width(text: str) -> int:
         return len(text)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     # Accents, and other marks on the letter before.
-    return (
-        len(text)
-        + wide
-        - sum(unicodedata.combining(character) > 0 for character in text)
-    )
+    marks = sum(unicodedata.combining(character) > 0 for character in text)
+    return len(text) + wide - marks
 
 
 def json_text(value: Any) -> str:
@@ -66,36 +63,24 @@ def print_text(text: str, end: str = "\n") -> None:
         print(printable(text, keep="\n"), end=end)  # noqa: T201
 
 
-def print_prose(text: str) -> None:
-    """Prints sentences, broken between words where standard output is a terminal."""
-    print_text(fitted(printable(text, keep="\n"), sys.stdout))
-
-
 def fitted(text: str, stream: TextIO) -> str:
     """Returns text whose lines fit the terminal of a stream, as far as words allow.
 
     What is no terminal gets the text as it is. A word that is too long, such as a path,
     stays whole, so that it can be copied.
     """
-    columns = _columns(stream)
-    return "\n".join(broken(text, columns)) if columns else text
-
-
-def broken(text: str, columns: int) -> list[str]:
-    """Returns text as lines of at most a number of characters, broken between words."""
-    return [
-        piece
-        for line in text.split("\n")
-        for piece in textwrap.wrap(
-            line,
-            columns,
-            break_long_words=False,
-            break_on_hyphens=False,
-            expand_tabs=False,
-            replace_whitespace=False,
-        )
-        or [""]
-    ]
+    if not (columns := _columns(stream)):
+        return text
+    wrapper = textwrap.TextWrapper(
+        columns,
+        break_long_words=False,
+        break_on_hyphens=False,
+        expand_tabs=False,
+        replace_whitespace=False,
+    )
+    return "\n".join(
+        piece for line in text.split("\n") for piece in wrapper.wrap(line) or [""]
+    )
 
 
 def _columns(stream: TextIO) -> int:

@@ -115,13 +115,13 @@ def present_text(evidence: "Evidence") -> str:
     return share_text(evidence.sampled - evidence.missing, evidence.sampled)
 
 
-def extent_text(evidence: "Evidence", feature: Feature) -> str:
-    """Returns the smallest and the largest value; empty where there is none."""
-    if evidence.minimum is None or evidence.maximum is None:
+def range_text(
+    low: float | None, high: float | None, feature: Feature | None = None
+) -> str:
+    """Returns "LOW to HIGH", one of them where both are the same; empty for none."""
+    if low is None or high is None:
         return ""
-    least, most = (
-        value_text(value, feature) for value in (evidence.minimum, evidence.maximum)
-    )
+    least, most = value_text(low, feature), value_text(high, feature)
     return least if least == most else f"{least} to {most}"
 
 

@@ -52,11 +52,9 @@ def test_styled_texts_are_escaped(
     """Lines, heads, parts and cells of tables are escaped; styles still work."""
     monkeypatch.setattr(console, "shows_colours", lambda: terminal)
     console.print_line(f"note: {NAME}", "red")
-    console.print_head(NAME, " more")
-    console.print_parts((NAME, "cyan"), (NAME, ""))
-    table = console.new_table(NAME)
-    table.add_row(NAME)
-    console.print_table(table)
+    console.print_line(NAME, "bold", " more")
+    console.print_line(NAME, "cyan", NAME)
+    console.print_table([NAME], [[NAME]])
     found = capsys.readouterr().out
     assert steers(found) <= ({"\x1b"} if terminal else set())
     assert "\x1b]" not in found

@@ -94,7 +94,7 @@ def test_equal_datasets(first: Folder, tmp_path: Folder) -> None:
     assert [*found["examples"].values()] == [[]] * 4
     run = command("diff", first, other)
     assert run.code == 0
-    assert run.out.splitlines()[1].split() == ["equal", "30"]
+    assert run.out.splitlines()[2].split() == ["equal", "30"]
 
 
 def test_features_that_differ(first: Folder, tmp_path: Folder) -> None:

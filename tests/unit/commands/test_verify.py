@@ -306,13 +306,13 @@ def test_progress_is_for_terminals_and_large_inputs(
     verify.verify_dataset(target)
     assert terminal.getvalue() == ""
     monkeypatch.setattr(progress, "_MIN_BYTES", 100)
-    check_shard, shown = verify._check_shard, []
+    check_shard, shown = verify._checked, []
 
     def check(*args: Any) -> Finding | None:
         shown.append(terminal.getvalue())
         return check_shard(*args)
 
-    monkeypatch.setattr(verify, "_check_shard", check)
+    monkeypatch.setattr(verify, "_checked", check)
     report = verify.verify_dataset(target)
     assert report.is_sound
     assert shown[0] == ""

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from beam_pipeline.terminal import console
-from beam_pipeline.terminal.console import Table, new_table, print_table
-from beam_pipeline.terminal.words import examples_text, extent_text
+from beam_pipeline.terminal.console import print_table
+from beam_pipeline.terminal.words import examples_text, range_text
 from tests.support.runs import command
 from tests.support.sources import write_csv
-from transforms.core.infer.evidence import Evidence, example_text
+from transforms.core.infer.evidence import example_text
 from transforms.core.schema import Feature, Kind
 
 Folder = pathlib.Path
@@ -45,10 +45,6 @@ def test_lists_are_cut_between_values(value: object, shown: str) -> None:
     assert example_text(value) == shown
 
 
-def evidence(low: float | None, high: float | None, missing: int = 0) -> Evidence:
-    return Evidence(1000, missing, 0, low, high, (), ())
-
-
 @pytest.mark.parametrize(
     ("kind", "unit", "ends", "shown"),
     [
@@ -75,7 +71,7 @@ def test_ranges(
 ) -> None:
     """Integers have separators, floats six digits, instants are ISO 8601."""
     feature = Feature("x", kind, column="x", unit=unit)
-    assert extent_text(evidence(*ends), feature) == shown
+    assert range_text(*ends, feature) == shown
 
 
 def test_examples_stay_on_one_line() -> None:
@@ -98,18 +94,18 @@ def test_a_plan_names_what_it_cannot_know(tmp_path: Folder) -> None:
     assert "unknown" not in known
 
 
-def _table() -> Table:
-    table = new_table("feature", "kind", "count", "values", right=("count",))
-    table.add_row("id", "float", "1", "")
-    table.add_row("寬度", "int64", "12,345", "from 1 to 9", bold=True)
-    table.add_row("", "text", "", "a rather long cell with words")
-    table.add_row("x\x1b[0m", "", "7", "[bold]no markup[/bold] :smile:")
-    return table
+COLUMNS = ("feature", "kind", "count", "values")
+ROWS = [
+    ("id", "float", "1", ""),
+    ("寬度", "int64", "12,345", "from 1 to 9"),
+    ("", "text", "", "a rather long cell with words"),
+    ("x\x1b[0m", "", "7", "[bold]no markup[/bold] :smile:"),
+]
 
 
 def test_cells_are_below_one_another(capsys: pytest.CaptureFixture[str]) -> None:
     """Wide letters count twice, numbers are to the right, escapes are written out."""
-    print_table(_table())
+    print_table(COLUMNS, ROWS, right=["count"])
     assert capsys.readouterr().out == (
         "\n"
         "feature   kind    count  values\n"
@@ -120,19 +116,19 @@ def test_cells_are_below_one_another(capsys: pytest.CaptureFixture[str]) -> None
     )
 
 
-def test_heads_and_marked_rows_are_bold(
+def test_heads_and_totals_are_bold(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal; a table without an empty line before it begins with its head."""
     monkeypatch.setattr(console, "shows_colours", lambda: True)
-    print_table(_table(), apart=False)
+    print_table(COLUMNS, ROWS, apart=False, has_total=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("\x1b[1mfeature")
     bold = [line for line in lines if line.startswith("\x1b[1m")]
-    assert [*map(lines.index, bold)] == [0, 2]
+    assert [*map(lines.index, bold)] == [0, 4]
 
 
 def test_a_table_without_rows_is_its_head(capsys: pytest.CaptureFixture[str]) -> None:
     """The names of the columns stand alone."""
-    print_table(new_table("reason", "count"))
+    print_table(["reason", "count"], [])
     assert capsys.readouterr().out == "\nreason  count\n"
