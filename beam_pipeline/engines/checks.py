@@ -50,15 +50,24 @@ def check_words(flags: Sequence[str]) -> None:
 
     Flags in kebab case are refused, for Beam ignores them without an error.
     """
-    for before, flag in zip(["", *flags], flags, strict=False):
-        is_value = before.startswith("--") and "=" not in before
-        is_kebab = flag.startswith("--") and "-" in flag.partition("=")[0][2:]
-        if is_kebab or not (flag.startswith("-") or is_value):
-            raise SpecError(
-                f"What follows -- must be flags of Beam in snake case, as "
-                f"--job_name=NAME is; found {flag!r}. Give SOURCE, OUTPUT and the "
-                f"program's own flags before --."
-            )
+    words = [
+        flag
+        for before, flag in zip(["", *flags], flags, strict=False)
+        if not flag.startswith("-")
+        # Not the value of the flag before.
+        if not before.startswith("--") or "=" in before
+    ]
+    kebab = [
+        flag
+        for flag in flags
+        if flag.startswith("--") and "-" in flag.partition("=")[0][2:]
+    ]
+    for wrong in words + kebab:
+        raise SpecError(
+            f"What follows -- must be flags of Beam in snake case, as --job_name=NAME "
+            f"is; found {wrong!r}. Give SOURCE, OUTPUT and the program's own flags "
+            f"before --."
+        )
 
 
 def flag_given(flags: Sequence[str], name: str) -> str | None:
