@@ -1,6 +1,5 @@
 """Publish a dataset that is made of others, as `convert` publishes one."""
 
-import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -13,7 +12,7 @@ from beam_pipeline.copies.shard_copies import CopiedShard
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.version import __version__, deciding_versions
 from transforms.core.manifest import Manifest
-from transforms.errors import COMMITTED_NOTE, DamageError, StorageError, TargetError
+from transforms.errors import TargetError
 from transforms.publishing import target
 from transforms.storage import folders
 from transforms.storage.files import storage
@@ -106,50 +105,23 @@ def publish_copy(
     job = hashlib.blake2b(text, digest_size=16).hexdigest()
     there = target.at(directory)
     store = Store(there.work_path(job, seen=seen))
-    with there.held():
-        store = there.open_store(store, job=job, seen=seen)
-        target.take_over(there, store)
-        store.make()
+    with target.at_work(there, store, job=job, seen=seen) as (store, _):
         if not store.placed:
             # What a killed run has left there is made again: it left no receipts.
             store.remove_tree(store.dataset)
             folders.make(store.dataset)
-        try:
-            manifest = with_sidecars(build(store), label_map, sources, store)
-            run = {
-                **manifest.run,
-                "started": output.started,
-                "finished": _now(),
-                "job": job,
-                "versions": {"python": platform.python_version(), MAKER: __version__},
-            }
-            manifest = dataclasses.replace(manifest, run=run)
-            there.publish(store, manifest, seen=seen)
-        except BaseException as error:
-            # The first error is the one to report; the next run clears up.
-            with contextlib.suppress(OSError, StorageError):
-                if _has_published(directory, job, seen):
-                    error.add_note(COMMITTED_NOTE)
-                    there.end(store)
-                else:
-                    there.leave(store, seen=seen)
-            raise
-        try:
-            there.end(store)
-        except (OSError, StorageError) as error:
-            error.add_note(COMMITTED_NOTE)
-            raise
+        manifest = with_sidecars(build(store), label_map, sources, store)
+        run = {
+            **manifest.run,
+            "started": output.started,
+            "finished": _now(),
+            "job": job,
+            "versions": {"python": platform.python_version(), MAKER: __version__},
+        }
+        manifest = dataclasses.replace(manifest, run=run)
+        there.publish(store, manifest, seen=seen)
     whole = sum(shard.is_whole for shard in sources.values())
     return Made(manifest, whole, len(sources) - whole)
-
-
-def _has_published(directory: str, job: str, seen: str) -> bool:
-    """Whether what is at the target was written by this very run."""
-    try:
-        manifest = target.read_manifest(directory)
-        return manifest.run.get("job") == job and target.at(directory).state() != seen
-    except (OSError, DamageError, StorageError):
-        return False
 
 
 def _now() -> str:

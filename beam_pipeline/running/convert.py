@@ -21,11 +21,8 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind
 from transforms.errors import (
-    COMMITTED_NOTE,
     BeamTFRecordError,
     BusyError,
-    CommitError,
-    DamageError,
     RaceError,
     SpecError,
     StorageError,
@@ -54,67 +51,27 @@ def open_work_folder(
 ) -> Iterator[tuple[Store, bool]]:
     """Prepares the target's work folder; yields it, and whether it has finished work.
 
-    What an earlier run of the same work digest has finished is reused; on a disk, what
-    other jobs left is removed. Finished work stays after a failure; after a success it
-    is removed.
+    See `transforms.publishing.target.at_work`.
 
     Args:
       plan: of the job.
       say: called with what was found.
       stays: whether a submitted job uses the folder after this context has ended.
-
-    Raises:
-      TargetError: another run holds it, or it cannot be made.
-      CommitError: the target has changed since the job was planned.
     """
     keeps_items = plan.spec.keep_rejected_bytes
-    store = Store(plan.work_folder, inline=plan.inline, keep_items=keeps_items)
-    there = target.at(plan.directory)
-    with there.held():
+    with target.at_work(
+        target.at(plan.directory),
+        Store(plan.work_folder, inline=plan.inline, keep_items=keeps_items),
+        job=plan.digest,
+        seen=plan.seen,
         # Own steps may do something else in each run.
-        alone = plan.request.steps
-        store = there.open_store(store, job=plan.digest, seen=plan.seen, alone=alone)
-        resumes, text = target.take_over(there, store)
-        store.make()
+        alone=plan.request.steps,
+        stays=stays,
+        say=say,
+    ) as (store, resumes):
         write_listing(plan.planned.listing, store.listing, attempts=store.attempts)
         plan.splits.store_tables(store)
-        if text:
-            say(text)
-        try:
-            yield store, resumes
-        except BaseException as error:
-            overtaken: CommitError | None = None
-            # The first error is the one to report; the next run clears up.
-            with contextlib.suppress(OSError, StorageError):
-                if _has_published(plan, store):
-                    there.end(store)
-                elif there.leave(store, seen=plan.seen):
-                    overtaken = target.overtaken(plan.directory)
-            if overtaken is not None and isinstance(error, Exception):
-                # Another run may have removed the files that this one was using.
-                raise overtaken from error
-            raise
-        if stays:
-            return
-        try:
-            there.end(store)
-        except (OSError, StorageError) as error:
-            error.add_note(COMMITTED_NOTE)
-            raise
-
-
-def _has_published(plan: Plan, store: Store) -> bool:
-    """Whether what is at the target is of this very job, and new.
-
-    In an object store another run of the job may have put it, of the same files.
-    """
-    try:
-        manifest = target.read_manifest(plan.directory)
-        now = target.at(plan.directory).state()
-    except (OSError, DamageError, StorageError):
-        return False
-    mine = manifest.run.get("job") == plan.digest and manifest.folder == store.place
-    return mine and now != plan.seen
+        yield store, resumes
 
 
 def find_engine(spec: Spec, beam_flags: Sequence[str]) -> Engine | None:
@@ -185,14 +142,12 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
             hooks = dataclasses.replace(hooks, abandon=store.abandon)
             run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
         except BaseException as error:
-            # On a disk another run of the job was quicker, and did all of it again.
-            overtaken = isinstance(error, RaceError) and not store.placed
-            if overtaken or not _has_published(plan, store):
+            there, is_error = target.at(plan.directory), isinstance(error, Exception)
+            if not (store.placed and is_error) or not target.has_published(
+                there, store, job=plan.digest, seen=plan.seen
+            ):
                 if isinstance(error, BeamTFRecordError):
                     error.account = _account(store)
-                raise
-            if not store.placed or not isinstance(error, Exception):
-                error.add_note(COMMITTED_NOTE)
                 raise
             # Another run of the job was quicker, and has removed the work of both.
             hooks.say(

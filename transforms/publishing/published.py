@@ -26,7 +26,12 @@ class Target(Protocol):
     """An output directory, and the work folder beside it.
 
     Look what is there, prepare the work of a job, publish, and clean up.
+
+    Attributes:
+      directory: the output.
     """
+
+    directory: str
 
     def state(self) -> str:
         """Returns a word that every publication changes; "" for no dataset."""

@@ -5,8 +5,18 @@
 of an object store; `at` alone chooses.
 """
 
+import contextlib
+from collections.abc import Callable, Iterator
+
 from transforms.core.manifest import Manifest
-from transforms.errors import TargetError
+from transforms.errors import (
+    COMMITTED_NOTE,
+    CommitError,
+    DamageError,
+    RaceError,
+    StorageError,
+    TargetError,
+)
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.local import LocalTarget
 from transforms.publishing.published import Target
@@ -40,7 +50,81 @@ def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
     )
 
 
-def take_over(target: Target, store: Store) -> tuple[bool, str]:
+@contextlib.contextmanager
+def at_work(
+    target: Target,
+    store: Store,
+    *,
+    job: str,
+    seen: str,
+    alone: bool = False,
+    stays: bool = False,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Iterator[tuple[Store, bool]]:
+    """Holds a target for a run; yields its store, and whether it has finished work.
+
+    What an earlier run of the same work has finished is reused; on a disk, what other
+    jobs left is removed. Finished work stays after a failure, and is removed after a
+    success.
+
+    Args:
+      target: of the run.
+      store: at `Target.work_path`.
+      job, seen, alone: see `Target.open_store`.
+      stays: whether a submitted job uses the folder after this context has ended.
+      say: called with what was found.
+
+    Raises:
+      TargetError: another run holds it, or it cannot be made.
+      CommitError: the target has changed since `seen`.
+    """
+    with target.held():
+        store = target.open_store(store, job=job, seen=seen, alone=alone)
+        resumes, text = _take_over(target, store)
+        store.make()
+        if text:
+            say(text)
+        try:
+            yield store, resumes
+        except BaseException as error:
+            later: CommitError | None = None
+            # The first error is the one to report; the next run clears up.
+            with contextlib.suppress(OSError, StorageError):
+                if has_published(target, store, job=job, seen=seen):
+                    # On a disk another run of the job may have done all of it again.
+                    if store.placed or not isinstance(error, RaceError):
+                        error.add_note(COMMITTED_NOTE)
+                    target.end(store)
+                elif target.leave(store, seen=seen):
+                    later = overtaken(target.directory)
+            if later is not None and isinstance(error, Exception):
+                # Another run may have removed the files that this one was using.
+                raise later from error
+            raise
+        if stays:
+            return
+        try:
+            target.end(store)
+        except (OSError, StorageError) as error:
+            error.add_note(COMMITTED_NOTE)
+            raise
+
+
+def has_published(target: Target, store: Store, *, job: str, seen: str) -> bool:
+    """Whether what is at the target is of this very job, and new.
+
+    In an object store another run of the job may have put it, of the same files.
+    """
+    try:
+        manifest = read_manifest(target.directory)
+        now = target.state()
+    except (OSError, DamageError, StorageError):
+        return False
+    mine = manifest.run.get("job") == job and manifest.folder == store.place
+    return mine and now != seen
+
+
+def _take_over(target: Target, store: Store) -> tuple[bool, str]:
     """Removes the work of other dead jobs, and looks for what is left of this one.
 
     Args:
