@@ -26,7 +26,7 @@ from transforms.errors import raising_in_python
 from transforms.formats.columnar.arrow_batches import SAMPLE_BYTES
 from transforms.publishing import target
 from transforms.storage.paths import another_job, check_file_names
-from transforms.work.reject_files import remove_left
+from transforms.work.rejects import remove_left
 
 # The origin of rows that come from no file. It is part of their identity, so of the
 # bytes: it must not change.

@@ -32,7 +32,7 @@ from transforms.storage.paths import (
     work_folder,
 )
 from transforms.tfrecord import renaming
-from transforms.work import reject_files
+from transforms.work.rejects import check_left, items_beside
 
 _IN_USE = "in use by a run"
 # How many names of foreign files a line shows.
@@ -142,7 +142,7 @@ def _find(directory: str, older_than: float, *, pipelines: bool) -> list[_Leftov
 
     leftovers = of_target(directory)
     rejects = target.rejects_path(directory)
-    for path in (rejects, reject_files.items_beside(rejects)):
+    for path in (rejects, items_beside(rejects)):
         if storage(path).exists():
             leftovers.append(_rejects(path))
     if storage(directory).is_folder():
@@ -187,7 +187,7 @@ def _not_ours(path: str, error: TargetError) -> _Leftover:
 
 def _rejects(path: str) -> _Leftover:
     try:
-        reject_files.check_left(path)
+        check_left(path)
     except TargetError as error:
         return _not_ours(path, error)
 

@@ -50,7 +50,7 @@ from transforms.errors import (
 from transforms.publishing import target
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, plain
-from transforms.work.reject_files import remove_left
+from transforms.work.rejects import remove_left
 
 # Writes the result of a run as its report, if one was asked for; and says what is done.
 _Report = Callable[[Mapping[str, Any], str], None]

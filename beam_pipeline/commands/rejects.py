@@ -19,7 +19,7 @@ from transforms.publishing.earlier_rejects import (
     rejection_text,
 )
 from transforms.storage.files import storage
-from transforms.work.reject_files import is_items_name
+from transforms.work.rejects import is_items_name
 
 
 def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:

@@ -313,7 +313,7 @@ def _check_format(path: str) -> None:
     if ".tfrecord" in os.path.basename(path):
         return
     # It loads Arrow; most files are TFRecord by their names.
-    from transforms.work.reject_files import is_rejects_name
+    from transforms.work.rejects import is_rejects_name
 
     if is_rejects_name(os.path.basename(path)):
         raise UsageError(

@@ -54,7 +54,7 @@ from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, work_folder
-from transforms.work.reject_files import check_left
+from transforms.work.rejects import check_left
 
 _CHUNK_BYTES = 8 << 20
 _URI = "://"

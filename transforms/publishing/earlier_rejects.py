@@ -14,7 +14,7 @@ from transforms.core.model import reject_in_words
 from transforms.errors import DamageError, UsageError
 from transforms.publishing import target
 from transforms.storage.files import storage
-from transforms.work.reject_files import is_rejects_name
+from transforms.work.rejects import is_rejects_name
 
 _MOST_ROWS = 1 << 63
 

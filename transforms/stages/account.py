@@ -43,7 +43,7 @@ from transforms.errors import (
 from transforms.publishing import target
 from transforms.stages.job_plan import Publication
 from transforms.storage.files import storage
-from transforms.work.reject_files import leave_rejects
+from transforms.work.rejects import leave_rejects
 from transforms.work.store import Store
 
 

@@ -48,7 +48,7 @@ from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
 from transforms.storage import folders
 from transforms.storage.files import storage
 from transforms.storage.retry import storing
-from transforms.work.reject_files import remove_left, write_rejects
+from transforms.work.rejects import remove_left, write_rejects
 from transforms.work.store import Store, crc32c_of
 
 # Total size of shards up to which they are read again before publication.

@@ -1,9 +1,8 @@
 """What a run keeps beside its target: segments, receipts, rejects, reports.
 
 store.py receipts.py    finished work, also for later runs
-rejects.py reject_files.py            rejected items
+rejects.py            rejected items
 split_tables.py       tables that decide splits
 worker_check.py       what is asked of workers of an engine
-reports.py                            what they tell the submitter
-versions.py                           writes that require the version last seen
+reports.py            what they tell the submitter
 """

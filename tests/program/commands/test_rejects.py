@@ -27,14 +27,14 @@ from transforms.errors import DamageError, StorageError, TargetError
 from transforms.publishing.earlier_rejects import find_rejects
 from transforms.storage import retry, row_spool
 from transforms.work import rejects
-from transforms.work.reject_files import (
+from transforms.work.rejects import (
+    MAX_KEPT_BYTES,
     is_items_name,
     is_rejects_name,
     leave_rejects,
     remove_left,
     write_rejects,
 )
-from transforms.work.rejects import MAX_KEPT_BYTES
 from transforms.work.store import Store
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -252,7 +252,7 @@ import resource, sys
 import numpy as np
 from transforms.core.model import Rejection
 from transforms.formats.raw_rows import RejectedRows
-from transforms.work.reject_files import write_rejects
+from transforms.work.rejects import write_rejects
 from transforms.work.store import Store
 
 def made(places):
