@@ -74,8 +74,6 @@ from transforms.core.rows.text_cells import (
 from transforms.core.schema import Feature, InexactIntegers, Kind, Schema, row_type
 from transforms.errors import shortened
 
-# A pattern that every number that becomes 0 matches, for lists in text.
-_SUSPECT = r"[eE]-0*[1-9][0-9]|0{30}"
 # A digit that is not 0, before the exponent.
 _NOT_ZERO = r"^[^eE]*[1-9]"
 
@@ -375,10 +373,8 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     raw = plain(raw)
     if not feature.shape and not is_tensor:
         return _of_values(raw, typed)
-    places: Places | None = None
-    if pa.types.is_string(raw.type):
-        places = _suspects(raw, typed)
-        raw = raw.take(pa.array(places))
+    if not is_tensor and not _may_differ(values_and_rows(typed)[0]):
+        return _NO_LOSSES
     nested = nested_of(raw, feature)
     if nested is None:
         return _NO_LOSSES
@@ -386,17 +382,13 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     lost = _of_values(nested.values, floats)
     zeros = np.searchsorted(nested.starts, lost.zeros, "right") - 1
     large = np.searchsorted(nested.starts, lost.large, "right") - 1
-    if places is not None:
-        zeros, large = places[zeros], places[large]
     return Losses(zeros, large, lost.errors)
 
 
-def _suspects(texts: pa.StringArray, typed: pa.Array) -> Places:
-    """Returns the lists in text that may hold a number that float32 changes."""
-    typed, _ = values_and_rows(typed)
-    if pa.types.is_floating(typed.type) and is_large(typed):
-        return np.arange(len(texts))
-    return np.flatnonzero(numpy_mask(pc.match_substring_regex(texts, _SUSPECT)))
+def _may_differ(floats: pa.Array) -> bool:
+    """Tells whether one of n float32 is 0, or 2^24 or more from 0; or a NaN."""
+    sizes = np.abs(raw_values(floats))
+    return not (len(sizes) and sizes.min() > 0 and sizes.max() < FLOAT32_EXACT)
 
 
 def _of_values(raw: pa.Array, typed: pa.Array) -> Losses:
@@ -404,10 +396,9 @@ def _of_values(raw: pa.Array, typed: pa.Array) -> Losses:
     is_text = pa.types.is_string(kind)
     if not (is_text or is_number(kind)) or pa.types.is_float32(kind):
         return _NO_LOSSES
-    sizes = np.abs(raw_values(typed))
-    if len(sizes) and sizes.min() > 0 and sizes.max() < FLOAT32_EXACT:
+    if not _may_differ(typed):
         return _NO_LOSSES
-    zero = sizes == 0
+    zero = raw_values(typed) == 0
     if typed.null_count:
         zero &= numpy_mask(typed.is_valid())
     if not (is_text or pa.types.is_decimal(kind)):
