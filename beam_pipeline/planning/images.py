@@ -2,7 +2,7 @@
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from beam_pipeline.planning.splits import portions_of, rule_of
 from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence
-from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
+from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.vocabulary import Vocabulary
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
@@ -138,17 +138,14 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     }
     schema = settle_schema(like, schema, {}, spec, classes=in_source)
     count = len(listing.rows)
-    sizes = dict(listing.splits) or {"": (count, listing.bytes)}
     if listing.splits and spec.splits:
         raise SpecError(
             f"--splits cannot be given where folders say the split; found "
             f"{', '.join(listing.splits)}."
         )
     if listing.splits:
-        for name in listing.splits:
-            check_split_name(name)
         rule = SplitRule(SplitSource.COLUMN, tuple(listing.splits))
-        shares = {name: sizes[name] for name in listing.splits}
+        shares = dict(listing.splits)
     else:
         rule = rule_of(spec)
         shares = {
@@ -189,19 +186,16 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         record_bytes={
             name: size + n * _IMAGE_OVERHEAD_BYTES for name, (n, size) in shares.items()
         },
-        input_bytes={
-            name: size if listing.splits else listing.bytes
-            for name, (_, size) in shares.items()
-        },
+        input_bytes=(
+            {name: size for name, (_, size) in listing.splits.items()}
+            or dict.fromkeys(shares, listing.bytes)
+        ),
         classes=in_source,
         skipped=listing.skipped,
         expected_rows=count,
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
         evidence=evidence,
-        notes=(
-            *notes,
-            *(labels.notes if labels else ()),
-        ),
+        notes=(*notes, *(labels.notes if labels else ())),
         layout=f"{'files' if of_files else 'images'} as {layout}",
         mask_classes=classes,
         # Class 0 is the background, which label maps leave out.
@@ -241,24 +235,17 @@ def check_settings(spec: Spec, tree: str) -> None:
                     f"{name} is for images; the source holds files, which are stored "
                     f"as they are."
                 )
-    for setting in sorted(_settings_of_tables(spec)):
+    refused = [TABLES] if spec.labels else [TABLES, TABLES_AND_LABELS]
+    of_tables = {each.name for each in SETTINGS.values() if each.sources in refused}
+    if not spec.labels:
+        of_tables.update(*(each.options for each in TABLE_FORMATS.values()))
+    for setting in sorted(of_tables):
         if getattr(spec, setting) != Spec.model_fields[setting].default:
             raise SpecError(
                 f"{setting} is for tables; the source holds {tree}. A table with a row "
                 f"an image is given with --labels FILE, and --feature-name filename= "
                 f"leaves a feature out."
             )
-
-
-def _settings_of_tables(spec: Spec) -> Iterator[str]:
-    """Yields the settings that no folder of images has; a table of labels has some."""
-    refused = [TABLES] if spec.labels else [TABLES, TABLES_AND_LABELS]
-    yield from (
-        setting.name for setting in SETTINGS.values() if setting.sources in refused
-    )
-    if not spec.labels:
-        for table_format in TABLE_FORMATS.values():
-            yield from table_format.options
 
 
 def _as_listed(feature: Feature) -> Feature:

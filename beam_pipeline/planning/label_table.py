@@ -1,5 +1,6 @@
 """The table that labels a folder of images: proposed, read whole, typed, joined."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -93,15 +94,10 @@ def with_list(spec: Spec, entries: FileList) -> Spec:
             continue
         if any(image in entry.origin and _is_id(image, entry) for entry in entries):
             names = [spec.id_column or "id", spec.label_column or "label"]
-            update = {
-                "header": False,
-                "delimiter": delimiter,
-                "columns": spec.columns or (names if len(others) == 1 else None),
-                "id_column": spec.id_column or "column_0",
-            }
-            if update["columns"]:
-                update["id_column"] = update["columns"][0]
-            return spec.model_copy(update=update)
+            columns = spec.columns or (names if len(others) == 1 else None)
+            id_column = columns[0] if columns else spec.id_column or "column_0"
+            update = {"header": False, "delimiter": delimiter, "columns": columns}
+            return spec.model_copy(update={**update, "id_column": id_column})
     return spec
 
 
@@ -127,15 +123,11 @@ def read_labels(spec: Spec) -> LabelTable:
     listed, planned = _planned(spec, path)
     reader, sample = planned.reader, planned.sample
     assert isinstance(reader, TableReader)
-    if spec.id_column is None:
-        raise SpecError(
-            f"--labels needs --id-column: the column of {path!r} whose cells name the "
-            f"images; it has {', '.join(sample.columns)}."
-        )
     if spec.id_column not in sample.columns:
+        named = "none" if spec.id_column is None else repr(spec.id_column)
         raise SpecError(
-            f"id_column must be a column of {path!r}; found {spec.id_column!r}; it has "
-            f"{', '.join(sample.columns)}."
+            f"--id-column must be the column of {path!r} whose cells name the images; "
+            f"found {named}. It has {', '.join(sample.columns)}."
         )
     refused: list[Complaint] = []
     parts: list[dict[str, pa.Array]] = []
@@ -145,15 +137,14 @@ def read_labels(spec: Spec) -> LabelTable:
             parts.append(dict(with_nulls(raw.columns, reader.null_values)))
             numbers.append(raw.numbers)
             refused += raw.refused
+    kind = None if parts else pa.string()
     columns = {
-        column: pa.chunked_array(
-            [table[column] for table in parts], None if parts else pa.string()
-        ).combine_chunks()
+        column: pa.chunked_array([table[column] for table in parts], kind)
         for column in sample.columns
     }
     return LabelTable(
         os.path.basename(path),
-        columns,
+        {name: column.combine_chunks() for name, column in columns.items()},
         np.concatenate(numbers),
         refused,
         sample.notes,
@@ -228,27 +219,23 @@ def join_table(
     as_read = taken
     taken = dict(with_points(taken, schema.features, spec.decimal))
     rows, misfits = conform(taken, schema, len(entries), origins)
-    faults: list[tuple[str, str] | None] = [
-        None
-        if match
-        else ("image_without_label", f"{table.name} has no row with the image's id")
-        for match in matched.tolist()
-    ]
+    unlabelled = "image_without_label", f"{table.name} has no row with the image's id"
+    faults = [None if match else unlabelled for match in matched.tolist()]
+
+    def row_of(index: int) -> int:
+        return int(table.numbers[joined.rows[index]]) + 1
+
     for misfit in reversed(misfits):
         for index in np.flatnonzero(misfit.bad & matched).tolist():
             raw = as_read.get(misfit.feature.source_column, misfit.raw)
             reason, message = dataclasses.replace(misfit, raw=raw).complaint(index)
-            row = int(table.numbers[joined.rows[index]]) + 1
-            faults[index] = (str(reason), f"{table.name}, row {row}: {message}")
-    orphans = [
-        *joined.orphans,
-        *(Orphan(*refused) for refused in table.refused),
-    ]
+            where = f"{table.name}, row {row_of(index)}"
+            faults[index] = (str(reason), f"{where}: {message}")
+    orphans = [*joined.orphans, *(Orphan(*refused) for refused in table.refused)]
     kept = matched & np.array([fault is None for fault in faults], np.bool_)
 
     def place(index: int, shown: str) -> str:
-        row = int(table.numbers[joined.rows[index]]) + 1
-        return f"{shown!r} in row {row:,} of {table.name}"
+        return f"{shown!r} in row {row_of(index):,} of {table.name}"
 
     roundings = roundings_of(taken, rows, schema, kept, place)
     read = ReadFacts(table.name, 0, len(entries), roundings=roundings)
@@ -281,7 +268,10 @@ def hint_of(spec: Spec, entries: FileList) -> str:
     for folder in dict.fromkeys([root, os.path.dirname(root), *beside]):
         for path in _tables(folder):
             said = with_list(spec.model_copy(update={"labels": path}), entries)
-            columns = _columns(said, path)
+            columns: Mapping[str, pa.Array] = {}
+            # One that cannot be read is not what the run was asked to read.
+            with contextlib.suppress(OSError, BeamTFRecordError):
+                columns = _planned(said, path)[1].sample.columns
             for name, ids in columns.items():
                 named = _named_images(ids, entries)
                 others = (column for n, column in columns.items() if n != name)
@@ -292,11 +282,10 @@ def hint_of(spec: Spec, entries: FileList) -> str:
 
 
 def _tables(folder: str) -> list[str]:
-    try:
-        names = storage(folder).names_in()
-    except (OSError, BeamTFRecordError):
-        return []
-    paths = [os.path.join(folder, name) for name in sorted(names)]
+    paths: list[str] = []
+    with contextlib.suppress(OSError, BeamTFRecordError):
+        names = sorted(storage(folder).names_in())
+        paths = [os.path.join(folder, name) for name in names]
     tables = [
         path
         for path in paths
@@ -304,15 +293,6 @@ def _tables(folder: str) -> list[str]:
         if format_of(path) in TABLE_FORMATS and not path.endswith(REJECTS_SUFFIX)
     ]
     return [path for path in tables if storage(path).is_file()][:_MOST_TABLES]
-
-
-def _columns(spec: Spec, path: str) -> Mapping[str, pa.Array]:
-    """Returns a sample of the columns of a table; none where it cannot be read."""
-    try:
-        return _planned(spec, path)[1].sample.columns
-    except (OSError, BeamTFRecordError):
-        # It is not what the run was asked to read.
-        return {}
 
 
 def _named_images(column: pa.Array, entries: FileList) -> list[str]:

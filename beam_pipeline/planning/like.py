@@ -7,7 +7,7 @@ one error.
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -152,11 +152,43 @@ def settle_schema(
     """
     if like is None:
         return schema
-    drift: list[str] = []
-    settling = _Settling(
-        like, schema, columns, spec, classes or {}, drift, numbered=numbered
-    )
-    features = settling.features()
+    mine = {feature.name: feature for feature in schema.features}
+    of_column = {f.source_column: f for f in schema.features if not f.derived}
+    out: list[Feature] = []
+    taken, drift = set(), []
+    for old in like.model.features:
+        now = mine.get(old.name) or of_column.get(old.source_column)
+        if now is None:
+            if old.name not in like.model.optional:
+                drift.append(f"column {old.source_column!r} is gone")
+            continue
+        taken.add(now.name)
+        if now.name in spec.features or old.derived or old.constant is not None:
+            settled = dataclasses.replace(now, vocabulary=None, unknown=old.unknown)
+            if settled.in_words() != old.in_words():
+                words = f"is {settled.in_words()}, and was {old.in_words()}"
+                drift.append(f"{old.name!r} {words}")
+            old = settled
+        elif now.kind is not old.kind or now.shape != old.shape:
+            drift += _kind_drift(old, now, columns, numbered=numbered)
+        if old.kind is Kind.LABEL and not old.derived:
+            names = tuple(like.model.classes.get(old.name, ()))
+            new: Iterable[str] = _new_in(_column(columns, old), old, names)
+            if classes and old.name in classes:
+                known = frozenset(names)
+                new = (repr(n) for n in classes[old.name] if n not in known)
+            may_grow = NEW_CLASSES in spec.allow
+            old, faults = _with_classes(
+                *(old, now.vocabulary, names, new), may_grow=may_grow
+            )
+            drift += faults
+        out.append(old)
+    for feature in schema.features:
+        if feature.name not in taken and NEW_COLUMNS not in spec.allow:
+            drift.append(f"column {feature.source_column!r} is new")
+        elif feature.name not in taken:
+            # The records that are there lack it.
+            out.append(feature if feature.name in spec.features else _optional(feature))
     if drift:
         raise InputError(
             bounded(
@@ -166,129 +198,88 @@ def settle_schema(
                 f"is new."
             )
         )
-    return Schema(tuple(features))
+    return Schema(tuple(out))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Settling:
-    """One source beside what it is to be like; drift is added to a list."""
+def _kind_drift(
+    old: Feature, now: Feature, columns: Columns, *, numbered: bool
+) -> Iterator[str]:
+    """Yields that a kind changed, with a row and value that do not fit."""
+    column = _column(columns, old)
+    if column is None:
+        yield f"{old.name!r} is {now.kind}, and was {old.kind}"
+        return
+    _, misfits = _typed(column, old)
+    if misfits:
+        row = int(np.flatnonzero(misfits[0].bad)[0])
+        where = f"row {row + 1:,} of the sample holds" if numbered else "as"
+        yield (
+            f"{old.name!r} was {old.kind} and looks like {now.kind}: {where} "
+            f"{str(misfits[0].raw[row].as_py())!r:.40}"
+        )
 
-    like: Like
-    schema: Schema
-    columns: Columns
-    spec: Spec
-    classes: Mapping[str, Sequence[str]]
-    drift: list[str]
-    numbered: bool
 
-    def features(self) -> list[Feature]:
-        """Returns the features: the earlier ones in their order, then new ones."""
-        mine = {feature.name: feature for feature in self.schema.features}
-        of_column = {f.source_column: f for f in self.schema.features if not f.derived}
-        out, taken = [], set()
-        for old in self.like.model.features:
-            now = mine.get(old.name) or of_column.get(old.source_column)
-            if now is None:
-                if old.name not in self.like.model.optional:
-                    self.drift.append(f"column {old.source_column!r} is gone")
-                continue
-            taken.add(now.name)
-            out.append(self._settled(old, now))
-        for feature in self.schema.features:
-            if feature.name not in taken:
-                out += self._new(feature)
-        return out
+def _with_classes(
+    old: Feature,
+    given: tuple[str, ...] | None,
+    names: tuple[str, ...],
+    new: Iterable[str],
+    *,
+    may_grow: bool,
+) -> tuple[Feature, list[str]]:
+    """Returns a label with its classes, and its drift.
 
-    def _new(self, feature: Feature) -> Iterator[Feature]:
-        if NEW_COLUMNS not in self.spec.allow:
-            self.drift.append(f"column {feature.source_column!r} is new")
-            return
-        # The records that are there lack it.
-        is_said = feature.name in self.spec.features
-        yield feature if is_said else _optional(feature)
-
-    def _settled(self, old: Feature, now: Feature) -> Feature:
-        is_declared = now.name in self.spec.features
-        if is_declared or old.derived or old.constant is not None:
-            alike = dataclasses.replace(now, vocabulary=None, unknown=old.unknown)
-            if alike.in_words() != old.in_words():
-                self.drift.append(
-                    f"{old.name!r} is {alike.in_words()}, and was {old.in_words()}"
-                )
-            old = dataclasses.replace(now, vocabulary=None, unknown=old.unknown)
-        elif now.kind is not old.kind or now.shape != old.shape:
-            self._check_kind(old, now)
-        if old.kind is not Kind.LABEL or old.derived:
-            return old
-        return self._with_classes(old, now)
-
-    def _check_kind(self, old: Feature, now: Feature) -> None:
-        """Notes a kind that changed, with a row and value that do not fit."""
-        column = self._column(old)
-        if column is None:
-            self.drift.append(f"{old.name!r} is {now.kind}, and was {old.kind}")
-            return
-        _, misfits = _typed(column, old)
-        if misfits:
-            row = int(np.flatnonzero(misfits[0].bad)[0])
-            shown = str(misfits[0].raw[row].as_py())
-            where = f"row {row + 1:,} of the sample holds" if self.numbered else "as"
-            self.drift.append(
-                f"{old.name!r} was {old.kind} and looks like {now.kind}: {where} "
-                f"{shown!r:.40}"
+    Args:
+      old: the label.
+      given: the vocabulary that the job gives.
+      names: the earlier classes.
+      new: other classes of the source, in words.
+      may_grow: whether others may follow the earlier ones.
+    """
+    drift = []
+    if given is not None and names[: len(given)] != given:
+        if given[: len(names)] != names:
+            drift.append(
+                f"the vocabulary of {old.name!r} does not begin with its "
+                f"{len(names):,} classes"
             )
-
-    def _column(self, feature: Feature) -> pa.Array | None:
-        column = self.columns.get(feature.source_column)
-        if isinstance(column, pa.ChunkedArray):
-            return column.combine_chunks()
-        return column
-
-    def _with_classes(self, old: Feature, now: Feature) -> Feature:
-        names = tuple(self.like.model.classes.get(old.name, ()))
-        given = now.vocabulary
-        if given is not None and names[: len(given)] != given:
-            if given[: len(names)] != names:
-                self.drift.append(
-                    f"the vocabulary of {old.name!r} does not begin with its "
-                    f"{len(names):,} classes"
-                )
-            self._check_new(old, [repr(name) for name in given[len(names) :]])
-            return dataclasses.replace(old, vocabulary=given)
-        if old.unknown is not Unknown.OOV:
-            self._check_new(old, [*self._new_classes(old, names)])
+        new = map(repr, given[len(names) :])
+        settled = dataclasses.replace(old, vocabulary=given)
+    else:
         unknown = old.unknown
-        if NEW_CLASSES in self.spec.allow and unknown is not Unknown.OOV:
+        if unknown is Unknown.OOV:
+            new = ()
+        elif may_grow:
             unknown = Unknown.APPEND
-        return dataclasses.replace(old, vocabulary=names, unknown=unknown)
+        settled = dataclasses.replace(old, vocabulary=names, unknown=unknown)
+    if not may_grow and (shown := [*new]):
+        what = first_few(shown, _SHOWN_CLASSES)
+        drift.append(f"{old.name!r} has new classes: {what}")
+    return settled, drift
 
-    def _check_new(self, feature: Feature, shown: list[str]) -> None:
-        if shown and NEW_CLASSES not in self.spec.allow:
-            self.drift.append(
-                f"{feature.name!r} has new classes: {first_few(shown, _SHOWN_CLASSES)}"
-            )
 
-    def _new_classes(self, feature: Feature, names: Sequence[str]) -> Iterator[str]:
-        """Yields class names that are new, each with the first row that has it."""
-        earlier = frozenset(names)
-        if feature.name in self.classes:
-            yield from (
-                repr(name) for name in self.classes[feature.name] if name not in earlier
-            )
-            return
-        column = self._column(feature)
-        if column is None:
-            return
-        values, _ = _typed(column, feature)
-        rows = pa.array(np.arange(len(values)))
-        while pa.types.is_list(values.type):
-            rows = rows.take(pc.list_parent_indices(values))
-            values = values.flatten()
-        table = pa.table({"name": values, "row": rows})
-        firsts = table.group_by("name").aggregate([("row", "min")]).sort_by("row_min")
-        for row in firsts.to_pylist():
-            if row["name"] is not None and row["name"] not in earlier:
-                yield f"{row['name']!r:.60} in row {row['row_min'] + 1:,}"
+def _new_in(
+    column: pa.Array | None, feature: Feature, names: Sequence[str]
+) -> Iterator[str]:
+    """Yields class names that are new, each with the first row that has it."""
+    if column is None:
+        return
+    values, _ = _typed(column, feature)
+    rows = pa.array(np.arange(len(values)))
+    while pa.types.is_list(values.type):
+        rows = rows.take(pc.list_parent_indices(values))
+        values = values.flatten()
+    table = pa.table({"name": values, "row": rows})
+    firsts = table.group_by("name").aggregate([("row", "min")]).sort_by("row_min")
+    earlier = frozenset((*names, None))
+    for row in firsts.to_pylist():
+        if row["name"] not in earlier:
+            yield f"{row['name']!r:.60} in row {row['row_min'] + 1:,}"
+
+
+def _column(columns: Columns, feature: Feature) -> pa.Array | None:
+    column = columns.get(feature.source_column)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _typed(column: pa.Array, feature: Feature) -> tuple[pa.Array, Sequence[Misfit]]:

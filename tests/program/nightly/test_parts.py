@@ -145,9 +145,7 @@ def test_a_class_beyond_the_sample_is_drift_too(
     events: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is no reject: nothing is committed."""
-    monkeypatch.setattr(
-        "beam_pipeline.planning.like._Settling._new_classes", lambda *_: iter(())
-    )
+    monkeypatch.setattr("beam_pipeline.planning.like._new_in", lambda *_: iter(()))
     source = day(tmp_path, "day-3", kinds=("cat",) * 59 + ("cow",))
     message = refused(4, source, events, "--part", "2026-11-03", "--max-reject-rate", 1)
     assert "cow" in message
