@@ -1,6 +1,7 @@
 """What a sample says of features: statistics, and notes on kinds that may surprise."""
 
 import dataclasses
+import itertools
 import re
 import shlex
 from collections.abc import Mapping
@@ -84,20 +85,17 @@ def evidence_of(
         rows, misfits = conform(raw, Schema((feature,)), count, origins)
         values = rows.column(0)
     shown = values if feature.pattern else raw[feature.source_column]
-    bad = sum(int(misfit.bad.sum()) for misfit in misfits)
-    odd: list[str] = []
-    for misfit in misfits:
-        odd += _examples(misfit.raw.filter(pa.array(misfit.bad)))
+    odd = [m.raw.filter(pa.array(m.bad)) for m in misfits]
     is_measured = feature.kind in _MEASURED
     minimum, maximum = extent_of(values) if is_measured else (None, None)
     return Evidence(
         sampled=count,
         missing=shown.null_count,
-        misfits=bad,
+        misfits=sum(map(len, odd)),
         minimum=minimum,
         maximum=maximum,
         examples=_examples(shown, are_paths=are_paths),
-        misfit_examples=tuple(odd[:EXAMPLES]),
+        misfit_examples=tuple(itertools.chain(*map(_examples, odd)))[:EXAMPLES],
     )
 
 
@@ -111,21 +109,17 @@ def with_classes(evidence: Evidence, column: pa.Array | pa.ChunkedArray) -> Evid
 
 
 def _examples(values: pa.Array, *, are_paths: bool = False) -> tuple[str, ...]:
-    def text(value: pa.Scalar) -> str:
-        shown_value = python_value(value, items=EXAMPLE_ITEMS)
-        return _text(shown_value, are_paths=are_paths)
+    def text(scalar: pa.Scalar) -> str:
+        value = python_value(scalar, items=EXAMPLE_ITEMS)
+        if isinstance(value, dict):
+            value = value.get("bytes") or value.get("path") or ""
+        if are_paths and isinstance(value, list):
+            value = [without_access(str(path)) for path in value]
+        elif are_paths and isinstance(value, str):
+            value = without_access(value)
+        return example_text(value)
 
     return first_distinct(values.slice(0, _ROWS_OF_LARGE), text)
-
-
-def _text(value: object, *, are_paths: bool) -> str:
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path") or ""
-    if are_paths and isinstance(value, list):
-        value = [without_access(str(path)) for path in value]
-    elif are_paths and isinstance(value, str):
-        value = without_access(value)
-    return example_text(value)
 
 
 def column_notes(
@@ -144,23 +138,22 @@ def column_notes(
       spec: the job.
       image_shares: of columns of text, the share of values that are image files.
     """
-    said = {
-        given.column or name
-        for name, given in spec.features.items()
-        if given.kind is not None
-    }
+    said = {n.column or k for k, n in spec.features.items() if n.kind is not None}
     inferred = [f for f in schema.stored if f.source_column not in said]
-    notes = [
-        note
-        for feature in inferred
-        if (facts := evidence.get(feature.name)) is not None
-        and (note := _note(feature, facts))
+    known = [(f, evidence[f.name]) for f in inferred if f.name in evidence]
+    notes = [note for feature, facts in known if (note := _note(feature, facts))]
+    notes += [
+        f"column {name!r} is named like one of images, but its values are not; if they "
+        f"are paths of images, say --image-columns {shlex.quote(name)}"
+        for feature in unread_images(inferred, schema, spec)
+        for name in (feature.source_column[:SHOWN_CHARS],)
     ]
-    notes += [_not_images(f) for f in unread_images(inferred, schema, spec)]
     images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
     texts = {f.source_column for f in inferred if f.kind is Kind.TEXT} - images
     notes += [
-        _partly_images(name, share)
+        f"column {name[:SHOWN_CHARS]!r} is text: {_share_in_words(share)} of its "
+        f"sampled cells are image files; if it is one of images, say --image-columns "
+        f"{shlex.quote(name[:SHOWN_CHARS])}"
         for name, share in (image_shares or {}).items()
         if name in texts
     ]
@@ -179,9 +172,10 @@ def _note(feature: Feature, facts: Evidence) -> str:
         return ""
     if feature.kind in (Kind.TEXT, Kind.LABEL):
         share, others = near_in_words(facts.near)
+        kind = "a label" if feature.kind is Kind.LABEL else "text"
         return (
-            f"column {name!r} is {_named(feature.kind)}: {share}, and the others hold "
-            f"{others}. {_way_out(facts.near)}"
+            f"column {name!r} is {kind}: {share}, and the others hold {others}. "
+            f"{_way_out(facts.near)}"
         )
     # What is in a single row is an error in it; what comes back has a meaning.
     if facts.near.kind is not feature.kind or facts.near.stops[0][1] < 2:
@@ -190,23 +184,6 @@ def _note(feature: Feature, facts: Evidence) -> str:
         f"column {name!r} is {feature.kind}: {facts.misfits:,} of {facts.sampled:,} "
         f"sampled cells are no numbers and will be rejected; they hold "
         f"{_held(facts.near)}. {_way_out(facts.near)}"
-    )
-
-
-def _not_images(feature: Feature) -> str:
-    name = feature.source_column
-    return (
-        f"column {name[:SHOWN_CHARS]!r} is named like one of images, but its values "
-        f"are not; if they are paths of images, say --image-columns "
-        f"{shlex.quote(name[:SHOWN_CHARS])}"
-    )
-
-
-def _partly_images(name: str, share: float) -> str:
-    shown = name[:SHOWN_CHARS]
-    return (
-        f"column {shown!r} is text: {_share_in_words(share)} of its sampled cells are "
-        f"image files; if it is one of images, say --image-columns {shlex.quote(shown)}"
     )
 
 
@@ -274,7 +251,3 @@ def _way_out(near: NearKind) -> str:
     if any("," in text or not text.isprintable() for text in texts):
         return "If these mean missing, say null_values in a --spec"
     return f"If these mean missing, say --null-values {shlex.quote(','.join(texts))}"
-
-
-def _named(kind: Kind) -> str:
-    return "a label" if kind is Kind.LABEL else str(kind)

@@ -19,7 +19,7 @@ from transforms.errors import (
 from transforms.reading.condition import quoted
 from transforms.reading.records import Records
 from transforms.reading.rows import Looks
-from transforms.reading.split import Split
+from transforms.reading.stream import Split
 from transforms.reading.view import View
 from transforms.storage.paths import absolute, is_remote, plain
 

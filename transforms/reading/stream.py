@@ -1,4 +1,6 @@
-"""Rows of a view as Arrow record batches, decoded column by column.
+"""What all views of a split share: its files, and columns of its rows in Arrow.
+
+Columns are decoded one by one:
 
 | feature   | column                                                              |
 | --------- | ------------------------------------------------------------------- |
@@ -8,7 +10,9 @@
 | others    | as `transforms.formats.tfrecord_files.typed_rows` says              |
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +20,35 @@ import pyarrow.compute as pc
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
-from transforms.reading.rows import by_id, class_names
+from transforms.reading.catalogue import CatalogueRows
+from transforms.reading.records import Records
+from transforms.reading.rows import Looks, by_id, class_names
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Split:
+    """What all views of a split share.
+
+    Attributes:
+      records: of the split.
+      features: of the dataset, by name.
+      looks: how values are given.
+      again: how another process opens the same split: a function and its arguments.
+      path: of the dataset, for people.
+      name: of the split; empty where there are none.
+      catalogue: of the split; None for none.
+    """
+
+    records: Records
+    features: Mapping[str, Feature]
+    looks: Looks
+    again: tuple[Callable[..., "Split"], tuple[Any, ...]]
+    path: str
+    name: str
+    catalogue: CatalogueRows | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., "Split"], tuple[Any, ...]]:
+        return self.again
 
 
 class Columns:

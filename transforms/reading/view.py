@@ -23,8 +23,7 @@ from transforms.reading.positions import (
 )
 from transforms.reading.records import warn_once
 from transforms.reading.rows import RowDecoder, first_misfit, located
-from transforms.reading.split import Split
-from transforms.reading.stream import Columns, regrouped
+from transforms.reading.stream import Columns, Split, regrouped
 from transforms.storage.files import read_ahead
 
 # The most rows, and about the most bytes, that are read and decoded together.
