@@ -38,8 +38,7 @@ from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.errors import EncodingError, SpecError
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import read_raw
-from transforms.formats.json_lines.parse import learned
-from transforms.formats.json_lines.reader import JsonLinesReader
+from transforms.formats.json_lines.reader import JsonLinesReader, learned
 from transforms.formats.table import InputFile
 from transforms.stages.stratify import hash_classes
 

@@ -38,6 +38,8 @@ FLOAT64_EXACT = 2**53
 NO_PLACES = np.zeros(0, np.int64)
 _REASONS = tuple(Reason)
 _NUMBERS: Mapping[Reason, int] = {r: i for i, r in enumerate(_REASONS, start=1)}
+# Cells that are decoded one by one where one of them is not UTF-8.
+_DECODED_CELLS = 256
 
 # No list of a tf.train.Example holds nulls.
 NULL_IN_LIST = (
@@ -243,12 +245,33 @@ def not_utf8(column: pa.Array) -> Mask | None:
     text = pa.large_string() if is_large else pa.string()
     # Arrow checks the encoding only on the way from bytes to texts.
     data = column.view(pa.large_binary() if is_large else pa.binary())
+    if _casts(data, text):
+        return None
+    bad = np.zeros(len(data), np.bool_)
+    for start in range(0, len(data), _DECODED_CELLS):
+        piece = data.slice(start, _DECODED_CELLS)
+        # Few cells are bad as a rule: only those near one are decoded one by one.
+        if not _casts(piece, text):
+            bad[start : start + len(piece)] = [
+                cell is not None and not _is_utf8(cell) for cell in piece.to_pylist()
+            ]
+    return bad
+
+
+def is_text(data: bytes | pa.Buffer) -> bool:
+    """Tells whether a text is valid UTF-8: a tenth of the time of its cells."""
+    buffer = pa.py_buffer(data)
+    ends = pa.py_buffer(np.array([0, buffer.size], np.int64))
+    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, buffer])
+    return _casts(whole, pa.large_string())
+
+
+def _casts(data: pa.Array, kind: pa.DataType) -> bool:
     try:
-        data.cast(text)
+        data.cast(kind)
     except pa.ArrowInvalid:
-        bad = [cell is not None and not _is_utf8(cell) for cell in data.to_pylist()]
-        return np.array(bad, np.bool_)
-    return None
+        return False
+    return True
 
 
 def _is_utf8(value: bytes) -> bool:

@@ -19,8 +19,8 @@ values get equal types, so that a dataset does not depend on how its source stor
 | offsets of 64 bits     | stay             | become offsets of 32 bits              |
 | timestamps in a zone   | stay             | in UTC                                 |
 
-JSON has its own types (`transforms.formats.json_lines.types`): it must keep the text of
-a number, which no Arrow type does.
+JSON has its own types (`transforms.formats.json_lines.values`): it must keep the text
+of a number, which no Arrow type does.
 """
 
 import enum

@@ -31,19 +31,17 @@ from transforms.errors import InputError, bounded
 from transforms.formats.archive.archives import Row, RowArchive
 from transforms.formats.archive.members import Member
 from transforms.formats.file_names import is_image_name
-from transforms.formats.json_lines.parse import (
-    check_names,
-    columns_in,
-    parse_value,
-    typed_members,
-)
-from transforms.formats.json_lines.types import (
+from transforms.formats.json_lines.values import (
     NO_COLUMNS,
     JsonType,
+    columns_in,
+    object_of,
     of_value,
+    parse_value,
+    typed_members,
     unknown_member,
 )
-from transforms.formats.json_lines.types import merged as merged_types
+from transforms.formats.json_lines.values import merged as merged_types
 from transforms.formats.raw_rows import rejecter, rejection_of
 from transforms.formats.table import (
     Complaint,
@@ -142,14 +140,13 @@ class WebDataset(RowArchive):
             if _ending(suffix) in _JSON
         }
         kinds = {suffix: kind for suffix, kind in kinds.items() if kind.members}
-        json = JsonType("object", tuple(kinds.items()))
-        check_names(json)
-        reader = dataclasses.replace(self, merged=merged, json=json)
+        fields = object_of(kinds).columns(files[0].origin)
+        reader = dataclasses.replace(self, merged=merged, json=object_of(kinds))
         names = dict.fromkeys([_KEY])
         for suffix in suffixes:
             if suffix in kinds:
-                leaves = kinds[suffix].leaves(suffix)
-                names |= dict.fromkeys(sorted(name for name, _ in leaves))
+                own = (name for name in fields if name.startswith(f"{suffix}/"))
+                names |= dict.fromkeys(sorted(own))
             elif _ending(suffix) not in _JSON:
                 names[_MERGED if suffix in merged else suffix] = None
         rows = []

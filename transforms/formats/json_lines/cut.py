@@ -50,6 +50,7 @@ class Lines:
     """The rows of a piece of text; n of them.
 
     Attributes:
+      data: the text.
       starts: int64 array of n: where each row's line begins.
       stops: int64 array of n: where it ends, the LF left out.
       numbers: int64 array of n: how many lines end before it.
@@ -57,6 +58,7 @@ class Lines:
       total: how many lines end.
     """
 
+    data: bytes
     starts: _Longs
     stops: _Longs
     numbers: _Longs
@@ -65,6 +67,14 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def __iter__(self) -> Iterator[bytes]:
+        spans = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
+        return (self.data[start:stop].rstrip(b"\r") for start, stop in spans)
+
+    def __getitem__(self, index: int) -> bytes:
+        """Returns a row without its line end."""
+        return self.data[self.starts[index] : self.stops[index]].rstrip(b"\r")
 
 
 def lines_of(data: bytes) -> Lines:
@@ -91,7 +101,7 @@ def lines_of(data: bytes) -> Lines:
             keep[index] = bool(line)
             plain &= not line or (line[:1] == b"{" and line[-1:] == b"}")
         starts, ends, numbers = starts[keep], ends[keep], numbers[keep]
-    return Lines(starts, ends, numbers, plain, total)
+    return Lines(data, starts, ends, numbers, plain, total)
 
 
 def begins_as(head: bytes) -> Literal["lines", "array", ""]:

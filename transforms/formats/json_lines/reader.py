@@ -1,31 +1,39 @@
 """JSON lines as a table format: one object per line, blocks that end at line ends.
 
 cut.py          bytes, also of an array -> pieces of whole lines, and which are rows
-types.py        values -> the type of each column
-parse.py        lines -> columns, and the lines that are refused
-reader.py       all of this as the reader of a table format
+values.py       values -> the type of each column, and what does not have it
+reader.py       lines -> columns, and the lines that are refused; files -> lines
+
+Arrow's parser reads a whole block; where it fails, or where its values might not be
+exact, Python's parser reads the lines, which is slow. Both give the same values.
 
 Objects are flattened to columns `outer/inner`, lists are kept. A key that is missing
 is a missing value, as null is; one that the sample has not seen is no column.
 """
 
+import contextlib
 import dataclasses
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
+from transforms.core.json_text import json_nesting, openings
 from transforms.core.model import Block, Rejection
+from transforms.core.reasons import FaultError
+from transforms.core.rows.column import FLOAT64_EXACT, is_text
 from transforms.errors import ConservationError, InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
     joined_sample,
 )
+from transforms.formats.columnar.arrow_types import flat_columns
 from transforms.formats.json_lines.cut import (
     HEAD_BYTES,
     Lines,
@@ -34,17 +42,18 @@ from transforms.formats.json_lines.cut import (
     items_of_block,
     lines_of,
 )
-from transforms.formats.json_lines.parse import (
-    check_names,
-    columns_of,
-    learned,
-    leaves_of,
-)
-from transforms.formats.json_lines.types import (
+from transforms.formats.json_lines.values import (
     NO_COLUMNS,
+    ROW_NESTING,
     JsonType,
     clashes,
+    columns_in,
+    largest,
     merged,
+    of_column,
+    of_value,
+    parse_line,
+    typed_members,
 )
 from transforms.formats.raw_rows import rejecter, rejection_of
 from transforms.formats.table import (
@@ -68,6 +77,97 @@ _PLACES, _MOST_FILES = 64, 512
 _UNREAD_IN_100 = 90
 # With fewer rows, a column that is missing cannot be told from one that is rare.
 _TELLING_ROWS = 20
+# Arrow's parser takes this word for a number; Python's parser does not.
+_SHORT_INFINITY = re.compile(rb"[:\[,]\s*-?Inf(?!inity)")
+
+
+def learned(data: bytes) -> JsonType:
+    """Returns the type of the rows of whole lines."""
+    lines = lines_of(data)
+    table = _by_arrow(lines, None)
+    if table is not None and table.num_columns:
+        # Not in one piece: Arrow fails to join lists of nulls.
+        kinds = [of_column(rows) for rows in table.to_struct_array().chunks]
+        certain = [kind for kind in kinds if kind is not None]
+        if len(certain) == len(kinds):
+            return merged(certain)
+    return merged(map(of_value, _objects_of(lines)))
+
+
+def _objects_of(lines: Lines) -> Iterator[dict[str, Any]]:
+    """Yields the objects of lines; lines without one are left out."""
+    for line in lines:
+        with contextlib.suppress(FaultError):
+            yield parse_line(line)
+
+
+def columns_of(
+    lines: Lines, kind: JsonType
+) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64], list[Complaint]]:
+    """Returns flat columns, which lines they are from, and the lines refused."""
+    if kind.is_plain and kind.members:
+        table = _by_arrow(lines, pa.schema(list(kind.arrow)))
+        flat = flat_columns(table) if table is not None else {}
+        if flat and all(map(_is_exact, flat.values())):
+            return flat, np.arange(len(lines)), []
+    rows: list[dict[str, Any]] = []
+    indices: list[int] = []
+    refused: list[Complaint] = []
+    for index, line in enumerate(lines):
+        try:
+            rows.append(typed_members(parse_line(line), kind))
+            indices.append(index)
+        except FaultError as error:
+            refused.append((index, *error.fault))
+    return columns_in(rows, kind), np.array(indices, np.int64), refused
+
+
+def _by_arrow(lines: Lines, schema: pa.Schema | None) -> pa.Table | None:
+    """Returns the rows by Arrow's parser; None where it fails or would be wrong.
+
+    Arrow ignores line ends. If every line starts with "{" and ends with "}", and there
+    are as many objects as lines, then each line is one object: inside one, "{" never
+    follows "}" directly.
+    """
+    data = lines.data
+    if not (lines.plain and len(lines)) or _has_deep_line(lines):
+        return None
+    if b"Inf" in data and _SHORT_INFINITY.search(data):
+        return None
+    # Arrow's parser does not check the encoding.
+    if not is_text(data):
+        return None
+    try:
+        table = pyarrow.json.read_json(
+            pa.BufferReader(data),
+            read_options=pyarrow.json.ReadOptions(
+                use_threads=False, block_size=len(data) + 1
+            ),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=schema,
+                unexpected_field_behavior="infer" if schema is None else "ignore",
+            ),
+        )
+    except pa.ArrowException:
+        return None
+    return table if table.num_rows == len(lines) else None
+
+
+def _has_deep_line(lines: Lines) -> bool:
+    """Tells whether a line is nested too deep, which Arrow's parser accepts."""
+    opened = openings(np.frombuffer(lines.data, np.uint8))
+    # Most lines open one object and nothing else: then counting brackets suffices.
+    if np.count_nonzero(opened) - len(lines) < ROW_NESTING:
+        return False
+    most = np.add.reduceat(opened, lines.starts, dtype=np.int32).max()
+    return most > ROW_NESTING and json_nesting(lines.data) > ROW_NESTING
+
+
+def _is_exact(column: pa.Array) -> bool:
+    """Tells whether no double may be the rounded value of an integer, or infinite."""
+    while pa.types.is_list(column.type):
+        column = column.flatten()
+    return not pa.types.is_float64(column.type) or largest(column) < FLOAT64_EXACT
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,61 +191,48 @@ class JsonLinesReader(TableReader):
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples places spread evenly; of compressed files the first rows."""
-        chosen = list(files)
         is_small = sum(file.size for file in files) <= SAMPLE_BYTES
-        most = _MOST_FILES if is_small else _PLACES
-        if len(files) > most:
-            chosen = [files[i * len(files) // most] for i in range(most)]
-        texts = [
-            _texts(file, SAMPLE_BYTES, len(chosen), is_small=is_small)
+        most = min(len(files), _MOST_FILES if is_small else _PLACES)
+        chosen = [files[i * len(files) // most] for i in range(most)]
+        samples = [
+            (file.origin, *_sampled(file, len(chosen), is_small=is_small))
             for file in read_in_turn(chosen)
         ]
-        kinds = [
-            (file.origin, merged(map(learned, text.pieces)))
-            for file, text in zip(chosen, texts, strict=True)
-        ]
+        kinds = [(name, merged(map(learned, texts))) for name, texts, *_ in samples]
         if self.full:
             kinds += [
-                (f.origin, merged(learned(p) for p, _, _ in _pieces(f, None)))
+                (f.origin, merged(learned(text) for text, _, _ in _pieces(f, None)))
                 for f in files
             ]
         kind = _agreed(kinds)
-        unread, lines, complaint = 0, 0, ""
+        types = kind.columns(chosen[0].origin)
+        rows, complaints = 0, list[str]()
         by_file: dict[str, list[dict[str, pa.Array]]] = {}
-        for file, text in zip(chosen, texts, strict=True):
-            for piece in text.pieces:
-                found = lines_of(piece)
-                columns, _, refused = columns_of(piece, found, kind)
-                by_file.setdefault(file.origin, []).append(columns)
-                unread, lines = unread + len(refused), lines + len(found)
-                if refused and not complaint:
-                    complaint = f"{file.origin}: {refused[0][2]}"
-        parts = [part for of_file in by_file.values() for part in of_file]
-        rows = sum(map(_rows_in, parts))
-        if not lines:
-            raise InputError(
-                f"JSON lines must hold an object on each line; {chosen[0].origin} "
-                f"holds no line. Leave the file out."
-            )
-        if unread and (not rows or unread * 100 >= lines * _UNREAD_IN_100):
+        for origin, texts, *_ in samples:
+            for text in texts:
+                columns, places, refused = columns_of(lines_of(text), kind)
+                by_file.setdefault(origin, []).append(columns)
+                rows += len(places)
+                complaints += [f"{origin}: {message}" for _, _, message in refused]
+        unread, lines = len(complaints), rows + len(complaints)
+        if unread and (not types or unread * 100 >= lines * _UNREAD_IN_100):
             raise InputError(
                 f"Each line of JSON lines, or item of an array, must be an object that "
                 f"can be read; {unread:,} of {lines:,} sampled lines are not. "
-                f"{complaint}"
+                f"{complaints[0]}"
             )
-        if not rows:
+        if not types or not rows:
             raise InputError(
-                f"The objects of JSON lines must have members, which become columns; "
-                f"those of {chosen[0].origin} give no column. Leave the file out."
+                f"JSON lines must hold objects with members, which become columns; "
+                f"{chosen[0].origin} holds none. Leave the file out."
             )
         _check_presence(by_file)
-        complete = all(text.ended for text in texts) and len(chosen) == len(files)
-        types = {name: inner.arrow for name, inner in leaves_of(kind)}
+        complete = all(ended for *_, ended in samples) and len(chosen) == len(files)
         sample = joined_sample(
             types,
-            parts,
-            total_rows=rows + unread if complete else None,
-            sampled_bytes=sum(text.stored_bytes for text in texts),
+            [columns for parts in by_file.values() for columns in parts],
+            total_rows=lines if complete else None,
+            sampled_bytes=sum(stored for _, _, stored, _ in samples),
             complete=complete,
             unread=unread,
         )
@@ -165,11 +252,11 @@ class JsonLinesReader(TableReader):
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields blocks of whole lines; a compressed file is one block."""
-        if not begins_packed(_head(file)):
-            with file.open() as stream:
+        with open_content(file) as stream:
+            if not isinstance(stream, Unpacked):
                 for _, block in cut(stream, file.origin, block_bytes, limit_rows):
                     yield file.placed(block)
-            return
+                return
         rows = 0
         if limit_rows is not None:
             rows = sum(piece.rows for _, piece, _ in _pieces(file, limit_rows))
@@ -217,7 +304,6 @@ class JsonLinesReader(TableReader):
                 yield self._raw(piece, file.placed(block), columns)
 
     def _raw(self, data: bytes, block: Block, wanted: Sequence[str]) -> RawRows:
-        only(dict(leaves_of(self.kind)), wanted, block.origin)
         lines = lines_of(data)
         if len(lines) != block.rows:
             raise ConservationError(
@@ -225,85 +311,69 @@ class JsonLinesReader(TableReader):
                 f"counted, now there are {len(lines)}; the file has perhaps changed "
                 f"since it was listed"
             )
-        asked = [*wanted, *self.beside]
-        columns, places, refused = columns_of(data, lines, self._only(asked))
+        columns, places, refused = self._columns(lines, [*wanted, *self.beside])
         if refused and self.beside:
-            columns, places, refused = columns_of(data, lines, self._only(wanted))
-            columns |= self._beside(data, lines, places)
-        selected = {name: columns[name] for name in asked}
+            columns, places, refused = self._columns(lines, wanted)
+            # Null for what does not fit: it refuses no row.
+            others, there, _ = self._columns(lines, self.beside)
+            at = np.searchsorted(there, places)
+            taken = pa.array(at, mask=np.isin(places, there, invert=True))
+            columns |= {name: others[name].take(taken) for name in self.beside}
         first = block.first_row
+
+        def rejection(complaint: Complaint) -> Rejection:
+            index = complaint[0] - first
+            line = block.first_line + int(lines.numbers[index])
+            return rejection_of(block.origin, complaint, lines[index], line=line)
+
         return RawRows(
             block,
-            selected,
+            only(columns, [*wanted, *self.beside], block.origin),
             places + first,
             [(index + first, reason, message) for index, reason, message in refused],
-            rejecter(_rejection, data, lines, block),
+            rejecter(rejection),
         )
 
-    def _beside(
-        self, data: bytes, lines: Lines, places: npt.NDArray[np.int64]
-    ) -> dict[str, pa.Array]:
-        """Returns the columns `beside` of these lines; null for what does not fit."""
-        columns, there, _ = columns_of(data, lines, self._only(self.beside))
-        at = np.searchsorted(there, places)
-        taken = pa.array(at, mask=np.isin(places, there, invert=True))
-        return {name: columns[name].take(taken) for name in self.beside}
-
-    def _only(self, wanted: Sequence[str]) -> JsonType:
-        """Returns the type of rows that have the wanted columns alone."""
-        members = [
-            (name, kept)
-            for name, inner in self.kind.members
-            if (kept := inner.only(frozenset(wanted), name)) is not None
-        ]
-        return JsonType("object", tuple(members))
+    def _columns(self, lines: Lines, names: Sequence[str]) -> Any:
+        """Returns what `columns_of` does, of the rows' types of these columns alone."""
+        return columns_of(lines, self.kind.only(frozenset(names)) or NO_COLUMNS)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Texts:
-    """Whole lines of one file.
-
-    Attributes:
-      pieces: whole lines of the content.
-      stored_bytes: bytes of the file that the pieces take.
-      ended: whether the pieces are the whole file.
-    """
-
-    pieces: list[bytes]
-    stored_bytes: int
-    ended: bool
-
-
-def _texts(file: InputFile, sample_bytes: int, count: int, *, is_small: bool) -> _Texts:
-    """Returns lines of one of `count` files, each with an equal share of the sample.
+def _sampled(
+    file: InputFile, count: int, *, is_small: bool
+) -> tuple[list[bytes], int, bool]:
+    """Returns whole lines of one of `count` files, each with a share of the sample.
 
     All lines, where the files are so small that the sample has room for all.
+
+    Returns:
+      Pieces of the content; how many bytes of the file they take; whether they are all
+      of it.
     """
-    budget = max(sample_bytes // count, 1 << 16)
+    budget = max(SAMPLE_BYTES // count, 1 << 16)
     head = _head(file)
     is_packed = begins_packed(head)
     is_whole = not is_packed and (is_small or file.size <= budget)
+    pieces: list[bytes] = []
     if is_whole or is_packed or is_array(head):
-        pieces: list[bytes] = []
         size = used = 0
         for data, _, now in _pieces(file, None, min(budget, PIECE_BYTES)):
             if size >= budget and not is_whole:
-                return _Texts(pieces, used, False)
+                return pieces, used, False
             pieces.append(data)
             size, used = size + len(data), now
-        return _Texts(pieces, min(used, file.size), True)
+        return pieces, min(used, file.size), True
+    places = max(1, _PLACES // count)
+    length = budget // places
     with file.open() as stream:
-        places = max(1, _PLACES // count)
-        first, _ = next(cut(stream, file.origin, budget // places))
-        pieces = [first]
+        data, _ = next(cut(stream, file.origin, length))
+        pieces.append(data)
         for index in range(1, places):
-            stream.seek(max(file.size * index // places, len(first)))
-            text = stream.read(budget // places)
+            stream.seek(max(file.size * index // places, len(data)))
+            text = stream.read(length)
             # From the first whole line to the last.
-            text = text[text.find(b"\n") + 1 : text.rfind(b"\n") + 1]
-            if text:
-                pieces.append(text)
-    return _Texts(pieces, sum(map(len, pieces)), False)
+            pieces.append(text[text.find(b"\n") + 1 : text.rfind(b"\n") + 1])
+    return pieces, sum(map(len, pieces)), False
 
 
 def _head(file: SourceFile) -> bytes:
@@ -325,29 +395,13 @@ def _pieces(
             yield data, block, used
 
 
-def _rejection(
-    data: bytes, lines: Lines, block: Block, complaint: Complaint
-) -> Rejection:
-    """Returns the rejection of a row, with its line."""
-    index = complaint[0] - block.first_row
-    line = data[int(lines.starts[index]) : int(lines.stops[index])]
-    number = block.first_line + int(lines.numbers[index])
-    return rejection_of(block.origin, complaint, line.rstrip(b"\r"), line=number)
-
-
-def _rows_in(part: dict[str, pa.Array]) -> int:
-    """Returns how many rows the columns of a piece have."""
-    return len(next(iter(part.values()), ()))
-
-
 def _agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
     """Returns the type of the rows of all files.
 
     Raises:
-      InputError: a column is of one type in one file and of another in the next, or
-        there is none, or two have one name.
+      InputError: a column is of one type in one file and of another in the next.
     """
-    whole = JsonType("null")
+    whole = JsonType()
     seen: list[tuple[str, JsonType]] = []
     for origin, kind in kinds:
         for before, earlier in seen:
@@ -356,16 +410,11 @@ def _agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
                 for path, a, b in clashes(earlier, kind)
             ]
             if facts:
-                raise InputError(
-                    f"all files of a source must have the same columns; "
-                    f"{'; '.join(facts[:8])}. Convert them one by one, or write them "
-                    f"again alike."
-                )
+                raise _differ("; ".join(facts[:8]))
         together = merged([whole, kind])
         if together != whole:
             seen.append((origin, kind))
         whole = together
-    check_names(whole)
     return whole if whole.name == "object" else NO_COLUMNS
 
 
@@ -374,15 +423,17 @@ def _check_presence(by_file: Mapping[str, Sequence[dict[str, pa.Array]]]) -> Non
     full: dict[str, str] = {}
     empty: dict[str, str] = {}
     for origin, parts in by_file.items():
-        rows = sum(map(_rows_in, parts))
-        for name in parts[0] if rows >= _TELLING_ROWS else ():
-            nulls = sum(batch[name].null_count for batch in parts)
-            if nulls in (0, rows):
+        for name in parts[0]:
+            rows = sum(len(columns[name]) for columns in parts)
+            nulls = sum(columns[name].null_count for columns in parts)
+            if nulls in (0, rows) and rows >= _TELLING_ROWS:
                 (empty if nulls else full).setdefault(name, origin)
-    for name in full:
-        if name in empty:
-            raise InputError(
-                f"all files of a source must have the same columns; every row of "
-                f"{full[name]} has {name!r}, and none of {empty[name]}. Convert them "
-                f"one by one, or write them again alike."
-            )
+    for name in full.keys() & empty:
+        raise _differ(f"every row of {full[name]} has {name!r}, none of {empty[name]}")
+
+
+def _differ(facts: str) -> InputError:
+    return InputError(
+        f"all files of a source must have the same columns; {facts}. Convert them one "
+        f"by one, or write them again alike."
+    )
