@@ -46,6 +46,7 @@ PIECE_BYTES = 16 << 20
 SAMPLE_BYTES = 64 << 20
 # From this many places of a larger source.
 PLACES = 64
+_FAULTS = (pa.ArrowException, UnicodeDecodeError, MemoryError, OSError)
 
 
 class SampledRows(NamedTuple):
@@ -221,23 +222,17 @@ def readable(
     try:
         yield
     # A damaged length may ask for more memory than there is.
-    except (pa.ArrowException, UnicodeDecodeError, MemoryError, *others) as error:
-        raise _damaged(origin, title, error) from error
-    except OSError as error:
+    except (*_FAULTS, *others) as error:
         # Errors of the system have a number; without one the error is the library's,
         # and this one is of a place before the file.
-        if error.errno not in (None, errno.EINVAL):
+        if getattr(error, "errno", None) not in (None, errno.EINVAL):
             raise
-        raise _damaged(origin, title, error) from error
-
-
-def _damaged(origin: str, title: str, error: Exception) -> InputError:
-    # Some of Arrow's sentences end with a full stop.
-    said = str(error).split("\n")[0].rstrip(". ")
-    reason = bounded(said, 300) or type(error).__name__
-    return InputError(
-        f"{origin} cannot be read as {title}: {reason}. Fetch or write it again."
-    )
+        # Some of Arrow's sentences end with a full stop.
+        said = str(error).split("\n")[0].rstrip(". ")
+        reason = bounded(said, 300) or type(error).__name__
+        raise InputError(
+            f"{origin} cannot be read as {title}: {reason}. Fetch or write it again."
+        ) from error
 
 
 def piece_of(block: Block, first_row: int, rows: int) -> Block:

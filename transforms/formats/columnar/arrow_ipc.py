@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -53,44 +53,65 @@ class ArrowReader(ColumnarReader):
     ) -> Iterator[ColumnarFile]:
         """Opens a file or a stream."""
         with readable(file.origin, self.title), file.open() as stream:
-            head = stream.read(len(_FILE))
-            stream.seek(0)
-            if head.startswith(_FEATHER_1):
-                raise InputError(
-                    f"{file.origin} is Feather version 1, which is no Arrow IPC; write "
-                    f"it again as version 2."
-                )
-            make = _Batches if head == _FILE else _Stream
-            yield make(stream, file.origin, columns)
+            yield _Batches(stream, file.origin, columns)
 
 
-class _Stream(ColumnarFile):
-    """The stream format: one batch after another."""
-
-    _open = staticmethod(pa.ipc.open_stream)
+class _Batches(ColumnarFile):
+    """The batches of a file by number, or of a stream one after another."""
 
     def __init__(
         self, stream: BinaryIO, origin: str, columns: Sequence[str] | None
     ) -> None:
+        head = stream.read(len(_FILE))
+        if head.startswith(_FEATHER_1):
+            raise InputError(
+                f"{origin} is Feather version 1, which is no Arrow IPC; write it again "
+                f"as version 2."
+            )
+        self._is_file = head == _FILE
         self._stream = stream
-        self._reader = self._open(stream, options=_options())
+        self._reader = self._opened(None)
         self._schema = self._reader.schema
         self.types = flat_types(self._schema, origin)
         self.features = stated_features(self._schema)
         if columns is not None:
             only(self.types, columns, origin)
-            self._reader = self._with(wanted_fields(self._schema, columns))
+            self._reader = self._opened(wanted_fields(self._schema, columns))
 
-    def _with(self, names: Sequence[str]) -> pa.RecordBatchReader:
-        """Returns a reader of some fields."""
-        # An empty list would mean all fields: read the first one for its number of
-        # rows.
-        fields = sorted(map(self._schema.get_field_index, names)) or [0]
+    def _opened(self, names: Sequence[str] | None) -> Any:
+        """Returns a reader of some fields, or of all."""
+        fields = None
+        if names is not None:
+            # An empty list would mean all fields: read the first one for its number of
+            # rows.
+            fields = sorted(map(self._schema.get_field_index, names)) or [0]
         self._stream.seek(0)
-        return self._open(self._stream, options=_options(fields))
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+        library_open = pa.ipc.open_file if self._is_file else pa.ipc.open_stream
+        return library_open(self._stream, options=options)
+
+    def _counts(self) -> list[int]:
+        """Returns the rows of each batch of a file; reads one small column."""
+        if not len(self._schema):
+            return []
+        widths = [_width(field.type) for field in self._schema]
+        reader = self._opened([self._schema.field(widths.index(min(widths))).name])
+        return [
+            reader.get_batch(index).num_rows
+            for index in range(reader.num_record_batches)
+        ]
 
     def look(self, budget: int, places: int) -> SampledRows:
-        """Returns the first rows."""
+        """Returns the first rows of a stream; of a file batches spread evenly."""
+        if self._is_file:
+            total = sum(self._counts())
+            count = self._reader.num_record_batches
+            indices = [*range(count)]
+            if self._stream.seek(0, 2) > budget and count > PLACES:
+                indices = [i * count // PLACES for i in range(PLACES)]
+            share = budget // max(len(indices), 1)
+            batches = map(_checked, map(self._reader.get_batch, indices))
+            return SampledRows([flat_columns(_cut(b, share)) for b in batches], total)
         out: list[pa.RecordBatch] = []
         rows: int | None = 0
         for batch in map(_checked, self._reader):
@@ -105,103 +126,48 @@ class _Stream(ColumnarFile):
     def parts(
         self, file: InputFile, block_bytes: int, limit_rows: int | None
     ) -> Iterator[tuple[int, int]] | None:
-        """Returns the first batches, to the limit; None without a limit."""
-        if limit_rows is None:
+        """Returns the batches; of a stream to the limit, and None without one."""
+        if self._is_file:
+            counts = self._counts()
+        elif limit_rows is None:
             return None
-        counts = []
-        for batch in self._reader:
-            counts.append(batch.num_rows)
-            if sum(counts) >= limit_rows:
-                break
-        return _spread(counts, file.size)
+        else:
+            counts = []
+            for batch in self._reader:
+                counts.append(batch.num_rows)
+                if sum(counts) >= limit_rows:
+                    break
+        # The bytes up to the end of each, by its rows.
+        total = max(sum(counts), 1)
+        ends = (file.size * rows // total for rows in itertools.accumulate(counts))
+        return zip(counts, ends, strict=True)
 
     def read(self, block: Block, columns: Sequence[str]) -> Iterator[RawRows]:
         """Yields the rows of a block in pieces."""
         first = block.first_row
         for table in _pieces(self._batches(first, block.rows or None)):
-            if block.rows:
-                piece = piece_of(block, first, table.num_rows)
-            else:
-                piece = dataclasses.replace(
-                    block,
-                    start=first,
-                    stop=first,
-                    first_row=first,
-                    rows=table.num_rows,
-                    position=block.position + min(self._stream.tell(), block.stop),
-                )
+            piece = piece_of(block, first, table.num_rows)
+            if not block.rows:
+                # Of a stream only the bytes before its rows are known.
+                position = block.position + min(self._stream.tell(), block.stop)
+                piece = dataclasses.replace(piece, stop=first, position=position)
             yield raw_rows(piece, flat_columns(table, columns), columns)
             first += table.num_rows
 
     def _batches(self, first_row: int, rows: int | None) -> Iterator[pa.RecordBatch]:
         """Yields the batches from a row on which one begins."""
+        listed = self._counts() if self._is_file else self._reader
         begin = 0
-        for batch in self._reader:
+        for index, batch in enumerate(listed):
+            count = batch if self._is_file else batch.num_rows
             if rows is not None and begin >= first_row + rows:
                 return
-            if begin >= first_row:
-                batch = _checked(batch)
+            if begin >= first_row and count:
+                if self._is_file:
+                    batch = self._reader.get_batch(index)
                 left = None if rows is None else first_row + rows - begin
-                yield batch.slice(0, left)
-            begin += batch.num_rows
-
-
-class _Batches(_Stream):
-    """The file format: batches by number."""
-
-    _open = staticmethod(pa.ipc.open_file)
-
-    def _counts(self) -> list[int]:
-        """Returns the rows of each batch; reads one small column."""
-        if not len(self._schema):
-            return []
-        widths = [_width(field.type) for field in self._schema]
-        reader = self._with([self._schema.field(widths.index(min(widths))).name])
-        return [
-            reader.get_batch(index).num_rows
-            for index in range(reader.num_record_batches)
-        ]
-
-    def look(self, budget: int, places: int) -> SampledRows:
-        """Returns rows of batches spread evenly; counts all."""
-        rows = sum(self._counts())
-        count = self._reader.num_record_batches
-        indices = [*range(count)]
-        if self._stream.seek(0, 2) > budget and count > PLACES:
-            indices = [i * count // PLACES for i in range(PLACES)]
-        batches = [
-            flat_columns(
-                _cut(_checked(self._reader.get_batch(index)), budget // len(indices))
-            )
-            for index in indices
-        ]
-        return SampledRows(batches, rows)
-
-    def parts(
-        self, file: InputFile, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[tuple[int, int]]:
-        """Returns the batches."""
-        return _spread(self._counts(), file.size)
-
-    def _batches(self, first_row: int, rows: int | None) -> Iterator[pa.RecordBatch]:
-        """Yields the batches from a row on which one begins."""
-        begin, stop = 0, first_row + (rows or 0)
-        for index, count in enumerate(self._counts()):
-            if count and first_row <= begin < stop:
-                batch = _checked(self._reader.get_batch(index))
-                yield batch.slice(0, stop - begin)
+                yield _checked(batch).slice(0, left)
             begin += count
-
-
-def _options(fields: Sequence[int] | None = None) -> pa.ipc.IpcReadOptions:
-    return pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-
-
-def _spread(counts: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
-    """Yields the rows of batches, and the bytes up to the end of each by its rows."""
-    total = max(sum(counts), 1)
-    ends = (size * rows // total for rows in itertools.accumulate(counts))
-    return zip(counts, ends, strict=True)
 
 
 def _width(kind: pa.DataType) -> int:
