@@ -29,7 +29,6 @@ SAMPLES = {
 SUFFIXES = {
     "zip": "zip",
     "zip-stored": "zip",
-    "zip-bzip2": "zip",
     "tar-pax": "tar",
     "tar-gnu": "tar",
     "tar.gz": "tar.gz",

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 import zstandard
 
 from transforms.core.model import Reason
-from transforms.formats.archive.archives import members_in
-from transforms.formats.archive.members import Item
+from transforms.formats.archive.archives import Archive
+from transforms.formats.archive.members import Item, Limits
 
 FILES = {
     "train/cat/1.jpg": b"one" * 100,
@@ -81,7 +81,6 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 WRITERS: dict[str, Callable[[dict[str, bytes]], bytes]] = {
     "zip": zip_of,
     "zip-stored": lambda files: zip_of(files, zipfile.ZIP_STORED),
-    "zip-bzip2": lambda files: zip_of(files, zipfile.ZIP_BZIP2),
     "tar-pax": tar_of,
     "tar-gnu": lambda files: tar_of(files, tar_format=tarfile.GNU_FORMAT),
     "tar-ustar": lambda files: tar_of(files, tar_format=tarfile.USTAR_FORMAT),
@@ -94,7 +93,8 @@ WRITERS: dict[str, Callable[[dict[str, bytes]], bytes]] = {
 
 def read_in_turn(file: BinaryIO, **options: Any) -> Iterator[Item]:
     """Yields what becomes of the members that are not litter."""
-    for member, read in members_in(file, "a.zip", **options):
+    limits = options.pop("limits", None) or Limits(**options)
+    for member, read in Archive(file, "a.zip", limits).members():
         if not member.is_hidden:
             yield read()
 

@@ -1,10 +1,5 @@
 """The members of an archive: zip, and tar with or without compression, by content.
 
-    list_members   what the headers say, for planning; only a packed tar is unpacked
-    members_in     every member in order, and what reads it
-    read_member    one member of a zip or plain tar, by what its listing says
-    stream_member  the same piece by piece
-
 Memory is bounded by one member's content; where members are read in turn, also by their
 names, which have to differ. Nothing here writes content to disk. What concerns one
 member is a value, its fault; what casts doubt on the rest of the archive is an
@@ -17,6 +12,7 @@ with one key, is a row.
 import abc
 import array
 import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -39,7 +35,6 @@ from transforms.formats.archive.members import (
 from transforms.formats.archive.tar import BLOCK_BYTES, Tar, is_header, is_packed
 from transforms.formats.archive.zip import zip_chunks, zip_members
 from transforms.formats.table import InputFile, RawRows, SourceFile, TableReader
-from transforms.storage.files import storage
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _DEFAULT_LIMITS = Limits()
@@ -48,148 +43,121 @@ _MAX_BLOCK_ROWS = 4096
 _PIECE_BYTES = 16 << 20
 
 
-def kind_of(file: BinaryIO, path: str) -> Literal["zip", "tar", "packed tar"]:
-    """Returns what the archive is; its name is not looked at.
+class Archive:
+    """An open archive. Nothing else may use its file while members are read in turn.
 
-    A member of a packed tar can only be reached through all those before it.
-
-    Raises:
-      InputError: it is not an archive that can be read.
+    Attributes:
+      kind: what it is; a member of a packed tar can only be reached through all those
+        before it.
+      packed_bytes: of a packed tar; 0 for others.
     """
-    file.seek(0)
-    head = file.read(BLOCK_BYTES)
-    if is_packed(head):
-        return "packed tar"
-    if is_header(head) or head == bytes(BLOCK_BYTES):
-        return "tar"
-    if head.startswith(_ZIP_MAGICS):
-        return "zip"
-    if head[257:262] == b"ustar":
-        raise DamageError(
-            f"{path}: the archive is damaged before its first member: the checksum of "
-            f"its header is wrong. Fetch or write it again."
+
+    def __init__(
+        self, file: BinaryIO, path: str, limits: Limits = _DEFAULT_LIMITS
+    ) -> None:
+        """Looks at how a file begins; its name is not looked at.
+
+        Args:
+          file: can be sought.
+          path: for messages.
+          limits: see `Limits`.
+
+        Raises:
+          InputError: it is not an archive that can be read.
+          SpecError: no such encoding of names.
+        """
+        try:
+            b"a".decode(limits.name_encoding)
+        except (LookupError, UnicodeError, AttributeError) as error:
+            raise SpecError(
+                f"The encoding of names must be one that Python knows, like cp949; "
+                f"found {limits.name_encoding!r}."
+            ) from error
+        self._file, self._path, self._limits = file, path, limits
+        self.kind = self._kind()
+        self.packed_bytes = file.seek(0, 2) if self.kind == "packed tar" else 0
+
+    def _kind(self) -> Literal["zip", "tar", "packed tar"]:
+        self._file.seek(0)
+        head = self._file.read(BLOCK_BYTES)
+        if is_packed(head):
+            return "packed tar"
+        # A damaged header is an error of the tar.
+        is_tar = is_header(head) or head[257:262] == b"ustar"
+        if is_tar or head == bytes(BLOCK_BYTES):
+            return "tar"
+        if head.startswith(_ZIP_MAGICS):
+            return "zip"
+        description = f"begins with {head[:8].hex(' ')}" if head else "is empty"
+        raise InputError(
+            f"{self._path}: an archive must be a zip, or a tar that is plain or packed "
+            f"with gzip, zstd, bzip2 or xz; this one {description}. Fetch or write it "
+            f"again."
         )
-    description = f"begins with {head[:8].hex(' ')}" if head else "is empty"
-    raise InputError(
-        f"{path}: an archive must be a zip, or a tar that is plain or packed with "
-        f"gzip, zstd, bzip2 or xz; this one {description}. Fetch or write it again."
-    )
 
+    def members(self) -> Iterator[tuple[Member, Callable[[], Item]]]:
+        """Yields each member, in their order, and what reads it before the next one.
 
-def list_members(
-    file: BinaryIO,
-    path: str,
-    *,
-    limits: Limits = _DEFAULT_LIMITS,
-    name_encoding: str = "",
-) -> MemberList:
-    """Returns the members in their order, as the headers have them.
+        Those that cannot be items have a `fault`; directories are left out.
 
-    Those that cannot be items have a `fault`; directories are left out.
+        Raises:
+          DamageError: the archive is damaged, or (but for a zip) has no end.
+          InputError: it goes beyond the limits.
+        """
+        tar = None
+        if self.kind == "zip":
+            listed = zip_members(self._file, self._path, self._limits)
+        else:
+            tar = Tar(self._file, self._path, self._limits)
+            listed = tar.members()
+        for member in checked(listed, self._limits, self._path):
+            yield member, functools.partial(self.read, member, tar)
 
-    Args:
-      file: can be sought; nothing else may use it meanwhile.
-      path: for messages.
-      limits: see `Limits`.
-      name_encoding: of names that are not marked as UTF-8; "" for UTF-8.
+    def listing(self) -> MemberList:
+        """Returns the members, see `members`; only a packed tar is unpacked."""
+        members = (member for member, _ in self.members())
+        return MemberList.of(members, is_sequential=self.kind == "packed tar")
 
-    Raises:
-      DamageError: the archive is damaged, or (but for a zip) has no end.
-      InputError: it is no archive, or goes beyond the limits.
-      SpecError: no such encoding.
-    """
-    listed = members_in(file, path, limits=limits, name_encoding=name_encoding)
-    is_sequential = kind_of(file, path) == "packed tar"
-    members = (member for member, _ in listed)
-    return MemberList.of(members, is_sequential=is_sequential)
+    def read(self, member: Member, tar: Tar | None = None) -> Item:
+        """Returns one member of a zip or plain tar, or the one that `tar` is at.
 
+        Raises:
+          DamageError: the archive is shorter than it was when it was listed.
+        """
+        if member.fault:
+            return Item(member, None)
+        if tar:
+            return Item(member, tar.content(member.size))
+        try:
+            return Item(member, b"".join(self.stream(member)))
+        except MemberError as damage:
+            detail = f"is damaged: {damage}"
+            fault = refusal(Reason.DAMAGED_MEMBER, member.name, detail)
+            return Item(member._replace(fault=fault), None)
 
-def members_in(
-    file: BinaryIO,
-    path: str,
-    *,
-    limits: Limits = _DEFAULT_LIMITS,
-    name_encoding: str = "",
-) -> Iterator[tuple[Member, Callable[[], Item]]]:
-    """Yields each member, in their order, and what reads it before the next one.
+    def stream(self, member: Member) -> Iterator[bytes]:
+        """Yields the content of a member of a zip or plain tar, at most 1 MiB a piece.
 
-    Args:
-      file, path, limits, name_encoding: see `list_members`.
-
-    Raises:
-      See `list_members`.
-    """
-    try:
-        b"a".decode(name_encoding or "utf-8")
-    except (LookupError, UnicodeError, AttributeError) as error:
-        raise SpecError(
-            f"The encoding of names must be one that Python knows, like cp949; found "
-            f"{name_encoding!r}."
-        ) from error
-    if kind_of(file, path) == "zip":
-        listed = zip_members(file, path, limits, encoding=name_encoding)
-        for member in checked(listed, limits, path):
-            yield member, functools.partial(read_member, file, path, member)
-        return
-    tar = Tar(file, path, limits)
-    for member in checked(tar.members(encoding=name_encoding), limits, path):
-        yield member, functools.partial(_next_member, tar, member)
-
-
-def _next_member(tar: Tar, member: Member) -> Item:
-    """Returns the member whose header was read last."""
-    return Item(member, None if member.fault else tar.content(member.size))
-
-
-def read_member(file: BinaryIO, path: str, member: Member) -> Item:
-    """Returns one member of a zip or plain tar, by its listing.
-
-    Raises:
-      DamageError: the archive is shorter than it was when it was listed.
-    """
-    if member.fault:
-        return Item(member, None)
-    try:
-        return Item(member, b"".join(stream_member(file, path, member)))
-    except MemberError as damage:
-        detail = f"is damaged: {damage}"
-        fault = refusal(Reason.DAMAGED_MEMBER, member.name, detail)
-        return Item(member._replace(fault=fault), None)
-
-
-def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:
-    """Yields the content of a member of a zip or plain tar, at most 1 MiB a piece.
-
-    Raises:
-      MemberError: the member is damaged; what was yielded must not be used.
-      DamageError: the archive is shorter than it was when it was listed.
-    """
-    if member.data_offset < 0:
-        yield from zip_chunks(file, member)
-        return
-    left = member.size
-    while left:
-        # Callers may use the file between two pieces.
-        file.seek(member.data_offset + member.size - left)
-        data = file.read(min(left, 1 << 20))
-        if not data:
-            raise DamageError(
-                f"{path}: the archive is cut off in member {member.number + 1}, "
-                f"{shown_name(member.name)}. Fetch or write it again."
-            )
-        left -= len(data)
-        yield data
-
-
-# A worker mostly reads blocks of one archive, one after the other. A listing of
-# millions of members is too large to keep many.
-@functools.lru_cache(maxsize=2)
-def _listing(
-    path: str, origin: str, stamp: int, encoding: str, max_image_bytes: int
-) -> MemberList:
-    with storage(path).open_input(stamp=stamp) as file:
-        limits = Limits(max_image_bytes=max_image_bytes)
-        return list_members(file, origin, limits=limits, name_encoding=encoding)
+        Raises:
+          MemberError: the member is damaged; what was yielded must not be used.
+          DamageError: the archive is shorter than it was when it was listed.
+        """
+        if member.data_offset < 0:
+            yield from zip_chunks(self._file, member)
+            return
+        left = member.size
+        while left:
+            # Callers may use the file between two pieces.
+            self._file.seek(member.data_offset + member.size - left)
+            data = self._file.read(min(left, 1 << 20))
+            if not data:
+                raise DamageError(
+                    f"{self._path}: the archive is cut off in member "
+                    f"{member.number + 1}, {shown_name(member.name)}. Fetch or write "
+                    f"it again."
+                )
+            left -= len(data)
+            yield data
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,28 +172,31 @@ class Archives:
     zip_encoding: str | None = None
     max_image_bytes: int = MAX_BYTES
 
+    @contextlib.contextmanager
+    def opened(self, file: SourceFile) -> Iterator[Archive]:
+        """Opens an archive; raises OSError, and see `Archive`."""
+        encoding = self.zip_encoding or "utf-8"
+        limits = Limits(max_image_bytes=self.max_image_bytes, name_encoding=encoding)
+        with file.open() as stream:
+            yield Archive(stream, file.origin, limits)
+
     def listing(self, file: SourceFile) -> MemberList:
         """Returns what an archive holds; that of a packed tar by unpacking all of it.
 
         Raises:
           OSError: it cannot be read, or has another stamp.
-          DamageError, InputError: see `list_members`.
+          DamageError, InputError: see `Archive`.
         """
-        encoding = self.zip_encoding or ""
-        return _listing(
-            file.path, file.origin, file.stamp, encoding, self.max_image_bytes
-        )
+        archives = Archives(self.zip_encoding, self.max_image_bytes)
+        return _listing(archives, SourceFile(file.origin, file.path, stamp=file.stamp))
 
-    def members(
-        self, stream: BinaryIO, file: SourceFile
-    ) -> Iterator[tuple[Member, Callable[[], Item]]]:
-        """Yields the members of an open archive, and what reads each in turn."""
-        return members_in(
-            stream,
-            file.origin,
-            limits=Limits(max_image_bytes=self.max_image_bytes),
-            name_encoding=self.zip_encoding or "",
-        )
+
+# A worker mostly reads blocks of one archive, one after the other. A listing of
+# millions of members is too large to keep many.
+@functools.lru_cache(maxsize=2)
+def _listing(archives: Archives, file: SourceFile) -> MemberList:
+    with archives.opened(file) as archive:
+        return archive.listing()
 
 
 class Row(NamedTuple):
@@ -373,62 +344,61 @@ class RowArchive(Archives, TableReader):
         skipped = collections.Counter[str]()
         piece: list[Row] = []
         start, size = block.start, 0
-        with file.open() as stream:
-            is_packed = kind_of(stream, file.origin) == "packed tar"
-            whole = stream.seek(0, 2) if is_packed else 0
+        with self.opened(file) as archive:
 
-        def part() -> Block:
-            done = whole * (start - block.start) // max(block.rows, 1)
-            return dataclasses.replace(
-                block,
-                start=start,
-                stop=start + len(piece),
-                first_row=start if self.is_numbered else 0,
-                rows=len(piece),
-                position=block.position + done,
-            )
+            def part() -> Block:
+                done = archive.packed_bytes * (start - block.start)
+                return dataclasses.replace(
+                    block,
+                    start=start,
+                    stop=start + len(piece),
+                    first_row=start if self.is_numbered else 0,
+                    rows=len(piece),
+                    position=block.position + done // max(block.rows, 1),
+                )
 
-        for row in self.rows_of(file, block, skipped):
-            # A full piece waits for another row. What is skipped comes with the last
-            # piece, and one without rows would begin where the next block does.
-            if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
-                yield self.raw(piece, part(), columns, {})
-                start += len(piece)
-                piece, size = [], 0
-            piece.append(row)
-            size += sum(len(data or b"") for _, data in row.items)
+            for row in self.rows_of(archive, file, block, skipped):
+                # A full piece waits for another row. What is skipped comes with the
+                # last piece, and one without rows would begin where the next block
+                # does.
+                if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
+                    yield self.raw(piece, part(), columns, {})
+                    start += len(piece)
+                    piece, size = [], 0
+                piece.append(row)
+                size += sum(len(data or b"") for _, data in row.items)
         yield self.raw(piece, part(), columns, dict(skipped))
 
     def rows_of(
-        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
+        self,
+        archive: Archive,
+        file: SourceFile,
+        block: Block,
+        skipped: collections.Counter[str],
     ) -> Iterator[Row]:
         """Yields the rows of a block as they are read.
 
         The members that the first block leaves out are counted in `skipped`.
         """
-        with file.open() as stream:
-            # Listing a packed archive would unpack it a second time.
-            if kind_of(stream, file.origin) == "packed tar":
-                for row in self._walked(stream, file, skipped):
-                    # The walk goes on past a limit, to find out whether the archive is
-                    # whole.
-                    if row.number < block.stop:
-                        yield row
-                return
-            if not block.start:
-                reasons = map(self.skip_reason, self.listing(file))
-                skipped.update(str(reason) for reason in reasons if reason is not None)
-            for row in self.listed_rows(file).between(block.start, block.stop):
-                read = [read_member(stream, file.origin, m) for m in row.members]
-                yield row._replace(items=read)
+        # Listing a packed archive would unpack it a second time.
+        if archive.kind == "packed tar":
+            # The walk goes on past a limit, to find out whether the archive is whole.
+            walk = self._walked(archive, skipped)
+            yield from (row for row in walk if row.number < block.stop)
+            return
+        if not block.start:
+            reasons = map(self.skip_reason, self.listing(file))
+            skipped.update(str(reason) for reason in reasons if reason is not None)
+        for row in self.listed_rows(file).between(block.start, block.stop):
+            yield row._replace(items=[*map(archive.read, row.members)])
 
     def _walked(
-        self, stream: BinaryIO, file: SourceFile, skipped: collections.Counter[str]
+        self, archive: Archive, skipped: collections.Counter[str]
     ) -> Iterator[Row]:
         """Yields the rows of all members of an archive that are read in turn."""
 
         def items() -> Iterator[Item]:
-            for member, read in self.members(stream, file):
+            for member, read in archive.members():
                 if (reason := self.skip_reason(member)) is not None:
                     skipped[str(reason)] += 1
                 else:

@@ -59,7 +59,7 @@ _RULES = {
         "Pack it without one",
     ),
     Reason.UNSUPPORTED_METHOD: (
-        "members must be whole; stored, deflated, or packed with bzip2 or zstd",
+        "members must be whole, and in a zip stored or deflated",
         "Pack it again, without --sparse",
     ),
     Reason.TOO_LARGE: (
@@ -76,7 +76,7 @@ _BATCH_MEMBERS = 4096
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What an archive may ask for before it is taken for a bomb.
+    """How the members of an archive are read, and when it is taken for a bomb.
 
     Attributes:
       max_member_bytes: of one member, unpacked; a larger one is a fault.
@@ -86,6 +86,7 @@ class Limits:
       ratio_free_bytes: unpacked, less than which no ratio is too high.
       max_members: more is an error.
       max_image_bytes: of a member with an image's name; a larger one is a fault.
+      name_encoding: of names that are not marked as UTF-8.
     """
 
     max_member_bytes: int = 1 << 30
@@ -94,6 +95,7 @@ class Limits:
     ratio_free_bytes: int = 16 << 20
     max_members: int = 5_000_000
     max_image_bytes: int = MAX_BYTES
+    name_encoding: str = "utf-8"
 
     def is_bomb(self, unpacked: int, packed: int) -> bool:
         """Whether the ratio of unpacked to packed bytes is too high."""

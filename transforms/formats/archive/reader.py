@@ -231,7 +231,13 @@ class ArchiveImages(RowArchive):
         strip = _shared_folders([f"{folder}/file" for folder in first])
         root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
         if not self.folders_said:
-            around = reader._around(files, others.files())
+            source = shlex.quote(files[0].path) if len(files) == 1 else "SOURCE"
+            around = Surroundings(
+                only_texts(others.files()),
+                f"beam-tfrecord convert {source} OUTPUT",
+                images_alone="",
+                folders_too="--format archive",
+            )
             check_tree(images, folders, around, root=root)
         listing = arrange(_without_folders(images, strip), {}, root=root)
         split_column = _SPLIT if listing.splits else ""
@@ -246,16 +252,6 @@ class ArchiveImages(RowArchive):
         chosen = [*itertools.islice(images, 0, None, step)]
         sample = reader._sample_of(chosen, first.values(), len(images))
         return Planned(reader, sample, features)
-
-    def _around(self, files: Sequence[InputFile], others: FileList) -> Surroundings:
-        """Returns what is beside the images of archives."""
-        source = shlex.quote(files[0].path) if len(files) == 1 else "SOURCE"
-        return Surroundings(
-            only_texts(others),
-            f"beam-tfrecord convert {source} OUTPUT",
-            images_alone="",
-            folders_too="--format archive",
-        )
 
     def raw(
         self,

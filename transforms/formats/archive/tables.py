@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
-from transforms.formats.archive.archives import Archives, kind_of, stream_member
+from transforms.formats.archive.archives import Archives
 from transforms.formats.archive.members import Member, MemberList, shown_name
 from transforms.formats.input_files import file_notes
 from transforms.formats.raw_rows import gathered, grouped
@@ -256,19 +256,31 @@ class ArchiveTables(Archives, TableReader):
         self, file: SourceFile, members: Iterable[Member], position: int = 0
     ) -> Iterator[_TableMember]:
         """Yields members of an archive."""
-        with file.open() as stream:
-            if kind_of(stream, file.origin) != "packed tar":
+        with self.opened(file) as archive:
+            if archive.kind != "packed tar":
                 for member in members:
-                    origin, before = _origin(file, member), position + member.offset
-                    chunks = _chunks(file, member)
-                    yield _TableMember(origin, member.size, chunks, before)
+                    origin = f"{file.origin}/{member.origin}"
+                    chunks = self._chunks(file, member)
+                    place = position + member.offset
+                    yield _TableMember(origin, member.size, chunks, place)
                 return
             numbers = frozenset(member.number for member in members)
             # The walk goes on to the end, to find out whether the archive is whole.
-            for member, read in self.members(stream, file):
+            for member, read in archive.members():
                 if member.number in numbers and (data := read().data) is not None:
-                    origin = _origin(file, member)
+                    origin = f"{file.origin}/{member.origin}"
                     yield _TableMember(origin, len(data), [data], position)
+
+    def _chunks(self, file: SourceFile, member: Member) -> Iterator[bytes]:
+        """Yields the content of a member of a zip or plain tar."""
+        try:
+            with self.opened(file) as archive:
+                yield from archive.stream(member)
+        except DamageError as error:
+            raise DamageError(
+                f"{file.origin}: member {shown_name(member.name)}: {error}. Fetch or "
+                f"write it again."
+            ) from error
 
 
 # Of what is kept of the listings.
@@ -318,22 +330,6 @@ def _scaled(sample: TableSample, content: int, packed: float) -> TableSample:
         read = round(content * (sample.rows + sample.unread) / sample.total_rows)
     stored = max(round(packed * read / max(content, 1)), 1)
     return dataclasses.replace(sample, total_rows=None, sampled_bytes=stored)
-
-
-def _origin(archive: SourceFile, member: Member) -> str:
-    return f"{archive.origin}/{member.origin}"
-
-
-def _chunks(archive: SourceFile, member: Member) -> Iterator[bytes]:
-    """Yields the content of a member of a zip or plain tar."""
-    try:
-        with archive.open() as stream:
-            yield from stream_member(stream, archive.origin, member)
-    except DamageError as error:
-        raise DamageError(
-            f"{archive.origin}: member {shown_name(member.name)}: {error}. Fetch or "
-            f"write it again."
-        ) from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -61,15 +61,13 @@ _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD = b"L", b"K", b"x", b"g", b"
 _EXTENSIONS = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD)
 
 
-def unzstd(file: Any) -> pa.CompressedInputStream:
-    """Returns the content of a zstd file; it raises OSError where that is cut off."""
-    return pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
-
-
 # What unpacks a stream, by how it begins.
 _UNPACKERS: dict[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": lambda file: Inflater(file.read, Compression.GZIP),
-    b"\x28\xb5\x2f\xfd": unzstd,
+    # It raises OSError where the stream is cut off.
+    b"\x28\xb5\x2f\xfd": lambda file: pa.CompressedInputStream(
+        pa.PythonFile(file, "r"), "zstd"
+    ),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\x00": lzma.LZMAFile,
 }
@@ -133,13 +131,10 @@ class Tar:
         self._offset = 0
         self._last: Member | None = None
 
-    def members(self, *, encoding: str = "") -> Iterator[Member]:
+    def members(self) -> Iterator[Member]:
         """Yields the members in order, but for directories.
 
         Between two of them, `content` gives the content of the first.
-
-        Args:
-          encoding: of names; "" for UTF-8. Names from pax records are UTF-8 always.
 
         Raises:
           DamageError: the archive is damaged after some member, which is named.
@@ -156,7 +151,7 @@ class Tar:
                 size = 0 if kind in _WITHOUT_DATA else int(said.get(b"size", size))
                 if size > _MOST_BYTES:
                     raise self._damage(f"the next header states {size} bytes")
-                member = self._member(header, said, index, size, encoding)
+                member = self._member(header, said, index, size)
                 said = {}
                 if member is not None:
                     yield member
@@ -211,24 +206,18 @@ class Tar:
         return size
 
     def _member(
-        self,
-        header: bytes,
-        said: dict[bytes, bytes],
-        index: int,
-        size: int,
-        encoding: str,
+        self, header: bytes, said: dict[bytes, bytes], index: int, size: int
     ) -> Member | None:
         """Returns the member of a header; None for a directory or a volume's name."""
         kind = header[156:157]
-        raw = said.get(b"path")
+        # Names from pax records are UTF-8 always.
+        raw, encoding = said.get(b"path"), "utf-8"
         if raw is None:
-            raw = _name(header)
-        else:
-            encoding = ""
+            raw, encoding = _name(header), self._limits.name_encoding
         is_folder = kind in _REGULAR and raw.endswith(b"/") and not size
         if is_folder or kind in _NO_MEMBERS:
             return None
-        name, fault = name_and_fault(raw, encoding or "utf-8")
+        name, fault = name_and_fault(raw, encoding)
         fault = fault or self._fault(name, kind, said, size)
         return Member(
             number=index,

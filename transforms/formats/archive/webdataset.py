@@ -234,7 +234,8 @@ class WebDataset(RowArchive):
                 break
             rows += 1
         block = Block(file.origin, 0, rows, rows=rows, stamp=file.stamp)
-        return [*self.rows_of(file, block, collections.Counter())]
+        with self.opened(file) as archive:
+            return [*self.rows_of(archive, file, block, collections.Counter())]
 
 
 def _columns_of(sample: Row) -> Iterator[str]:

@@ -9,7 +9,6 @@ holds (or a small one unpacks to petabytes). The data of a member must end where
 say, and size and CRC-32 must be right. Source: PKWARE's APPNOTE.TXT 6.3.10.
 """
 
-import bz2
 import io
 import operator
 import stat
@@ -17,7 +16,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError
@@ -29,7 +28,6 @@ from transforms.formats.archive.members import (
     refusal,
     shown_name,
 )
-from transforms.formats.archive.tar import unzstd
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _LOCAL_MAGIC, _END_MAGIC, _END_BYTES = b"PK\x03\x04", b"PK\x05\x06", 22
@@ -42,20 +40,17 @@ _UTF8 = 1 << 11
 # The bit of a header whose sizes and checksum are behind the data.
 _SIZES_FOLLOW = 1 << 3
 
-_STORED, _DEFLATED, _BZIP2, _ZSTD, _AES = 0, 8, 12, 93, 99
-_METHODS = {9: "deflate64", 14: "lzma", 95: "xz", 97: "wavpack", 98: "ppmd"}
+_STORED, _DEFLATED, _AES = 0, 8, 99
+_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}
 
 
-def zip_members(
-    file: BinaryIO, path: str, limits: Limits, *, encoding: str = ""
-) -> Iterator[Member]:
+def zip_members(file: BinaryIO, path: str, limits: Limits) -> Iterator[Member]:
     """Yields the members in the order of the central directory.
 
     Args:
       file: can be sought.
       path: for messages.
       limits: of members.
-      encoding: of names that are not marked as UTF-8; "" for UTF-8.
 
     Raises:
       DamageError: the directory is damaged, or entries overlap.
@@ -80,7 +75,7 @@ def zip_members(
     archive.NameToInfo.clear()
     infos.reverse()
     for index in range(len(infos)):
-        member = _member(infos.pop(), index, limits, encoding)
+        member = _member(infos.pop(), index, limits)
         if member is not None:
             yield member
 
@@ -120,15 +115,12 @@ def _raw_name(info: zipfile.ZipInfo) -> bytes:
     return info.orig_filename.encode("utf-8" if is_utf8 else "latin-1")
 
 
-def _member(
-    info: zipfile.ZipInfo, index: int, limits: Limits, encoding: str
-) -> Member | None:
+def _member(info: zipfile.ZipInfo, index: int, limits: Limits) -> Member | None:
     """Returns the member of an entry; None for a directory."""
     raw = _raw_name(info)
     # Many writers store UTF-8 and do not mark it. Code page 437, the standard's other
     # choice, would turn any bytes into some text, and be right for hardly any today.
-    if info.flag_bits & _UTF8 or not encoding:
-        encoding = "utf-8"
+    encoding = "utf-8" if info.flag_bits & _UTF8 else limits.name_encoding
     kind = stat.S_IFMT(info.external_attr >> 16)
     is_folder = raw.endswith(b"/") or kind == stat.S_IFDIR
     if is_folder and not info.file_size:
@@ -160,7 +152,7 @@ def _entry_fault(
         return refusal(Reason.NOT_A_FILE, name, f"is {what}")
     if info.flag_bits & _ENCRYPTED or info.compress_type == _AES:
         return refusal(Reason.ENCRYPTED, name, "is encrypted")
-    if info.compress_type not in (_STORED, _DEFLATED, _BZIP2, _ZSTD):
+    if info.compress_type not in (_STORED, _DEFLATED):
         detail = _METHODS.get(info.compress_type, f"number {info.compress_type}")
         return refusal(Reason.UNSUPPORTED_METHOD, name, f"has method {detail}")
     if info.file_size > limits.max_member_bytes or limits.is_bomb(
@@ -185,10 +177,7 @@ def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:
                 raise MemberError(f"it holds more than the stated {member.size} bytes")
             crc32 = zlib.crc32(data, crc32)
             yield data
-    except (zlib.error, OSError, EOFError, ValueError) as error:
-        # Errors of the system have a number; those of a library have none.
-        if getattr(error, "errno", None) is not None:
-            raise
+    except (zlib.error, EOFError) as error:
         raise MemberError(f"its data are damaged ({error})") from error
     if left:
         raise MemberError(f"it holds {left} bytes less than the stated {member.size}")
@@ -214,22 +203,14 @@ def _unpacked(method: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
     if method == _STORED:
         yield from pieces
         return
-    if method == _ZSTD:
-        stream = unzstd(io.BytesIO(b"".join(pieces)))
-        yield from iter(lambda: stream.read(_STEP_BYTES), b"")
-        return
-    unpacker: Any = (
-        zlib.decompressobj(-15) if method == _DEFLATED else bz2.BZ2Decompressor()
-    )
+    unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     pending = b""
     while not unpacker.eof:
-        # bz2 keeps what it has not used, and zlib hands it back.
-        if not pending and getattr(unpacker, "needs_input", True):
-            pending = next(pieces, b"")
+        pending = pending or next(pieces, b"")
         data = unpacker.decompress(pending, _STEP_BYTES)
         if not (data or pending or unpacker.eof):
             raise EOFError("the packed stream ends early")
-        pending = getattr(unpacker, "unconsumed_tail", b"")
+        pending = unpacker.unconsumed_tail
         yield data
     if unpacker.unused_data or next(pieces, b""):
         raise EOFError("the packed stream is followed by other bytes")
