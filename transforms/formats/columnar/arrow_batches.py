@@ -12,6 +12,7 @@ import abc
 import contextlib
 import dataclasses
 import errno
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
@@ -126,7 +127,6 @@ class ColumnarReader(TableReader):
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples rows spread evenly over the files; of streams the first."""
-        self.check_count(files)
         common = CommonColumns()
         looks: list[SampledRows] = []
         budget = max(self.sample_bytes // len(files), self.least_sample_bytes)
@@ -153,11 +153,6 @@ class ColumnarReader(TableReader):
         sample = dataclasses.replace(sample, columns=columns)
         return Planned(reader, sample, tuple(features.values()))
 
-    def check_count(self, files: Sequence[InputFile]) -> None:
-        """Raises InputError where there are no files."""
-        if not files:
-            raise InputError(f"a sample needs a {self.title} file; there is none")
-
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
@@ -167,31 +162,24 @@ class ColumnarReader(TableReader):
             if parts is None:
                 yield file.whole()
                 return
-            first = rows = 0
-            begin = content.begin
-
-            def block(stop: int) -> Block:
-                start = begin if self.by_bytes else first
-                return file.block(
-                    start,
-                    start + stop - begin,
-                    rows=rows,
-                    before=begin,
-                    first_row=first,
-                )
-
-            end = begin
+            # The rows and the bytes before each block, and at last before the end.
+            edges = [(0, content.begin)]
+            rows, end = edges[0]
             for count, end in parts:
                 rows += count
-                if limit_rows is not None and first + rows >= limit_rows:
-                    rows = limit_rows - first
+                if limit_rows is not None and rows >= limit_rows:
+                    rows = limit_rows
                     break
-                if end - begin >= block_bytes:
-                    if rows:
-                        yield block(end)
-                    first, begin, rows = first + rows, end, 0
-            if rows:
-                yield block(end)
+                if end - edges[-1][1] >= block_bytes:
+                    edges.append((rows, end))
+            edges.append((rows, end))
+        for (first, begin), (stop, close) in itertools.pairwise(edges):
+            if stop > first:
+                start = begin if self.by_bytes else first
+                size, rows = close - begin, stop - first
+                yield file.block(
+                    start, start + size, rows=rows, before=begin, first_row=first
+                )
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]

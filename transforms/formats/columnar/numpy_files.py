@@ -259,9 +259,10 @@ class StoredArray:
         self.packed = packed
         self._stream = stream
         self._member = stream if packed else member
+        self._title = "an array" if header else "NumPy arrays"
         if not packed:
             stream.seek(start)
-        with readable(origin, "an array", FAULTS):
+        with readable(origin, self._title, FAULTS):
             shape, self._fortran, self._dtype = (header or _header)(stream)
         self.begin = stream.tell()
         self._check(shape, self.begin - start, size)
@@ -301,7 +302,7 @@ class StoredArray:
         Raises:
           InputError: a compressed array goes on after its last row.
         """
-        with readable(self.origin, "an array", FAULTS):
+        with readable(self.origin, self._title, FAULTS):
             if self.packed and self._stream.read(1):
                 raise ValueError(f"it goes on after its {self.rows:,} rows")
             while self._member and self._member.read(_STEP):
@@ -344,7 +345,7 @@ class StoredArray:
         """Returns bytes of the values, from a place on or those that come next."""
         if place is not None:
             self._stream.seek(self.begin + place)
-        with readable(self.origin, "an array", FAULTS):
+        with readable(self.origin, self._title, FAULTS):
             data = self._stream.read(size)
             if len(data) < size:
                 raise EOFError("it ends early")

@@ -111,7 +111,6 @@ class ParquetReader(ColumnarReader):
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples row groups spread evenly; decides the unit of 96-bit timestamps."""
-        self.check_count(files)
         common = CommonColumns()
         groups: list[_Group] = []
         rows = 0
