@@ -159,7 +159,7 @@ _FILES: Mapping[str, Format] = {
         "COCO JSON",
         "detection.coco.CocoReader",
         suffixes=(".json",),
-        content_check="detection.coco_text.recognise",
+        content_check="detection.coco.recognise",
         **_BOXES,
     ),
     "labelme": Format(

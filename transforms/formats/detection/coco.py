@@ -22,12 +22,13 @@ create_coco_tf_record.py of tensorflow/models.
 """
 
 import dataclasses
+import heapq
 import json
 import math
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,18 +43,16 @@ from transforms.formats.detection.coco_file import (
     CocoFile,
     annotations_of,
     box_of,
-    outline_of,
-)
-from transforms.formats.detection.coco_text import (
     id_of,
     integer_of,
     number_of,
     numbers_of,
+    outline_of,
 )
 from transforms.formats.detection.listed import (
     SAMPLE_ROWS,
     ListedReader,
-    completed,
+    listing_of,
     root_of,
 )
 from transforms.formats.detection.objects import (
@@ -74,8 +73,20 @@ from transforms.storage.paths import spellings
 _DRAWN_ROWS = 200
 # Rows that have one place among the shards.
 _AT_ONCE = 4096
+# Rows that are made at once: their texts are in memory.
+_LISTED = 512
 # COCO's own names of files that list images which another file lists with its boxes.
 _BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
+# How many JSON files are looked into, the largest: COCO keeps a dataset in one.
+_LOOKED_AT = 64
+_KEYS = frozenset((b"images", b"annotations", b"categories"))
+# Strings, those that name a list with its bracket, and brackets of JSON. A string that
+# is cut goes to the end: else each quote in it would be tried as a beginning.
+_TOKEN = re.compile(
+    rb'"((?:[^"\\]|\\.)*+)(?:"(\s*:\s*\[)?|\\?\Z)|[\[{]|[\]}]', re.DOTALL
+)
+# Of an item of a list that evaluation tools take.
+_RESULT = re.compile(rb'\A\s*\[\s*\{[^{}]*"image_id"\s*:')
 # Characters of an annotation in a message.
 _SHOWN = 300
 _MOST_AREA = float(np.finfo(np.float32).max)
@@ -144,13 +155,22 @@ class CocoReader(ListedReader):
         ]
         _check_apart(loaded, folders)
         pairs = zip(loaded, folders, strict=True)
+        outlined = sum(coco.outlined for coco in loaded)
+        boxes = sum(coco.count for coco in loaded) - outlined
+        notes = []
+        if self.masks == "all" and outlined and boxes:
+            notes.append(
+                f"{boxes:,} of {boxes + outlined:,} annotations have no outline: such "
+                f"a mask is the box, filled"
+            )
+        read = {coco.file.origin for coco in loaded}
         return reader.planned(
             (table for coco, folder in pairs for table in _listed(coco, *folder)),
             root_of(files[0]),
-            notes=_notes(files, loaded, drawn=self.masks == "all"),
-            outlines=sum(coco.outlined for coco in loaded),
+            notes=notes,
+            outlines=outlined,
             sampled=_DRAWN_ROWS if self.masks == "all" else SAMPLE_ROWS,
-            left_out=len(files) - len(loaded),
+            others=[file.origin for file in files if file.origin not in read],
         )
 
     def _chosen(self, files: Sequence[InputFile]) -> list[CocoFile]:
@@ -282,39 +302,33 @@ def _listed(coco: CocoFile, folder: str, left_out: int) -> Iterator[pa.Table]:
     """
     file, count = coco.file, len(coco.images)
     leading = re.compile(_leading_folders(left_out))
-    for start in range(0, count, _AT_ONCE):
-        images = coco.images.slice(start, _AT_ONCE)
-        numbers = np.arange(start, start + len(images))
-        ids, names = (images[name].to_pylist() for name in ("id", "file_name"))
-        lacks = [
-            None if i and name else "file_name" if i else "id"
-            for i, name in zip(ids, names, strict=True)
-        ]
-        columns = {
-            "path": [file.origin] * len(images),
-            "size": np.where(numbers, 0, file.size),
-            "position": file.position + file.size * start // count + numbers - start,
-            "annotation": [file.origin] * len(images),
-            "reason": [str(Reason.MISSING_VALUE) if it else None for it in lacks],
-            "message": [f"the image has no {it}" if it else None for it in lacks],
-            "raw": [
-                json.dumps(images.slice(n, 1).to_pylist()[0], ensure_ascii=False)
-                if it
-                else None
-                for n, it in enumerate(lacks)
-            ],
-            "row": numbers,
-            "image": [
-                posixpath.join(folder, leading.sub("", name or "")) for name in names
-            ],
-            "name": names,
-            "source_id": ids,
-            "width": images["width"],
-            "height": images["height"],
-            "annotations": coco.annotations(start, start + len(images)),
-            "strays": [[] if start else coco.strays(), *[[]] * (len(images) - 1)],
-        }
-        yield completed(columns, len(images), _COLUMNS)
+    for start in range(0, count, _LISTED):
+        rows: list[dict[str, Any]] = []
+        images = coco.images.slice(start, _LISTED).to_pylist()
+        for number, image in enumerate(images, start=start):
+            name, within = image["file_name"] or "", number % _AT_ONCE
+            before = file.size * (number - within) // count
+            row = {
+                "path": file.origin,
+                "size": 0 if number else file.size,
+                "position": file.position + before + within,
+                "annotation": file.origin,
+                "row": number,
+                "image": posixpath.join(folder, leading.sub("", name)),
+                "name": image["file_name"],
+                "source_id": image["id"],
+                "width": image["width"],
+                "height": image["height"],
+                "annotations": coco.annotations(number),
+                "strays": [] if number else coco.strays(),
+            }
+            if not (image["id"] and name):
+                row["reason"] = str(Reason.MISSING_VALUE)
+                lack = "file_name" if image["id"] else "id"
+                row["message"] = f"the image has no {lack}"
+                row["raw"] = json.dumps(image, ensure_ascii=False).encode()
+            rows.append(row)
+        yield listing_of(rows, _COLUMNS)
 
 
 def _image_folder(coco: CocoFile) -> tuple[str, int]:
@@ -394,35 +408,6 @@ def _check_apart(
             )
 
 
-def _notes(
-    files: Sequence[InputFile], loaded: Sequence[CocoFile], *, drawn: bool
-) -> tuple[str, ...]:
-    """Returns notes on files that are not read, and on what is not read of others."""
-    read = {coco.file.origin for coco in loaded}
-    others = [file.origin for file in files if file.origin not in read]
-    notes = []
-    if others:
-        notes.append(
-            f"{len(others):,} of {len(files):,} JSON files not read, such as "
-            f"{others[0]!r:.80}: they have no boxes, or list the same images as "
-            f"others; name one as SOURCE to read it instead"
-        )
-    outlined = sum(coco.outlined for coco in loaded)
-    objects = sum(coco.count for coco in loaded)
-    if outlined and not drawn:
-        plural = "s" if outlined > 1 else ""
-        notes.append(
-            f"outlines (segmentation) of {outlined:,} annotation{plural} left out: "
-            f"--masks all stores them as masks"
-        )
-    elif 0 < outlined < objects:
-        notes.append(
-            f"{objects - outlined:,} of {objects:,} annotations have no outline: such "
-            f"a mask is the box, filled"
-        )
-    return tuple(notes)
-
-
 def _classes_of(loaded: Sequence[CocoFile]) -> dict[int, str]:
     """Returns class id -> name of all files; InputError where they disagree."""
     out: dict[int, str] = {}
@@ -437,3 +422,28 @@ def _classes_of(loaded: Sequence[CocoFile]) -> dict[int, str]:
                     f"Convert them one by one, or renumber."
                 )
     return dict(sorted(out.items()))
+
+
+def recognise(
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns files that begin like COCO's, None if none do; raises OSError."""
+    named = [each for each in files if each[0].lower().endswith(".json")]
+    looked_at = heapq.nlargest(_LOOKED_AT, named, key=lambda each: each[1])
+    matches = [path for path, _ in looked_at if _is_coco(head(path))]
+    return tuple(matches) or None
+
+
+def _is_coco(start: bytes) -> bool:
+    """Whether JSON has one of COCO's lists at its top, or is a list of results."""
+    depth = 0
+    for token in _TOKEN.finditer(start):
+        if token[0] in (b"[", b"{"):
+            depth += 1
+        elif token[0] in (b"]", b"}"):
+            depth -= 1
+        elif token[2]:
+            if depth == 1 and token[1] in _KEYS:
+                return True
+            depth += 1
+    return _RESULT.match(start) is not None

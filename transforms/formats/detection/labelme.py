@@ -133,17 +133,10 @@ class LabelmeReader(ListedReader):
                 f"LabelMe's files must have shapes; none of {len(files):,} below "
                 f"{root!r} has, such as {files[0].origin!r:.80}. Name another format."
             )
-        notes = []
-        if outlines and self.masks != "all":
-            notes.append(
-                f"outlines of {outlines:,} shapes left out: the box around each is "
-                f"read; --masks all stores masks, too"
-            )
         reader = dataclasses.replace(self, class_ids=class_ids(names))
         return reader.planned(
             [listing_of(rows)],
             root,
-            notes=notes,
             others=others,
             outlines=outlines,
         )

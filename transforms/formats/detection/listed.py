@@ -217,12 +217,19 @@ class ListedReader(BoxedReader):
           sampled: how many rows the sample has at most, spread evenly.
           seen: see `Planned`.
         """
+        notes = [*notes]
         if others:
-            notes = [
+            notes.insert(
+                0,
                 f"{len(others):,} files not read, such as {others[0]!r:.80}: they are "
-                f"no {self.title}",
-                *notes,
-            ]
+                f"no {self.title} with objects of their own",
+            )
+        if outlines and self.masks != "all":
+            plural = "s" if outlines > 1 else ""
+            notes.append(
+                f"outlines of {outlines:,} object{plural}, or more, left out: the box "
+                f"around each is read; --masks all stores masks, too"
+            )
         listing = InputFiles.spooled(tables, root=root)
         count = len(listing)
         if not count:

@@ -165,7 +165,7 @@ class VocReader(ListedReader):
             [listing_of(rows, own)],
             root,
             notes=notes,
-            outlines=counts[_OBJECTS],
+            outlines=counts[_OBJECTS] if self.masks == "all" else 0,
             sampled=_DRAWN_FILES if self.masks == "all" else SAMPLE_ROWS,
         )
 

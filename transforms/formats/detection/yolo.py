@@ -126,11 +126,6 @@ class YoloReader(ListedReader):
             point_shape=config.point_shape,
         )
         numbers, outlines = reader._looked_into(rows, root)
-        if outlines and self.masks != "all":
-            notes.append(
-                f"{outlines:,} of the objects that were looked at are outlines: the "
-                f"box around each is read; --masks all stores masks, too"
-            )
         names = config.names
         if names is None:
             names = {number: str(number) for number in sorted(numbers)}

@@ -25,7 +25,7 @@ from tests.support.detection import (
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
-from transforms.formats.detection import coco_file, coco_text
+from transforms.formats.detection import coco_file
 from transforms.formats.detection.coco import CocoReader
 from transforms.formats.file_names import split_in_path
 
@@ -299,7 +299,7 @@ def test_boxes_around_outlines(
     root: Folder, monkeypatch: pytest.MonkeyPatch, absent: Json, window: int
 ) -> None:
     """Polygons without bbox give their own box; runs are a reject that says so."""
-    monkeypatch.setattr(coco_text, "_WINDOW", window)
+    monkeypatch.setattr(coco_file, "_WINDOW", window)
     outlines: list[Any] = [
         [[8, 12, 24, 12, 24, 36, 8, 36]],
         [[32, 24, 40, 24, 40, 30], [48, 36, 64, 48.0, 50, 40]],
@@ -648,7 +648,7 @@ def test_windows_change_no_row(
     write_json(root / "annotations/instances_train2017.json", content, **options)
     whole = read(root)
     assert whole.rows[0]["image/filename"] == "사진 😀.jpg"
-    monkeypatch.setattr(coco_text, "_WINDOW", window)
+    monkeypatch.setattr(coco_file, "_WINDOW", window)
     monkeypatch.setattr(coco_file, "_ITEMS", 3)
     monkeypatch.setattr(CocoReader, "run_bytes", 1000)
     assert read(root) == whole
@@ -657,7 +657,7 @@ def test_windows_change_no_row(
 @pytest.mark.parametrize(
     ("data", "found"),
     [
-        (b"", "Expecting value"),
+        (b"", "no object with a list of images"),
         (b"{", "Expecting property name"),
         (b"[]", "no object with a list of images"),
         (b'[{"image_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]', "results"),
@@ -675,7 +675,7 @@ def test_windows_change_no_row(
         (b'{"images": [{"id": 1}], "a": ' + b"[" * 200_000, "must be COCO JSON"),
         (
             b'{"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]}',
-            "'a' and 'b' have the same, one of 2",
+            "2 images have '1'",
         ),
         (
             b'{"images": [{"id": 1}], "categories": [{"id": 1, "name": "a"},'
@@ -689,7 +689,7 @@ def test_windows_change_no_row(
         ),
         (
             b'{"images": [{"id": 1}], "categories": [{"id": "x", "name": "a"}]}',
-            "id None",
+            "None: 'a'",
         ),
     ],
 )
@@ -760,7 +760,7 @@ def test_masks_of_outlines(
     root: Folder, monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
     """Polygons, runs and boxes are drawn; bad outlines are bad parts."""
-    monkeypatch.setattr(coco_text, "_WINDOW", window)
+    monkeypatch.setattr(coco_file, "_WINDOW", window)
     found = read(tree(root, OUTLINED), masks="all")
     for row, wanted in zip(found.rows, MASKS, strict=True):
         masks = [decoded(png) for png in row["image/object/mask"]]
@@ -778,10 +778,34 @@ def test_masks_of_outlines(
     ]
 
 
+HOLLOW = [
+    [[1, 1, 9, 1, 9, 9], None],
+    [[1, 1, 9, 1, 9, 9], [1, None, 3, 4, 5, 6]],
+    [None, [1, 1, 9, 1, 9, 9]],
+    [[1, 1, 9, 1, 9, 9], {}],
+    [1, 1, 9, None, 9, 9],
+]
+
+
+@pytest.mark.parametrize("outline", HOLLOW)
+def test_outlines_that_hold_null(root: Folder, outline: Any) -> None:
+    """They are bad parts, as other outlines; nothing else in the file is."""
+    bad = [box(2, 1, segmentation=outline), box(3, 1, segmentation=outline)]
+    del bad[1]["bbox"]
+    good = box(1, 1, segmentation=[[1, 1, 9, 1, 9, 9], [2, 2, 4, 2, 4, 4]])
+    tree(root, coco([image(1)], [*bad, good]))
+    found = read(root, masks="all")
+    assert [each.reason for each in found.rejections] == ["bad_mask", "bad_box"]
+    assert len(found.rows[0]["image/object/mask"]) == 1
+    found = read(root)
+    assert [each.reason for each in found.rejections] == ["bad_box"]
+    assert len(found.rows[0]["image/object/bbox"]) == 2
+
+
 def test_outlines_are_left_out_with_a_note(root: Folder) -> None:
     """A note says how many there are, or how many objects have none."""
     tree(root, OUTLINED)
-    left_out = "outlines (segmentation) of 5"
+    left_out = "outlines of 5 objects"
     for masks, note in {"auto": left_out, "none": left_out, "all": "1 of 6"}.items():
         planned = CocoReader(masks=masks).plan(inputs(root, ".json"))
         assert any(text.startswith(note) for text in planned.sample.notes)

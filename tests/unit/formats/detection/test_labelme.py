@@ -74,7 +74,7 @@ def test_rows_by_hand(tmp_path: Folder) -> None:
     }
     plan = planned(root)
     assert plan.label_map == {1: "cat", 2: "dog"}
-    assert any("outlines of 1 shape" in note for note in plan.notes)
+    assert any("outlines of 1 object" in note for note in plan.notes)
 
 
 @pytest.mark.parametrize(
