@@ -76,9 +76,8 @@ def read_keys(path: str) -> tuple[frozenset[str], str]:
       InputError: it holds no key, or is not UTF-8.
       OSError: it cannot be read.
     """
-    data = storage(path).read_bytes()
-    lines = _text(data, path).split("\n")
-    keys = frozenset(line.removesuffix("\r") for line in lines) - {""}
+    data, text = _read(path)
+    keys = frozenset(line.removesuffix("\r") for line in text.split("\n")) - {""}
     if not keys:
         raise InputError(f"A file of keys must list one key a line; {path!r} is empty.")
     return keys, hashlib.sha256(data).hexdigest()
@@ -94,33 +93,32 @@ def read_relabelling(path: str) -> dict[str, str]:
       SpecError: a class is to get two names.
       OSError: it cannot be read.
     """
-    text = _text(storage(path).read_bytes(), path)
+    _, text = _read(path)
     out: dict[str, str] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1):
-        if not row or (number == 1 and row == ["old", "new"]):
-            continue
-        if len(row) != 2:
+        if row and len(row) != 2:
             raise InputError(
                 f"Each line of {path!r} must hold an old class name and a new one; "
                 f"line {number:,} has {len(row):,} columns."
             )
-        old, new = row
-        if out.setdefault(old, new) != new:
-            raise SpecError(
-                f"A class gets one new name; {path!r} says that {old!r} is to be "
-                f"called {out[old]!r} and {new!r}."
-            )
+        if row and (number, row) != (1, ["old", "new"]):
+            old, new = row
+            if out.setdefault(old, new) != new:
+                raise SpecError(
+                    f"A class gets one new name; {path!r} says that {old!r} is to be "
+                    f"called {out[old]!r} and {new!r}."
+                )
     if not out:
         raise InputError(
-            f"A file of new class names must have a line OLD,NEW for each; {path!r} "
-            f"has none."
+            f"{path!r} must have a line OLD,NEW for each class; it has none."
         )
     return out
 
 
-def _text(data: bytes, path: str) -> str:
+def _read(path: str) -> tuple[bytes, str]:
+    data = storage(path).read_bytes()
     try:
-        return data.decode("utf-8-sig")
+        return data, data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path!r} must be UTF-8; the byte at {error.start:,} is not."
@@ -161,29 +159,24 @@ def relabelling_of(
     """
     if not request.relabel:
         return None
-    labels = [
-        n for n, candidate in dataset.features.items() if candidate.kind is Kind.LABEL
-    ]
-    name = request.relabel_feature
-    if name and name not in labels:
+    labels = [n for n, f in dataset.features.items() if f.kind is Kind.LABEL]
+    predicted = label_of(dataset.features.values())
+    name = request.relabel_feature or (predicted.name if predicted else "")
+    if not name and len(labels) == 1:
+        name = labels[0]
+    if not name:
+        shown = f"several labels: {', '.join(labels)}" if labels else "no label"
+        raise UsageError(
+            f"It must be clear whose classes get new names; {dataset.path} has "
+            f"{shown}. Name one with --relabel-feature."
+        )
+    if name not in labels:
         raise SpecError(
             f"--relabel-feature must name a label; there is no label {name!r}"
             f"{nearest(name, labels)}."
         )
-    if not name:
-        label = label_of(dataset.features.values())
-        if label is None and len(labels) != 1:
-            shown = f"several labels: {', '.join(labels)}" if labels else "no label"
-            raise UsageError(
-                f"It must be clear whose classes get new names; {dataset.path} has "
-                f"{shown}. Name one with --relabel-feature."
-            )
-        name = labels[0] if label is None else label.name
-    (facts,) = (
-        candidate for candidate in manifest.features if candidate.feature.name == name
-    )
-    changes = class_changes(facts.classes, request.relabel)
-    return Relabelling(facts, changes)
+    facts = {facts.feature.name: facts for facts in manifest.features}[name]
+    return Relabelling(facts, class_changes(facts.classes, request.relabel))
 
 
 def with_key(
@@ -226,8 +219,8 @@ def choose(
     """
     condition = condition_of(dataset, request.label, request.where)
     skipped: collections.Counter[str] = collections.Counter()
-    kept = {}
     search = _Search(dataset, catalogues, request) if request.keys else None
+    kept = {}
     for name in dataset:
         if request.split and name != request.split:
             skipped["other_split"] += dataset.splits[name] or 0
@@ -243,11 +236,8 @@ def choose(
             skipped["dropped_key"] += int(np.count_nonzero(hit))
             mask &= ~hit
         kept[name] = mask
-    if search is not None and not request.split:
-        # Of one split, the keys may be those of another.
-        search.check()
     counts = {reason: count for reason, count in sorted(skipped.items()) if count}
-    return ChosenRows(kept, counts, search.unknown if search else 0)
+    return ChosenRows(kept, counts, search.count_unknown() if search else 0)
 
 
 class _Search:
@@ -256,15 +246,15 @@ class _Search:
     def __init__(
         self, dataset: OpenDataset, catalogues: _Catalogues, request: SubsetRequest
     ) -> None:
-        self._feature = request.key_feature
+        self._feature, self._split = request.key_feature, request.split
         self._dataset, self._catalogues = dataset, catalogues
+        names = [*dict.fromkeys((*dataset.features, *_own_columns(catalogues)))]
         if not self._feature:
             raise UsageError(
                 f"The feature that holds the keys must be named with --key-feature; "
                 f"{dataset.path} was made without a key column. It has: "
                 f"{', '.join(dataset.features)}."
             )
-        names = [*dict.fromkeys((*dataset.features, *_own_columns(catalogues)))]
         if self._feature not in names:
             raise SpecError(
                 f"--key-feature must name a feature; there is no {self._feature!r}"
@@ -274,22 +264,20 @@ class _Search:
         self._seen = np.zeros(len(self._keys), np.bool_)
         self._example = ""
 
-    def check(self) -> None:
-        """Raises InputError where no record had one of the keys.
+    def count_unknown(self) -> int:
+        """Returns how many keys no record has had.
 
-        Who erases a person must not be told that it is done when nobody was erased.
+        Raises:
+          InputError: none has had one. Who erases a person must not be told that it is
+            done when nobody was erased. Of one split, keys may be those of another.
         """
-        if not self._seen.any():
+        if not self._split and not self._seen.any():
             raise InputError(
                 f"A file of keys must have keys of the dataset; no record has one of "
                 f"these {len(self._keys):,} in its feature {self._feature!r}, which "
                 f"holds keys like {shortened(self._example)!r}. Nothing was written. "
                 f"Correct the keys, or name their feature with --key-feature."
             )
-
-    @property
-    def unknown(self) -> int:
-        """How many keys no record has had."""
         return int(np.count_nonzero(~self._seen))
 
     def hits(self, split: str) -> Mask:
@@ -314,17 +302,15 @@ class _Search:
         """Returns keys as a file of keys spells them."""
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        if not (pa.types.is_integer(values.type) or is_bytes(values.type)):
-            raise UsageError(
-                f"Keys are whole numbers or texts; the feature {self._feature!r} is "
-                f"{values.type}. Name another with --key-feature."
-            )
         try:
+            if not (pa.types.is_integer(values.type) or is_bytes(values.type)):
+                raise pa.ArrowInvalid(f"it is {values.type}")
             texts = values.cast(pa.large_string())
         except pa.ArrowInvalid as error:
             raise UsageError(
-                f"Keys that are bytes must be UTF-8; the feature {self._feature!r} "
-                f"holds others."
+                f"Keys are whole numbers, texts or bytes in UTF-8; the feature "
+                f"{self._feature!r} holds others ({error}). Name another with "
+                f"--key-feature."
             ) from error
         self._example = self._example or next(filter(None, texts[:1].to_pylist()), "")
         return texts

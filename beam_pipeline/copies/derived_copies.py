@@ -5,6 +5,7 @@ and is not made again.
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -59,13 +60,11 @@ def with_sidecars(
     derived = [_write(store, *sidecar) for sidecar in sidecars.derived.items()]
     datasets = {shard.dataset.directory: shard.dataset for shard in sources.values()}
     if manifest.compression == "none":  # version 0.2 wrote indexes of gzip files
-        had = {
-            (path, facts.file): facts
-            for path, dataset in datasets.items()
-            for facts in dataset.manifest.derived
-        }
-        for name, source in sources.items():
-            derived += _indexes(name, source, had, store)
+        for path, dataset in datasets.items():
+            had = {facts.file: facts for facts in dataset.manifest.derived}
+            for name, source in sources.items():
+                if source.dataset.directory == path:
+                    derived += _indexes(name, source, had, store)
     catalogues = {path: catalogues_of(dataset) for path, dataset in datasets.items()}
     if all(catalogues.values()):
         for split in manifest.splits:
@@ -84,29 +83,31 @@ def with_sidecars(
 
 def _write(store: Store, name: str, data: bytes) -> FileFacts:
     """Writes a file beside the shards of a dataset; returns its facts."""
-    store.announce(name)
-    path = os.path.join(store.dataset, name)
-    storage(path).write_file(data, attempts=store.attempts)
+    storage(_new_path(store, name)).write_file(data, attempts=store.attempts)
     return FileFacts(name, len(data), google_crc32c.value(data))
+
+
+def _new_path(store: Store, name: str) -> str:
+    """Announces a file of the new dataset; returns where it is written."""
+    store.announce(name)
+    return os.path.join(store.dataset, name)
 
 
 def _indexes(
     shard: str,
     source: CopiedShard,
-    had: Mapping[tuple[str, str], FileFacts],
+    had: Mapping[str, FileFacts],
     store: Store,
 ) -> Iterator[FileFacts]:
     """Writes the indexes that a shard had before; yields their facts."""
     made: Mapping[str, bytes] = {}
     for form in (index_file, text_index_file):
-        before = had.get((source.dataset.directory, form(source.facts.file)))
+        before = had.get(form(source.facts.file))
         if before is None:
             continue
         name = form(shard)
         if source.is_whole:
-            store.announce(name)
-            path = source.dataset.path(before.file)
-            target = os.path.join(store.dataset, name)
+            path, target = source.dataset.path(before.file), _new_path(store, name)
             copy_whole(path, target, before, attempts=store.attempts)
             yield FileFacts(name, before.bytes, before.crc32c)
             continue
@@ -133,14 +134,8 @@ def _catalogue(
     shards = [sources[facts.file] for facts in split.shards]
     before = [catalogues[source.dataset.directory][source.split] for source in shards]
     everywhere = set.intersection(*(set(source.schema.names) for source in before))
-    features = [
-        dataclasses.replace(facts.feature, vocabulary=tuple(facts.classes) or None)
-        if facts.feature.kind is Kind.LABEL
-        else facts.feature
-        for facts in manifest.features
-        if facts.feature.name in everywhere
-    ]
-    columns, _ = catalogue_features(features, texts=True)
+    features = [f.feature for f in manifest.features if f.feature.name in everywhere]
+    columns, _ = catalogue_features(_with_names(features, manifest), texts=True)
     classes = class_names(columns)
     schema = catalogue_schema(
         columns,
@@ -148,10 +143,6 @@ def _catalogue(
         origins={"_origin", "_row"} <= everywhere,
         keys="_key" in everywhere,
     )
-
-    def path_of(name: str) -> str:
-        store.announce(name)
-        return os.path.join(store.dataset, name)
 
     def rows_of(number: int) -> Iterator[Mapping[str, pa.Array]]:
         shard = shards[number]
@@ -162,9 +153,19 @@ def _catalogue(
 
     records = [facts.records for facts in split.shards]
     return write_parts(
-        *(path_of, split.name, records, rows_of, schema, classes),
+        functools.partial(_new_path, store),
+        *(split.name, records, rows_of, schema, classes),
         attempts=store.attempts,
     )
+
+
+def _with_names(features: Sequence[Feature], manifest: Manifest) -> list[Feature]:
+    """Returns features whose labels have the class names of a dataset."""
+    names = {f.feature.name: tuple(f.classes) or None for f in manifest.features}
+    return [
+        dataclasses.replace(f, vocabulary=names[f.name]) if f.kind is Kind.LABEL else f
+        for f in features
+    ]
 
 
 def _rows_before(
@@ -177,19 +178,9 @@ def _rows_before(
     """Yields the rows of a shard that stays as it is, as they were."""
     span = shard.first, shard.first + shard.facts.records
     own = [name for name in schema.names if name in OWN_COLUMNS and name != "_shard"]
-    classes = {f.feature.name: f.classes for f in shard.dataset.manifest.features}
-    typed = [
-        dataclasses.replace(feature, vocabulary=tuple(classes[feature.name]))
-        if feature.kind is Kind.LABEL
-        else feature
-        for feature in features
-    ]
-    pairs = zip(
-        catalogue.batches(own, *span),
-        catalogue.typed_batches(typed, *span),
-        strict=True,
-    )
-    for places, values in pairs:
+    typed = _with_names(features, shard.dataset.manifest)
+    columns = catalogue.batches(own, *span), catalogue.typed_batches(typed, *span)
+    for places, values in zip(*columns, strict=True):
         yield {
             "_shard": pa.array(np.full(places.num_rows, number, np.int32)),
             **dict(zip(own, places.columns, strict=True)),

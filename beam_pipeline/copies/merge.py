@@ -8,19 +8,17 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from beam_pipeline.copies.publication import Made, look_at, publish_copy
-from beam_pipeline.copies.shard_copies import (
-    CopiedShard,
-    Ids,
-    copied,
-    ids_in,
-    shards_of,
+from beam_pipeline.copies.publication import (
+    Made,
+    copied_manifest,
+    look_at,
+    publish_copy,
 )
+from beam_pipeline.copies.shard_copies import Ids, copied, ids_in, numbered_shards
 from beam_pipeline.copies.split_leaks import leak_notes
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.parts import class_counts, joined_statistics, summed
-from transforms.core.files import ShardName
-from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
+from transforms.core.manifest import FeatureFacts, Manifest, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import MAX_CLASSES
 from transforms.core.vocabulary import LABEL_MAP_NAME
@@ -59,28 +57,21 @@ def join_datasets(
     output = look_at(directory, datasets, overwrite=overwrite)
     classes = _classes(datasets)
     leaks = leak_notes(datasets, read)
-    first = datasets[0].manifest
-    sources: dict[str, CopiedShard] = {}
     names = dict.fromkeys(s.name for d in datasets for s in d.manifest.splits)
-    for split in names:
-        shards = [copy for d in datasets for copy in _shards(d, split, classes)]
-        for number, shard in enumerate(shards):
-            name = ShardName(
-                *(first.name, split, number, len(shards), first.compression)
-            )
-            sources[str(name)] = shard
+    sources = numbered_shards(
+        datasets, names, lambda dataset, split: _new_ids(dataset, split, classes)
+    )
 
     def build(store: Store) -> Manifest:
+        shards: dict[str, list[ShardFacts]] = {name: [] for name in names}
+        for file, shard in sources.items():
+            shards[shard.split].append(copied(shard, file, store))
+            read(0 if shard.is_whole else shard.facts.bytes)
         splits = []
-        for split in names:
-            before = [s for d in datasets for s in d.manifest.splits if s.name == split]
-            facts = []
-            for file, shard in sources.items():
-                if shard.split == split:
-                    facts.append(copied(shard, file, store))
-                    read(0 if shard.is_whole else shard.facts.bytes)
-            splits.append(SplitFacts(split, tuple(facts), _counts(before, classes)))
-        return _manifest(datasets, splits, classes, leaks)
+        for name, facts in shards.items():
+            before = [s for d in datasets for s in d.manifest.splits if s.name == name]
+            splits.append(SplitFacts(name, tuple(facts), _counts(before, classes)))
+        return _manifest(datasets, tuple(splits), classes, leaks)
 
     decides = ["merge", [source.manifest.digest for source in datasets]]
     return publish_copy(output, decides, sources, build, {})
@@ -150,23 +141,15 @@ def _classes(datasets: Sequence[Dataset]) -> _Classes:
     return {feature: tuple(names) for feature, names in names_of.items()}
 
 
-def _shards(dataset: Dataset, name: str, classes: _Classes) -> list[CopiedShard]:
-    """Returns the shards of a split of a dataset, with the class ids that change."""
-    out = []
-    for split in dataset.manifest.splits:
-        if split.name != name:
-            continue
-        ids: dict[str, Ids] = {}
-        for facts in dataset.manifest.features:
-            new = {c: n for n, c in enumerate(classes.get(facts.feature.name, ()))}
-            moved = {old: new[c] for old, c in enumerate(facts.classes) if c in new}
-            moved = {old: number for old, number in moved.items() if old != number}
-            ids |= ids_in(split, facts, moved)
-        out += [
-            dataclasses.replace(shard, ids=ids if shard.facts.records else {})
-            for shard in shards_of(dataset, split)
-        ]
-    return out
+def _new_ids(dataset: Dataset, split: SplitFacts, classes: _Classes) -> dict[str, Ids]:
+    """Returns the class ids that change in a split of a dataset."""
+    ids: dict[str, Ids] = {}
+    for facts in dataset.manifest.features:
+        new = {c: n for n, c in enumerate(classes.get(facts.feature.name, ()))}
+        moved = {old: new[c] for old, c in enumerate(facts.classes) if c in new}
+        moved = {old: number for old, number in moved.items() if old != number}
+        ids |= ids_in(split, facts, moved)
+    return ids
 
 
 def _counts(
@@ -184,56 +167,41 @@ def _counts(
 
 def _manifest(
     datasets: Sequence[Dataset],
-    splits: Sequence[SplitFacts],
+    splits: tuple[SplitFacts, ...],
     classes: _Classes,
     leaks: Sequence[str],
 ) -> Manifest:
     manifests = [dataset.manifest for dataset in datasets]
-    first = manifests[0]
-    records = sum(manifest.records for manifest in manifests)
-    shards = [s for m in manifests for split in m.splits for s in split.shards]
-    digests = "".join(manifest.digest for manifest in manifests)
-    settings: dict[str, object] = {
-        "merged": [
-            {
-                "name": manifest.name,
-                "digest": manifest.digest,
-                "records": manifest.records,
-            }
-            | ({"merged": before} if (before := _merged_in(manifest)) else {})
-            for manifest in manifests
-        ]
-    }
+    settings: dict[str, object] = {"merged": [*map(_named, manifests)]}
     keys = {str(manifest.settings.get("key_column") or "") for manifest in manifests}
     if len(keys) == 1 and "" not in keys:
         settings["key_column"] = keys.pop()
-    unnamed = []
+    notes = [*leaks]
     if any(f.file == LABEL_MAP_NAME for m in manifests for f in m.files):
-        unnamed = [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
+        notes.insert(0, f"{LABEL_MAP_NAME} was left out: ids of several may differ")
     stored = {f.feature.name: f for m in reversed(manifests) for f in m.features}
-    order = dict.fromkeys(f.feature.name for m in manifests for f in m.features)
-    return Manifest(
-        name=first.name,
-        compression=first.compression,
-        features=tuple(
-            _facts(stored[name].feature, manifests, splits, classes.get(name, ()))
-            for name in order
-        ),
-        splits=tuple(splits),
-        files=(),
-        account=Account(read=records, written=records),
-        inputs={
-            "files": len(shards),
-            "bytes": sum(shard.bytes for shard in shards),
-            "sha256": hashlib.sha256(digests.encode()).hexdigest(),
-        },
+    features = tuple(
+        _facts(stored[name].feature, manifests, splits, classes.get(name, ()))
+        for name in dict.fromkeys(f.feature.name for m in manifests for f in m.features)
+    )
+    digests = "".join(manifest.digest for manifest in manifests)
+    return copied_manifest(
+        *(manifests, features, splits),
+        sha256=hashlib.sha256(digests.encode()).hexdigest(),
+        skipped={},
         settings=settings,
         image_notes=dict(sorted(summed(m.image_notes for m in manifests).items())),
-        run={
-            "merged_from": [dataset.directory for dataset in datasets],
-            "notes": [*unnamed, *leaks],
-        },
+        run={"merged_from": [d.directory for d in datasets], "notes": notes},
     )
+
+
+def _named(manifest: Manifest) -> dict[str, object]:
+    """Returns what the settings of a merged dataset say of a source."""
+    out: dict[str, object] = {
+        name: getattr(manifest, name) for name in ("name", "digest", "records")
+    }
+    before = _merged_in(manifest)
+    return out | ({"merged": before} if before else {})
 
 
 def _facts(

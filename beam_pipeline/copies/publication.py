@@ -6,12 +6,13 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from beam_pipeline.copies.derived_copies import MAKER, with_sidecars
 from beam_pipeline.copies.shard_copies import CopiedShard
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.version import __version__, deciding_versions
-from transforms.core.manifest import Manifest
+from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
 from transforms.errors import TargetError
 from transforms.publishing import target
 from transforms.storage import folders
@@ -122,6 +123,42 @@ def publish_copy(
         there.publish(store, manifest, seen=seen)
     whole = sum(shard.is_whole for shard in sources.values())
     return Made(manifest, whole, len(sources) - whole)
+
+
+def copied_manifest(
+    before: Sequence[Manifest],
+    features: tuple[FeatureFacts, ...],
+    splits: tuple[SplitFacts, ...],
+    *,
+    sha256: str,
+    skipped: Mapping[str, int],
+    **more: Any,
+) -> Manifest:
+    """Returns the manifest of copied shards, without the files beside them.
+
+    Args:
+      before: the manifests of the datasets that the shards come from.
+      features, splits: of the copy.
+      sha256: identifies those datasets.
+      skipped: records that were left out, by reason.
+      more: the settings, image notes and run of the manifest.
+    """
+    shards = [shard for m in before for split in m.splits for shard in split.shards]
+    size = sum(shard.bytes for shard in shards)
+    return Manifest(
+        name=before[0].name,
+        compression=before[0].compression,
+        features=features,
+        splits=splits,
+        files=(),
+        account=Account(
+            read=sum(manifest.records for manifest in before),
+            written=sum(split.records for split in splits),
+            skipped=skipped,
+        ),
+        inputs={"files": len(shards), "bytes": size, "sha256": sha256},
+        **more,
+    )
 
 
 def _now() -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import BinaryIO, cast
 
 import google_crc32c
@@ -11,6 +11,7 @@ import numpy as np
 from beam_pipeline.copies.chosen_rows import Mask
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.example.messages import replaced_ids
+from transforms.core.files import ShardName
 from transforms.core.manifest import FeatureFacts, FileFacts, ShardFacts, SplitFacts
 from transforms.core.tfrecord import TFRecordReader, TFRecordWriter
 from transforms.core.tfrecord.compression import Compression
@@ -56,13 +57,36 @@ class CopiedShard:
         return not self.ids and bool(self.kept.all())
 
 
-def shards_of(dataset: Dataset, split: SplitFacts) -> Iterator[CopiedShard]:
-    """Yields the shards of a split, whole."""
-    first = 0
-    for facts in split.shards:
-        every = np.ones(facts.records, np.bool_)
-        yield CopiedShard(dataset, split.name, facts, first, every)
-        first += facts.records
+def numbered_shards(
+    datasets: Sequence[Dataset],
+    splits: Iterable[str],
+    ids_of: Callable[[Dataset, SplitFacts], dict[str, Ids]],
+) -> dict[str, CopiedShard]:
+    """Returns the name of each new shard, and the whole shard that it copies.
+
+    Args:
+      datasets: whose splits of one name are joined.
+      splits: the names of those that are copied.
+      ids_of: returns the class ids that change in a split, as in `CopiedShard.ids`.
+    """
+    sources: dict[str, CopiedShard] = {}
+    manifest = datasets[0].manifest
+    for name in splits:
+        shards = []
+        for dataset in datasets:
+            for split in (s for s in dataset.manifest.splits if s.name == name):
+                first, ids = 0, ids_of(dataset, split)
+                for facts in split.shards:
+                    every = np.ones(facts.records, np.bool_)
+                    new_ids = ids if facts.records else {}
+                    shards.append(
+                        CopiedShard(dataset, name, facts, first, every, new_ids)
+                    )
+                    first += facts.records
+        for number, shard in enumerate(shards):
+            numbered = (manifest.name, name, number, len(shards), manifest.compression)
+            sources[str(ShardName(*numbered))] = shard
+    return sources
 
 
 def ids_in(split: SplitFacts, facts: FeatureFacts, new: Ids) -> dict[str, Ids]:

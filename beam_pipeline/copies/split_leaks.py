@@ -1,11 +1,11 @@
 """Equal images in several splits of datasets that become one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.reading.open_dataset import OpenDataset, names_files, open_dataset
+from beam_pipeline.reading.open_dataset import names_files, open_dataset
 from beam_pipeline.terminal.words import size_text
 from transforms.core.placing.leakage import (
     Leaks,
@@ -16,7 +16,8 @@ from transforms.core.placing.leakage import (
     fingerprint_image,
 )
 from transforms.core.placing.placement import UInt64s, usual_order
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Kind
+from transforms.reading.view import View
 from transforms.storage.paths import is_remote
 
 # Shards are linked, not read. So images are only read where that takes seconds.
@@ -41,10 +42,12 @@ def leak_notes(
     Raises:
       DamageError: a record is damaged.
     """
-    image = _image_of(datasets[0])
+    features = [facts.feature for facts in datasets[0].manifest.features]
+    images = (f.name for f in features if f.kind is Kind.IMAGE and not f.is_list)
+    image = next(images, "")
     filled = [split for d in datasets for split in d.manifest.splits if split.records]
     names = tuple(usual_order({split.name for split in filled}))
-    if image is None or len(names) < 2:
+    if not image or len(names) < 2:
         return []
     size = sum(split.bytes for split in filled)
     if size > _MOST_BYTES or any(is_remote(dataset.directory) for dataset in datasets):
@@ -54,27 +57,26 @@ def leak_notes(
         ]
     opened = [open_dataset(dataset.directory) for dataset in datasets]
     parts = [
-        _Images(rows, split, image.name)
-        for rows in opened
-        for split in names
-        if split in rows.splits
+        (rows, split) for rows in opened for split in names if split in rows.splits
     ]
-    prints = [images.fingerprints(read) for images in parts]
-    splits = [
-        np.full(len(some), names.index(images.split), np.int16)
-        for images, some in zip(parts, prints, strict=True)
-    ]
-    shared = find_shared(
-        np.concatenate(prints), np.concatenate(splits), count=len(names)
-    ).without([_MISSING])
+    prints = [_fingerprints(rows[split].select([image]), read) for rows, split in parts]
+    numbers = [names.index(split) for _, split in parts]
+    splits = np.repeat(np.array(numbers, np.int16), [*map(len, prints)])
+    shared = find_shared(np.concatenate(prints), splits, count=len(names))
+    shared = shared.without([_MISSING])
     few = shared.values[:_COMPARED]
     # Fingerprint -> content -> split -> an example.
     places: dict[int, dict[bytes, dict[str, Place]]] = {v: {} for v in few.tolist()}
-    for images, some in zip(parts, prints, strict=True):
+    for (rows, split), some in zip(parts, prints, strict=True):
+        name = next((n for n, f in rows.features.items() if names_files(f)), "")
+        view = rows[split].select([image, name] if name else [image])
         for position in np.flatnonzero(np.isin(some, few)).tolist():
-            data, location = images.at(position)
+            row = view[position]
+            place = Place(split, rows.path, position)
+            if row.get(name):
+                place = Place(split, str(row[name]), 0)
             contents = places[int(some[position])]
-            contents.setdefault(data, {}).setdefault(images.split, location)
+            contents.setdefault(bytes(row[image]), {}).setdefault(split, place)
     equal = {
         value: next((tuple(c.values()) for c in contents.values() if len(c) > 1), ())
         for value, contents in places.items()
@@ -90,43 +92,13 @@ def leak_notes(
     return SplitFindings(leaks=(leaks,)).warnings()
 
 
-def _image_of(dataset: Dataset) -> Feature | None:
-    """Returns the image of a record; None where there is none, or a list."""
-    features = [facts.feature for facts in dataset.manifest.features]
-    images = (f for f in features if f.kind is Kind.IMAGE and not f.is_list)
-    return next(images, None)
-
-
-class _Images:
-    """The images of a split of a dataset."""
-
-    def __init__(self, rows: OpenDataset, split: str, image: str) -> None:
-        self.split = split
-        self._path, self._image = rows.path, image
-        name = next((n for n, f in rows.features.items() if names_files(f)), "")
-        self._name = name
-        self._view = rows[split].select([image, name] if name else [image])
-
-    def fingerprints(self, read: Callable[[int], None]) -> UInt64s:
-        """Returns a fingerprint of each record's image."""
-
-        def each() -> Iterator[int]:
-            for batch in self._view.select([self._image]).batches(_TOGETHER):
-                read(batch.nbytes)
-                for value in batch.column(0):
-                    data = value.as_py()
-                    yield (
-                        fingerprint_image(data, readable_again=True)
-                        if data
-                        else _MISSING
-                    )
-
-        return np.fromiter(each(), np.uint64)
-
-    def at(self, position: int) -> tuple[bytes, Place]:
-        """Returns the image of a record, and where it is."""
-        row = self._view[position]
-        name = row[self._name] if self._name else ""
-        if name:
-            return bytes(row[self._image]), Place(self.split, str(name), 0)
-        return bytes(row[self._image]), Place(self.split, self._path, position)
+def _fingerprints(images: View, read: Callable[[int], None]) -> UInt64s:
+    """Returns a fingerprint of each record's image."""
+    prints: list[int] = []
+    for batch in images.batches(_TOGETHER):
+        read(batch.nbytes)
+        for value in batch.column(0):
+            data = value.as_py() or b""
+            crc_and_size = fingerprint_image(data, readable_again=True)
+            prints.append(crc_and_size if data else _MISSING)
+    return np.array(prints, np.uint64)

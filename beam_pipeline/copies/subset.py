@@ -1,8 +1,9 @@
 """A subset of a dataset: choose its records, copy them, publish."""
 
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, cast
 
 from beam_pipeline.copies.chosen_rows import (
@@ -13,27 +14,25 @@ from beam_pipeline.copies.chosen_rows import (
     relabelling_of,
     with_key,
 )
-from beam_pipeline.copies.publication import Made, look_at, publish_copy
+from beam_pipeline.copies.publication import (
+    Made,
+    copied_manifest,
+    look_at,
+    publish_copy,
+)
 from beam_pipeline.copies.shard_copies import (
     CopiedShard,
     Ids,
     copied,
     ids_in,
-    shards_of,
+    numbered_shards,
 )
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.datasets.parts import class_counts
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text, counts_text
-from transforms.core.files import ShardName
-from transforms.core.manifest import (
-    Account,
-    FeatureFacts,
-    Manifest,
-    ShardFacts,
-    SplitFacts,
-)
+from transforms.core.manifest import FeatureFacts, Manifest, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics, summarize_feature
 from transforms.core.tfrecord import TFRecordReader
@@ -86,29 +85,39 @@ def make_subset(
             f"{dataset.directory!r} none is left{left_out}."
         )
     sources = _sources(dataset, chosen, relabelling)
+    stored = [f.feature for f in before.features if f.feature.record_keys]
 
     def build(store: Store) -> Manifest:
-        stored = [f.feature for f in before.features if f.feature.record_keys]
-        splits, features_of = [], {}
-        for split in chosen.kept:
-            shards: list[ShardFacts] = []
-            values: _Facts = {}
-            for name, source in sources.items():
-                if source.split == split:
-                    shards.append(copied(source, name, store))
-                    facts = _facts_of(name, source, stored, store)
-                    read(source.facts.bytes)
-                    values = _merged([values, facts])
-            splits.append(SplitFacts(split, tuple(shards)))
-            features_of[split] = values
-        features = _features(before, splits, features_of, relabelling)
-        counted = tuple(
-            _with_classes(split, before, features_of[split.name], features)
-            for split in splits
+        shards: dict[str, list[ShardFacts]] = {name: [] for name in chosen.kept}
+        values: dict[str, _Facts] = {name: {} for name in chosen.kept}
+        for file, source in sources.items():
+            shards[source.split].append(copied(source, file, store))
+            facts = _facts_of(file, source, stored, store)
+            values[source.split] = _merged(values[source.split], facts)
+            read(source.facts.bytes)
+        whole = functools.reduce(_merged, values.values())
+        records = sum(shard.records for some in shards.values() for shard in some)
+        features = tuple(
+            _feature(facts, whole, records, relabelling) for facts in before.features
         )
-        manifest = _manifest(before, request, chosen, counted, features)
-        notes = _notes(chosen, before, manifest)
-        run = {"subset_of": dataset.directory, "notes": notes}
+        splits = tuple(
+            SplitFacts(name, tuple(facts), _classes(name, before, values, features))
+            for name, facts in shards.items()
+        )
+        settings = {n: value for n, value in before.settings.items() if n != "parts"}
+        subsets = [*settings.get("subsets", ()), request.to_json()]
+        manifest = copied_manifest(
+            *([before], features, splits),
+            sha256=before.digest,
+            skipped=chosen.skipped,
+            settings={**settings, "subsets": subsets},
+            # Which records the notes were about is not known.
+            image_notes=before.image_notes if records == before.records else {},
+        )
+        run = {
+            "subset_of": dataset.directory,
+            "notes": _notes(chosen, before, manifest),
+        }
         return dataclasses.replace(manifest, run=run)
 
     decides = [before.digest, request.to_json()]
@@ -119,35 +128,20 @@ def make_subset(
 def _sources(
     dataset: Dataset, chosen: ChosenRows, relabelling: Relabelling | None
 ) -> dict[str, CopiedShard]:
-    """Returns new shard -> the chosen records of the old one, and their new ids.
+    """Returns new shard -> the chosen records of the old one, and their new ids."""
 
-    Shards of parts are numbered anew: each part has a first one.
-    """
-    before = dataset.manifest
-    sources: dict[str, CopiedShard] = {}
-    for name, kept in chosen.kept.items():
-        shards = [
-            shard
-            for part in dataset.parts or (dataset,)
-            for split in part.manifest.splits
-            if split.name == name
-            for shard in shards_of(part, split)
-        ]
-        ids: dict[str, Ids] = {}
-        if relabelling is not None:
-            (split,) = (
-                candidate for candidate in before.splits if candidate.name == name
-            )
-            ids = ids_in(split, relabelling.facts, relabelling.changes.ids)
-        first = 0
-        for number, shard in enumerate(shards):
-            span = slice(first, first + shard.facts.records)
-            first = span.stop
-            file = shard.facts.file
-            if dataset.parts:
-                numbered = (before.name, name, number, len(shards), before.compression)
-                file = str(ShardName(*numbered))
-            sources[file] = dataclasses.replace(shard, kept=kept[span], ids=ids)
+    def ids_of(_part: Dataset, split: SplitFacts) -> dict[str, Ids]:
+        if relabelling is None:
+            return {}
+        return ids_in(split, relabelling.facts, relabelling.changes.ids)
+
+    sources = numbered_shards(dataset.parts or (dataset,), chosen.kept, ids_of)
+    starts = dict.fromkeys(chosen.kept, 0)
+    for file, shard in sources.items():
+        start = starts[shard.split]
+        starts[shard.split] = stop = start + shard.facts.records
+        kept = chosen.kept[shard.split][start:stop]
+        sources[file] = dataclasses.replace(shard, kept=kept)
     return sources
 
 
@@ -178,67 +172,55 @@ def _facts_of(
                     f"Verify the dataset, and convert it again."
                 )
             values = {f.name: summarize_feature(f, decoded.columns) for f in features}
-            facts = _merged([facts, values])
+            facts = _merged(facts, values)
     return facts
 
 
-def _merged(several: Iterable[_Facts]) -> _Facts:
-    out: _Facts = {}
-    for facts in several:
-        for name, statistics in facts.items():
-            out[name] = out[name].merge(statistics) if name in out else statistics
-    return out
+def _merged(one: _Facts, other: _Facts) -> _Facts:
+    both = {n: one[n].merge(other[n]) for n in one.keys() & other.keys()}
+    return one | other | both
 
 
-def _features(
-    before: Manifest,
-    splits: Sequence[SplitFacts],
-    values: Mapping[str, _Facts],
-    relabelling: Relabelling | None,
-) -> tuple[FeatureFacts, ...]:
-    """Returns what is true of each feature of the subset.
+def _feature(
+    facts: FeatureFacts, whole: _Facts, records: int, relabelling: Relabelling | None
+) -> FeatureFacts:
+    """Returns what is true of a feature of the subset.
 
     Args:
-      before: the manifest of the dataset that it is of.
-      splits: of the subset.
-      values: of each split.
+      facts: of the feature in the dataset.
+      whole: of the values in all splits of the subset.
+      records: of the subset.
       relabelling: of its classes; None for none.
     """
-    whole = _merged(values.values())
-    records = sum(split.records for split in splits)
-    out = []
-    for facts in before.features:
-        feature, names = facts.feature, tuple(facts.classes)
-        if relabelling is not None and feature.name == relabelling.facts.feature.name:
-            names = relabelling.changes.names
-        if feature.vocabulary is not None:
-            feature = dataclasses.replace(feature, vocabulary=names)
-        statistics = whole.get(feature.name, Statistics())
-        always = statistics.present == records
-        statistics = dataclasses.replace(statistics, classes={})
-        out.append(FeatureFacts(feature, statistics, names, always))
-    return tuple(out)
+    feature, names = facts.feature, tuple(facts.classes)
+    if relabelling is not None and feature.name == relabelling.facts.feature.name:
+        names = relabelling.changes.names
+    if feature.vocabulary is not None:
+        feature = dataclasses.replace(feature, vocabulary=names)
+    values = whole.get(feature.name, Statistics())
+    statistics = dataclasses.replace(values, classes={})
+    return FeatureFacts(feature, statistics, names, values.present == records)
 
 
-def _with_classes(
-    split: SplitFacts,
+def _classes(
+    split: str,
     before: Manifest,
-    values: _Facts,
+    values: Mapping[str, _Facts],
     features: Sequence[FeatureFacts],
-) -> SplitFacts:
-    """Returns a split with its records by class, where the dataset had counted them."""
-    counted = {s.name: s.classes for s in before.splits}[split.name]
+) -> dict[str, dict[str, int]]:
+    """Returns records of a split by class, where the dataset had counted them."""
+    counted = {s.name: s.classes for s in before.splits}[split]
     classes = {}
     for facts in features:
         name = facts.feature.name
-        counts = values.get(name, Statistics()).classes
+        counts = values[split].get(name, Statistics()).classes
         if name not in counted or counts is None:
             continue
         if facts.feature.kind is Kind.LABEL:
             classes[name] = {c: counts.get(n, 0) for n, c in enumerate(facts.classes)}
         elif counts:
             classes[name] = {str(value): n for value, n in sorted(counts.items())}
-    return dataclasses.replace(split, classes=classes)
+    return classes
 
 
 def _notes(chosen: ChosenRows, before: Manifest, after: Manifest) -> list[str]:
@@ -264,37 +246,6 @@ def _notes(chosen: ChosenRows, before: Manifest, after: Manifest) -> list[str]:
             )
             notes.append(bounded(text))
     return notes
-
-
-def _manifest(
-    before: Manifest,
-    request: SubsetRequest,
-    chosen: ChosenRows,
-    splits: tuple[SplitFacts, ...],
-    features: tuple[FeatureFacts, ...],
-) -> Manifest:
-    """Returns the manifest without sidecars."""
-    written = sum(split.records for split in splits)
-    inputs = [shard for split in before.splits for shard in split.shards]
-    return Manifest(
-        name=before.name,
-        compression=before.compression,
-        features=features,
-        splits=splits,
-        files=(),
-        account=Account(read=before.records, written=written, skipped=chosen.skipped),
-        inputs={
-            "files": len(inputs),
-            "bytes": sum(shard.bytes for shard in inputs),
-            "sha256": before.digest,
-        },
-        settings={
-            **{name: s for name, s in before.settings.items() if name != "parts"},
-            "subsets": [*before.settings.get("subsets", ()), request.to_json()],
-        },
-        # Which records the notes were about is not known.
-        image_notes=before.image_notes if written == before.records else {},
-    )
 
 
 def _label_map(dataset: Dataset, relabelling: Relabelling | None) -> dict[int, str]:
