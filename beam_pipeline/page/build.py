@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import html
 import importlib.resources
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import jinja2
 import numpy as np
@@ -20,26 +20,25 @@ import pyarrow.compute as pc
 
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.page.pictures import (
-    Equal,
+    Picture,
     PictureClass,
+    PictureReader,
     equal_images,
     pictures,
 )
 from beam_pipeline.page.sample import (
     ROWS_A_SHARD,
     Sample,
-    SampledClasses,
     class_counts,
-    ends_of,
     image_of,
     object_counts,
     sample_split,
 )
 from beam_pipeline.reading.open_dataset import open_dataset
-from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import (
     count_text,
     kind_text,
+    range_text,
     share_text,
     shortened,
     size_text,
@@ -51,11 +50,9 @@ from transforms.core.schema import Feature, Kind
 from transforms.publishing.earlier_rejects import RejectGroup, find_rejects
 
 _COLOURS = 6
-_MOST_BARS = 60
 _MOST_MISSING = 12
 # More features than this are not listed.
 _MOST_CHARTS = 500
-
 
 _WIDTH, _HEIGHT = 320, 88
 _BINS = 32
@@ -105,48 +102,29 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         manifest, {entry.split: entry.columns for entry in samples if len(entry)}
     )
     image = image_of(manifest)
-    shown: list[PictureClass] = []
-    equal: tuple[list[Equal], int] = ([], 0)
+    gallery: list[PictureClass] = []
+    equal: list[list[Picture]] = []
+    equal_count = 0
     if image is not None:
-        label = counts[0] if counts else None
-        shown = pictures(opened, samples, image, label)
-        equal = equal_images(opened, samples, image, label)
-    names = [split.name for split in manifest.splits]
+        reader = PictureReader(opened, image, counts[0] if counts else None)
+        gallery = pictures(reader, samples)
+        equal, equal_count = equal_images(reader, samples)
     facts = {
         "manifest": manifest,
         "verified": verified,
-        "colours": {name: n % _COLOURS for n, name in enumerate(names)},
+        "colours": {s.name: n % _COLOURS for n, s in enumerate(manifest.splits)},
         "sampled": {entry.split: len(entry) for entry in samples},
         "rows_a_shard": ROWS_A_SHARD,
-        "classes": [_ClassTable(entry) for entry in counts],
+        "classes": counts,
         "image": image,
         "charts": _charts(manifest, samples),
         "rejects": _rejected_of(dataset),
-        "equal": equal[0],
-        "equal_count": equal[1],
+        "equal": equal,
+        "equal_count": equal_count,
         "notes": manifest.run.get("notes", []),
-        "gallery": shown,
+        "gallery": gallery,
     }
     return _template().render(**facts)
-
-
-class _ClassTable:
-    """The classes of a label as the page lists them."""
-
-    def __init__(self, counts: SampledClasses) -> None:
-        self.counts = counts
-        self.feature = counts.facts.feature
-        totals = counts.totals
-        self.shown = sorted(ends_of(totals, _MOST_BARS), key=lambda n: (-totals[n], n))
-        self.hidden = len(counts.names) - len(self.shown)
-        self.tops = {name: max(some, default=0) for name, some in counts.counts.items()}
-        self.sums = {name: sum(some) for name, some in counts.counts.items()}
-        self.never = sum(not total for total in totals)
-        self.missing = {
-            name: _first_names(missing)
-            for name in counts.counts
-            if self.sums[name] and (missing := counts.missing(name))
-        }
 
 
 def _first_names(names: Sequence[str]) -> str:
@@ -159,11 +137,9 @@ def _charts(manifest: Manifest, samples: Sequence[Sample]) -> list[Chart]:
     listed = [f for f in manifest.features if not f.feature.internal][:_MOST_CHARTS]
     charts = []
     for facts in listed:
-        name = facts.feature.name
-        columns = [entry.columns[name] for entry in samples if name in entry.columns]
-        columns = [column for column in columns if len(column)]
-        is_drawn = columns and facts.feature.kind is not Kind.LABEL
-        charts.append(chart_of(facts, columns) if is_drawn else Chart(facts))
+        columns = [entry.columns.get(facts.feature.name, ()) for entry in samples]
+        drawn = [c for c in columns if len(c) and facts.feature.kind is not Kind.LABEL]
+        charts.append(chart_of(facts, drawn) if drawn else Chart(facts))
     return charts
 
 
@@ -210,11 +186,7 @@ def edges_of(low: float, high: float, *, is_whole: bool) -> Floats:
     if low == high:
         step = max(abs(low), 1.0) / 2
         return np.array([low - step, high + step])
-    # By halves, since the difference of two floats may be infinite.
-    parts = np.linspace(0, 1, _BINS + 1)
-    edges = low * (1 - parts) + high * parts
-    edges[0], edges[-1] = low, high
-    return np.asarray(np.unique(edges))
+    return np.asarray(np.unique(np.linspace(low, high, _BINS + 1)))
 
 
 def plot(counts: npt.NDArray[np.int64], title: str) -> str:
@@ -253,15 +225,19 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: Mapping[str, Callable[..., str]] = {
+    environment.filters |= {
         "count": count_text,
         "size": size_text,
         "short": shortened,
-        "printable": printable,
         "kind": kind_text,
+        "first_names": _first_names,
     }
-    environment.filters.update(filters)
-    environment.globals.update(share_text=share_text, bar=bar, value_text=value_text)
+    environment.globals |= {
+        "share_text": share_text,
+        "bar": bar,
+        "value_text": value_text,
+        "range_text": range_text,
+    }
     return environment.from_string(text.read_text(encoding="utf-8"))
 
 

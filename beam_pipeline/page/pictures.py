@@ -221,47 +221,37 @@ class PictureClass:
     splits: Mapping[str, Sequence[Picture]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Equal:
-    """Equal images in several splits.
+class PictureReader:
+    """Reads the pictures of records, with the classes of a label.
 
     Attributes:
-      pictures: one of each split.
-      labels_differ: whether they have other classes.
+      counts: of the label; None where records have none.
     """
-
-    pictures: Sequence[Picture]
-    labels_differ: bool
-
-
-class _PictureReader:
-    """Reads the pictures of records."""
 
     def __init__(
         self, dataset: OpenDataset, image: Feature, counts: SampledClasses | None
     ) -> None:
         features = dataset.features
-        label = counts.facts.feature.name if counts else ""
-        boxes = next((n for n, f in features.items() if f.kind is Kind.BOX), "")
-        name = next((n for n, f in features.items() if names_files(f)), "")
+        self.counts = counts
         self._dataset, self._image = dataset, image.name
-        self._label, self._boxes, self._name = label, boxes, name
+        self._label = counts.facts.feature.name if counts else ""
+        self._boxes = next((n for n, f in features.items() if f.kind is Kind.BOX), "")
+        self._name = next((n for n, f in features.items() if names_files(f)), "")
         self._masks = [
             n for n, f in features.items() if f.mask and f.derived_from == image.name
         ]
-        self._names = [n for n in (image.name, label, boxes, name, *self._masks) if n]
-        self._classes = (
-            dict(zip(counts.ids, counts.names, strict=True)) if counts else {}
-        )
+        ids = zip(counts.ids, counts.names, strict=True) if counts else ()
+        self._classes = dict(ids)
 
-    def data(self, split: str, position: int) -> bytes | None:
+    def data(self, split: str, position: int) -> bytes:
         """Returns the bytes of an image."""
         row = self._dataset[split].select([self._image])[position]
-        return None if row[self._image] is None else bytes(row[self._image])
+        return bytes(row[self._image])
 
     def read(self, split: str, positions: Sequence[int]) -> Iterator[Picture]:
         """Yields the pictures of records, in the order of the positions."""
-        view = self._dataset[split].select(self._names)
+        names = (self._image, self._label, self._boxes, self._name, *self._masks)
+        view = self._dataset[split].select([name for name in names if name])
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for start in range(0, len(positions), _TOGETHER):
                 some = [*positions[start : start + _TOGETHER]]
@@ -270,50 +260,43 @@ class _PictureReader:
                 )
 
     def _picture(self, split: str, position: int, row: Mapping[str, Any]) -> Picture:
-        data = row[self._image]
-        boxes = row[self._boxes] if self._boxes else None
+        data, boxes, label = (
+            row[self._image],
+            row.get(self._boxes),
+            row.get(self._label),
+        )
         boxes = [] if boxes is None else [*boxes]
         masks = [row[name] for name in self._masks if row[name] is not None]
         lists = [[m] if isinstance(m, bytes) else [*m] for m in masks]
         thumbnail = draw(bytes(data), boxes, lists) if data else None
-        name = str(row[self._name] or "") if self._name else ""
-        label = row[self._label] if self._label else None
+        name = str(row.get(self._name) or "")
+        label = row.get(self._label)
         ids = [] if label is None else np.ravel(label).tolist()
         names = dict.fromkeys(self._classes.get(number, str(number)) for number in ids)
-        return Picture(thumbnail, split, position, name, ", ".join(names), len(boxes))
+        shown = ", ".join(names)
+        return Picture(thumbnail, split, position, name, shown, len(boxes))
 
 
-def pictures(
-    dataset: OpenDataset,
-    samples: Sequence[Sample],
-    image: Feature,
-    counts: SampledClasses | None,
-) -> list[PictureClass]:
+def pictures(reader: PictureReader, samples: Sequence[Sample]) -> list[PictureClass]:
     """Returns the pictures of the classes that are shown, in the order of their ids.
 
     Errors are those of reading a row of the dataset.
     """
-    reader = _PictureReader(dataset, image, counts)
-    if counts is None:
-        names: list[str | None]
-        shown, names, totals = [0], [None], [sum(map(len, samples))]
-        per_class = _UNLABELLED_EACH
-    else:
-        most, per_class = share_of_each(len(counts.names), len(samples))
-        shown = sorted(ends_of(counts.totals, most))
-        names, totals = [*counts.names], counts.totals
+    shown, per_class = [0], _UNLABELLED_EACH
+    names: list[str | None] = [None]
+    totals = [sum(map(len, samples))]
+    if reader.counts is not None:
+        names, totals = [*reader.counts.names], reader.counts.totals
+        most, per_class = share_of_each(len(names), len(samples))
+        shown = sorted(ends_of(totals, most))
     by_split: dict[str, dict[int, list[Picture]]] = {}
-    numbers_shown = np.array(shown, np.int64)
     for sample in samples:
-        rows, classes = _rows_of_classes(sample, counts)
-        is_wanted = np.isin(classes, numbers_shown)
-        places = chosen(
-            sample.fingerprints, rows[is_wanted], classes[is_wanted], per_class
-        )
+        rows, classes = _rows_of_classes(sample, reader.counts)
+        some = np.isin(classes, np.array(shown, np.int64))
+        places = chosen(sample.fingerprints, rows[some], classes[some], per_class)
         positions = np.unique(np.concatenate([np.empty(0, np.int64), *places.values()]))
-        numbers = sample.positions[positions].tolist()
-        read = zip(positions.tolist(), reader.read(sample.split, numbers), strict=True)
-        by_row = dict(read)
+        read = reader.read(sample.split, sample.positions[positions].tolist())
+        by_row = dict(zip(positions.tolist(), read, strict=True))
         by_split[sample.split] = {
             n: [by_row[row] for row in rows.tolist()] for n, rows in places.items()
         }
@@ -321,7 +304,7 @@ def pictures(
         PictureClass(
             names[n],
             totals[n],
-            {s.split: by_split[s.split].get(n, []) for s in samples},
+            {split: of_classes.get(n, []) for split, of_classes in by_split.items()},
         )
         for n in shown
     ]
@@ -347,20 +330,17 @@ def _rows_of_classes(
 
 
 def equal_images(
-    dataset: OpenDataset,
-    samples: Sequence[Sample],
-    image: Feature,
-    counts: SampledClasses | None,
-) -> tuple[list[Equal], int]:
+    reader: PictureReader, samples: Sequence[Sample]
+) -> tuple[list[list[Picture]], int]:
     """Returns equal images of several splits, and how many there are among the samples.
 
-    Those that are returned were compared byte by byte.
+    Of each of those that are returned there is a picture a split; they were compared
+    byte by byte.
     """
     prints = [np.empty(0, np.uint64), *(entry.fingerprints for entry in samples)]
     splits = np.repeat(np.arange(-1, len(samples)), [*map(len, prints)])
     every, counted = np.concatenate(prints), splits.astype(np.int16)
     shared = find_shared(every, counted, count=max(len(samples), 1)).without([0])
-    reader = _PictureReader(dataset, image, counts)
     groups = []
     for fingerprint in shared.values[:_MOST_EQUAL]:
         places = [
@@ -368,8 +348,6 @@ def equal_images(
             for sample in samples
             if len(rows := np.flatnonzero(sample.fingerprints == fingerprint))
         ]
-        contents = {reader.data(*location) for location in places}
-        if len(contents) == 1:
-            same = [next(reader.read(split, [at])) for split, at in places]
-            groups.append(Equal(same, len({entry.label for entry in same}) > 1))
+        if len({reader.data(*place) for place in places}) == 1:
+            groups.append([next(reader.read(split, [at])) for split, at in places])
     return groups, len(shared.values)

@@ -6,9 +6,9 @@ size and a fingerprint.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,12 +17,15 @@ import pyarrow.compute as pc
 from beam_pipeline.reading.open_dataset import OpenDataset
 from transforms.core.arrays import values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
+from transforms.core.placing.leakage import fingerprint_image
 from transforms.core.schema import Feature, Kind
 
 ROWS_A_SHARD = 20_000
 # Of all shards together: one second of reading from a disk or two.
 _BYTES = {True: 1 << 30, False: 1 << 28}
 _TOGETHER = 4_096
+# Classes that are listed.
+_MOST_BARS = 60
 
 Longs = npt.NDArray[np.int64]
 
@@ -77,7 +80,7 @@ def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) ->
             for name, column in zip(names, batch.columns, strict=True):
                 if image is not None and name == image.name:
                     # A call for each image: its bytes are far more work.
-                    hashes = _fingerprints(column)
+                    hashes = map(_fingerprint, (value.as_py() for value in column))
                     prints.append(np.fromiter(hashes, np.uint64, len(column)))
                 if features[name].kind is Kind.IMAGE:
                     column = pc.cast(pc.binary_length(column), pa.int64())
@@ -104,16 +107,11 @@ def _ranges(manifest: Manifest, split: SplitFacts) -> Iterator[tuple[int, int]]:
         start += shard.records
 
 
-def _fingerprints(images: pa.Array) -> Iterator[int]:
-    for value in images:
-        data = value.as_py()
-        if data is None:
-            yield 0
-        else:
-            yield google_crc32c.value(data) << 32 | len(data) & 0xFFFFFFFF
+def _fingerprint(data: bytes | None) -> int:
+    return 0 if data is None else fingerprint_image(data, readable_again=True)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class SampledClasses:
     """The classes of a label.
 
@@ -132,18 +130,21 @@ class SampledClasses:
     @property
     def ids(self) -> Sequence[object]:
         """The values that records hold for the classes, in their order."""
-        match self.facts.feature.kind:
-            case Kind.LABEL:
-                return range(len(self.names))
-            case Kind.TEXT:
-                return self.names
-            case _:
-                return [*map(int, self.names)]
+        if self.facts.feature.kind is Kind.LABEL:
+            return range(len(self.names))
+        is_text = self.facts.feature.kind is Kind.TEXT
+        return self.names if is_text else [*map(int, self.names)]
 
-    @property
+    @functools.cached_property
     def totals(self) -> list[int]:
         """Of each class, over all splits."""
         return [sum(counts) for counts in zip(*self.counts.values(), strict=True)]
+
+    @functools.cached_property
+    def shown(self) -> list[int]:
+        """The numbers of the classes that are listed, the largest first."""
+        totals = self.totals
+        return sorted(ends_of(totals, _MOST_BARS), key=lambda n: (-totals[n], n))
 
     def imbalance(self, split: str) -> float | None:
         """Returns largest / smallest class of a split, of those that it has."""
@@ -151,7 +152,9 @@ class SampledClasses:
         return max(there) / min(there) if len(there) > 1 else None
 
     def missing(self, split: str) -> list[str]:
-        """Returns the classes that occur in the dataset and not in a split."""
+        """Returns the classes that other splits have, and not this one with records."""
+        if not any(self.counts[split]):
+            return []
         both = zip(self.names, self.counts[split], self.totals, strict=True)
         return [name for name, count, total in both if total and not count]
 

@@ -22,7 +22,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 
 FLOATS = st.lists(
-    st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=40
+    st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=40
 )
 WHOLE = st.lists(st.integers(-(2**53), 2**53), min_size=1, max_size=40)
 
