@@ -22,6 +22,7 @@ from transforms.errors import TargetError, first_few
 from transforms.publishing import bucket_leftovers, target
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.local import LocalTarget
+from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import SHARED
 from transforms.storage.files import storage
 from transforms.storage.paths import (
@@ -191,10 +192,7 @@ def _rejects(path: str) -> _Leftover:
     except TargetError as error:
         return _not_ours(path, error)
 
-    def remove() -> bool:
-        storage(path).remove_file()
-        return True
-
+    remove = functools.partial(_unless_busy, storage(path).remove_file)
     return _Leftover(path, _REJECTS, storage(path).size_of(), remove=remove)
 
 
@@ -214,25 +212,9 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
         except TargetError:
             return _not_ours(folder, error)
     size = _size(folder)
-
-    def remove_files() -> bool:
-        try:
-            with own.held():
-                own.remove_runs()
-        except TargetError:
-            return False
-        return True
-
-    def clear() -> bool:
-        try:
-            # A pipeline may have started since it was found.
-            target.at(of).clear(sure=pipelines)
-        except TargetError:
-            return False
-        return True
-
     if own.run_names():
-        return _Leftover(folder, "unfinished files", size, remove=remove_files)
+        remove = functools.partial(_unless_busy, functools.partial(_remove_runs, own))
+        return _Leftover(folder, "unfinished files", size, remove=remove)
     runs, foreign = there.own.run_names(), there.own.foreign_names()
     kind, stays = _WORK if runs else "", ""
     if any(name.startswith(SHARED) for name in runs):
@@ -240,7 +222,24 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
         stays = "" if pipelines else _UNSURE
     elif foreign and not kind:
         return _Leftover(folder, "", size, stays=_holding(foreign))
-    return _Leftover(folder, kind, size, stays=stays, remove=clear)
+    # A pipeline may have started since it was found.
+    clear = functools.partial(target.at(of).clear, sure=pipelines)
+    remove = functools.partial(_unless_busy, clear)
+    return _Leftover(folder, kind, size, stays=stays, remove=remove)
+
+
+def _remove_runs(own: OwnFolder) -> None:
+    with own.held():
+        own.remove_runs()
+
+
+def _unless_busy(remove: Callable[[], None]) -> bool:
+    """Removes something; returns False where a run is at work there."""
+    try:
+        remove()
+    except TargetError:
+        return False
+    return True
 
 
 def _size(folder: str) -> int:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from beam_pipeline.reading.reading_plan import Readable, find_records
 from beam_pipeline.terminal.console import print_line, print_table
 from beam_pipeline.terminal.printing import print_text
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal.words import count_text, shape_text
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, nearest
 from transforms.reading.catalogue import Catalogue
@@ -97,10 +97,7 @@ def _features(first: Readable, second: Readable) -> dict[str, str]:
 
 
 def _kind(feature: Feature | None) -> str:
-    if feature is None:
-        return "absent"
-    sizes = ", ".join("any" if size is None else str(size) for size in feature.shape)
-    return f"{feature.kind} of shape ({sizes})" if feature.shape else str(feature.kind)
+    return "absent" if feature is None else f"{feature.kind}{shape_text(feature.shape)}"
 
 
 def _compare(one: Readable, other: Readable, key: str, limit: int) -> dict[str, Any]:

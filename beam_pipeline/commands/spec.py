@@ -22,11 +22,15 @@ from beam_pipeline.terminal.words import (
     range_text,
 )
 from transforms.core.infer.evidence import Evidence
-from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
+from transforms.core.schema import Feature, Kind, Missing
 from transforms.formats import images
 from transforms.formats.registry import TREES
 
 _WIDTH = 88
+# Settings that are named as the attributes of `Feature`.
+_STATED = (
+    "dtype encoding unit mask missing unknown inexact_integers fill constant".split()
+)
 # Roles that the folders of an image tree fill, unless a table has the labels.
 _LABEL_ROLES = frozenset(["label", "text", "synset"])
 # Dates and times in whole seconds, the default unit of a timestamp.
@@ -118,30 +122,19 @@ def _classes(count: int, names: Sequence[str]) -> str:
 
 def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> dict[str, Any]:
     """Returns the settings of a feature."""
-    out: dict[str, Any] = {"kind": str(feature.kind)}
-    if feature.column:
-        out["column"] = feature.column
+    stated = feature.to_json()
+    out: dict[str, Any] = {"kind": str(feature.kind), "column": stated.get("column")}
     said = spec.features.get(feature.name)
     if feature.is_label or (said is not None and said.label is False):
         out["label"] = feature.is_label
-    for name in ("dtype", "encoding", "unit", "mask"):
-        out[name] = getattr(feature, name) or None
-    # What is not said is OMIT, but of images.
-    if feature.missing is not Missing.OMIT or feature.kind is Kind.IMAGE:
+    out |= {name: stated.get(name) for name in _STATED}
+    if feature.kind is Kind.IMAGE:
+        # What is not said is OMIT, but of images.
         out["missing"] = str(feature.missing)
-    if feature.unknown is not Unknown.REJECT:
-        out["unknown"] = str(feature.unknown)
-    if feature.inexact_integers is not InexactIntegers.ROUND:
-        out["inexact_integers"] = str(feature.inexact_integers)
-    out |= {
-        "fill": feature.fill,
-        "constant": feature.constant,
-        "path": feature.pattern or None,
-        "separator": feature.separator or None,
-    }
+    out |= {"path": stated.get("pattern"), "separator": stated.get("separator")}
     if feature.has_contract:
         out |= contract_settings(feature)
-    out["shape"] = [*feature.shape] or None
+    out["shape"] = stated.get("shape")
     out["vocabulary"] = _vocabulary(feature, spec, own)
     return {name: value for name, value in out.items() if value is not None}
 
