@@ -407,17 +407,16 @@ def stop(abandon: Callable[[], None], end: Callable[[], None]) -> None:
 
     thread = threading.Thread(target=work, name="abandon", daemon=True)
     try:
-        thread.start()
-    except RuntimeError:
-        # The system has no thread left, which may be what stops the run.
-        end()
-        work()
-        return
-    try:
-        thread.join(_FIRST_SECONDS)
+        # Without a thread, whose lack may be what stops the run, the end comes first.
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            thread.join(_FIRST_SECONDS)
     finally:
         end()
-        thread.join()
+        if thread.ident is None:
+            work()
+        else:
+            thread.join()
 
 
 def _flink_jobs(master: str, name: str) -> list[str]:

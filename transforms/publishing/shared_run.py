@@ -24,7 +24,7 @@ import hashlib
 import os
 
 from transforms.core.manifest import Manifest
-from transforms.errors import StorageError, TargetError, WorkerError
+from transforms.errors import StorageError, WorkerError
 from transforms.publishing import target
 from transforms.publishing.published import SHARED
 from transforms.storage import visibility
@@ -144,11 +144,7 @@ class SharedRun:
         manifest = output.check_contents()
         self._check_seen(manifest)
         if manifest is not None and not _is_of(manifest, job) and not overwrite:
-            raise TargetError(
-                f"The output must not exist yet; {self.directory!r} holds the dataset "
-                f"{manifest.name!r} of {manifest.records:,} records. Give "
-                f"overwrite=True to replace it, or choose another output."
-            )
+            raise target.taken(self.directory, manifest)
         if manifest is not None or is_remote(self.directory):
             output.check_replaceable()
         store = self.store
@@ -182,20 +178,17 @@ class SharedRun:
         until the run has ended.
         """
         with storing(self.directory):
-            return self._look(submission, overwrite=overwrite)
-
-    def _look(self, submission: str, *, overwrite: bool) -> Seen:
-        # What this very run was killed in the middle of publishing.
-        target.at(self.directory).recover()
-        job = f"{self.token}-{submission}"
-        path = self._seen(job)
-        try:
-            state = storage(path).read_bytes().decode()
-        except FileNotFoundError:
-            state = target.at(self.directory).state()
-        store = self.begin(overwrite=overwrite, job=job)
-        storage(path).write_file(state.encode(), attempts=store.attempts)
-        return Seen(state, job)
+            # What this very run was killed in the middle of publishing.
+            target.at(self.directory).recover()
+            job = f"{self.token}-{submission}"
+            path = self._seen(job)
+            try:
+                state = storage(path).read_bytes().decode()
+            except FileNotFoundError:
+                state = target.at(self.directory).state()
+            store = self.begin(overwrite=overwrite, job=job)
+            storage(path).write_file(state.encode(), attempts=store.attempts)
+            return Seen(state, job)
 
     def _seen(self, job: str) -> str:
         return os.path.join(self.store.folder, f"seen-{job}")

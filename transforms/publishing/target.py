@@ -45,8 +45,8 @@ def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
     return TargetError(
         f"The output must not exist yet; {directory!r} holds the dataset "
         f"{manifest.name!r} of {manifest.records:,} records"
-        f"{f' ({why})' if why else ''}. Use --overwrite to replace it, or choose "
-        f"another output."
+        f"{f' ({why})' if why else ''}. Use --overwrite (in Python overwrite=True) to "
+        f"replace it, or choose another output."
     )
 
 
