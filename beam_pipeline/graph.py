@@ -21,10 +21,9 @@ from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.place import PlaceRows, ReuseBlocks
 from transforms.stages.read import ListBlocks, ReadBlocks
-from transforms.stages.shard_counts import CountShards
 from transforms.stages.spool import AdmitRows
 from transforms.stages.stratify import AwaitStrata, TakeStrata
-from transforms.stages.write import WriteCatalogue, WriteShards
+from transforms.stages.write import CountShards, WriteCatalogue, WriteShards
 
 
 def build(

@@ -101,8 +101,7 @@ if TYPE_CHECKING:
     from transforms.stages.examples import DecodeExamples, EncodeExamples
     from transforms.stages.place import PlaceRows
     from transforms.stages.read import ListBlocks, ReadBlocks
-    from transforms.stages.shard_counts import CountShards
-    from transforms.stages.write import WriteShards
+    from transforms.stages.write import CountShards, WriteShards
     from transforms.tfrecord.read import ReadAllTFRecords, ReadTFRecords
     from transforms.tfrecord.write import WriteTFRecords
 else:
@@ -121,8 +120,7 @@ else:
             "transforms.stages.examples": ["DecodeExamples", "EncodeExamples"],
             "transforms.stages.place": ["PlaceRows"],
             "transforms.stages.read": ["ListBlocks", "ReadBlocks"],
-            "transforms.stages.shard_counts": ["CountShards"],
-            "transforms.stages.write": ["WriteShards"],
+            "transforms.stages.write": ["CountShards", "WriteShards"],
             "transforms.tfrecord": [
                 "ReadAllTFRecords",
                 "ReadTFRecords",

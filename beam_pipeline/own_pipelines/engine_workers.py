@@ -1,12 +1,18 @@
-"""Where the workers of a user's pipeline are, as the pipeline's options say.
+"""The workers of a user's pipeline: where they are, and how values reach them.
 
 A master on another machine, or Beam's --environment_type, puts them elsewhere: they
 share no disk with the program that builds the pipeline, unless its user says so.
+
+What a pipeline is built with is in its graph if it is small. A large value is made
+again, once a process, and must be what it was.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any
+import functools
+import hashlib
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
 
@@ -16,8 +22,9 @@ from beam_pipeline.engines.checks import (
     check_paths,
     host_elsewhere,
 )
-from transforms.errors import TargetError
-from transforms.storage.paths import is_remote
+from transforms.errors import InputError, TargetError, UsageError
+from transforms.storage.files import storage
+from transforms.storage.paths import Access, is_remote
 
 # Beam's name for workers that are threads of this process.
 _LOOPBACK = "LOOPBACK"
@@ -28,6 +35,11 @@ _HAVE_JOB_SERVERS = frozenset(
     ("FlinkRunner", "PortableRunner", "PrismRunner", "SparkRunner")
 )
 _MASTERS = {"FlinkRunner": "flink_master", "SparkRunner": "spark_master_url"}
+# Of a file. Two stages may hold what it says, each in base 64: 1 MiB of the graph for
+# three files.
+_FILE_BYTES = 1 << 17
+
+_Value = TypeVar("_Value")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,3 +121,75 @@ def check_seen(
     if not shared:
         starts = "" if workers.started else START_THERE
         check_paths(workers.who, local, starts=starts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Held(Generic[_Value]):
+    """A value on its way to the workers.
+
+    Attributes:
+      path: of what the value is made of.
+      digest: of the value, or of the file at the path.
+      make: makes it again; returns the value and its digest.
+      inline: the value; None where it is large.
+      access: how the path is reached, wherever the value is sent.
+    """
+
+    path: str
+    digest: str
+    make: Callable[[], tuple[_Value, str]] = dataclasses.field(compare=False)
+    inline: _Value | None = dataclasses.field(default=None, compare=False)
+    access: Access = dataclasses.field(default_factory=Access)
+
+    def get(self) -> _Value:
+        """Returns the value.
+
+        Raises:
+          InputError: it is another one now.
+        """
+        if self.inline is not None:
+            return self.inline
+        value: _Value = _made(self)
+        return value
+
+
+def hold(
+    path: str,
+    make: Callable[[], tuple[_Value, str]],
+    most_bytes: int | None = None,
+) -> Held[_Value]:
+    """Makes a value, and keeps it where it is small; raises what `make` does.
+
+    Args:
+      path: of what it is made of.
+      make: returns the value and its digest; a function of a module.
+      most_bytes: that it may have in the graph; by default those of a file.
+    """
+    value, digest = make()
+    size = len(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+    most = _FILE_BYTES if most_bytes is None else most_bytes
+    return Held(path, digest, make, value if size <= most else None)
+
+
+def sha256_of(path: str) -> str:
+    """Returns the digest of a file's bytes; empty where there is no file."""
+    try:
+        return hashlib.sha256(storage(path).read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+# Asked for every bundle; a process may work for several pipelines in turn.
+@functools.lru_cache(maxsize=4)
+def _made(held: Held[Any]) -> Any:
+    digest, cause = "", None
+    try:
+        value, digest = held.make()
+    except (FileNotFoundError, UsageError) as error:
+        cause = error
+    if digest != held.digest:
+        raise InputError(
+            f"What a pipeline was built with must stay as it is while it runs; "
+            f"{held.path!r} has changed or is gone. Build the pipeline again."
+        ) from cause
+    return value

@@ -25,7 +25,7 @@ import pyarrow as pa
 from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_pipeline.own_pipelines.held import Held, hold, sha256_of
+from beam_pipeline.own_pipelines.engine_workers import Held, hold, sha256_of
 from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.like import Like, find_like
 from beam_pipeline.planning.plan import check_part

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.own_pipelines.held import Held, hold
+from beam_pipeline.own_pipelines.engine_workers import Held, hold
 from beam_pipeline.reading.reading_plan import (
     Labels,
     ReadingPlan,

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from beam_pipeline.engines.checks import version_rules
 from beam_pipeline.own_pipelines.engine_workers import (
+    Held,
     check_seen,
     workers_of,
 )
-from beam_pipeline.own_pipelines.held import Held
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS

@@ -19,12 +19,16 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from beam_pipeline.beam_internals.local_runner import options_read
 from beam_pipeline.engines.checks import version_rules
 from beam_pipeline.graph import build_rows
-from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
 from beam_pipeline.own_pipelines.engine_workers import check_seen, workers_of
 from beam_pipeline.own_pipelines.given import Given, given_of, types_of_rows
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
 from beam_pipeline.own_pipelines.read_rows import ReadAccounts
-from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
+from beam_pipeline.own_pipelines.rows_plan import (
+    Committed,
+    commit_rows,
+    merge_bundles,
+    plan_rows,
+)
 from beam_pipeline.settings.keywords import WriteKeywords
 from transforms.core.model import Fact
 from transforms.core.placing.shard_rows import ShardCounts

@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.own_pipelines import write_dataset
-from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
+from beam_pipeline.own_pipelines.rows_plan import Committed, commit_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.storage.conftest import Server
 from tests.storage.program import remove_left

@@ -32,7 +32,7 @@ from transforms.shards import decoders
 from transforms.stages import place as placing_stage
 from transforms.stages import read, write
 from transforms.stages.commit import commit_job
-from transforms.stages.shard_counts import count_shards, counts_of, merged
+from transforms.stages.write import count_shards, counts_of, merged
 from transforms.storage.paths import Access
 
 __all__ = ["forked", "run_directly", "run_job"]

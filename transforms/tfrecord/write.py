@@ -43,7 +43,7 @@ from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BY
 from transforms.errors import EncodingError, SpecError
 from transforms.storage.files import storage
 from transforms.storage.retry import persistently
-from transforms.tfrecord.parameters import (
+from transforms.tfrecord.read import (
     check_coder,
     check_local_path,
     check_name_part,

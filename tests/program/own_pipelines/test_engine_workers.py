@@ -122,7 +122,7 @@ def test_large_files_must_be_where_the_workers_are(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that does not travel in the graph is refused like any other."""
-    monkeypatch.setattr("beam_pipeline.own_pipelines.held._FILE_BYTES", 8)
+    monkeypatch.setattr("beam_pipeline.own_pipelines.engine_workers._FILE_BYTES", 8)
     table = tmp_path / "ids.csv"
     table.write_text("id,split\n1,train\n2,test\n")
     write = WriteDataset("s3://bucket/out", key="id", split_ids=str(table))

@@ -17,9 +17,9 @@ from apache_beam.runners.pipeline_utils import group_by_key_input_visitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
-from beam_pipeline.own_pipelines import commit_rows as committing
+from beam_pipeline.own_pipelines import rows_plan as committing
 from beam_pipeline.own_pipelines import write_dataset
-from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
+from beam_pipeline.own_pipelines.rows_plan import Committed, commit_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert

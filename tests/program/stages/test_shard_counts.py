@@ -19,7 +19,7 @@ from transforms.core.segment import (
 )
 from transforms.core.vocabulary import Vocabulary
 from transforms.stages.place import PlaceRows
-from transforms.stages.shard_counts import (
+from transforms.stages.write import (
     CountShards,
 )
 from transforms.work.store import Store
