@@ -66,13 +66,16 @@ class CodingFeature:
       feature: as Examples hold it: never a label, an image or derived.
       given: as the schema has it.
       ids: of a label with a vocabulary: class name -> id.
-      limits: the least and the greatest integer; None for those of int64.
     """
 
     feature: Feature
     given: Feature
     ids: Mapping[str, int] | None = None
-    limits: tuple[int, int] | None = None
+
+    @property
+    def is_class(self) -> bool:
+        """Whether its integers are class ids, of which the contract says the range."""
+        return self.given.kind is Kind.LABEL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +148,7 @@ def _plain_type(each: CodingFeature) -> type | None:
     said = dataclasses.replace(
         each.feature, column="", is_label=False, pattern="", separator="", states=""
     )
-    is_plain = said == bare and each.ids is None and each.limits is None
+    is_plain = said == bare and not each.is_class
     return PLAIN_TYPES.get(each.feature.kind) if is_plain else None
 
 
@@ -182,21 +185,21 @@ def _said(name: str, said: Any) -> Feature:
 def _coding_feature(given: Feature) -> CodingFeature:
     _check(given)
     changes: dict[str, Any] = {"derived": "", "derived_from": "", "vocabulary": None}
-    ids = limits = None
+    ids = None
     if given.kind is Kind.LABEL:
-        changes |= {"kind": Kind.INT64, "unknown": Unknown.REJECT}
-        limits = (0, 2**63 - 1)
+        changes |= {"kind": Kind.INT64, "unknown": Unknown.REJECT, "at_least": 0}
+        changes |= {"at_most": None, "allowed": None, "matches": ""}
         if given.vocabulary is not None:
             ids = {name: number for number, name in enumerate(given.vocabulary)}
             others = given.unknown is Unknown.OOV
-            limits = (0, len(ids) - (not others))
+            changes["at_most"] = len(ids) - (not others)
     elif given.kind is Kind.IMAGE:
         changes |= {"kind": Kind.BYTES, "inline": False}
     elif given.kind is Kind.TENSOR:
         changes["encoding"] = given.encoding or "raw"
     elif given.kind is Kind.TIMESTAMP:
         changes["unit"] = given.unit or "s"
-    return CodingFeature(dataclasses.replace(given, **changes), given, ids, limits)
+    return CodingFeature(dataclasses.replace(given, **changes), given, ids)
 
 
 def _check(feature: Feature) -> None:

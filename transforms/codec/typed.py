@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.codec.schemas import NOTHING, Coding, CodingFeature, Row, RowError
-from transforms.core.arrays import is_bytes, numpy_mask, values_and_rows
+from transforms.core.arrays import is_bytes, numpy_mask
 from transforms.core.example.encoder import encode_examples
+from transforms.core.rows.column import complaint, reason_of
 from transforms.core.rows.common_type import plain
-from transforms.core.rows.conform import filling_of
+from transforms.core.rows.conform import contract_faults, filling_of
 from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.rows.tensors import PROTO
@@ -24,7 +25,7 @@ from transforms.core.rows.values import (
     misfit,
     strict_cast,
 )
-from transforms.core.schema import Missing
+from transforms.core.schema import Missing, Unknown
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
 
@@ -74,7 +75,12 @@ def _completed(column: pa.Array, each: CodingFeature) -> pa.Array:
             f"feature {feature.name!r} must have a value; it has none",
             int(np.argmax(numpy_mask(column.is_null()))),
         )
-    _check_limits(column, each)
+    # What is said of other values is for sources that are read.
+    for faults in contract_faults(column, feature) if each.is_class else ():
+        index = int(np.argmax(faults))
+        shown = bounded(repr(column[index].as_py()), SHOWN_CHARS)
+        why = complaint(feature, reason_of(int(faults[index])))
+        raise RowError(f"feature {feature.name!r} cannot hold {shown}: {why}", index)
     return column
 
 
@@ -82,8 +88,7 @@ def _numbered(values: list[Any], each: CodingFeature) -> list[Any]:
     """Returns class ids in the place of class names."""
     ids = each.ids
     assert ids is not None, "only labels with a vocabulary have names"
-    assert each.limits is not None, "these limit their ids"
-    unknown = each.limits[1] if each.limits[1] == len(ids) else None
+    unknown = len(ids) if each.given.unknown is Unknown.OOV else None
 
     def number(value: Any) -> Any:
         if isinstance(value, list | tuple):
@@ -102,22 +107,6 @@ def _numbered(values: list[Any], each: CodingFeature) -> list[Any]:
                 index,
             )
     return out
-
-
-def _check_limits(column: pa.Array, each: CodingFeature) -> None:
-    if each.limits is None:
-        return
-    low, high = each.limits
-    values, of_rows = values_and_rows(column)
-    beyond = pc.or_(pc.less(values, low), pc.greater(values, high))
-    if not pc.any(beyond).as_py():
-        return
-    position = int(np.argmax(numpy_mask(beyond)))
-    raise RowError(
-        f"feature {each.given.name!r} cannot hold {values[position].as_py()}: it takes "
-        f"integers from {low} to {high}",
-        int(of_rows[position]),
-    )
 
 
 def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:

@@ -324,9 +324,9 @@ LABEL = Feature("l", Kind.LABEL, vocabulary=("cat", "dog"))
         ({"x": {"kind": "int64", "shape": [2]}}, 1, "a list is needed"),
         ({"x": {"kind": "int64", "missing": "reject"}}, None, "must have a value"),
         ({"x": {"kind": "label", "vocabulary": ["a"]}}, "b", "no class"),
-        ({"x": {"kind": "label", "vocabulary": ["a"]}}, 1, "from 0 to 0"),
+        ({"x": {"kind": "label", "vocabulary": ["a"]}}, 1, "max of 0"),
         ({"x": "label"}, "a", "an integer is needed"),
-        ({"x": "label"}, -1, "from 0 to"),
+        ({"x": "label"}, -1, "min of 0"),
         ({"x": "image"}, 1, "bytes or text"),
     ],
 )

@@ -17,7 +17,6 @@ numbers of a column decide which of them it holds:
 
 import collections
 import dataclasses
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -342,26 +341,19 @@ def first_distinct(
     return tuple(distinct)
 
 
-class _Shown(reprlib.Repr):
-    """Lists by their first items; numbers by six digits, bytes by their number."""
-
-    def repr_float(self, value: float, _: int) -> str:
-        return f"{value:.6g}"
-
-    def repr_bytes(self, value: bytes, _: int) -> str:
-        return f"{len(value)} bytes"
-
-    def repr_instance(self, value: object, _: int) -> str:
-        return str(value)[:_CHARS]
-
-
-_SHOWN = _Shown()
-_SHOWN.maxlist = EXAMPLE_ITEMS - 1
-
-
 def example_text(value: object) -> str:
     """Returns "0.25", "12 bytes", "[0.557474, 0.0858686, 0.25, ...]"."""
     if isinstance(value, np.ndarray):
         value = value[:EXAMPLE_ITEMS].tolist()
-    is_list = isinstance(value, list | bytes)
-    return _SHOWN.repr(value) if is_list else str(value)[:_CHARS]
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if not isinstance(value, list):
+        return str(value)[:_CHARS]
+    items = [_item_text(item) for item in value[: EXAMPLE_ITEMS - 1]]
+    return f"[{', '.join([*items, '...'][: len(value)])}]"
+
+
+def _item_text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return repr(value[:_CHARS]) if isinstance(value, str) else example_text(value)

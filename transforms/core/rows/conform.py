@@ -119,7 +119,7 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
             # A list of one level fits only if it is empty: then it holds no lists, too.
             misshapen = np.diff(found.starts) > 0
     else:
-        _, misshapen = fitted(found, feature.shape)
+        _, misshapen = fitted(found.sizes, np.diff(found.starts), feature.shape)
     faults = first_fault(
         found.faults,
         fault(misshapen, Reason.WRONG_SHAPE),

@@ -171,15 +171,16 @@ def _tensors(column: pa.FixedShapeTensorArray) -> Nested:
     return Nested(values, starts, sizes, present, None, inner, outer)
 
 
-def fitted(found: Nested, shape: Shape) -> tuple[Ints, Mask]:
+def fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
     """Returns the sizes of n rows along each dimension, and which do not fit.
 
     The sizes of rows that do not fit are undefined.
+
+    Args:
+      sizes: int64 (n, d): the size on each of d levels; see `Nested`.
+      counts: int64 of n: the values of each row.
+      shape: of the feature.
     """
-    return _fitted(found.sizes, np.diff(found.starts), shape)
-
-
-def _fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
     expected = np.array([UNKNOWN if n is None else n for n in shape], np.int64)
     if sizes.shape[1] == len(shape):
         fits = (sizes == expected) | (sizes == UNKNOWN) | (expected == UNKNOWN)
@@ -253,10 +254,10 @@ def fitted_each(
     levels = len(shape)
     padded = [size if len(size) == levels else [UNKNOWN] * levels for size in sizes]
     deep = np.array(padded, np.int64).reshape(len(sizes), levels)
-    full, bad = _fitted(deep, counts, shape)
+    full, bad = fitted(deep, counts, shape)
     flat = depths != levels
     if flat.any():
-        full_flat, bad_flat = _fitted(counts[:, None], counts, shape)
+        full_flat, bad_flat = fitted(counts[:, None], counts, shape)
         full[flat], bad[flat] = full_flat[flat], bad_flat[flat]
     return full, bad
 

@@ -193,7 +193,7 @@ def _floats(values: pa.Array, target: pa.DataType) -> Column:
 
 def tensors(found: Nested, feature: Feature) -> Column:
     """Returns n rows of nested lists as the tensors of a feature."""
-    sizes, misshapen = fitted(found, feature.shape)
+    sizes, misshapen = fitted(found.sizes, np.diff(found.starts), feature.shape)
     if feature.encoding != PROTO and feature.shape.count(None) > 1:
         # A reader could not restore two open sizes from the number of bytes.
         misshapen[:] = True
@@ -246,9 +246,7 @@ def tensors_of_bytes(column: pa.Array, feature: Feature) -> Column:
         contents = pc.fill_null(contents, b"")
     sizes = np.diff(offsets_of(contents))
     counts, rest = np.divmod(sizes, np.dtype(feature.dtype).itemsize)
-    starts = np.concatenate(([0], np.cumsum(counts)))
-    flat = Nested(pa.nulls(0), starts, counts[:, None], present)
-    dims, misshapen = fitted(flat, feature.shape)
+    dims, misshapen = fitted(counts[:, None], counts, feature.shape)
     faults = fault(misshapen | (rest != 0), Reason.WRONG_SHAPE)
     return _encoded(contents, dims, faults, present, feature)
 
