@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.codec.schemas import Coding, SchemaLike, coding_of
+from transforms.codec.typed import Coding, SchemaLike, coding_of
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.example_columns import read_columns
 from transforms.core.example.messages import parse_example

@@ -26,14 +26,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import EncodeError
 
-from transforms.codec.schemas import (
+from transforms.codec.typed import (
     Coding,
     Row,
     RowError,
     SchemaLike,
     coding_of,
+    encode_typed,
 )
-from transforms.codec.typed import encode_typed
 from transforms.core.example.encoder import encode_examples
 from transforms.core.example.entry import varint
 from transforms.core.example.messages import OrderedExample

@@ -11,8 +11,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from transforms.codec.decode import decode_rows, decode_table
 from transforms.codec.encode import encode_rows
-from transforms.codec.schemas import Coding, SchemaLike, coding_of
-from transforms.codec.typed import encode_table
+from transforms.codec.typed import Coding, SchemaLike, coding_of, encode_table
 from transforms.errors import EncodingError, ExampleError, bounded
 from transforms.rows.row_batches import MOST_WAITING, Waiting
 from transforms.rows.row_types import A_ROW, as_mapping, check_row_type, how_to_map

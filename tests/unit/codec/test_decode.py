@@ -8,7 +8,7 @@ import pytest
 from tests.support.examples import serialise
 from transforms.codec.decode import decode_example, decode_rows
 from transforms.codec.encode import encode_example
-from transforms.codec.schemas import coding_of
+from transforms.codec.typed import coding_of
 from transforms.errors import ExampleError
 
 ONE = {"i": 1, "f": 0.5, "b": b"x", "many": [1, 2]}

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tests.support.examples import floats, int64s
 from transforms.codec.decode import decode_example, decode_rows, decode_table
 from transforms.codec.encode import encode_example, encode_rows
-from transforms.codec.schemas import coding_of
-from transforms.codec.typed import encode_table
+from transforms.codec.typed import coding_of, encode_table
 from transforms.core.example.messages import Example, Features
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import EncodingError, SpecError
