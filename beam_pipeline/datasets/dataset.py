@@ -22,12 +22,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from transforms.core.manifest import (
-    MANIFEST_NAME,
-    PARTS_NAME,
-    Manifest,
-    ShardFacts,
-)
+from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import DamageError, SourceError, UsageError, first_few

@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.compute as pc
@@ -27,9 +27,7 @@ from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from transforms.core.arrays import numpy_mask
 from transforms.core.infer.evidence import Evidence
-from transforms.core.placing.placement import (
-    SplitRule,
-)
+from transforms.core.placing.placement import SplitRule
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, SpecError, source_error
 from transforms.formats.file_names import is_split_word, plain_name
@@ -254,9 +252,8 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
     source_format = FORMATS[format_name]
     beside: tuple[FileEntry, ...] = ()
     if source_format.companions:
-        is_beside = source_format.is_companion
-        beside = tuple(entry for entry in entries if is_beside(entry.path))
-        rest = (entry for entry in entries if not is_beside(entry.path))
+        beside = tuple(e for e in entries if source_format.is_companion(e.path))
+        rest = (e for e in entries if not source_format.is_companion(e.path))
         entries = FileList.of(rest, by_path=True)
     takes: Callable[[str], bool] = source_format.takes
     if format_name == "jsonl" and not any(takes(entry.path) for entry in entries):
@@ -319,11 +316,10 @@ def _without(entries: FileList, root: str, path: str) -> FileList:
 def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     root = common_folder(paths)
     entries = [named_entry(path, root) for path in paths]
-    format_name = spec.format
-    if format_name == "auto":
-        format_name = format_of_named(entries, root)
-    by_content = spec.format == "auto" and are_json_lines(format_name, paths)
-    format_name = "jsonl" if by_content else format_name
+    is_open, by_content = spec.format == "auto", False
+    format_name = format_of_named(entries, root) if is_open else spec.format
+    if is_open and are_json_lines(format_name, paths):
+        format_name, by_content = "jsonl", True
     if format_name in TREES:
         raise SourceError(
             "Such files must be in a folder: label/file or split/label/file"
@@ -337,7 +333,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
         )
     source_format = FORMATS[format_name]
     other = [path for path in paths if not source_format.takes(path)]
-    if other and spec.format == "auto" and not by_content:
+    if other and is_open and not by_content:
         raise InputError(
             f"All files of a source must be of one format; {other[0]!r} is no "
             f"{source_format.title}. Correct the pattern, or use --include."
@@ -374,9 +370,8 @@ def _beside(
 ) -> tuple[FileEntry, ...]:
     """Returns the files beside the given ones that are read with them."""
     given = {entry.path for entry in entries}
-    around: Iterable[FileEntry] = neighbours(entries, root)
-    if source_format.below:
-        around = storage(root).list_tree()
+    below = source_format.below
+    around = storage(root).list_tree() if below else neighbours(entries, root)
     return tuple(
         e for e in around if source_format.is_companion(e.path) and e.path not in given
     )
@@ -409,12 +404,8 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         "are_files": spec.image_format is not None,
         "vocabulary": class_names(spec.vocabulary) if spec.vocabulary else None,
     }
-    given |= {
-        name: value
-        for name, value in offered.items()
-        if name in fields and value is not None
-    }
-    return made.with_settings(given)
+    offered = {k: v for k, v in offered.items() if k in fields and v is not None}
+    return made.with_settings(given | offered)
 
 
 def table_files(inputs: Inputs) -> InputFiles:

@@ -12,12 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.planning.features import declare
-from beam_pipeline.planning.inputs import (
-    Inputs,
-    make_format,
-    named_entry,
-    table_files,
-)
+from beam_pipeline.planning.inputs import Inputs, make_format, named_entry, table_files
 from beam_pipeline.planning.recognition import head_in
 from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence

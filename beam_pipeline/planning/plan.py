@@ -8,10 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from beam_pipeline.planning.features import resolve, vocabularies_of
-from beam_pipeline.planning.inputs import (
-    Inputs,
-    PlannedSource,
-)
+from beam_pipeline.planning.inputs import Inputs, PlannedSource
 from beam_pipeline.planning.like import Like, drift_notes
 from beam_pipeline.planning.recognition import unreadable_file
 from beam_pipeline.planning.request import (
@@ -37,12 +34,7 @@ from transforms.core.files import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.schema import Kind, Schema
 from transforms.core.vocabulary import Vocabulary
-from transforms.errors import (
-    DamageError,
-    InputError,
-    SpecError,
-    StorageError,
-)
+from transforms.errors import DamageError, InputError, SpecError, StorageError
 from transforms.formats.pairs import MASK_WORDS
 from transforms.formats.registry import TREES
 from transforms.publishing import target
@@ -164,11 +156,8 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         row_filter(spec.where, planned.schema)
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)
-    remarks = (
-        *planned.notes,
-        *share_notes(spec),
-        *drift_notes(prepared.like, planned.schema),
-    )
+    drifted = drift_notes(prepared.like, planned.schema)
+    remarks = (*planned.notes, *share_notes(spec), *drifted)
     planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema)
     if planned.classes:
@@ -284,11 +273,9 @@ def _workers(spec: Spec, inputs: Inputs) -> int:
         return spec.workers
     if inputs.bytes < _WORTH_WORKERS_BYTES:
         return 1
-    return (
-        len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else (os.cpu_count() or 1)
-    )
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def derived_settings(spec: Spec, schema: Schema) -> DerivedSettings:

@@ -14,11 +14,7 @@ from transforms.core.arrays import numpy_mask
 from transforms.core.json_text import parse_json
 from transforms.errors import BeamTFRecordError, InputError, source_error
 from transforms.formats.file_names import is_image_name, plain_name
-from transforms.formats.input_files import (
-    Chosen,
-    are_plain_images,
-    choose_files,
-)
+from transforms.formats.input_files import Chosen, are_plain_images, choose_files
 from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.registry import FORMATS, METADATA_NAMES, claimed_by
 from transforms.formats.table import SourceFile

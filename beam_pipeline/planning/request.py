@@ -204,8 +204,7 @@ def _images(request: Request) -> str:
     looked_at = 0
     if is_remote(root):
         tree = storage(root).list_tree()
-        if len(tree) > _MOST_IMAGES:
-            return ""
+        looked_at = len(tree)
         entries = [e for e in tree if not e.skipped and is_image_name(e.path)]
     # Not by `list_tree`: this folder may be that of a user, with millions of files.
     # Of a path elsewhere there is nothing to walk.
@@ -216,12 +215,10 @@ def _images(request: Request) -> str:
             return ""
         images = [os.path.join(folder, name) for name in sorted(names)]
         try:
-            entries += [
-                named_entry(path, root) for path in filter(is_image_name, images)
-            ]
+            entries += [named_entry(p, root) for p in filter(is_image_name, images)]
         except SourceError:
             return ""
-    if not entries:
+    if not entries or looked_at > _MOST_IMAGES:
         return ""
     return _listing([FileList.of(entries)], root, request.fingerprint)
 

@@ -5,17 +5,16 @@ All by the input alone: tables are sized by a sample of their rows.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.image_columns import image_places
+from beam_pipeline.planning.image_columns import image_places, items_of
 from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.options import MAX_SHARDS
 from beam_pipeline.settings.spec import Spec
-from transforms.core.arrays import is_list
 from transforms.core.infer.evidence import Evidence
 from transforms.core.rows.column import FLOAT32_EXACT
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
@@ -293,26 +292,18 @@ def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:
       most: how many of each column.
     """
     names = []
-    for column in _columns_of_paths(sample, schema):
-        texts = column.flatten() if is_list(column.type) else column
-        if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
-            texts = texts.drop_null()
-            step = max(-(-len(texts) // most), 1)
-            names += [texts[i].as_py().strip() for i in range(0, len(texts), step)]
-    return [*filter(None, names)]
-
-
-def _columns_of_paths(sample: TableSample, schema: Schema) -> Iterator[pa.Array]:
-    """Yields the columns of images that rows name: texts, or lists of texts."""
     for feature in schema.of_kind(Kind.IMAGE):
         column = sample.columns.get(feature.source_column)
         if feature.inline or column is None:
             continue
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        if feature.separator and pa.types.is_string(column.type):
-            column = pc.split_pattern(column, feature.separator)
-        yield column
+        texts = part_of(column, 0, len(column))
+        if feature.separator and pa.types.is_string(texts.type):
+            texts = pc.split_pattern(texts, feature.separator)
+        texts = items_of(texts).drop_null()
+        if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
+            step = max(-(-len(texts) // most), 1)
+            names += [texts[i].as_py().strip() for i in range(0, len(texts), step)]
+    return [*filter(None, names)]
 
 
 def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> float:

@@ -1,23 +1,13 @@
 """Plan tables of any format: sample, schema, splits, shards."""
 
 import dataclasses
-from collections.abc import (
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from beam_pipeline.planning.evidence import (
-    column_notes,
-    evidence_of,
-    with_classes,
-)
+from beam_pipeline.planning.evidence import column_notes, evidence_of, with_classes
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import (
     check_images_named,
@@ -68,6 +58,7 @@ from transforms.formats.source import Source
 from transforms.formats.table import (
     InputFile,
     Planned,
+    RowReader,
     TableReader,
     TableSample,
 )
@@ -137,11 +128,6 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     _check_names(columns, listed)
     words_column, words = split_words(spec, reader, columns)
     splits_by = spec.split_column or reader.split_column or words_column
-    if reader.split_column and (spec.splits or spec.split_column):
-        raise SpecError(
-            f"splits and split_column cannot be given where {reader.title} say the "
-            f"split themselves."
-        )
     for setting in _COLUMN_SETTINGS:
         name = getattr(spec, setting)
         if name and name not in columns:
@@ -159,19 +145,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     )
     check_images_named(spec, schema)
     classes = mask_classes(spec, schema)
-    if not schema.of_kind(Kind.IMAGE) and (
-        spec.preset != "default" or spec.feature_names
-    ):
-        raise SpecError(
-            "preset and feature_names are for images; this table has none. Name "
-            "features by their columns, or by `features` of a spec."
-        )
-    if schema.of_kind(Kind.BOX) and str(spec.resize).startswith("crop"):
-        raise SpecError(
-            "resize: crop would cut boxes away, and what belongs to them would have to "
-            "go too; use pad, shorter, longer or exact."
-        )
-    _check_key_points(spec, schema)
+    _check_fits(spec, schema, reader)
     by_file: SplitFiles = {}
     by_stem = False
     if not (splits_by or spec.splits or spec.split_ids):
@@ -278,17 +252,29 @@ def _content(source: Source, sample: TableSample) -> Sequence[str]:
     return content if len(np.unique(hashes)) * 2 > len(hashes) else ()
 
 
-def _check_key_points(spec: Spec, schema: Schema) -> None:
-    """Refuses what would move the pixels of images and not their key points."""
+def _check_fits(spec: Spec, schema: Schema, reader: RowReader) -> None:
+    """Raises SpecError for settings that make no sense for what a table holds."""
+    names_images = spec.preset != "default" or spec.feature_names
+    resize = str(spec.resize).partition(":")[0]
     points = [f.name for f in schema.stored if "/keypoint/" in f.source_column]
-    moved = "resize: pad" if str(spec.resize).startswith("pad") else ""
-    moved = moved or ("exif: apply" if spec.exif == "apply" else "")
-    if points and moved:
-        raise SpecError(
-            f"{moved} would move the pixels of images, and not their key points; leave "
-            f"it out, or leave out the points: drop of a --spec names "
-            f"{', '.join(points)}."
-        )
+    faults = {
+        f"splits and split_column cannot be given where {reader.title} say the split "
+        f"themselves": reader.split_column and (spec.splits or spec.split_column),
+        "preset and feature_names are for images; this table has none. Name features "
+        "by their columns, or by `features` of a spec": (
+            names_images and not schema.of_kind(Kind.IMAGE)
+        ),
+        "resize: crop would cut boxes away, and what belongs to them would have to go "
+        "too; use pad, shorter, longer or exact": (
+            resize == "crop" and schema.of_kind(Kind.BOX)
+        ),
+        f"resize: pad and exif: apply move the pixels of images, and not their key "
+        f"points; leave them out, or leave out the points: drop of a --spec names "
+        f"{', '.join(points)}": points and (resize == "pad" or spec.exif == "apply"),
+    }
+    for fault, is_there in faults.items():
+        if is_there:
+            raise SpecError(f"{fault}.")
 
 
 def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:

@@ -2,7 +2,6 @@
 
 import logging
 import pathlib
-import shutil
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import beam_tfrecord
-from beam_pipeline.reading.open_dataset import OpenDataset
-from tests.support.runs import command, convert
+from tests.support.runs import convert
 from tests.support.sources import write_csv
-from transforms.errors import DamageError, ExampleError, SourceError
+from transforms.errors import DamageError, SourceError
 from transforms.reading.records import Records, warn_once
 from transforms.reading.view import View
 
@@ -190,37 +188,13 @@ def test_views_without_a_column_keep_their_rows(folder: Folder) -> None:
 
 
 def test_an_index_that_cannot_be_read_is_no_missing_one(
-    folder: Folder, tmp_path: Folder, caplog: pytest.LogCaptureFixture
+    folder: Folder, tmp_path: Folder
 ) -> None:
-    """A missing one is said once, and the headers are read."""
+    """The headers of records are read where there is none alone."""
     out = tmp_path / "out"
-    convert(folder.parent / "t.csv", out, "--shards", 2, "--no-index")
-    with caplog.at_level(logging.WARNING):
-        rows = beam_tfrecord.open_dataset(out)["train"]
-        assert rows[0] == rows[-ROWS]
-        assert rows[ROWS - 1] == rows[-1]
-    (message,) = caplog.messages
-    assert "beam-tfrecord index" in message
-    assert command("index", out).code == 0
+    convert(folder.parent / "t.csv", out)
     for index in (out / "index").iterdir():
         index.unlink()
         index.mkdir()
     with pytest.raises(SourceError, match=r"\.u64"):
         beam_tfrecord.open_dataset(out)["train"][0]
-
-
-def test_a_record_of_another_kind_is_named(folder: Folder, tmp_path: Folder) -> None:
-    """By file and number, wherever it is met."""
-    path = tmp_path / "rows.tfrecord-00001-of-00003"
-    shutil.copy(next(folder.glob("*.tfrecord-00001-*")), path)
-    opened: OpenDataset = beam_tfrecord.open_dataset(path, features={"n": "text"})
-    view = opened[""]
-    match = r"tfrecord-00001-of-00003: record \d+: .*'n'"
-    for work in (
-        lambda: view[3],
-        lambda: list(view),
-        lambda: view.__getitems__([2, 3]),
-        lambda: [*view.batches(100)],
-    ):
-        with pytest.raises(ExampleError, match=match):
-            work()

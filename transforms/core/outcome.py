@@ -10,12 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from transforms.core.manifest import Account, FeatureFacts, Manifest
-from transforms.core.model import (
-    ReadFacts,
-    Rounding,
-    ShardFile,
-    ShardKey,
-)
+from transforms.core.model import ReadFacts, Rounding, ShardFile, ShardKey
 from transforms.core.reasons import Reason, Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
@@ -96,27 +91,19 @@ def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
             by_column.setdefault(column, []).append(rounding)
     out = []
     for column, roundings in sorted(by_column.items()):
-        if zeros := sum(entry.zeros for entry in roundings):
-            first = next(entry.first_zero for entry in roundings if entry.zeros)
-            out.append(
-                f"{_counted(zeros, 'value', 'values')} of {column!r} became 0, being "
-                f"nearer to it than float32 can be: {first}"
-            )
-        if large := sum(entry.large for entry in roundings):
-            first = next(entry.first_large for entry in roundings if entry.large)
-            error = max(entry.error for entry in roundings)
-            out.append(
-                f"{_counted(large, 'value', 'values')} of {column!r} of 2^24 and more "
-                f"changed in float32, by {error:,.6g} at most: {first}"
-            )
-        if cut := sum(entry.cut for entry in roundings):
-            first = next(entry.first_cut for entry in roundings if entry.cut)
-            out.append(
-                f"{_counted(cut, 'row has', 'rows have')} a timestamp in {column!r} "
-                f"that is finer than a microsecond; the digits beyond are cut off: "
-                f"{first}"
-            )
-    return [bounded(text) for text in out]
+        error = max(entry.error for entry in roundings)
+        large = f"of 2^24 and more changed in float32, by {error:,.6g} at most"
+        for field, example, what in (
+            ("zeros", "first_zero", "became 0, being nearer to it than float32 can be"),
+            ("large", "first_large", large),
+            ("cut", "first_cut", "lost their digits beyond a microsecond"),
+        ):
+            changed = [entry for entry in roundings if getattr(entry, field)]
+            if changed:
+                count = sum(getattr(entry, field) for entry in changed)
+                words = f"{_counted(count, 'value', 'values')} of {column!r} {what}"
+                out.append(bounded(f"{words}: {getattr(changed[0], example)}"))
+    return out
 
 
 def replacement_remarks(before: Manifest, after: Manifest) -> list[str]:

@@ -26,12 +26,7 @@ from transforms.core.tfrecord.frame import (
 )
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.core.tfrecord.walk import index_file, parse_index, scan_records
-from transforms.errors import (
-    DamageError,
-    SourceError,
-    SpecError,
-    TFRecordError,
-)
+from transforms.errors import DamageError, SourceError, SpecError, TFRecordError
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.positions import Longs
@@ -49,6 +44,7 @@ _ALONE = 16
 # Lengths are those of the index, which fits the file.
 _LONGEST = 1 << 62
 _CRC = struct.Struct("<I")
+_AGAIN = "Fetch or convert the dataset again."
 
 
 @functools.lru_cache(maxsize=256)
@@ -366,38 +362,34 @@ class Records:
 
     def _check_number(self, shard: int, found: int) -> None:
         """Raises where a shard does not have the records that are stated."""
-        stated = self._shards[shard]
-        if found != stated.records:
-            raise replaced(self._edition) or TFRecordError(
-                f"{stated.path} must have {stated.records or 0:,} records, as is "
-                f"stated beside it; found {found:,}. Fetch or convert the dataset "
-                f"again.",
-                path=stated.path,
+        stated = self._shards[shard].records
+        if found != stated:
+            raise self._fault(
+                shard,
+                f" must have {stated or 0:,} records, as is stated beside it; found "
+                f"{found:,}. {_AGAIN}",
                 record=found,
                 kind="truncated",
             )
 
     def _check_size(self, shard: int, found: int, wanted: int) -> None:
         """Raises the error of a shard that is no longer what it was."""
-        path = self._shards[shard].path
-        raise replaced(self._edition) or TFRecordError(
-            f"{path} must have {wanted:,} bytes; found {found:,}. Fetch or convert "
-            f"the dataset again.",
-            path=path,
-            kind="truncated",
-        )
+        what = f" must have {wanted:,} bytes; found {found:,}. {_AGAIN}"
+        raise self._fault(shard, what, kind="truncated")
 
     def _damage(self, shard: int, place: int, offset: int, kind: str) -> Exception:
-        path = self._shards[shard].path
-        return replaced(self._edition) or TFRecordError(
-            f"{path}: record {place:,} at byte {offset:,}: {DAMAGE_KINDS[kind]}. "
+        what = (
+            f": record {place:,} at byte {offset:,}: {DAMAGE_KINDS[kind]}. "
             f"'beam-tfrecord verify' shows all damage, and 'repair' saves the other "
-            f"records.",
-            path=path,
-            record=place,
-            offset=offset,
-            kind=kind,
+            f"records."
         )
+        return self._fault(shard, what, record=place, offset=offset, kind=kind)
+
+    def _fault(self, shard: int, what: str, **facts: Any) -> Exception:
+        """Returns the error of a shard, unless the dataset was replaced."""
+        path = self._shards[shard].path
+        damage = TFRecordError(f"{path}{what}", path=path, **facts)
+        return replaced(self._edition) or damage
 
 
 def replaced(edition: Edition) -> DamageError | None:

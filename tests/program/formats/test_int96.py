@@ -91,7 +91,7 @@ def test_digits_beyond_microseconds_are_cut_off_and_counted(tmp_path: Folder) ->
     assert found == []
     notes = manifest(tmp_path / "out")["run"]["notes"]
     (note,) = [note for note in notes if "'t'" in note]
-    assert note.startswith("3 rows ")
+    assert note.startswith("3 values ")
     assert note.endswith(": row 3 of b.parquet")
 
 

@@ -155,6 +155,5 @@ def test_a_remark_adds_up_the_blocks_of_a_column() -> None:
     assert rounding_remarks(facts) == [
         "2 values of 'x' became 0, being nearer to it than float32 can be: b0",
         "4 values of 'x' of 2^24 and more changed in float32, by 65,536 at most: a1",
-        "3 rows have a timestamp in 'y' that is finer than a microsecond; the digits "
-        "beyond are cut off: a2",
+        "3 values of 'y' lost their digits beyond a microsecond: a2",
     ]
