@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from beam_pipeline.own_pipelines import held
+from beam_pipeline.own_pipelines import engine_workers
 from beam_pipeline.own_pipelines.parameters import spec_of
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
@@ -145,7 +145,7 @@ Folder = pathlib.Path
 
 @pytest.fixture
 def nothing_inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "_FILE_BYTES", 0)
+    monkeypatch.setattr(engine_workers, "_FILE_BYTES", 0)
 
 
 @pytest.mark.usefixtures("nothing_inline")
@@ -158,7 +158,7 @@ def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
     large, small, like = (tmp_path / name for name in ("large", "small", "like"))
     write_rows(rows, large, **given)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held, "_FILE_BYTES", 1 << 17)
+        patch.setattr(engine_workers, "_FILE_BYTES", 1 << 17)
         write_rows(rows, small, **given)
     assert digest_of(large) == digest_of(small)
     write_rows([{"id": 3, "pet": "dog"}], like, like=large, splits={"train": 1})
@@ -167,7 +167,7 @@ def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
     before = WriteDataset(tmp_path / "more", **given)._given
     table.write_text("id,split\n2,train\n")
     # As in a process that starts now.
-    held._made.cache_clear()
+    engine_workers._made.cache_clear()
     assert before.ids is not None
     with pytest.raises(InputError, match=r"ids\.csv' has changed or is gone"):
         before.table()

@@ -12,7 +12,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.own_pipelines import held, read_dataset
+from beam_pipeline.own_pipelines import engine_workers, read_dataset
 from beam_tfrecord import (
     DamageError,
     InputError,
@@ -352,7 +352,7 @@ def test_a_large_plan_is_made_again(
     shutil.rmtree(penguins)
     write(ROWS, penguins)
     # As in a process that starts now.
-    held._made.cache_clear()
+    engine_workers._made.cache_clear()
     with pytest.raises(InputError, match="has changed or is gone"):
         waiting.run().wait_until_finish()
 

@@ -298,10 +298,10 @@ class CocoFile:
         places = pc.index_in(
             parents["image_id"], value_set=self.images["id"], skip_nulls=True
         )
-        rows = np.asarray(pc.fill_null(places, -1))
-        self._order = np.argsort(rows, kind="stable")
+        owners = np.asarray(pc.fill_null(places, -1))
+        self._order = np.argsort(owners, kind="stable")
         # Those of no image come first.
-        self._ends = np.cumsum(np.bincount(rows + 1, minlength=len(self.images) + 1))
+        self._ends = np.cumsum(np.bincount(owners + 1, minlength=len(self.images) + 1))
         self._texts.flush()
 
     def annotations(self, image: int) -> list[bytes]:
