@@ -39,7 +39,6 @@ from transforms.formats.json_lines.values import (
     of_value,
     parse_value,
     typed_members,
-    unknown_member,
 )
 from transforms.formats.json_lines.values import merged as merged_types
 from transforms.formats.raw_rows import rejecter, rejection_of
@@ -199,7 +198,7 @@ class WebDataset(RowArchive):
         """Returns a row whose json is as its types have it; raises FaultError."""
         # Of all members, only those of json are objects.
         stated = {n: value for n, value in row.items() if isinstance(value, dict)}
-        if unknown := unknown_member(stated, self.json):
+        if unknown := _unknown_member(stated, self.json):
             raise FaultError(
                 Reason.MALFORMED,
                 f"the fields of json must be those of the samples that were looked at "
@@ -328,3 +327,23 @@ def _features_of(columns: Mapping[str, pa.Array]) -> tuple[Feature, ...]:
             kind = Kind.TEXT if ending in _TEXTS else Kind.BYTES
             out.append(Feature(name, kind))
     return tuple(out)
+
+
+def _unknown_member(value: Any, kind: JsonType, path: str = "") -> str:
+    """Returns the first member in a value that its type does not have, or nothing."""
+    if isinstance(value, list):
+        items = value if kind.item and kind.item.members else ()
+        inner = (_unknown_member(v, kind.item, path) for v in items if kind.item)
+        return next(filter(None, inner), "")
+    if not isinstance(value, dict) or kind.name != "object":
+        return ""
+    members = dict(kind.members)
+    for name, item in value.items():
+        if name not in members:
+            return f"{path}{name}"
+        # Most are numbers and texts, and are not worth a call.
+        if isinstance(item, dict | list) and (
+            unknown := _unknown_member(item, members[name], f"{path}{name}/")
+        ):
+            return unknown
+    return ""

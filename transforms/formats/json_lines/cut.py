@@ -237,7 +237,13 @@ def cut(
             ended = not chunk
             end = waiting.find(b"\n", max(looked, block_bytes - 1)) + 1
             looked = len(waiting)
-            _check_length(waiting, block_bytes, origin, line)
+            if len(waiting) > max(block_bytes, 0) + MAX_LINE_BYTES:
+                raise InputError(
+                    f"{origin}, line {line + waiting.count(10)}: the line that starts "
+                    f"here is longer than {MAX_LINE_BYTES >> 20} MiB; JSON lines hold "
+                    f"an object a line, or one array of smaller objects. Write "
+                    f"indented objects again as lines."
+                )
         data = bytes(waiting[: end or len(waiting)])
         del waiting[: len(data)]
         lines = lines_of(data)
@@ -252,14 +258,3 @@ def cut(
             stop = start + len(data)
             yield data[skip:], Block(origin, start + skip, stop, row, first, rows)
         start, row, line = start + len(data), row + rows, line + lines.total
-
-
-def _check_length(waiting: bytearray, block_bytes: int, origin: str, line: int) -> None:
-    if len(waiting) <= max(block_bytes, 0) + MAX_LINE_BYTES:
-        return
-    line += waiting.count(b"\n")
-    raise InputError(
-        f"{origin}, line {line}: the line that starts here is longer than "
-        f"{MAX_LINE_BYTES >> 20} MiB; JSON lines hold an object a line, or one array "
-        f"of smaller objects. Write indented objects again as lines."
-    )

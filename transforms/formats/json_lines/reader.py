@@ -87,10 +87,9 @@ def learned(data: bytes) -> JsonType:
     table = _by_arrow(lines, None)
     if table is not None and table.num_columns:
         # Not in one piece: Arrow fails to join lists of nulls.
-        kinds = [of_column(rows) for rows in table.to_struct_array().chunks]
-        certain = [kind for kind in kinds if kind is not None]
-        if len(certain) == len(kinds):
-            return merged(certain)
+        kind = merged(map(of_column, table.to_struct_array().chunks))
+        if kind.is_plain:
+            return kind
     return merged(map(of_value, _objects_of(lines)))
 
 

@@ -225,25 +225,24 @@ def _whole_number(token: Token) -> int | None:
     return int(number) if number == number.to_integral_value() else None
 
 
-def of_column(column: pa.Array) -> JsonType | None:
+def of_column(column: pa.Array) -> JsonType:
     """Returns the type of values as Arrow inferred it; timestamps count as texts.
 
-    None if a double is so large that it may be a rounded integer.
+    It is not plain where a double is so large that it may be a rounded integer.
     """
     kind = column.type
     if pa.types.is_struct(kind):
-        members = {f.name: of_column(column.field(i)) for i, f in enumerate(kind)}
-        types = {name: inner for name, inner in members.items() if inner is not None}
-        return object_of(types) if len(types) == len(members) else None
+        return object_of(
+            {f.name: of_column(column.field(i)) for i, f in enumerate(kind)}
+        )
     if pa.types.is_list(kind):
-        item = of_column(column.flatten())
-        return None if item is None else JsonType(_LIST, item=item)
+        return JsonType(_LIST, item=of_column(column.flatten()))
     if pa.types.is_int64(kind):
         return JsonType(_INTEGER | _sizes(largest(column)))
     if pa.types.is_float64(kind):
         size = largest(column)
         if size >= FLOAT64_EXACT:
-            return None
+            return JsonType(_NUMBER)
         whole = pc.all(pc.equal(pc.floor(column), column), min_count=0).as_py()
         return JsonType(_FLOAT | _sizes(size) | _FRACTION * (not whole))
     if pa.types.is_null(kind):
@@ -287,26 +286,6 @@ def clashes(
         yield from clashes(a.item, b.item, path)
     elif "any" not in (a.name, b.name) and _merged(a, b).name == "any":
         yield path, a, b
-
-
-def unknown_member(value: Any, kind: JsonType, path: str = "") -> str:
-    """Returns the first member in a value that its type does not have, or nothing."""
-    if isinstance(value, list):
-        items = value if kind.item and kind.item.members else ()
-        inner = (unknown_member(v, kind.item, path) for v in items if kind.item)
-        return next(filter(None, inner), "")
-    if not isinstance(value, dict) or kind.name != "object":
-        return ""
-    members = dict(kind.members)
-    for name, item in value.items():
-        if name not in members:
-            return f"{path}{name}"
-        # Most are numbers and texts, and are not worth a call.
-        if isinstance(item, dict | list) and (
-            unknown := unknown_member(item, members[name], f"{path}{name}/")
-        ):
-            return unknown
-    return ""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
