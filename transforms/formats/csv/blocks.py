@@ -138,7 +138,11 @@ def cut(
         end = base + len(piece)
         at = first_from(starts, 0)
         if (end if at is None else base + at) - record > MAX_RECORD_BYTES:
-            raise _too_long(origin, record_line, dialect)
+            raise InputError(
+                f"{origin}, line {record_line}: the record that starts here is longer "
+                f"than {MAX_RECORD_BYTES >> 20} MiB; a quote ({dialect.quote}) is "
+                f"perhaps not closed. {_NO_QUOTES}"
+            )
         count = before(starts, len(piece))
         last = count if limit_rows is None else min(count, limit_rows - row)
         if block is not None:
@@ -209,15 +213,6 @@ def whole_records(
         rows = before(starts, behind) - before(starts, first)
         yield first, behind, rows, before(lines, first)
         first = behind
-
-
-def _too_long(origin: str, line: int, dialect: CsvDialect) -> InputError:
-    """Returns the error for a record that starts on `line` and does not end."""
-    return InputError(
-        f"{origin}, line {line}: the record that starts here is longer than "
-        f"{MAX_RECORD_BYTES >> 20} MiB; a quote ({dialect.quote}) is perhaps not "
-        f"closed. {_NO_QUOTES}"
-    )
 
 
 def _unclosed(origin: str, line: int, scan: Scan) -> InputError:

@@ -6,7 +6,9 @@ record of the joined text spans two files, and the parser finds in it what it fi
 each file by itself. All others are read one by one.
 """
 
+import contextlib
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Block, Rejection
+from transforms.core.rows.column import is_text
 from transforms.errors import InputError
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.read import read_raw
@@ -24,6 +27,7 @@ _BOM = b"\xef\xbb\xbf"
 # Files that are joined: each takes some hundred bytes until then.
 _MOST_FILES = 4096
 _ENDS = (b"\n", b"\r")
+_LINE_END = re.compile(rb"\r?\n|\Z").match
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +78,27 @@ def read_joined(
             for file, start in zip(inputs, joined.starts.tolist(), strict=True)
         ]
     )
-    assert raw.reject is not None
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        assert raw.reject is not None
+        out = []
+        for complaint, rejection in zip(
+            complaints, raw.reject(complaints), strict=True
+        ):
+            number = complaint[0]
+            owner = int(np.searchsorted(first_rows, number, side="right")) - 1
+            assert rejection.line is not None
+            before = int(joined.first_lines[owner]) - joined.first_line + 1
+            out.append(
+                dataclasses.replace(
+                    rejection,
+                    source=inputs[owner].origin,
+                    row=number - int(first_rows[owner]) + 1,
+                    line=rejection.line - before,
+                )
+            )
+        return out
+
     return dataclasses.replace(
         raw,
         block=dataclasses.replace(
@@ -84,38 +108,11 @@ def read_joined(
             position=int(begins[0]),
         ),
         numbers=numbers,
-        reject=_rejecter(joined, raw.reject),
+        reject=reject,
         origins=origins.take(pa.array(owners)),
         places=places,
         positions=begins[owners] + shares,
     )
-
-
-def _rejecter(
-    joined: JoinedFiles,
-    make: Callable[[Sequence[Complaint]], list[Rejection]],
-) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns what makes rejections with the file, and the row and line in it."""
-
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        out = []
-        for (number, *_), rejection in zip(complaints, make(complaints), strict=True):
-            owner = int(np.searchsorted(joined.first_rows, number, side="right")) - 1
-            assert rejection.line is not None
-            line = (
-                rejection.line - int(joined.first_lines[owner]) + joined.first_line - 1
-            )
-            out.append(
-                dataclasses.replace(
-                    rejection,
-                    source=joined.files[owner].origin,
-                    row=number - int(joined.first_rows[owner]) + 1,
-                    line=line,
-                )
-            )
-        return out
-
-    return reject
 
 
 def may_join(size: int, dialect: CsvDialect) -> bool:
@@ -149,14 +146,19 @@ def join_files(
     """
     joining: _Joining | None = None
     for file, dialect, data in contents:
-        body = None
-        if data is not None:
-            if joining is None or joining.dialect != dialect:
-                if joining is not None:
-                    yield from joining.flush()
-                joining = _Joining.of(data, dialect, file, header_of)
-            body = None if joining is None else joining.body_of(data)
-        if joining is not None and (
+        if data is not None and (joining is None or joining.dialect != dialect):
+            if joining is not None:
+                yield from joining.flush()
+            header = b""
+            # The reader of single files says a fault again, where it should.
+            with contextlib.suppress(InputError):
+                header = header_of(data, file)
+            joining = _Joining(dialect, header) if header else None
+        if joining is None:
+            yield file
+            continue
+        body = None if data is None else joining.body_of(data)
+        if (
             body is None
             or joining.size >= most_bytes
             or len(joining.files) == _MOST_FILES
@@ -164,7 +166,7 @@ def join_files(
             yield from joining.flush()
         if body is None:
             yield file
-        elif joining is not None:
+        else:
             joining.add(file, *body)
     if joining is not None:
         yield from joining.flush()
@@ -180,22 +182,6 @@ class _Joining:
         self.first_line = 2 + lines.count(b"\n")
         self._clear()
 
-    @classmethod
-    def of(
-        cls,
-        data: bytes,
-        dialect: CsvDialect,
-        file: InputFile,
-        header_of: Callable[[bytes, InputFile], bytes],
-    ) -> "_Joining | None":
-        """Returns what files join whose header is that of this one; None for none."""
-        try:
-            header = header_of(data, file)
-        except InputError:
-            # The reader of single files says it again, where it should.
-            return None
-        return cls(dialect, header) if header else None
-
     def _clear(self) -> None:
         self.files: list[InputFile] = []
         self.bodies: list[bytes] = []
@@ -210,22 +196,13 @@ class _Joining:
         start = len(_BOM) if data.startswith(_BOM) else 0
         if not data.startswith(self.header, start):
             return None
-        start += len(self.header)
-        end = data[start : start + 2]
-        if end[:1] == b"\n":
-            start += 1
-        elif end == b"\r\n":
-            start += 2
-        elif end:
+        end = _LINE_END(data, start + len(self.header))
+        if end is None:
             return None
+        start = end.end()
         body = data[start:]
-        if body[:1] in _ENDS:
+        if body[:1] in _ENDS or not (body.isascii() or is_text(body)):
             return None
-        if not body.isascii():
-            try:
-                body.decode()
-            except UnicodeDecodeError:
-                return None
         return (body if not body or body[-1:] in _ENDS else body + b"\n"), start
 
     def add(self, file: InputFile, body: bytes, start: int) -> None:

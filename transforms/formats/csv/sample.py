@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import io
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -65,12 +64,14 @@ class SampledRanges:
       file: its origin and size; of a compressed file, the size of `content`.
       ranges: of bytes, ascending.
       content: what a compressed file begins with; None for a file that is none.
+      stored: bytes of a compressed file that the content takes.
       ended: whether the content ends where the file ends.
     """
 
     file: InputFile
     ranges: Sequence[tuple[int, int]]
     content: bytes | None = None
+    stored: int = 0
     ended: bool = True
 
     @property
@@ -99,7 +100,7 @@ class CsvReader(CsvFiles):
             sep_lines |= bool(sep_line(head, dialect, file.origin))
         # Compressed content is looked at in any case.
         reader = dataclasses.replace(self, sep_lines=sep_lines or packed)
-        sample = reader._packed_sample(files) if packed else sample_of(reader, files)
+        sample = (packed_sample_of if packed else sample_of)(reader, files)
         # Of many files, empty ones were not looked into.
         first = next((file for file in files if file.size), files[0])
         reader = dataclasses.replace(
@@ -107,31 +108,22 @@ class CsvReader(CsvFiles):
         )
         return Planned(reader, sample)
 
-    def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns the first rows of files; compressed content has no middle."""
-        chosen = files[:: -(-len(files) // _SAMPLE_FILES)]
-        budget = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
-        looks = []
-        used = 0
-        for file in chosen:
-            with open_content(file) as stream:
-                text = next(pieces_of(stream, budget), b"")
-                ended = not stream.read(1)
-                if isinstance(stream, Unpacked):
-                    used += min(stream.consumed, file.size)
-                else:
-                    used += len(text)
-            file = dataclasses.replace(file, size=len(text))
-            looks.append(SampledRanges(file, [(0, len(text))], text, ended))
-        complete = len(chosen) == len(files) and all(look.ended for look in looks)
-        sample = sample_in(self, lambda: looks, is_small=True)
-        # The sample counts bytes of content; the source is measured in stored bytes.
-        return dataclasses.replace(
-            sample,
-            sampled_bytes=used,
-            total_rows=sample.rows + sample.unread if complete else None,
-            complete=complete,
-        )
+
+def packed_sample_of(reader: CsvFiles, files: Sequence[InputFile]) -> TableSample:
+    """Returns the first rows of files; compressed content has no middle."""
+    chosen = files[:: -(-len(files) // _SAMPLE_FILES)]
+    budget = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
+    looks = []
+    for file in chosen:
+        with open_content(file) as stream:
+            text = next(pieces_of(stream, budget), b"")
+            ended = not stream.read(1)
+            stored = len(text)
+            if isinstance(stream, Unpacked):
+                stored = min(stream.consumed, file.size)
+        file = dataclasses.replace(file, size=len(text))
+        looks.append(SampledRanges(file, [(0, len(text))], text, stored, ended))
+    return _sample_in(reader, lambda _: looks, (), has_all=len(chosen) == len(files))
 
 
 def sample_of(
@@ -161,64 +153,66 @@ def sample_of(
     sizes = InputFiles.of(files, root="").sizes
     is_small = int(sizes.sum()) <= sample_bytes
 
-    def looks(places: int = _PLACES) -> Iterator[SampledRanges]:
-        ranges: Iterable[tuple[int, list[tuple[int, int]]]]
-        if is_small:
-            ranges = ((i, [(0, size)]) for i, size in enumerate(sizes.tolist()) if size)
-        else:
-            by_file = itertools.groupby(
-                _places(sizes, sample_bytes, places), operator.itemgetter(0)
-            )
-            ranges = ((i, [span for _, span in parts]) for i, parts in by_file)
-        if len(files) <= _PLACES:
-            chosen = dict(ranges)
-            ranges = ((i, chosen.get(i, [])) for i in range(len(files)))
-        for index, parts in ranges:
-            yield SampledRanges(files[index], parts)
+    def looks(places: int) -> Iterator[SampledRanges]:
+        spans: dict[int, list[tuple[int, int]]] = {}
+        for index, span in () if is_small else _places(sizes, sample_bytes, places):
+            spans.setdefault(index, []).append(span)
+        for index, size in enumerate(sizes.tolist()):
+            ranges = [(0, size)] if is_small and size else spans.get(index, [])
+            if ranges or len(files) <= _PLACES:
+                yield SampledRanges(files[index], ranges)
         if len(files) > _PLACES:
             # They are refused: better now than while blocks are read.
             for index in np.flatnonzero(sizes == 0).tolist():
                 yield SampledRanges(files[index], [])
 
-    return sample_in(reader, looks, is_small=is_small)
+    fewer = () if is_small else _FEWER_PLACES
+    return _sample_in(reader, looks, fewer, has_all=is_small)
 
 
-def sample_in(
-    reader: CsvFiles, looks: Callable[..., Iterable[SampledRanges]], *, is_small: bool
+def _sample_in(
+    reader: CsvFiles,
+    looks: Callable[[int], Iterable[SampledRanges]],
+    fewer: Iterable[int],
+    *,
+    has_all: bool,
 ) -> TableSample:
     """Returns the rows of some ranges of files; raises as `sample_of`.
 
     Args:
       reader: of the files.
-      looks: returns the ranges; takes the number of places where these are not all.
-      is_small: whether these are all.
+      looks: returns the ranges, for a number of places.
+      fewer: numbers of places to try where no row fits in any.
+      has_all: whether the ranges begin with all files and end where they end.
     """
     try:
-        seen = _Seen(reader, looks())
+        seen = _Seen(reader, looks(_PLACES))
     except InputError as error:
         names_in = partial(_Seen.names_in, reader)
-        by_origin = ((look.file.origin, partial(names_in, look)) for look in looks())
+        by_origin = (
+            (look.file.origin, partial(names_in, look)) for look in looks(_PLACES)
+        )
         raise naming_others(error, by_origin) from error
-    for places in () if is_small else _FEWER_PLACES:
+    for places in fewer:
         if seen.sampled_bytes:
             break
         seen = _Seen(reader, looks(places))
     if not seen.reader.names:
         raise InputError("a sample needs at least one CSV file; found none")
-    rows, unread, dialect = seen.rows, seen.unread.total(), seen.dialect
+    unread = seen.unread.total()
     _check_lengths(seen)
     columns = dict(zip(seen.reader.names, seen.columns(), strict=True))
-    notes = [*seen.check_heads(), *cell_notes(columns, dialect, reader.decimal)]
+    notes = [*seen.check_heads(), *cell_notes(columns, seen.dialect, reader.decimal)]
     ends = (ends.note(name) for name, ends in seen.line_ends.items())
     notes += [*filter(None, ends)][:1]
     # A source that holds nothing but headers is complete, too.
-    complete = (is_small and seen.all_ended) or not seen.sampled_bytes
+    complete = (has_all and seen.all_ended) or not seen.sampled_bytes
     return TableSample(
         columns=columns,
-        rows=rows,
+        rows=seen.rows,
         unread=unread,
         sampled_bytes=seen.sampled_bytes,
-        total_rows=rows + unread if complete else None,
+        total_rows=seen.rows + unread if complete else None,
         complete=complete,
         notes=tuple(notes),
     )
@@ -292,6 +286,7 @@ class _Seen:
 
     def _read_ranges(self, look: SampledRanges) -> None:
         self.all_ended &= look.ended
+        sampled = self.sampled_bytes + look.stored
         with contextlib.closing(look.open()) as stream:
             dialect = self._begin(look, stream)
             text, dialect, begin = text_of(stream, dialect, look.file.origin)
@@ -302,6 +297,9 @@ class _Seen:
                 where = "" if block.first_line else f"byte {block.start} or later"
                 raw = read_raw(data, block, dialect, names, names)
                 self._add(raw, where)
+        if look.content is not None:
+            # Blocks have bytes of content; the source is measured in stored bytes.
+            self.sampled_bytes = sampled
 
     def _add(self, raw: RawRows, where: str) -> None:
         for complaint in raw.refused:
