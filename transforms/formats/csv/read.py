@@ -33,8 +33,9 @@ _BOM = b"\xef\xbb\xbf"
 # Arrow cannot report a row of another length that is not valid UTF-8: such rows are
 # found in a copy that has "?" for each byte beyond ASCII.
 _ONLY_ASCII = bytes(range(128)) + b"?" * 128
-# Column -> its cells, and which of them are not valid text; None for none.
-_Texts = dict[str, tuple[pa.Array, Mask | None]]
+# Column -> its texts, null for a cell that is not valid text; where there are such,
+# which they are, and the column's bytes.
+_Texts = dict[str, tuple[pa.Array, Mask | None, pa.Array | None]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,17 +117,19 @@ def read_raw(
         skipped[skip] = skipped.get(skip, 0) + int(these.sum())
         unread |= these
     for name in wanted or columns[:1]:
-        text, mask = texts.get(name, (None, None))
-        if mask is None:
+        _, mask, cells = texts.get(name, (None, None, None))
+        if mask is None or cells is None:
             continue
         for position in np.flatnonzero(mask & ~unread).tolist():
-            message = source.undecodable(name, text[position])
+            message = source.undecodable(name, cells[position])
             refused.append((int(numbers[position]), Reason.INVALID_ENCODING, message))
         unread |= mask
-    arrays = {name: _as_string(*texts[name]) for name in wanted}
+    arrays = {name: texts[name][0] for name in wanted}
     for name in beside:
-        text, mask = texts[name]
-        arrays[name] = _as_string(text, None) if mask is None else text
+        text, mask, cells = texts[name]
+        if mask is not None:
+            text = pc.if_else(pa.array(mask), cells, text.cast(pa.binary()))
+        arrays[name] = text
     if unread.any():
         fits = pa.array(~unread)
         arrays = {name: column.filter(fits) for name, column in arrays.items()}
@@ -197,16 +200,14 @@ class _CsvSource:
 def _texts(
     source: _CsvSource, columns: Sequence[str], wanted: Sequence[str]
 ) -> tuple[CsvRecords, _Texts]:
-    """Returns the records, and each column with a mask of what is not valid text."""
+    """Returns the records and their texts, trimmed if the dialect says so."""
     records = parse(source.utf8, columns, wanted, source.dialect)
     is_valid = is_text(source.utf8)
     texts: _Texts = {}
     for name, cells in zip(wanted, records.columns, strict=True):
         mask = None if is_valid else not_utf8(cells)
-        text = cells.cast(pa.string(), safe=False) if mask is None else cells
-        if source.dialect.trim:
-            text = trimmed(text) if mask is None else _trimmed_bytes(text, mask)
-        texts[name] = text, mask
+        text = _as_text(cells, mask, source.dialect)
+        texts[name] = text, mask, None if mask is None else cells
     return records, texts
 
 
@@ -217,7 +218,7 @@ def _no_rows(
     columns: Sequence[str],
 ) -> dict[Skipped, Mask]:
     """Returns which records of the right length are not rows, by reason."""
-    cells = [text for text, _ in texts.values()]
+    cells = [text for text, *_ in texts.values()]
     if len(columns) == 1:
         # In a table of one column a row may equal the name; hardly a lone Ctrl-Z.
         marks = equal_to(cells[0], END_MARK)
@@ -244,24 +245,17 @@ def _confirmed(source: _CsvSource, indices: Longs, columns: Sequence[str]) -> Ma
         bytes(view[start:stop]) for start, stop in zip(starts, stops, strict=True)
     )
     parsed = parse(text, columns, columns, source.dialect).columns
-    if source.dialect.trim:
-        parsed = tuple(_trimmed_bytes(cells, not_utf8(cells)) for cells in parsed)
-    repeats = repeats_header(parsed, range(len(columns)), columns)
+    texts = [_as_text(cells, not_utf8(cells), source.dialect) for cells in parsed]
+    repeats = repeats_header(texts, range(len(columns)), columns)
     return np.zeros(len(indices), np.bool_) if repeats is None else repeats
 
 
-def _trimmed_bytes(text: pa.Array, undecodable: Mask | None) -> pa.Array:
-    """Returns a binary column trimmed, but for what is not valid text."""
-    cells = trimmed(_as_string(text, undecodable)).cast(pa.binary())
-    if undecodable is None:
-        return cells
-    return pc.if_else(pa.array(undecodable), text, cells)
-
-
-def _as_string(text: pa.Array, undecodable: Mask | None) -> pa.Array:
+def _as_text(cells: pa.Array, undecodable: Mask | None, dialect: CsvDialect) -> Any:
+    """Returns bytes as texts, null for what is not valid text."""
     if undecodable is not None:
-        text = pc.if_else(pa.array(undecodable), pa.scalar(None, text.type), text)
-    return text.cast(pa.string()) if pa.types.is_binary(text.type) else text
+        cells = pc.if_else(pa.array(undecodable), pa.scalar(None, cells.type), cells)
+    texts = cells.cast(pa.string(), safe=False)
+    return trimmed(texts) if dialect.trim else texts
 
 
 def _loose(dialect: CsvDialect) -> str:
@@ -282,7 +276,7 @@ def repeats_header(
     """Tells which of n rows repeat the header, as the second of two joined files does.
 
     Args:
-      columns: n texts each, string or binary; at least one.
+      columns: n texts each; at least one.
       places: the place of each column in the file.
       names: the names of all columns of the file.
 
