@@ -177,23 +177,15 @@ class Tar:
         block = self._read(BLOCK_BYTES)
         if is_header(block):
             return block
-        if not block:
-            raise self._damage(
-                "the two blocks of zeros that end an archive are missing"
-            )
         if len(block) < BLOCK_BYTES:
-            raise self._damage("the next header is cut off")
+            raise self._damage("the two blocks of zeros that end it are missing")
         if block != _ZEROS:
             raise self._damage("the checksum of the next header is wrong")
         if self._read(BLOCK_BYTES) != _ZEROS:
-            raise self._damage(
-                "one block of zeros follows where an archive ends with two"
-            )
+            raise self._damage("one block of zeros is where two must end it")
         while data := self._read(_STEP_BYTES):
             if data.strip(b"\0"):
-                raise self._damage(
-                    "other bytes follow the end (another archive joined to it, say)"
-                )
+                raise self._damage("other bytes follow its end, as of another archive")
         return None
 
     def _stated_size(self, header: bytes) -> int:

@@ -10,6 +10,7 @@ say, and size and CRC-32 must be right. Source: PKWARE's APPNOTE.TXT 6.3.10.
 """
 
 import io
+import itertools
 import operator
 import stat
 import struct
@@ -83,23 +84,15 @@ def zip_members(file: BinaryIO, path: str, limits: Limits) -> Iterator[Member]:
 def _check_apart(infos: list[zipfile.ZipInfo], end: int, path: str) -> None:
     """Raises DamageError where two entries share bytes, or one the directory."""
     ordered = sorted(infos, key=operator.attrgetter("header_offset"))
-    if any(
-        not 0 <= info.header_offset <= end for info in (*ordered[:1], *ordered[-1:])
-    ):
-        raise _damaged_directory(path, "an entry is not before it")
-    starts = [*(info.header_offset for info in ordered), end]
-    for next_index, info in enumerate(ordered, 1):
+    starts = (info.header_offset for info in ordered[1:])
+    for info, start in zip(ordered, itertools.chain(starts, [end]), strict=False):
         size = _LOCAL.size + len(_raw_name(info)) + info.compress_size
-        if info.header_offset + size > starts[next_index]:
-            other = (
-                shown_name(ordered[next_index].filename)
-                if next_index < len(ordered)
-                else "the central directory"
-            )
+        if not 0 <= info.header_offset <= start - size:
             raise DamageError(
-                f"{path}: members of a zip must not overlap; member "
-                f"{infos.index(info) + 1}, {shown_name(info.filename)}, and {other} "
-                f"do: the archive is damaged or a bomb. Fetch or write it again."
+                f"{path}: members of a zip must not overlap, nor its central "
+                f"directory; member {infos.index(info) + 1}, "
+                f"{shown_name(info.filename)}, does: the archive is damaged or a bomb. "
+                f"Fetch or write it again."
             )
 
 
@@ -224,13 +217,13 @@ def _data_start(file: BinaryIO, member: Member) -> int:
         raise MemberError("there is no header where the directory says")
     _, _, flags, method, _, _, *stated, name_length, extra_length = _LOCAL.unpack(head)
     name = file.read(name_length)
-    if name != member.raw_name:
-        shown = shown_name(name.decode("utf-8", "backslashreplace"))
-        raise MemberError(f"its own header names it {shown}")
-    if method != member.method or (flags ^ member.flags) & _ENCRYPTED:
-        raise MemberError("its own header has another method than the directory")
+    same = name == member.raw_name and method == member.method
+    same &= not (flags ^ member.flags) & _ENCRYPTED
     if not flags & _SIZES_FOLLOW:
         expected = (member.crc32, member.packed, member.size)
-        if any(a not in (b, _MAX32) for a, b in zip(stated, expected, strict=True)):
-            raise MemberError("its own header has other sizes or another CRC-32")
+        same &= all(a in (b, _MAX32) for a, b in zip(stated, expected, strict=True))
+    if not same:
+        raise MemberError(
+            "its own header has another name, method, size or CRC-32 than the directory"
+        )
     return member.offset + _LOCAL.size + name_length + extra_length

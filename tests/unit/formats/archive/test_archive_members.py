@@ -423,7 +423,7 @@ def test_fault_119_bytes_after_the_end_of_a_tar() -> None:
         names, error = collect(joined)
         assert names == ["a.jpg"]
         assert isinstance(error, DamageError)
-        assert "after member 1, 'a.jpg': other bytes follow the end" in str(error)
+        assert "after member 1, 'a.jpg': other bytes follow" in str(error)
 
 
 def test_fault_120_flipped_byte_in_tar_data() -> None:

@@ -146,7 +146,7 @@ def test_a_directory_that_overlaps_in_a_zip() -> None:
     second = data.index(b"PK\x01\x02", first + 4)
     # Both begin where the directory does.
     data[second + 42 : second + 46] = data[first + 42 : first + 46]
-    with pytest.raises(DamageError, match=r"member 1, 'folder/', and 'folder/a\.txt'"):
+    with pytest.raises(DamageError, match="member 1, 'folder/'"):
         found_in(bytes(data))
 
 
