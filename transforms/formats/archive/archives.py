@@ -299,13 +299,7 @@ class RowArchive(Archives, TableReader):
         """Returns what the members of one row share; empty for a row by itself."""
 
     @abc.abstractmethod
-    def raw(
-        self,
-        rows: Sequence[Row],
-        block: Block,
-        columns: Sequence[str],
-        skipped: dict[str, int],
-    ) -> RawRows:
+    def raw(self, rows: Sequence[Row], block: Block, columns: Sequence[str]) -> RawRows:
         """Returns a piece of rows as raw columns."""
 
     def listed_rows(self, file: SourceFile) -> RowList:
@@ -346,9 +340,9 @@ class RowArchive(Archives, TableReader):
         start, size = block.start, 0
         with self.opened(file) as archive:
 
-            def part() -> Block:
+            def given() -> RawRows:
                 done = archive.packed_bytes * (start - block.start)
-                return dataclasses.replace(
+                part = dataclasses.replace(
                     block,
                     start=start,
                     stop=start + len(piece),
@@ -356,18 +350,19 @@ class RowArchive(Archives, TableReader):
                     rows=len(piece),
                     position=block.position + done // max(block.rows, 1),
                 )
+                return self.raw(piece, part, columns)
 
             for row in self.rows_of(archive, file, block, skipped):
                 # A full piece waits for another row. What is skipped comes with the
                 # last piece, and one without rows would begin where the next block
                 # does.
                 if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
-                    yield self.raw(piece, part(), columns, {})
+                    yield given()
                     start += len(piece)
                     piece, size = [], 0
                 piece.append(row)
                 size += sum(len(data or b"") for _, data in row.items)
-        yield self.raw(piece, part(), columns, dict(skipped))
+        yield dataclasses.replace(given(), skipped=dict(skipped))
 
     def rows_of(
         self,

@@ -253,13 +253,7 @@ class ArchiveImages(RowArchive):
         sample = reader._sample_of(chosen, first.values(), len(images))
         return Planned(reader, sample, features)
 
-    def raw(
-        self,
-        rows: Sequence[Row],
-        block: Block,
-        columns: Sequence[str],
-        skipped: dict[str, int],
-    ) -> RawRows:
+    def raw(self, rows: Sequence[Row], block: Block, columns: Sequence[str]) -> RawRows:
         """Returns a piece of images; all columns of them."""
         items: list[Item] = [item for row in rows for item in row.items]
         good = [item for item in items if item.data is not None]
@@ -287,7 +281,6 @@ class ArchiveImages(RowArchive):
             refused,
             rejecter(rejection),
             origins=cells[_NAME],
-            skipped=skipped,
             places=np.arange(len(good)),
         )
 

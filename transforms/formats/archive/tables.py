@@ -245,9 +245,7 @@ class ArchiveTables(Archives, TableReader):
                         if left is not None:
                             left -= raw.block.rows
 
-    def _tables(
-        self, file: SourceFile, *, by_name: bool = False
-    ) -> MemberList | list[Member]:
+    def _tables(self, file: SourceFile, *, by_name: bool = False) -> _Members:
         """Returns the members to read; InputError where one cannot be."""
         members = self.listing(file)
         return _tables_in(members, self.format, file.origin, by_name)

@@ -158,13 +158,7 @@ class WebDataset(RowArchive):
         )
         return Planned(reader, table, _features_of(columns))
 
-    def raw(
-        self,
-        rows: Sequence[Row],
-        block: Block,
-        columns: Sequence[str],
-        skipped: dict[str, int],
-    ) -> RawRows:
+    def raw(self, rows: Sequence[Row], block: Block, columns: Sequence[str]) -> RawRows:
         """Returns a piece of samples as raw columns."""
         samples = {sample.number: sample for sample in rows}
         values: list[dict[str, Any]] = []
@@ -191,7 +185,6 @@ class WebDataset(RowArchive):
             np.array(numbers, np.int64),
             refused,
             rejecter(rejection),
-            skipped=skipped,
         )
 
     def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
