@@ -160,18 +160,10 @@ def _key_of(ids: Sequence[str], suffixes: tuple[str, ...]) -> Callable[[str], st
     suffixed = any(
         is_image_name(text) or text.lower().endswith(suffixes) for text in ids
     )
-    if any("/" in text for text in ids):
-        return _path if suffixed else _path_stem
-    return os.path.basename if suffixed else _stem
+    are_paths = any("/" in text for text in ids)
 
+    def key(path: str) -> str:
+        name = path if are_paths else os.path.basename(path)
+        return name if suffixed else os.path.splitext(name)[0]
 
-def _path(path: str) -> str:
-    return path
-
-
-def _path_stem(path: str) -> str:
-    return os.path.splitext(path)[0]
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]
+    return key

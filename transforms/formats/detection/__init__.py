@@ -1,1 +1,1 @@
-"""COCO, Pascal VOC and AutoML manifests: images with boxes, as rows of images."""
+"""COCO, VOC, YOLO, LabelMe, tables of boxes and AutoML manifests as rows of images."""

@@ -44,7 +44,6 @@ from transforms.formats.detection.objects import (
     Found,
     ImageObjects,
     about,
-    box_lists,
     check_boxes,
     describe,
     image_rejection,
@@ -80,6 +79,7 @@ class BoxedReader(TableFormat, RunReader):
       values: ends of the names of lists that some object has a value for.
       points: the most key points of an object; 0 where none has any.
       named_points: whether some have names.
+      first_pixel: the number of the first pixel of a row or column: 0 or 1.
     """
 
     image_base: ClassVar[Literal["file", "root"]] = "root"
@@ -102,6 +102,7 @@ class BoxedReader(TableFormat, RunReader):
     values: tuple[str, ...] = ()
     points: int = 0
     named_points: bool = False
+    first_pixel: int = 0
 
     def __post_init__(self) -> None:
         if self.bad_box not in set(BoxPolicy):
@@ -109,11 +110,6 @@ class BoxedReader(TableFormat, RunReader):
                 f"bad_box must be one of {', '.join(BoxPolicy)}; found "
                 f"{self.bad_box!r}."
             )
-
-    @property
-    def first_number(self) -> int:
-        """The number of the first pixel of a row or column."""
-        return 0
 
     @abc.abstractmethod
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
@@ -228,7 +224,9 @@ class BoxedReader(TableFormat, RunReader):
         counts = np.bincount(parents[keep], minlength=len(images))[stays]
         places = np.array(read, np.int64)[stays]
         columns = {n: values.filter(pa.array(stays)) for n, values in columns.items()}
-        columns[f"{OBJECT}bbox"] = box_lists(checked.relative[keep], counts)
+        sides = pa.array(checked.relative[keep].ravel())
+        boxes = pa.FixedSizeListArray.from_arrays(sides, 4)
+        columns[f"{OBJECT}bbox"] = list_of(boxes, counts)
         lists = self._lists([objects[i] for i in kept], points[keep])
         if self.masks == "all":
             masks = [drawn[i] for i in kept]
@@ -290,7 +288,7 @@ class BoxedReader(TableFormat, RunReader):
         given = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
         clip = self.bad_box == BoxPolicy.CLIP
         checked = check_boxes(
-            given - np.array([self.first_number] * 2 + [0, 0]),
+            given - np.array([self.first_pixel] * 2 + [0, 0]),
             extents,
             form=self.form,
             tolerance=self.tolerance,

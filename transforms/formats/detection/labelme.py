@@ -226,8 +226,7 @@ def _object(number: int, shape: Any) -> tuple[BoxedObject, str]:
         fault = Fault(Reason.UNSUPPORTED_FORMAT, message)
     else:
         try:
-            box = _box(kind, shape.get("points"))
-            outline = _outline(kind, shape.get("points"), shape.get("mask"), box)
+            box, outline = _shape(kind, shape.get("points"), shape.get("mask"))
         except (TypeError, ValueError, OverflowError):
             rule = f"a {kind} needs {_KINDS[kind]} points of two finite numbers"
             fault = Fault(Reason.BAD_BOX, f"{where}, {name[:60]!r}: {rule}")
@@ -237,8 +236,13 @@ def _object(number: int, shape: Any) -> tuple[BoxedObject, str]:
     return item, "" if group is None else json.dumps(group)
 
 
-def _box(kind: str, points: Any) -> Sequence[float]:
-    """Returns the box around a shape; raises what `_object` catches."""
+def _shape(
+    kind: str, points: Any, mask: Any
+) -> "tuple[Sequence[float], list[float] | _Mask]":
+    """Returns the box around a shape and what is drawn of it.
+
+    Raises what `_object` catches.
+    """
     pairs = [(float(x), float(y)) for x, y in points]
     is_finite = all(map(math.isfinite, itertools.chain(*pairs)))
     if len(pairs) < _KINDS[kind] or not is_finite:
@@ -246,27 +250,20 @@ def _box(kind: str, points: Any) -> Sequence[float]:
     if kind == "circle":
         (x, y), edge = pairs[:2]
         radius = math.dist((x, y), edge)
-        return x - radius, y - radius, x + radius, y + radius
+        box = x - radius, y - radius, x + radius, y + radius
+        # As from the box, in whose numbers it is rounded.
+        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        radius = (box[2] - box[0]) / 2
+        turns = (2 * math.pi * i / _CORNERS for i in range(_CORNERS))
+        pairs = [(x + radius * math.cos(t), y + radius * math.sin(t)) for t in turns]
+        return box, [*itertools.chain(*pairs)]
     xs, ys = zip(*pairs, strict=True)
-    return min(xs), min(ys), max(xs), max(ys)
-
-
-def _outline(
-    kind: str, points: Any, mask: Any, box: Sequence[float]
-) -> "list[float] | _Mask":
-    """Returns what is drawn of a shape whose box is `box`."""
+    left, top, right, bottom = box = min(xs), min(ys), max(xs), max(ys)
     if kind == "mask":
-        return _Mask(mask if isinstance(mask, str) else "", int(box[0]), int(box[1]))
-    if kind == "polygon":
-        return [float(number) for point in points for number in point]
-    left, top, right, bottom = box
+        return box, _Mask(mask if isinstance(mask, str) else "", int(left), int(top))
     if kind == "rectangle":
-        return [left, top, right, top, right, bottom, left, bottom]
-    x, y, radius = (left + right) / 2, (top + bottom) / 2, (right - left) / 2
-    turns = [2 * math.pi * i / _CORNERS for i in range(_CORNERS)]
-    return [
-        v for t in turns for v in (x + radius * math.cos(t), y + radius * math.sin(t))
-    ]
+        return box, [left, top, right, top, right, bottom, left, bottom]
+    return box, [*itertools.chain(*pairs)]
 
 
 def _joined(one: BoxedObject, other: BoxedObject) -> BoxedObject:

@@ -222,7 +222,7 @@ class ListedReader(BoxedReader):
             notes.insert(
                 0,
                 f"{len(others):,} files not read, such as {others[0]!r:.80}: they are "
-                f"no {self.title} with objects of their own",
+                f"no {self.title}, or hold no objects of their own",
             )
         if outlines and self.masks != "all":
             plural = "s" if outlines > 1 else ""

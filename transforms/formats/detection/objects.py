@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
 from transforms.core.model import Rejection
@@ -186,12 +185,6 @@ def refusal_of(row: Mapping[str, Any]) -> Found | None:
     return Fault(Reason(row["reason"]), row["message"]), row.get("raw")
 
 
-def _bytes_of(raw: Any) -> bytes | None:
-    if raw is None or isinstance(raw, bytes):
-        return raw
-    return json.dumps(raw, ensure_ascii=False).encode(errors="replace")
-
-
 def image_rejection(
     rows: Sequence[Mapping[str, Any]],
     found: Mapping[int, Found],
@@ -200,32 +193,39 @@ def image_rejection(
     """Returns the rejection of an image."""
     index, reason, message = complaint
     row = rows[index]
-    number = row.get("row")
-    if name := row["stated"] or row.get("name"):
-        message = f"{name!r}: {message}"
-    return rejection_of(
-        row["annotation"] or row["path"],
-        (number or 0, reason, message),
-        _bytes_of(found[index][1]),
-        line=row.get("line"),
-        numbered=number is not None,
-    )
+    where = row.get("row"), row.get("line")
+    named = row["stated"] or row.get("name")
+    return _rejection(row, named, Fault(reason, message), found[index][1], where)
 
 
 def object_rejection(
     item: BoxedObject, row: Mapping[str, Any], fault: Fault
 ) -> Rejection:
     """Returns the rejection of an object of an image."""
+    where = item.row, item.line
+    return _rejection(row, row["stated"], fault, item.raw, where, part=BOXES)
+
+
+def _rejection(
+    row: Mapping[str, Any],
+    named: str | None,
+    fault: Fault,
+    raw: Any,
+    where: tuple[int | None, int | None],
+    *,
+    part: str = "",
+) -> Rejection:
+    number, line = where
     reason, message = fault
-    if row["stated"]:
-        message = f"{row['stated']!r}: {message}"
+    if raw is not None and not isinstance(raw, bytes):
+        raw = json.dumps(raw, ensure_ascii=False).encode(errors="replace")
     return rejection_of(
         row["annotation"] or row["path"],
-        (item.row or 0, reason, message),
-        _bytes_of(item.raw),
-        line=item.line,
-        part=BOXES,
-        numbered=item.row is not None,
+        (number or 0, reason, f"{named!r}: {message}" if named else message),
+        raw,
+        line=line,
+        part=part,
+        numbered=number is not None,
     )
 
 
@@ -394,16 +394,3 @@ def describe(
         f"box ({form}) [{numbers}] in an image of {width:g} x {height:g} pixels: "
         f"{_WORDS[fault]}"
     )
-
-
-def box_lists(relative: npt.NDArray[np.float32], counts: npt.ArrayLike) -> pa.ListArray:
-    """Returns boxes in the form of rows: list<fixed_size_list<float>[4]>.
-
-    Args:
-      relative: (n, 4), image by image.
-      counts: number of boxes of each image; they sum to n.
-    """
-    offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    flat = pa.array(np.ascontiguousarray(relative, np.float32).reshape(-1))
-    sides = pa.FixedSizeListArray.from_arrays(flat, 4)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), sides)

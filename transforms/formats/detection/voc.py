@@ -96,7 +96,6 @@ class VocReader(ListedReader):
     """Reads trees of VOC XML files.
 
     Attributes:
-      first_pixel: the number of the first pixel of a row or column: 0 or 1.
       image_set: the folder of lists of images that say the splits.
     """
 
@@ -106,18 +105,12 @@ class VocReader(ListedReader):
     has_place: ClassVar[bool] = False
 
     values: tuple[str, ...] = ("difficult", "truncated", "view")
-    first_pixel: int = 0
     image_set: str = "Main"
 
     def __post_init__(self) -> None:
         ListedReader.__post_init__(self)
         if self.first_pixel not in (0, 1):
             raise SpecError(f"first_pixel must be 0 or 1; found {self.first_pixel!r}.")
-
-    @property
-    def first_number(self) -> int:
-        """The number of the first pixel of a row or column."""
-        return self.first_pixel
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Parses all files for their classes; finds masks and splits.

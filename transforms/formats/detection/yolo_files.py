@@ -12,7 +12,7 @@ import dataclasses
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -48,6 +48,7 @@ _LINE = re.compile(rb"\s*\d+(\.0*)?(\s+[-+.\deE]+){4,}\s*")
 _LABELS, _LOOKED_AT = 16, 32
 _MOST_CONFIG_BYTES = 16 << 20
 MOST_CLASSES = 1 << 31
+_Parsed = TypeVar("_Parsed")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,12 +147,12 @@ def config_of(root: str, texts: Collection[str]) -> YoloConfig:
     stated = [path for path in yamls if _is_data(_start(root, path))]
     _check_one(stated)
     if stated:
-        return _of_yaml(root, stated[0])
+        return dataclasses.replace(_read(root, stated[0], _of_yaml), path=stated[0])
     named = [path for path in by_depth if IS_NAMES.search(path)]
     if not named:
         return YoloConfig()
     near = [path for path in named if path.count("/") == named[0].count("/")]
-    names = {path: _names_in(root, path) for path in near}
+    names = {path: _read(root, path, _names_in) for path in near}
     _check_one(near[:1] + [path for path in near if names[path] != names[near[0]]])
     splits: dict[str, list[str]] = {}
     for path in by_depth:
@@ -178,49 +179,53 @@ def _start(root: str, path: str) -> bytes:
         return stream.read(1 << 16)
 
 
-def _names_in(root: str, path: str) -> dict[int, str]:
-    data = storage(annotation_file(root, path).path).read_bytes()
-    lines = data.decode("utf-8-sig", "replace").rstrip().splitlines()
-    return _checked_names(dict(enumerate(map(str.strip, lines))), path)
-
-
-def _of_yaml(root: str, path: str) -> YoloConfig:
+def _read(root: str, path: str, parse: Callable[[str], _Parsed]) -> _Parsed:
+    """Returns what a file says; raises InputError where it does not say it."""
     try:
         file = storage(annotation_file(root, path).path)
         data, _ = file.read_stamped(_MOST_CONFIG_BYTES)
-        # Names are taken as they are written: `no` and `1.0` are no bool and no number.
-        config = yaml.load(data.decode("utf-8-sig"), Loader=yaml.BaseLoader)
-        if not isinstance(config, dict):
-            raise ValueError("it is no mapping")
-        names = _yaml_names(config, path)
-        shape = [int(n) for n in config.get("kpt_shape") or (0, 0)]
-        if len(shape) != 2 or shape[1] not in (0, 2, 3) or not 0 <= shape[0] <= 1000:
-            raise ValueError(f"kpt_shape must be K, 2 or K, 3; it is {shape[:4]}")
-        splits: dict[str, list[str]] = {}
-        for key, split in _SPLITS.items():
-            entries = config.get(key) or []
-            entries = entries if isinstance(entries, list) else [entries]
-            if not all(isinstance(entry, str) for entry in entries):
-                raise ValueError(f"{key} must be a path or a list of paths")
-            if entries:
-                splits.setdefault(split, []).extend(entries)
-        base = config.get("path") or ""
-        base = base if isinstance(base, str) else ""
+        return parse(data.decode("utf-8-sig"))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, OSError) as error:
         words = str(error) or type(error).__name__
         raise InputError(
             bounded(
-                f"{path!r} must say the classes and splits of a YOLO dataset, with "
-                f"names (or nc) and train or val. Found: {words}. Correct it."
+                f"{path!r} must say the classes of a YOLO dataset: names, one a line, "
+                f"or YAML with names (or nc) and train or val. Found: {words}. "
+                f"Correct it."
             )
         ) from error
-    return YoloConfig(path, names, splits, base, (shape[0], shape[1]))
 
 
-def _yaml_names(found: Mapping[str, Any], path: str) -> dict[int, str] | None:
+def _names_in(text: str) -> dict[int, str]:
+    return _checked(dict(enumerate(map(str.strip, text.rstrip().splitlines()))))
+
+
+def _of_yaml(text: str) -> YoloConfig:
+    # Names are taken as they are written: `no` and `1.0` are no bool and no number.
+    config = yaml.load(text, Loader=yaml.BaseLoader)
+    if not isinstance(config, dict):
+        raise ValueError("it is no mapping")
+    names = _yaml_names(config)
+    shape = [int(n) for n in config.get("kpt_shape") or (0, 0)]
+    if len(shape) != 2 or shape[1] not in (0, 2, 3) or not 0 <= shape[0] <= 1000:
+        raise ValueError(f"kpt_shape must be K, 2 or K, 3; it is {shape[:4]}")
+    splits: dict[str, list[str]] = {}
+    for key, split in _SPLITS.items():
+        entries = config.get(key) or []
+        entries = entries if isinstance(entries, list) else [entries]
+        if not all(isinstance(entry, str) for entry in entries):
+            raise ValueError(f"{key} must be a path or a list of paths")
+        if entries:
+            splits.setdefault(split, []).extend(entries)
+    base = config.get("path") or ""
+    base = base if isinstance(base, str) else ""
+    return YoloConfig("", names, splits, base, (shape[0], shape[1]))
+
+
+def _yaml_names(config: Mapping[str, Any]) -> dict[int, str] | None:
     """Returns the names of classes by number; raises ValueError."""
-    count = int(found["nc"]) if found.get("nc") else None
-    given = found.get("names")
+    count = int(config["nc"]) if config.get("nc") else None
+    given = config.get("names")
     if not given:
         if count is None:
             return None
@@ -234,21 +239,17 @@ def _yaml_names(found: Mapping[str, Any], path: str) -> dict[int, str] | None:
     names = {int(number): name for number, name in given.items()}
     if count is not None and count != len(names):
         raise ValueError(f"nc is {count}, and names has {len(names)}")
-    return _checked_names(names, path)
+    return _checked(names)
 
 
-def _checked_names(names: Mapping[int, str], path: str) -> dict[int, str]:
+def _checked(names: Mapping[int, str]) -> dict[int, str]:
+    """Returns the classes that have names; raises ValueError."""
     numbers: dict[str, int] = {}
     for number, name in names.items():
         if name and numbers.setdefault(name, number) != number:
-            raise InputError(
-                f"Names of classes must differ; in {path!r} {numbers[name]} and "
-                f"{number} are {name[:60]!r}. Rename one."
-            )
+            raise ValueError(f"{numbers[name]} and {number} are both {name[:60]!r}")
         if not 0 <= number < MOST_CLASSES:
-            raise InputError(
-                f"Classes must have whole numbers from 0; {path!r} has {number}."
-            )
+            raise ValueError(f"classes must be whole numbers from 0; one is {number}")
     return {number: name for number, name in names.items() if name}
 
 

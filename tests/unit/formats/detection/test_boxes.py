@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from transforms.formats.detection.objects import (
     BoxFault,
     BoxForm,
-    box_lists,
     check_boxes,
     describe,
 )
@@ -165,12 +163,3 @@ def test_descriptions_have_the_values(fault: BoxFault) -> None:
     text = describe(fault, [NAN, -1.5, 700, 1e9], SIZE, BoxForm.XYWH)
     for part in ("nan, -1.5, 700, 1000000000", "640 x 480", "x, y, width, height"):
         assert part in text
-
-
-def test_lists_of_boxes() -> None:
-    """Boxes go to their images in order; an image may have none."""
-    relative = np.arange(12, dtype=np.float32).reshape(3, 4)
-    lists = box_lists(relative, [2, 0, 1])
-    assert lists.type == pa.list_(pa.list_(pa.float32(), 4))
-    assert lists.to_pylist() == [[[0, 1, 2, 3], [4, 5, 6, 7]], [], [[8, 9, 10, 11]]]
-    assert box_lists(np.zeros((0, 4), np.float32), []).to_pylist() == []
