@@ -21,13 +21,13 @@ import click
 from click.shell_completion import shell_complete
 
 from beam_pipeline.beam_internals.loading import spare_imports
-from beam_pipeline.commands.flags_only import (
+from beam_pipeline.commands.group import cli, convert
+from beam_pipeline.commands.options import (
+    JobCommand,
     check_beam_words,
     is_flags_only,
     split_flags,
 )
-from beam_pipeline.commands.group import cli, convert
-from beam_pipeline.commands.options import JobCommand
 from beam_pipeline.terminal import printing
 from transforms.errors import (
     COMMITTED_NOTE,

@@ -1,20 +1,44 @@
-"""Publish a dataset that is made of others, as `convert` publishes one."""
+"""Publish a dataset that is made of others, as `convert` publishes one.
+
+Sidecars, indexes and catalogue come along: what is known of a shard that was taken as
+it is comes from the dataset that it was in, and is not made again.
+"""
 
 import dataclasses
 import datetime
+import functools
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.copies.derived_copies import MAKER, with_sidecars
-from beam_pipeline.copies.shard_copies import CopiedShard
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from beam_pipeline.copies.shard_copies import CopiedShard, copy_whole
 from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.datasets.derived_files import catalogues_of, indexes_of
 from beam_pipeline.version import __version__, deciding_versions
-from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
+from transforms.core.catalogue import OWN_COLUMNS, catalogue_features, catalogue_schema
+from transforms.core.manifest import (
+    Account,
+    DerivedFile,
+    FeatureFacts,
+    FileFacts,
+    Manifest,
+    SplitFacts,
+)
+from transforms.core.schema import Feature, Kind
+from transforms.core.tfrecord.walk import index_file, text_index_file
 from transforms.errors import TargetError
 from transforms.publishing import target
+from transforms.reading.catalogue import Catalogue
+from transforms.reading.catalogue_of_shards import rows_of_shard, write_parts
+from transforms.reading.rows import class_names
+from transforms.sidecars.render import render_sidecars
 from transforms.storage import folders
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute
@@ -163,3 +187,183 @@ def copied_manifest(
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+MAKER = "beam-tfrecord"
+"""The program that a manifest names."""
+# What the shards do not tell.
+_OF_SOURCES = ("_origin", "_row", "_key")
+_Sources = Mapping[str, CopiedShard]
+
+
+def with_sidecars(
+    manifest: Manifest, label_map: Mapping[int, str], sources: _Sources, store: Store
+) -> Manifest:
+    """Writes the files beside the shards; returns the manifest, which names them.
+
+    There is a catalogue if all datasets that the records come from have one.
+
+    Args:
+      manifest: of the dataset, whose shards are written.
+      label_map: class id -> name, for a label map; empty for none.
+      sources: name of each shard -> where its records come from.
+      store: where the files go.
+
+    Raises:
+      DamageError: a derived file of a source is damaged.
+      OSError, StorageError: a file cannot be read, or not be written.
+    """
+    sidecars = render_sidecars(manifest, label_map)
+    named = [_write(store, *sidecar) for sidecar in sidecars.files.items()]
+    derived = [_write(store, *sidecar) for sidecar in sidecars.derived.items()]
+    datasets = {shard.dataset.directory: shard.dataset for shard in sources.values()}
+    if manifest.compression == "none":  # version 0.2 wrote indexes of gzip files
+        for path, dataset in datasets.items():
+            had = {facts.file: facts for facts in dataset.manifest.derived}
+            for name, source in sources.items():
+                if source.dataset.directory == path:
+                    derived += _indexes(name, source, had, store)
+    catalogues = {path: catalogues_of(dataset) for path, dataset in datasets.items()}
+    if all(catalogues.values()):
+        for split in manifest.splits:
+            if split.shards:
+                derived += _catalogue(manifest, split, sources, catalogues, store)
+    made = [
+        DerivedFile(**dataclasses.asdict(facts), maker=MAKER, version=__version__)
+        for facts in sorted(derived, key=lambda facts: facts.file)
+    ]
+    notes = [*manifest.run.get("notes", ()), *sidecars.notes]
+    run = {**manifest.run, "notes": notes}
+    return dataclasses.replace(
+        manifest, files=tuple(named), derived=tuple(made), run=run
+    )
+
+
+def _write(store: Store, name: str, data: bytes) -> FileFacts:
+    """Writes a file beside the shards of a dataset; returns its facts."""
+    storage(_new_path(store, name)).write_file(data, attempts=store.attempts)
+    return FileFacts(name, len(data), google_crc32c.value(data))
+
+
+def _new_path(store: Store, name: str) -> str:
+    """Announces a file of the new dataset; returns where it is written."""
+    store.announce(name)
+    return os.path.join(store.dataset, name)
+
+
+def _indexes(
+    shard: str,
+    source: CopiedShard,
+    had: Mapping[str, FileFacts],
+    store: Store,
+) -> Iterator[FileFacts]:
+    """Writes the indexes that a shard had before; yields their facts."""
+    made: Mapping[str, bytes] = {}
+    for form in (index_file, text_index_file):
+        before = had.get(form(source.facts.file))
+        if before is None:
+            continue
+        name = form(shard)
+        if source.is_whole:
+            path, target = source.dataset.path(before.file), _new_path(store, name)
+            copy_whole(path, target, before, attempts=store.attempts)
+            yield FileFacts(name, before.bytes, before.crc32c)
+            continue
+        made = made or indexes_of(os.path.join(store.dataset, shard), shard)[0]
+        yield _write(store, name, made[name])
+
+
+def _catalogue(
+    manifest: Manifest,
+    split: SplitFacts,
+    sources: _Sources,
+    catalogues: Mapping[str, Mapping[str, Catalogue]],
+    store: Store,
+) -> list[FileFacts]:
+    """Writes the parts of the catalogue of one split; returns their facts.
+
+    Args:
+      manifest: of the new dataset.
+      split: of it, with shards.
+      sources: name of each shard -> where its records come from.
+      catalogues: of each split of the datasets that they are from, by their folders.
+      store: where the shards are.
+    """
+    shards = [sources[facts.file] for facts in split.shards]
+    before = [catalogues[source.dataset.directory][source.split] for source in shards]
+    everywhere = set.intersection(*(set(source.schema.names) for source in before))
+    features = [f.feature for f in manifest.features if f.feature.name in everywhere]
+    columns, _ = catalogue_features(_with_names(features, manifest), texts=True)
+    classes = class_names(columns)
+    schema = catalogue_schema(
+        columns,
+        classes,
+        origins={"_origin", "_row"} <= everywhere,
+        keys="_key" in everywhere,
+    )
+
+    def rows_of(number: int) -> Iterator[Mapping[str, pa.Array]]:
+        shard = shards[number]
+        if shard.is_whole and manifest.compression == "none":
+            return _rows_before(number, shard, before[number], columns, schema)
+        path = os.path.join(store.dataset, split.shards[number].file)
+        return _rows_read(number, path, shard, before[number], columns, schema)
+
+    records = [facts.records for facts in split.shards]
+    return write_parts(
+        functools.partial(_new_path, store),
+        *(split.name, records, rows_of, schema, classes),
+        attempts=store.attempts,
+    )
+
+
+def _with_names(features: Sequence[Feature], manifest: Manifest) -> list[Feature]:
+    """Returns features whose labels have the class names of a dataset."""
+    names = {f.feature.name: tuple(f.classes) or None for f in manifest.features}
+    return [
+        dataclasses.replace(f, vocabulary=names[f.name]) if f.kind is Kind.LABEL else f
+        for f in features
+    ]
+
+
+def _rows_before(
+    number: int,
+    shard: CopiedShard,
+    catalogue: Catalogue,
+    features: Sequence[Feature],
+    schema: pa.Schema,
+) -> Iterator[Mapping[str, pa.Array]]:
+    """Yields the rows of a shard that stays as it is, as they were."""
+    span = shard.first, shard.first + shard.facts.records
+    own = [name for name in schema.names if name in OWN_COLUMNS and name != "_shard"]
+    typed = _with_names(features, shard.dataset.manifest)
+    columns = catalogue.batches(own, *span), catalogue.typed_batches(typed, *span)
+    for places, values in zip(*columns, strict=True):
+        yield {
+            "_shard": pa.array(np.full(places.num_rows, number, np.int32)),
+            **dict(zip(own, places.columns, strict=True)),
+            **dict(zip(values.schema.names, values.columns, strict=True)),
+        }
+
+
+def _rows_read(
+    number: int,
+    path: str,
+    shard: CopiedShard,
+    catalogue: Catalogue,
+    features: Sequence[Feature],
+    schema: pa.Schema,
+) -> Iterator[Mapping[str, pa.Array]]:
+    """Yields the rows of the records in a new shard, with what it does not tell."""
+    before: dict[str, pa.Array] = {}
+    names = [name for name in _OF_SOURCES if name in schema.names]
+    if names and shard.facts.records:
+        stop = shard.first + shard.facts.records
+        table = pa.Table.from_batches(catalogue.batches(names, shard.first, stop))
+        kept = table.filter(pa.array(shard.kept)).unify_dictionaries()
+        before = {name: kept[name].combine_chunks() for name in names}
+    done = 0
+    for batch in rows_of_shard(path, number, features):
+        count = len(batch["_size"])
+        yield {**batch, **{name: c.slice(done, count) for name, c in before.items()}}
+        done += count

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from beam_pipeline.commands.flags_only import split_flags
 from beam_pipeline.commands.group import convert as convert_command
+from beam_pipeline.commands.options import split_flags
 from tests.clusters.environments import environment
 from tests.clusters.runs import ROOT, committed, convert, same
 

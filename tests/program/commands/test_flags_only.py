@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from beam_pipeline.commands.flags_only import is_flags_only, split_flags
 from beam_pipeline.commands.group import convert
+from beam_pipeline.commands.options import is_flags_only, split_flags
 from transforms.errors import UsageError
 
 ROOT = pathlib.Path(__file__).parents[3]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
-from beam_pipeline.copies import split_leaks
+from beam_pipeline.copies import merge
 from tests.support.datasets import ANIMALS, Row, animal, animals, write_dataset
 from tests.support.runs import command
 from transforms.core.manifest import Manifest
@@ -226,7 +226,7 @@ def test_images_of_one_fingerprint_are_compared(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others are not reported."""
-    monkeypatch.setattr(split_leaks, "fingerprint_image", lambda *_, **__: 7)
+    monkeypatch.setattr(merge, "fingerprint_image", lambda *_, **__: 7)
     write_photos(tmp_path / "a", {"train": [photo("1", b"one"), photo("2", b"two")]})
     write_photos(tmp_path / "b", {"test": [photo("3", b"six")]})
     run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
