@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
-from click.shell_completion import shell_complete
 
 from beam_pipeline.beam_internals.loading import spare_imports
 from beam_pipeline.commands.group import cli, convert
@@ -29,12 +28,7 @@ from beam_pipeline.commands.options import (
     split_flags,
 )
 from beam_pipeline.terminal import printing
-from transforms.errors import (
-    COMMITTED_NOTE,
-    BeamTFRecordError,
-    bounded,
-    no_memory,
-)
+from transforms.errors import COMMITTED_NOTE, BeamTFRecordError, bounded, no_memory
 from transforms.storage.paths import check_file_names
 from transforms.storage.retry import naming
 
@@ -112,6 +106,8 @@ def _run(arguments: Sequence[str]) -> int:
     Not by click's `main`, for which a closed pipe is an error like damage.
     """
     if asked := os.environ.get(_COMPLETES):
+        from click.shell_completion import shell_complete
+
         return shell_complete(cli, {}, _NAME, _COMPLETES, asked)
     at = [*arguments, "--"].index("--")
     words, beam_flags = [*arguments[:at]], [*arguments[at + 1 :]]

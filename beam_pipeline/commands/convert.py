@@ -42,11 +42,7 @@ from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.placing.placement import SplitSource
 from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind
-from transforms.errors import (
-    BeamTFRecordError,
-    StorageError,
-    TargetError,
-)
+from transforms.errors import BeamTFRecordError, StorageError, TargetError
 from transforms.publishing import target
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, plain

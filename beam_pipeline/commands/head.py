@@ -30,6 +30,7 @@ _MAX_CHARACTERS = 200
 _MAX_ITEMS = 8
 _MAX_BYTES = 4
 
+_ALL = ("", "", "")
 # The values of a step are a list.
 Value = int | float | bytes | list[Any]
 
@@ -92,11 +93,11 @@ def show(
     facts = {fact.feature.name: fact for fact in stated}
     if as_json:
         kinds = {key: f for f in facts.values() for key in f.feature.record_keys}
-        for record in first_records(target, count, *choice):
+        for record in first_records(target, count, choice):
             print_text(json_text(record_json(record, kinds)))
         return 0
     shown = ""
-    for record in first_records(target, count, *choice):
+    for record in first_records(target, count, choice):
         if shown:
             print_line()
         name = f"{record.split}  " if record.split else ""
@@ -112,13 +113,14 @@ def show(
 
 
 def first_records(
-    target: Dataset | SingleFile,
-    count: int,
-    split: str = "",
-    label: str = "",
-    where: str = "",
+    target: Dataset | SingleFile, count: int, choice: tuple[str, str, str] = _ALL
 ) -> Iterator[Record]:
     """Yields the first `count` records of every split, or of the file.
+
+    Args:
+      target: to be read.
+      count: of records.
+      choice: split, label and condition, as in `show`.
 
     Raises:
       SpecError: the choice names what is not there.
@@ -128,8 +130,8 @@ def first_records(
     if isinstance(target, SingleFile):
         yield from _of_file(target, "", target.path, count)
         return
-    if split or label or where:
-        yield from _chosen(target, count, split, label, where)
+    if any(choice):
+        yield from _chosen(target, count, *choice)
         return
     for facts in target.manifest.splits:
         left = count
@@ -150,11 +152,8 @@ def _chosen(
     dataset = open_dataset(target.directory or ".")
     condition = condition_of(dataset, label, where)
     for name in [split] if split else dataset:
-        view = (
-            dataset[name].where(condition, limit=count)
-            if condition
-            else (dataset[name][:count])
-        )
+        view = dataset[name]
+        view = view.where(condition, limit=count) if condition else view[:count]
         for payload, (path, number) in zip(view.records, view.origins(), strict=True):
             yield _record(payload, name, os.path.basename(path), number)
 

@@ -11,11 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from beam_pipeline.commands.head import describe_bytes, is_text
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_files
-from beam_pipeline.datasets.file_summary import (
-    RecordPlace,
-    Variant,
-    summarize_files,
-)
+from beam_pipeline.datasets.file_summary import RecordPlace, Variant, summarize_files
 from beam_pipeline.terminal.console import print_line, print_splits, print_table
 from beam_pipeline.terminal.printing import print_text
 from beam_pipeline.terminal.words import (
@@ -27,11 +23,7 @@ from beam_pipeline.terminal.words import (
     shortened,
     size_text,
 )
-from transforms.core.manifest import (
-    Account,
-    FeatureFacts,
-    Manifest,
-)
+from transforms.core.manifest import Account, FeatureFacts, Manifest
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import UsageError
@@ -131,8 +123,7 @@ def _extent(
 
 
 def _print_classes(
-    facts: FeatureFacts,
-    counts: Mapping[str, Mapping[str, int]],
+    facts: FeatureFacts, counts: Mapping[str, Mapping[str, int]]
 ) -> None:
     """Prints a line for each class: its id, its name, its records and its share."""
     feature = facts.feature

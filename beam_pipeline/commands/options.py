@@ -243,10 +243,8 @@ def _pairs(setting: Setting, texts: Sequence[str]) -> dict[str, str]:
 
 # Arguments of `convert`, which are flags here.
 _ARGUMENTS = ("--source", "--output")
-_TRUE = ("true", "1", "yes")
 # How many words after -- an error shows.
 _SHOWN = 4
-_FALSE = ("false", "0", "no")
 # Flags of Beam that were settings of ours as well.
 _BEAMS_TOO = frozenset(["--flink_master", "--job_endpoint"])
 _CLOUD_LABELS = re.compile(r"\{|.*=", re.DOTALL)
@@ -339,10 +337,9 @@ def _with_values(arguments: Sequence[str]) -> list[tuple[str, str | None]]:
 
 
 def _boolean(option: click.Option, flag: str, value: str | None) -> list[str]:
-    said = "true" if value is None else value.lower()
-    if said in _TRUE:
-        return [flag]
-    if said not in _FALSE:
-        raise UsageError(f"{flag} must be true or false; found {value!r}.")
+    try:
+        is_on = value is None or click.BOOL.convert(value or "?", None, None)
+    except click.BadParameter as error:
+        raise UsageError(f"{flag} must be true or false; found {value!r}.") from error
     others = option.secondary_opts if flag in option.opts else option.opts
-    return others[:1]
+    return [flag] if is_on else others[:1]
