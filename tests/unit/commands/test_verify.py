@@ -130,17 +130,6 @@ def test_sound_records_that_are_not_those_of_the_manifest(
     assert meaning in damage.message
 
 
-def test_swapped_shards(folder: Folder) -> None:
-    """Both are named."""
-    other = "animals-train.tfrecord-00002-of-00003"
-    (folder / SHARD).rename(folder / "x")
-    (folder / other).rename(folder / SHARD)
-    (folder / "x").rename(folder / other)
-    first, second = findings(folder)
-    assert (first.file, second.file) == (SHARD, other)
-    assert (first.kind, second.kind) == ("content", "content")
-
-
 def test_missing_shard(folder: Folder) -> None:
     """With the number of records that went with it."""
     (folder / SHARD).unlink()
@@ -241,12 +230,6 @@ def test_single_file_of_a_dataset(folder: Folder) -> None:
     assert verify.show(str(folder / SHARD)) == 1
     (folder / MANIFEST_NAME).unlink()
     assert verify.show(str(folder / SHARD)) == 0
-
-
-def test_single_empty_file(tmp_path: Folder) -> None:
-    """It looks the same as one whose content was lost."""
-    (tmp_path / "empty").touch()
-    assert verify.show(str(tmp_path / "empty")) == 1
 
 
 def test_directory_without_a_manifest(
