@@ -3,7 +3,9 @@
 import dataclasses
 import datetime
 import platform
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import apache_beam as beam
 
@@ -82,6 +84,25 @@ def drift_rule(like: Like | None, spec: Spec, schema: Schema) -> DriftRule | Non
     )
 
 
+def run_facts(spec: Spec, notes: Sequence[str]) -> dict[str, Any]:
+    """Returns what a manifest states of each run: it decides no byte of the shards.
+
+    Args:
+      spec: of the job.
+      notes: that planning has made.
+    """
+    return {
+        "spec": spec.to_json(),
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "notes": notes,
+        "versions": {
+            "apache-beam": beam.version.__version__,
+            "python": platform.python_version(),
+            **deciding_versions(),
+        },
+    }
+
+
 def make_job(
     plan: Plan, store: Store, *, resumes: bool = False, detached: bool = False
 ) -> Job:
@@ -95,7 +116,6 @@ def make_job(
     """
     spec, planned = plan.spec, plan.planned
     source: Source = planned.make(store.listing)
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     leaks = _leak_rule(plan, source, store)
     locks = {"split_lock": plan.splits.lock_digest}
     layout = ShardLayout(
@@ -120,17 +140,10 @@ def make_job(
         settings=plan.settings,
         inputs=plan.inputs.facts(),
         run={
-            "spec": spec.to_json(),
-            "started": started,
+            **run_facts(spec, planned.notes),
             "request": dataclasses.asdict(plan.request),
             "workers": plan.workers,
             **({"locks": locks} if spec.split_lock else {}),
-            "notes": planned.notes,
-            "versions": {
-                "apache-beam": beam.version.__version__,
-                "python": platform.python_version(),
-                **deciding_versions(),
-            },
         },
         skipped=planned.skipped,
         expected_rows=planned.expected_rows,

@@ -8,21 +8,19 @@
 All of it is read at construction and travels with the pipeline, unless it is large.
 """
 
-import collections
 import dataclasses
 import datetime
 import decimal
 import functools
 import hashlib
 import json
-import types
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from apache_beam.typehints import typehints
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_pipeline.own_pipelines.engine_workers import Held, hold, sha256_of
@@ -57,7 +55,6 @@ _TYPES: Mapping[Any, pa.DataType] = {
     datetime.timedelta: pa.duration("us"),
     decimal.Decimal: pa.decimal128(38, 9),
 }
-_LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,6 +315,7 @@ def types_of_rows(kind: Any) -> dict[str, Declared]:
 
 
 def _types_of(name: str, hint: Any) -> dict[str, Declared]:
+    hint = convert_to_beam_type(hint)
     inner = types_of_rows(_without_none(hint))
     if inner:
         return {f"{name}/{key}": said for key, said in inner.items()}
@@ -331,13 +329,9 @@ def _types_of(name: str, hint: Any) -> dict[str, Declared]:
 
 
 def _without_none(hint: Any) -> Any:
-    if isinstance(hint, typehints.UnionConstraint):
-        parts: Sequence[Any] = list(hint.union_types)
-    elif isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        parts = typing.get_args(hint)
-    else:
+    if not isinstance(hint, typehints.UnionConstraint):
         return hint
-    rest = [member for member in parts if member is not type(None)]
+    rest = [member for member in hint.union_types if member is not type(None)]
     return rest[0] if len(rest) == 1 else None
 
 
@@ -347,14 +341,15 @@ def _arrow_type(hint: Any) -> pa.DataType | None:
         return _TYPES[hint]
     if isinstance(hint, type) and issubclass(hint, np.generic):
         return _numpy_type(hint)
-    item: Any = None
-    if isinstance(hint, typehints.ListConstraint | typehints.SequenceTypeConstraint):
-        item = hint.inner_type
-    elif typing.get_origin(hint) in _LISTS:
-        arguments = [a for a in typing.get_args(hint) if a is not Ellipsis]
-        item = arguments[0] if len(set(arguments)) == 1 else None
-    inner = None if item is None else _arrow_type(item)
-    return None if inner is None else pa.list_(inner)
+    items: Collection[Any] = ()
+    if isinstance(hint, typehints.TupleConstraint):
+        items = {*hint.tuple_types}
+    elif isinstance(hint, typehints.SequenceTypeConstraint) and not isinstance(
+        hint, typehints.SetTypeConstraint | typehints.FrozenSetTypeConstraint
+    ):
+        items = [hint.inner_type]
+    kinds = [_arrow_type(item) for item in items]
+    return pa.list_(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None
 
 
 def _numpy_type(kind: type[np.generic]) -> pa.DataType | None:

@@ -2,18 +2,14 @@
 
 import collections
 import dataclasses
-import datetime
 import hashlib
 import json
 import logging
 import os
-import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from apache_beam.version import __version__ as beam_version
-
-from beam_pipeline.job import drift_rule
+from beam_pipeline.job import drift_rule, run_facts
 from beam_pipeline.own_pipelines.given import Given
 from beam_pipeline.own_pipelines.rows_schema import schema_of
 from beam_pipeline.planning.features import vocabularies_of
@@ -22,7 +18,6 @@ from beam_pipeline.planning.plan import derived_settings
 from beam_pipeline.planning.sizes import shards_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.version import deciding_versions
 from transforms.core.manifest import Manifest
 from transforms.core.model import Fact, Segment, ShardFile
 from transforms.core.placing.placement import (
@@ -169,11 +164,10 @@ def _infer(
     if counted.refused and not counted.tally.rows:
         # Then it is no row that is bad, but a step or a parameter.
         raise EncodingError(
-            bounded(
-                f"Rows must be ones that a dataset can hold; none of these "
-                f"{counted.refused:,} is, as one shows: {counted.refusal}. Correct the "
-                f"step that makes them, or the parameter that names a column."
-            )
+            f"Rows must be ones that a dataset can hold; none of these "
+            f"{counted.refused:,} is, as one shows: {bounded(counted.refusal, 500)}. "
+            f"Correct the step before (DecodeExamples() makes rows of serialised "
+            f"Examples), or the parameter that names a column."
         )
     columns, declared = counted.tally.columns, given.declared
     if counted.tally.rows:
@@ -219,16 +213,7 @@ def _publication(
         layout=layout,
         settings=_settings(spec, _stated(layout.schema, given), shards),
         inputs=_NO_INPUTS if source is None else source.inputs,
-        run={
-            "spec": spec.to_json(),
-            "started": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
-            "notes": notes,
-            "versions": {
-                "apache-beam": beam_version,
-                "python": platform.python_version(),
-                **deciding_versions(),
-            },
-        },
+        run=run_facts(spec, notes),
         skipped={} if source is None else source.skipped,
         expected_rows=counted.received if source is None else source.expected_rows,
         expected_placed=counted.received,

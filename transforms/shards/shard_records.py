@@ -18,7 +18,6 @@ from transforms.core.rows.record_columns import (
     record_schema,
     with_dictionaries,
 )
-from transforms.core.schema import Schema
 from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.statistics import Summaries
 from transforms.core.tfrecord import TFRecordWriter
@@ -91,14 +90,6 @@ class Written:
             repeated = rows.repeated_keys(start, stop)
             self.repeated, self.repeated_example = repeated
 
-    def count(self, rows: pa.Table, schema: Schema) -> None:
-        """Counts the parts of rows that are written."""
-        self.held.update(count_parts(rows, schema.features))
-
-    def lose(self, rows: pa.Table, schema: Schema) -> None:
-        """Counts the parts of rows that are refused."""
-        self.gone.update(count_parts(rows, schema.features))
-
     def note_images(self, loaded: Sequence[ImageColumn]) -> None:
         """Counts the notes of images."""
         for column in loaded:
@@ -140,7 +131,7 @@ def write_rows(
     with _Behind(threads=len(rows) > size) as behind:
         for start in range(0, len(rows), size):
             chunk, positions = rows.take(start, start + size)
-            out.count(chunk, layout.schema)
+            out.held.update(count_parts(chunk, layout.schema.features))
             columns = record_columns(chunk, layout.schema.features)
             out.log.add_rows(placed, positions, columns.__getitem__)
             batch = pa.record_batch([columns[name] for name in schema.names], schema)
@@ -229,7 +220,7 @@ def write_images(
                 out.note_prints(photos, positions, readable_again=again)
             chunk = boxes_moved(chunk, loaded, layout.schema)
             out.note_images(loaded)
-            out.count(chunk, layout.schema)
+            out.held.update(count_parts(chunk, layout.schema.features))
             columns = record_columns(chunk, layout.schema.features)
             columns |= derived_columns(loaded, layout.schema)
             out.log.add_rows(placed, positions, columns.__getitem__)
@@ -274,8 +265,8 @@ def _sound(
     by_name = dict(zip((f.name for f in features), loaded, strict=True))
     for feature, column in zip(features, loaded, strict=True):
         masked = by_name.get(feature.derived_from)
-        refused = faults(chunk, feature, column, layout.schema, masked)
-        for i, index, item, fault in refused:
+        found = faults(chunk, feature, column, layout.schema, masked)
+        for i, index, item, fault in found:
             if not sound[i]:
                 continue
             origin, row = rows.origin(int(positions[i]))
@@ -287,5 +278,6 @@ def _sound(
             out.rejects.add([item.rejection(origin, row, fault, path)])
             sound[i] = False
     if not sound.all():
-        out.lose(chunk.filter(pa.array(~sound)), layout.schema)
+        refused = chunk.filter(pa.array(~sound))
+        out.gone.update(count_parts(refused, layout.schema.features))
     return sound

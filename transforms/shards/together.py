@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.rows.record_columns import record_columns
+from transforms.core.rows.record_columns import count_parts, record_columns
 from transforms.errors import BeamTFRecordError
 from transforms.shards.shard_job import ShardJob, ShardTask, most_rows
 from transforms.shards.shard_records import Written
@@ -156,7 +156,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
         own = {name: array.slice(first, count) for name, array in columns.items()}
         out.log.add_rows(placed, positions[first:last], own.__getitem__)
         if count:
-            out.count(table.slice(first, count), layout.schema)
+            out.held.update(count_parts(table.slice(first, count), features))
             out.summaries.add(own)
         records = framed.buffer.slice(start, stop - start)
         encoded.append(EncodedShard(records, count, out))

@@ -19,7 +19,6 @@ from transforms.core.model import (
     Batch,
     Block,
     PlaceFacts,
-    Reading,
     Reason,
     Rejection,
     RejectLog,
@@ -198,7 +197,9 @@ class CutByShard(beam.DoFn):
         if isinstance(element, Batch):
             batch = element
         else:
-            reading = _read_piece(element, plan)
+            assert plan.spooled is not None, "only then are elements pieces"
+            schema, message = plan.layout.schema, store.get(element)
+            reading = read_piece(element, message, plan.spooled, schema, sharding.seed)
             batch = reading.batch
             task = f"write\0{batch.block.origin}"
             misfits = store.put_rejects(task, reading.rejections)
@@ -269,18 +270,6 @@ def _tables_of(plan: JobPlan, strata: Segment | None) -> SplitTables:
     names = plan.layout.sharding.rule.names
     cuts = Strata(*unpack_strata(message, len(names) - 1))
     return SplitTables(table=table, lock=lock, strata=cuts)
-
-
-def _read_piece(piece: Segment, plan: JobPlan) -> Reading:
-    """Returns the rows of a spooled piece."""
-    assert plan.spooled is not None, "only then are elements pieces"
-    return read_piece(
-        piece,
-        plan.store.get(piece),
-        plan.spooled,
-        plan.layout.schema,
-        plan.layout.sharding.seed,
-    )
 
 
 def _input_digests(

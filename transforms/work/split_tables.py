@@ -48,28 +48,20 @@ def write_table(table: pa.Table, path: str, *, attempts: str) -> None:
         file.write(memoryview(sink.getvalue()))
 
 
-def open_table(path: str) -> pa.Table:
-    """Returns the table of a file, mapped into memory.
+def open_assignments(path: str) -> Assignments:
+    """Returns the assignments of a file, mapped into memory.
 
     Raises:
-      SpecError: the file cannot be read as one.
+      SpecError: the file cannot be read, or is something else.
     """
     try:
-        return pa.ipc.open_file(storage(path).mapped()).read_all()
+        table = pa.ipc.open_file(storage(path).mapped()).read_all()
     except (OSError, pa.ArrowException) as error:
         raise SpecError(
             f"The split lock must be a file that an earlier run wrote, or not exist; "
             f"{path!r} cannot be read: {error}."
         ) from error
-
-
-def open_assignments(path: str) -> Assignments:
-    """Returns the assignments of a file, mapped into memory.
-
-    Raises:
-      SpecError: the file is something else.
-    """
-    return Assignments.from_table(open_table(path), path=path)
+    return Assignments.from_table(table, path=path)
 
 
 def install_lock(written: str, path: str) -> None:

@@ -32,7 +32,7 @@ Folder = pathlib.Path
 ROWS = [{"id": n, "v": n / 2, "kind": "ab"[n % 2]} for n in range(20)]
 
 FAULTS: dict[str, tuple[list[Any], dict[str, Any], type[BeamTFRecordError], str]] = {
-    "no row": ([1], {}, EncodingError, "Every element must be a row"),
+    "no row": ([1], {}, EncodingError, "no row, but int: 1"),
     "two kinds": ([{"a": 1}, {"a": "x"}], {}, EncodingError, "Every value of 'a' must"),
     "key twice": (ROWS[:3] * 2, {"key": "id"}, InputError, "a key of its own"),
     "no label": (ROWS, {"label": "knd"}, SpecError, "the nearest name is 'kind'"),
