@@ -93,34 +93,6 @@ Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 """The cells of a text column."""
 
 
-def infer_texts(
-    batches: Iterable[Mapping[str, Cells]], *, rows: int | None = None
-) -> dict[str, Found]:
-    """Returns a feature for each column of text, from all cells of all batches.
-
-    Memory does not grow with the number of batches.
-
-    Args:
-      batches: name to texts, the same names in each; null where the cell is blank and
-        not quoted.
-      rows: the number of rows of all batches, if known: then the rest of a column that
-        is certainly text is not looked at.
-    """
-    columns: dict[str, _Tally] = {}
-    # Arrow's kernels run without the interpreter's lock: two columns at a time.
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        for batch in batches:
-            large = []
-            for name, cells in batch.items():
-                tally = columns.setdefault(name, _Tally(rows))
-                if cells.nbytes < _SMALL_BYTES:
-                    tally.add(cells)
-                else:
-                    large.append((tally, cells))
-            list(pool.map(lambda item: item[0].add(item[1]), large))
-    return {name: tally.found(name) for name, tally in columns.items()}
-
-
 def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
     """Yields the cells in pieces of up to 65,536 or 4 MiB, a smaller one first."""
     if isinstance(texts, pa.ChunkedArray) and texts.num_chunks > 1:
@@ -409,22 +381,29 @@ def infer_batches(
     Args:
       batches: name to values; see `infer_columns`.
       label_column: likewise.
-      rows: the number of rows of all batches, if known.
+      rows: the number of rows of all batches, if known: then the rest of a column that
+        is certainly text is not looked at.
     """
     typed: dict[str, Found] = {}
+    texts: dict[str, _Tally] = {}
     order: dict[str, None] = {}
-
-    def texts() -> Iterator[dict[str, pa.Array | pa.ChunkedArray]]:
+    # Arrow's kernels run without the interpreter's lock: two columns at a time.
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         for batch in batches:
             order.update(dict.fromkeys(batch))
             others = {k: v for k, v in batch.items() if not pa.types.is_string(v.type)}
             if others:
                 _gather(others, typed)
-            yield {name: batch[name] for name in batch if name not in others}
-
-    inferred = infer_texts(texts(), rows=rows)
-    inferred = typed | inferred
-    return inference({name: inferred[name] for name in order}, label_column)
+            large = []
+            for name in [name for name in batch if name not in others]:
+                tally, cells = texts.setdefault(name, _Tally(rows)), batch[name]
+                if cells.nbytes < _SMALL_BYTES:
+                    tally.add(cells)
+                else:
+                    large.append((tally, cells))
+            list(pool.map(lambda item: item[0].add(item[1]), large))
+    found = typed | {name: tally.found(name) for name, tally in texts.items()}
+    return inference({name: found[name] for name in order}, label_column)
 
 
 def _gather(

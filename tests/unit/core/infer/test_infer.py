@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from transforms.core.infer import texts as exact
 from transforms.core.infer import texts as texts_of_columns
-from transforms.core.infer.evidence import Inference, inference
-from transforms.core.infer.texts import infer_columns
+from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError
 
@@ -139,7 +138,8 @@ def test_the_extent_does_not_depend_on_the_pieces(sizes: tuple[int, ...]) -> Non
     cells = pa.array(["16777217", "16777219", "18446744073709551615"])
     starts = np.cumsum([0, *sizes[:-1]])
     batches = [{"x": cells.slice(*at)} for at in zip(starts, sizes, strict=True)]
-    feature, facts = texts_of_columns.infer_texts(batches)["x"]
+    found = infer_batches(batches)
+    (feature,), (facts,) = found.features, found.evidence
     assert feature.kind is Kind.FLOAT
     assert (facts.minimum, facts.maximum) == (2.0**24, 2.0**64)
 
@@ -198,10 +198,6 @@ def _batches(draw: st.DrawFn) -> list[dict[str, pa.Array | pa.ChunkedArray]]:
     return batches
 
 
-def _found(batches: list[dict[str, pa.Array | pa.ChunkedArray]]) -> Inference:
-    return inference(exact.infer_texts(batches), None)
-
-
 @given(_batches())
 def test_a_glance_finds_what_the_exact_rules_find(
     batches: list[dict[str, pa.Array | pa.ChunkedArray]],
@@ -212,5 +208,5 @@ def test_a_glance_finds_what_the_exact_rules_find(
         patch.setattr(exact, "_are_words", lambda cells: False)
         patch.setattr(exact, "_BOOLS", (mock.ANY,))
         patch.setattr(exact, "_NOT_WHOLE", re.compile("(?!)"))
-        expected = _found(batches)
-    assert repr(_found(batches)) == repr(expected)
+        expected = infer_batches(batches)
+    assert repr(infer_batches(batches)) == repr(expected)
