@@ -35,7 +35,6 @@ from transforms.core.rows.column import FLOAT64_EXACT
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,
-    is_known,
     plain_values,
     shown,
 )
@@ -107,7 +106,9 @@ def _of_values(values: list[Any], level: int = 0) -> pa.Array:
     if not families:
         return pa.nulls(len(values))
     if "" in families:
-        index = next(i for i, v in enumerate(values) if not is_known(v))
+        index = next(
+            i for i, v in enumerate(values) if v is not None and not family_of(type(v))
+        )
         raise OddValueError(
             f"no feature holds what is of type {type(values[index]).__name__}", index
         )

@@ -83,11 +83,6 @@ def family_of(kind: type[Any]) -> str:
     return family
 
 
-def is_known(value: Any) -> bool:
-    """Tells whether a value is missing, or of a type that some feature holds."""
-    return value is None or bool(family_of(type(value)))
-
-
 def plain_values(values: list[Any]) -> list[Any]:
     """Returns n values as types of the table above; the list itself if they are."""
     if not any(map(_known_converter, set(map(type, values)))):
