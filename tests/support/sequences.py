@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transforms.core.example import messages
 from transforms.core.example.entry import varint
+from transforms.core.example.messages import CLASSES
 
 Values = Mapping[str, Any]
 # One of each, as TensorFlow's writers have them.
@@ -23,7 +23,7 @@ def field(number: int, content: bytes) -> bytes:
 
 def feature(values: Sequence[Any] | None) -> bytes:
     """Returns a Feature; of None one without a type."""
-    found = messages.Feature()
+    found = CLASSES["Feature"]()
     if values is not None:
         kind = {bytes: "bytes_list", float: "float_list"}
         name = kind.get(type(values[0]), "int64_list") if values else "int64_list"

@@ -18,7 +18,7 @@ from tests.support.examples import floats, int64s
 from transforms.codec.decode import decode_example, decode_rows, decode_table
 from transforms.codec.encode import encode_example, encode_rows
 from transforms.codec.typed import coding_of, encode_table
-from transforms.core.example.messages import Example, Features
+from transforms.core.example.messages import CLASSES, Example
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import EncodingError, SpecError
 
@@ -44,7 +44,7 @@ def in_order(values: dict[str, tuple[str, list[Any]]]) -> bytes:
     inner = b""
     for name in sorted(values, key=str.encode):
         kind, items = values[name]
-        one = Features()
+        one = CLASSES["Features"]()
         getattr(one.feature[name], kind).SetInParent()
         getattr(one.feature[name], kind).value.extend(items)
         inner += one.SerializeToString()

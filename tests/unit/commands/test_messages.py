@@ -2,14 +2,11 @@
 
 import pytest
 
-from transforms.core.example.messages import (
-    BytesList,
-    Example,
-    Feature,
-    Features,
-    FloatList,
-    Int64List,
-)
+from transforms.core.example.messages import CLASSES, Example
+
+Features, Feature = CLASSES["Features"], CLASSES["Feature"]
+BytesList, FloatList = CLASSES["BytesList"], CLASSES["FloatList"]
+Int64List = CLASSES["Int64List"]
 
 
 def test_field_numbers_and_packing_are_those_of_the_format() -> None:

@@ -37,11 +37,8 @@ from transforms.core.example.example_columns import (
     read_columns,
 )
 from transforms.core.example.messages import (
-    MESSAGES,
-    RANKING,
+    CLASSES,
     SEQUENCE,
-    Fields,
-    classes_of,
     message,
     other_kind,
     values_of,
@@ -49,20 +46,6 @@ from transforms.core.example.messages import (
 from transforms.core.schema import LISTS, STEPS
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
-
-_MESSAGES: Mapping[str, Fields] = {
-    **MESSAGES,
-    "FeatureList": [("feature", "Feature", True)],
-    # What the entry of a map is on the wire.
-    "ListEntry": [("key", "string", False), ("value", "FeatureList", False)],
-    "FeatureLists": [("feature_list", "ListEntry", True)],
-    SEQUENCE: [
-        ("context", "Features", False),
-        ("feature_lists", "FeatureLists", False),
-    ],
-    RANKING: [("examples", "Example", True), ("context", "Example", False)],
-}
-_CLASSES = classes_of(_MESSAGES)
 
 
 class StepTypeError(ExampleError):
@@ -81,12 +64,12 @@ def any_message(data: bytes) -> Any:
     if not kind:
         return message(data)
     try:
-        parsed = _CLASSES[kind].FromString(data)
+        parsed = CLASSES[kind].FromString(data)
     except DecodeError as error:
         raise ExampleError(f"{len(data):,} bytes are not a {kind} ({error})") from error
     if len(UnknownFieldSet(parsed)):
         raise ExampleError(f"it holds fields that no {kind} has")
-    out = _CLASSES["Example"]()
+    out = CLASSES["Example"]()
     lists: Mapping[str, Sequence[Any]]
     if kind == SEQUENCE:
         out.features.MergeFrom(parsed.context)
@@ -111,7 +94,7 @@ def any_message(data: bytes) -> Any:
 
 def _feature(features: Any, name: str) -> Any:
     # Looking a name up in a map of messages adds it.
-    return features[name] if name in features else _CLASSES["Feature"]()
+    return features[name] if name in features else CLASSES["Feature"]()
 
 
 def _add(features: Any, name: str, steps: Sequence[Any]) -> None:

@@ -62,8 +62,8 @@ _SCALARS = {
     "string": _Field.TYPE_STRING,
 }
 # A field: its name, its type, and whether it is repeated.
-Fields = Sequence[tuple[str, str, bool]]
-MESSAGES: Mapping[str, Fields] = {
+_Fields = Sequence[tuple[str, str, bool]]
+_MESSAGES: Mapping[str, _Fields] = {
     "BytesList": [("value", "bytes", True)],
     "FloatList": [("value", "float", True)],
     "Int64List": [("value", "int64", True)],
@@ -74,19 +74,24 @@ MESSAGES: Mapping[str, Fields] = {
     ],
     "Features": [("feature", "Features.FeatureEntry", True)],
     "Example": [("features", "Features", False)],
+    "FeatureList": [("feature", "Feature", True)],
+    # What the entry of a map is on the wire.
+    "ListEntry": [("key", "string", False), ("value", "FeatureList", False)],
+    "FeatureLists": [("feature_list", "ListEntry", True)],
+    SEQUENCE: [
+        ("context", "Features", False),
+        ("feature_lists", "FeatureLists", False),
+    ],
+    RANKING: [("examples", "Example", True), ("context", "Example", False)],
 }
 """Each message and its fields, numbered from 1."""
-_ENTRY: Fields = [("key", "string", False), ("value", "Feature", False)]
+_ENTRY: _Fields = [("key", "string", False), ("value", "Feature", False)]
 
 
-def classes_of(
-    messages: Mapping[str, Fields], *, ordered: bool = False
-) -> dict[str, Any]:
-    """Returns the classes of messages by their names.
+def _classes(*, ordered: bool = False) -> dict[str, Any]:
+    """Returns the classes of all messages by their names.
 
-    Args:
-      messages: those of an Example among them.
-      ordered: the features of an Example are a list in place of a map.
+    With `ordered`, the features of an Example are a list in place of a map.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name="tensorflow/core/example/example.proto",
@@ -94,7 +99,7 @@ def classes_of(
         # Of proto2, an empty key is written, as that of a map is.
         syntax="proto2" if ordered else "proto3",
     )
-    for name, fields in messages.items():
+    for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         if name == "Feature":
             message.oneof_decl.add(name="kind")
@@ -109,11 +114,11 @@ def classes_of(
         name: message_factory.GetMessageClass(
             pool.FindMessageTypeByName(f"tensorflow.{name}")
         )
-        for name in messages
+        for name in _MESSAGES
     }
 
 
-def _add_fields(message: Any, fields: Fields) -> None:
+def _add_fields(message: Any, fields: _Fields) -> None:
     for number, (name, kind, repeated) in enumerate(fields, 1):
         field = message.field.add(
             name=name,
@@ -128,17 +133,12 @@ def _add_fields(message: Any, fields: Fields) -> None:
             field.oneof_index = 0
 
 
-_CLASSES = classes_of(MESSAGES)
+CLASSES = _classes()
 
-Example: Any = _CLASSES["Example"]
-Features: Any = _CLASSES["Features"]
-Feature: Any = _CLASSES["Feature"]
-BytesList: Any = _CLASSES["BytesList"]
-FloatList: Any = _CLASSES["FloatList"]
-Int64List: Any = _CLASSES["Int64List"]
+Example: Any = CLASSES["Example"]
 
 
-OrderedExample: Any = classes_of(MESSAGES, ordered=True)["Example"]
+OrderedExample: Any = _classes(ordered=True)["Example"]
 """The same bytes, with the entries in an order: protobuf's own ("deterministic") has
 "ab" before "a", so it is not that of the encoder."""
 

@@ -34,17 +34,15 @@ from transforms.core.example.entry import (
     varint,
     varint_size,
 )
-from transforms.core.example.messages import (
-    BytesList,
-    Example,
-    Feature,
-    Features,
-    FloatList,
-    Int64List,
-)
+from transforms.core.example.messages import CLASSES, Example
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import MAX_MESSAGE_BYTES, EncodingError
+
+Features, Feature = CLASSES["Features"], CLASSES["Feature"]
+BytesList, FloatList = CLASSES["BytesList"], CLASSES["FloatList"]
+Int64List = CLASSES["Int64List"]
+
 
 TUTORIAL = pa.schema(
     [
