@@ -1,9 +1,11 @@
-"""Plan a folder of images: its layout, its features, its shards."""
+"""Plan a folder of images: its layout, its features, its shards, its masks."""
 
 import dataclasses
+import os
 import shlex
 from collections.abc import Mapping
 
+import numpy as np
 import pyarrow as pa
 
 from beam_pipeline.planning.evidence import column_notes
@@ -12,23 +14,38 @@ from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import Inputs, PlannedSource
 from beam_pipeline.planning.like import Like, settle_schema
-from beam_pipeline.planning.masks import mask_classes, mask_notes, paired
 from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.planning.splits import portions_of, rule_of
 from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
+from transforms.core.image.masks import MaskClasses
+from transforms.core.image.png import SIGNATURE, decode_png
+from transforms.core.image.policy import prepare_image
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource
+from transforms.core.reasons import Fault, FaultError, Skipped
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.vocabulary import Vocabulary
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
 from transforms.formats import images
+from transforms.formats.file_names import is_image_name
 from transforms.formats.images import ImageListReader
-from transforms.formats.pairs import MASK, mask_features
+from transforms.formats.label_join import Labels
+from transforms.formats.pairs import (
+    MASK,
+    MASK_WORDS,
+    find_layout,
+    layout_of,
+    mask_features,
+    pair,
+    sort_files,
+)
 from transforms.formats.registry import TABLE_FORMATS
 from transforms.formats.table_source import RunSource
 from transforms.formats.tree_shape import Surroundings
 from transforms.storage.file_list import FileList
+from transforms.storage.files import storage
+from transforms.storage.paths import absolute
 
 # A block of the most rows takes 0.1 GB while it is read, and one of the least 3 MB:
 # blocks may grow before there are many segments.
@@ -44,6 +61,8 @@ _OF_IMAGES = (
         if setting.section == "Images" and setting.name != "max_image_bytes"
     ),
 )
+# Masks that are looked into for a note.
+_LOOKED_AT = 8
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160
 
@@ -270,3 +289,159 @@ def settled_classes(
         if (vocabulary := vocabularies.get(name)) is not None
     }
     return dataclasses.replace(planned, classes=planned.classes | settled)
+
+
+def with_masks(spec: Spec, inputs: Inputs) -> Inputs:
+    """Returns the inputs with masks apart from images, where there are masks.
+
+    Folders of images become pairs where others hold their masks.
+
+    Args:
+      spec: of the job.
+      inputs: of the format "images" or "pairs".
+
+    Raises:
+      InputError: masks that are asked for are not there.
+      SpecError: the folder of masks is not there.
+    """
+    if spec.masks not in MASK_WORDS:
+        return _with_folder(spec, inputs)
+    is_open = spec.format == "auto" and not (spec.labels or spec.unlabelled)
+    if inputs.format == "images" and not is_open:
+        return inputs
+    asked = inputs.format == "pairs"
+    layout = find_layout(inputs.entries, **({"least": 0} if asked else {}))
+    if layout is None:
+        if not asked:
+            return inputs
+        raise InputError(
+            f"Pairs must be in folders such as images and masks, or called a.jpg and "
+            f"a_mask.png; in {inputs.root!r:.200} none are. Name the folder with "
+            f"--masks FOLDER."
+        )
+    kept, masks = sort_files(inputs.entries, layout)
+    skipped = dict(inputs.skipped)
+    left = len(inputs.entries) - len(kept) - len(masks)
+    if left:
+        skipped[str(Skipped.NOT_SELECTED)] = left
+    return dataclasses.replace(
+        inputs,
+        format="pairs",
+        entries=kept,
+        skipped=skipped,
+        companions=(*inputs.companions, *masks),
+        masks=layout,
+        mask_files=masks,
+    )
+
+
+def _with_folder(spec: Spec, inputs: Inputs) -> Inputs:
+    """Returns the inputs with the masks in the folder that the job names."""
+    folder = mask_folder(spec, inputs.root)
+    inner = os.path.relpath(folder, inputs.root) + "/"
+    entries, base = inputs.entries, folder
+    if not inner.startswith("../"):
+        start = os.fsencode(inner)
+        entries = FileList.of(
+            (e for e in entries if not os.fsencode(e.path).startswith(start)),
+            by_path=True,
+        )
+        base = inner
+    listed = storage(folder).list_tree()
+    masks = FileList.of(
+        (e for e in listed if not e.skipped and is_image_name(e.path)), by_path=True
+    )
+    layout = layout_of(entries, masks, "", base)
+    companions = (*inputs.companions, *masks)
+    return dataclasses.replace(
+        inputs, entries=entries, companions=companions, masks=layout, mask_files=masks
+    )
+
+
+def mask_folder(spec: Spec, root: str) -> str:
+    """Returns the folder of `--masks`, as it is or below the source.
+
+    Raises:
+      SpecError: it is not there.
+    """
+    places = [absolute(spec.masks), os.path.join(root, spec.masks)]
+    for path in places:
+        if storage(path).is_folder():
+            return path.rstrip("/")
+    raise SpecError(
+        f"masks must be one of {', '.join(MASK_WORDS)}, or a folder; there is neither "
+        f"{places[0]!r} nor {places[1]!r}."
+    )
+
+
+def paired(spec: Spec, inputs: Inputs) -> tuple[Inputs, Labels | None]:
+    """Returns the inputs, their images in source order, and the mask of each image.
+
+    Raises:
+      InputError: a mask is that of two images.
+    """
+    entries = images.in_source_order(inputs.entries)
+    if inputs.masks is None or spec.masks == "none":
+        return dataclasses.replace(inputs, entries=entries), None
+    pairing = pair(entries, images.in_source_order(inputs.mask_files), inputs.masks)
+    skipped = dict(inputs.skipped)
+    if pairing.left_out:
+        name = str(Skipped.NOT_SELECTED)
+        skipped[name] = skipped.get(name, 0) + pairing.left_out
+    labels = dataclasses.replace(
+        pairing.labels, with_folders=inputs.format == "images" and not spec.unlabelled
+    )
+    return dataclasses.replace(inputs, entries=pairing.images, skipped=skipped), labels
+
+
+def mask_classes(spec: Spec, schema: Schema) -> MaskClasses | None:
+    """Returns what the pixels of masks mean; None where nothing says it.
+
+    Raises:
+      SpecError: settings make no sense for these masks, or the list cannot be read.
+    """
+    masks = [f for f in schema.of_kind(Kind.IMAGE) if f.mask and f.derived_from]
+    if masks and spec.exif == "apply":
+        raise SpecError(
+            "exif: apply turns images and not their masks, which state no "
+            "orientation; leave it out, or leave out the masks with --masks none."
+        )
+    if spec.mask_classes is None:
+        return None
+    if not any(not mask.is_list for mask in masks):
+        raise SpecError("mask_classes is for masks of classes; the source has none.")
+    try:
+        text = storage(spec.mask_classes).read_bytes().decode("utf-8")
+        return MaskClasses.parse(text)
+    except (OSError, ValueError) as error:
+        raise SpecError(
+            f"mask_classes must be a list of classes; {spec.mask_classes!r}: {error}."
+        ) from error
+
+
+def mask_notes(
+    spec: Spec, root: str, labels: Labels, classes: MaskClasses | None
+) -> tuple[str, ...]:
+    """Returns a note on masks that mean something else to readers than they seem to."""
+    policy = dataclasses.replace(spec.image_policy, mask_classes=classes)
+    policy = dataclasses.replace(policy.for_masks(of_image=True), resize=None)
+    paths = [path for path in labels.columns[MASK].to_pylist() if path]
+    values: set[int] = set()
+    for path in paths[:: -(-len(paths) // _LOOKED_AT) or 1]:
+        try:
+            data, _ = storage(os.path.join(root, path)).read_stamped(policy.max_bytes)
+            # Other decoders have processes of their own.
+            if data.startswith(SIGNATURE):
+                result = prepare_image(data, policy)
+                if not isinstance(result, Fault):
+                    pixels = np.asarray(decode_png(result.data))
+                    values.update(np.unique(pixels).tolist())
+        except (OSError, FaultError):
+            # Where it is read, it says why it cannot be.
+            continue
+    if values != {0, 255}:
+        return ()
+    return (
+        "masks have only 0 and 255, which readers take for 'ignore'; --mask-classes "
+        "FILE with the lines '0 background' and '255 object' stores 0 and 1",
+    )

@@ -222,7 +222,7 @@ def check_part(spec: Spec, *, by_content: bool) -> None:
 def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedSource:
     # Each where it is needed: half of the program is not, for any one source.
     if spec.masks not in MASK_WORDS:
-        from beam_pipeline.planning.masks import mask_folder
+        from beam_pipeline.planning.images import mask_folder
 
         spec = spec.model_copy(update={"masks": mask_folder(spec, inputs.root)})
     try:

@@ -421,7 +421,7 @@ def inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> I
     """
     inputs = find_inputs(resolved, standing)
     if inputs.format in ("images", "pairs"):
-        from beam_pipeline.planning.masks import with_masks
+        from beam_pipeline.planning.images import with_masks
 
         inputs = with_masks(resolved, inputs)
     if inputs.format in TREES:

@@ -15,6 +15,7 @@ from beam_pipeline.planning.image_columns import (
     image_folders,
     image_shares,
 )
+from beam_pipeline.planning.images import mask_classes
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
@@ -22,7 +23,6 @@ from beam_pipeline.planning.inputs import (
     table_files,
 )
 from beam_pipeline.planning.like import Like, settle_schema
-from beam_pipeline.planning.masks import mask_classes
 from beam_pipeline.planning.sizes import (
     SIZED_IMAGES,
     block_size,
