@@ -160,14 +160,12 @@ def joined_statistics(feature: str, manifests: Sequence[Manifest]) -> Statistics
 
 def _account(accounts: Sequence[Account]) -> Account:
     kinds = sorted({kind for account in accounts for kind in account.parts})
+    rows = ("read", "written", "dropped_by_steps", "added_by_steps")
     return Account(
-        read=sum(account.read for account in accounts),
-        written=sum(account.written for account in accounts),
+        **{name: sum(getattr(each, name) for each in accounts) for name in rows},
         rejected=summed(account.rejected for account in accounts),
         skipped=summed(account.skipped for account in accounts),
         parts={k: summed(a.parts.get(k, {}) for a in accounts) for k in kinds},
-        dropped_by_steps=sum(account.dropped_by_steps for account in accounts),
-        added_by_steps=sum(account.added_by_steps for account in accounts),
     )
 
 

@@ -197,18 +197,14 @@ def with_splits(planned: PlannedSource, splits: SplitPlan) -> PlannedSource:
 
 
 def _class_feature(column: str, schema: Schema) -> str:
-    for feature in schema.features:
-        if column in (feature.name, feature.source_column) and not feature.derived:
-            if feature.kind in _CLASS_KINDS and not feature.shape:
-                return feature.name
-            raise SpecError(
-                f"stratify_column must name a label, text, int64 or bool of one value "
-                f"a row; {column!r} is {feature.kind}"
-                f"{' with many' if feature.shape else ''}. Choose another column."
-            )
+    single = [f for f in schema.features if not (f.shape or f.derived)]
+    classes = [f for f in single if f.kind in _CLASS_KINDS]
+    for feature in classes:
+        if column in (feature.name, feature.source_column):
+            return feature.name
     raise SpecError(
-        f"stratify_column must name a feature; found {column!r} among "
-        f"{', '.join(schema.names)}."
+        f"stratify_column must name a label, text, int64 or bool of one value a row: "
+        f"{', '.join(f.name for f in classes) or 'there is none'}; found {column!r}."
     )
 
 

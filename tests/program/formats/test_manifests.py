@@ -20,7 +20,6 @@ import pytest
 from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
-from tests.support.detection import read_planned
 from tests.support.image_sources import (
     image_bytes,
     image_struct,
@@ -425,25 +424,6 @@ def test_one_label_each_is_a_class(tmp_path: Folder) -> None:
     assert label is not None
     assert label.shape == (None,)
     assert label_of(write_rows(tmp_path / "none.csv", [row[:2] for row in one])) is None
-
-
-def test_a_bad_box_may_cost_the_image(tmp_path: Folder) -> None:
-    """--bad-box image rejects the whole image; clip keeps the part inside."""
-    write_images(tmp_path, ["a.png", "b.png"])
-    rows = [
-        ["TRAIN", "a.png", "car", 0.5, 0.5, "", "", 1.5, 1, "", ""],
-        ["TRAIN", "a.png", "car", 0.1, 0.1, "", "", 0.2, 0.2, "", ""],
-        ["TRAIN", "b.png", "car", 0.1, 0.1, "", "", 0.2, 0.2, "", ""],
-    ]
-    source = write_rows(tmp_path / "m.csv", rows)
-    convert(source, tmp_path / "image", "--bad-box", "image", *TOLERANT)
-    found = account(tmp_path / "image")
-    assert found["rejected"] == {"bad_box": 1}
-    assert found["written"] == 1
-    assert found["parts"]["boxes"]["gone"] == 2
-    clipped = read_planned(source, bad_box="clip")
-    assert not clipped.rejections
-    assert clipped.by_name["a.png"]["image/object/bbox"][0] == [0.5, 0.5, 1, 1]
 
 
 def test_rows_that_name_no_image_or_two_splits(tmp_path: Folder) -> None:

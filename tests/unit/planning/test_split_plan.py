@@ -55,13 +55,10 @@ def test_classes_to_stratify_by(tmp_path: Folder, column: str) -> None:
     assert found.rule.names == ("a", "b")
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [("weight", "is float"), ("tags", "with many"), ("nothing", "name a feature")],
-)
-def test_what_is_no_class(tmp_path: Folder, column: str, message: str) -> None:
+@pytest.mark.parametrize("column", ["weight", "tags", "nothing"])
+def test_what_is_no_class(tmp_path: Folder, column: str) -> None:
     """Floats, lists and columns that are not there are refused when planning."""
-    with pytest.raises(SpecError, match=message):
+    with pytest.raises(SpecError, match=f"stratify_column .*'{column}'"):
         planned(tmp_path, splits="a=1,b=1", stratify_column=column)
 
 
