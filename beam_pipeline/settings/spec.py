@@ -22,6 +22,8 @@ from transforms.storage.files import storage
 from transforms.storage.paths import absolute, shown
 
 _Scalar = bool | int | float | str
+_Plain = Literal["int64", "float", "bool", "text", "bytes", "timestamp"]
+_Kind = Literal[_Plain, "label", "image", "tensor", "box"]
 
 
 _EXCLUSIVE = (
@@ -74,21 +76,7 @@ class FeatureSpec(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=False)
 
     column: str | None = None
-    kind: (
-        Literal[
-            "int64",
-            "float",
-            "bool",
-            "text",
-            "bytes",
-            "timestamp",
-            "label",
-            "image",
-            "tensor",
-            "box",
-        ]
-        | None
-    ) = None
+    kind: _Kind | None = None
     label: bool | None = None
     shape: list[Count | None] | None = None
     dtype: str | None = None
