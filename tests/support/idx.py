@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.cifar import listed
 from transforms.formats.table import InputFile, RawRows, TableReader
 
 TYPES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
@@ -46,10 +47,6 @@ def write(
     return listed(paths[0])
 
 
-def listed(path: pathlib.Path) -> InputFile:
-    return InputFile(path.name, str(path), path.stat().st_size)
-
-
 def read_all(
     reader: TableReader, file: InputFile, block_bytes: int = 10_000
 ) -> list[RawRows]:
@@ -58,10 +55,6 @@ def read_all(
         for block in reader.blocks(file, block_bytes=block_bytes, limit_rows=None)
         for raw in reader.read(file, block, ["image", "label"])
     ]
-
-
-def rows_of(raws: list[RawRows], name: str) -> list[Any]:
-    return [value for raw in raws for value in raw.columns[name].to_pylist()]
 
 
 def noise(shape: tuple[int, ...], dtype: str, *, smooth: bool = False) -> np.ndarray:

@@ -9,17 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.support.idx import (
-    IMAGES,
-    LABELS,
-    TYPES,
-    digits,
-    idx,
-    listed,
-    read_all,
-    rows_of,
-    write,
-)
+from tests.support.cifar import listed, rows_of
+from tests.support.idx import IMAGES, LABELS, TYPES, digits, idx, read_all, write
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SourceError

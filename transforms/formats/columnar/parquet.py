@@ -16,7 +16,7 @@ well, whose low 64 bits are right for any instant.
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -191,9 +191,11 @@ class _Parquet(ColumnarFile):
                 groups.append(index)
             begin += group.num_rows
         first, stop = block.first_row, block.first_row + block.rows
-        steps = self._steps(groups, paths)
-        for some in grouped(steps, lambda batches: batches[0].nbytes, PIECE_BYTES):
-            tables = map(pa.Table.from_batches, zip(*some, strict=True))
+        own, *others = self._views
+        instants = _int96_paths(own, paths or ("",)) if others else []
+        takers = [_taker(_read(o, groups, instants)) for o in others if instants]
+        for table in _gathered(_read(own, groups, paths)):
+            tables = [table, *(take(table.num_rows) for take in takers)]
             table, *exact = (whole.slice(0, stop - first) for whole in tables)
             piece = piece_of(block, first, table.num_rows)
             values = flat_columns(table, columns)
@@ -204,19 +206,6 @@ class _Parquet(ColumnarFile):
                 break
         if first == begin:
             _LAST_FOOTER.clear()
-
-    def _steps(
-        self, groups: Sequence[int], paths: Sequence[str]
-    ) -> Iterator[tuple[pa.RecordBatch, ...]]:
-        """Yields rows of row groups, and the instants of 96 bits in them by units."""
-        own, *others = self._views
-        instants = _int96_paths(own, paths or ("",)) if others else []
-        if not instants:
-            yield from zip(_read(own, groups, paths))
-            return
-        for group in groups:
-            exact = (_read(other, [group], instants) for other in others)
-            yield from zip(_read(own, [group], paths), *exact, strict=True)
 
     def some(
         self, groups: Sequence[int], step: int, limit: int | None
@@ -234,8 +223,7 @@ class _Parquet(ColumnarFile):
                 if limit is not None and kept >= limit:
                     return
 
-        pieces = grouped(thinned(), lambda batch: batch.nbytes, PIECE_BYTES)
-        return [flat_columns(pa.Table.from_batches(piece)) for piece in pieces]
+        return [*map(flat_columns, _gathered(thinned()))]
 
     def _out_of_unit(
         self, columns: Mapping[str, pa.Array], exact: Sequence[pa.Table]
@@ -347,6 +335,29 @@ def _read(
     row_bytes = max(sum(map(_plain_bytes, chosen)) // rows, 1)
     at_once = max(1, min(_MANY_ROWS, _STEP_BYTES // row_bytes))
     return parquet.iter_batches(at_once, groups, paths, use_threads=False)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yields the batches as tables; each holds as much as a piece may.
+
+    Batches end early where a column has dictionaries.
+    """
+    groups = grouped(batches, lambda batch: batch.nbytes, PIECE_BYTES)
+    return map(pa.Table.from_batches, groups)
+
+
+def _taker(batches: Iterator[pa.RecordBatch]) -> Callable[[int], pa.Table]:
+    """Returns what takes the next rows, as many as it is asked for."""
+    left: list[pa.RecordBatch] = []
+
+    def take(rows: int) -> pa.Table:
+        while sum(batch.num_rows for batch in left) < rows:
+            left.append(next(batches))
+        table = pa.Table.from_batches(left)
+        left[:] = table.slice(rows).to_batches()
+        return table.slice(0, rows)
+
+    return take
 
 
 def _int96_paths(parquet: pq.ParquetFile, wanted: Iterable[str] = ("",)) -> list[str]:
