@@ -177,6 +177,7 @@ def test_files_by_their_names() -> None:
         ([IMAGES], "none"),
         ([IMAGES, LABELS, "t10k-labels-idx1-ubyte"], "t10k-labels-idx1-ubyte"),
         ([IMAGES, LABELS, LABELS + ".gz"], "keep one"),
+        ([IMAGES, IMAGES + ".gz", LABELS], "keep one"),
         (["a/" + IMAGES, "b/" + LABELS], "none"),
     ],
 )

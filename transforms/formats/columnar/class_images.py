@@ -133,6 +133,8 @@ class ClassImageReader(ColumnarReader):
     by_bytes = True
     # An image may be encoded as PNG to be sampled: 1,000 of 32 x 32 take 0.2 s.
     sample_bytes = 4 << 20
+    # There are no texts, so the setting is not for them.
+    null_values: ClassVar[tuple[str, ...]] = ()  # type: ignore[misc]
 
     # PNG, for an image policy; else the pixels by height, width and channel.
     are_files: bool = False
@@ -180,7 +182,6 @@ class IdxReader(ClassImageReader):
     """Reads files of images, each with the labels that its name leads to."""
 
     title = "IDX"
-
     # The names of the classes, by id.
     vocabulary: tuple[str, ...] = ()
 
@@ -218,9 +219,9 @@ def _idx_array(name: str, stored: io.BufferedReader, origin: str) -> StoredArray
             if is_image if name == "image" else not shape:
                 return (rows, *shape), False, np.dtype("u1")
         raise ValueError(
-            f"images must be (height, width) or (height, width, 1 to 4) of bytes, and "
-            f"labels one byte each; it starts with {(magic + sizes)[:20].hex(' ')!r}. "
-            f"Load others with NumPy for convert(rows)"
+            f"images are (height, width) or (height, width, 1 to 4) bytes, labels one "
+            f"byte; it starts with {(magic + sizes)[:20].hex(' ')!r}. Load others with "
+            f"NumPy for convert(rows)"
         )
 
     packed = stored.peek(2)[:2] == b"\x1f\x8b"
