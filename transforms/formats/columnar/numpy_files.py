@@ -58,8 +58,6 @@ _LOCAL_BYTES = 30
 _LOCAL_LENGTHS = struct.Struct("<HH")
 _DATES = [(unit, 1) for unit in ("D", "s", "ms", "us", "ns")]
 _TEXTS = {"S": pa.binary(), "U": pa.string()}
-# As for `numpy.load`, which takes hours to refuse some headers that are longer.
-_MAX_HEADER_BYTES = 10_000
 
 # What zipfile, its codecs and the header's parser raise of a damaged file; the last one
 # also of a member that is encrypted, packed in another way, or nested too deep.
@@ -369,7 +367,7 @@ def _header(stream: IO[bytes]) -> Header:
     size = int.from_bytes(stream.read(4), "little")
     text = stream.read(size).decode().encode("ascii", "backslashreplace")
     header = io.BytesIO(len(text).to_bytes(4, "little") + text)
-    return npy.read_array_header_2_0(header, max_header_size=_MAX_HEADER_BYTES)
+    return npy.read_array_header_2_0(header)
 
 
 def _arrow(values: npt.NDArray[Any], where: str) -> pa.Array:
