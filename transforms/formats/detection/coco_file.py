@@ -279,8 +279,8 @@ class CocoFile:
                         self._take_categories(item for item, _ in items)
                     elif name == "annotations":
                         self._texts.seek(0)
-                        rows = self._annotations(items, outlined=outlined)
-                        parents = _columns(_ANNOTATIONS, rows)
+                        texts = self._annotations(items, outlined=outlined)
+                        parents = _columns(_ANNOTATIONS, texts)
             if not has_images:
                 raise ValueError("no object with a list of images")
         except (ValueError, RecursionError) as error:
