@@ -2,6 +2,7 @@
 
 import gzip
 import pathlib
+import unicodedata
 from typing import Any
 
 import pytest
@@ -248,3 +249,12 @@ def test_other_tables_are_left_out(tmp_path: Folder) -> None:
     assert plan.skipped == {"not_selected": 1}
     assert any("classes.csv" in note for note in plan.notes)
     assert len(read_planned(root).rows) == 1
+
+
+def test_names_that_are_equal_in_nfc(tmp_path: Folder) -> None:
+    """They are one image, as it is called first."""
+    one, other = (unicodedata.normalize(form, "é.jpg") for form in ("NFC", "NFD"))
+    text = f"{TUTORIAL}{one},40,20,cat,4,2,20,10\n{other},40,20,dog,0,0,40,20\n"
+    (row,) = read_planned(write(tmp_path, text, one)).rows
+    assert row["image/filename"] == one
+    assert row["image/object/class/text"] == ["cat", "dog"]

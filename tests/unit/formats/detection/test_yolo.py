@@ -393,6 +393,14 @@ def test_lists_of_names(name: str, tmp_path: Folder) -> None:
     assert len(read_planned(root).rows) == 2
 
 
+def test_names_that_are_no_utf_8(tmp_path: Folder) -> None:
+    """They are an error that names the file, not names with marks in them."""
+    root = write(tmp_path, {"images/a.jpg": BOX})
+    (root / "classes.txt").write_bytes(b"caf\xe9\ndog\n")
+    with pytest.raises(InputError, match=r"classes\.txt"):
+        planned(root)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
