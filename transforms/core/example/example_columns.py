@@ -109,13 +109,11 @@ class ExampleColumns:
         are in: one, unless records differ.
       untyped: features that have no type in some record, where they count as missing.
       errors: by record, in order: what is no Example, and why.
-      odd: int64 array, ascending: the records that protobuf has read.
     """
 
     features: Mapping[str, Mapping[str, FeatureColumn]]
     untyped: frozenset[str]
     errors: Mapping[int, ExampleError]
-    odd: Longs
 
 
 # By key in UTF-8 and tag of the list: the columns of different records.
@@ -156,7 +154,7 @@ def read_columns(
         column = _merged(parts[key, tag], count)
         features.setdefault(key.decode(), {})[TAGS[tag]] = column
     names = frozenset(key.decode() for key in untyped)
-    return ExampleColumns(features, names, errors, rest)
+    return ExampleColumns(features, names, errors)
 
 
 def _decoded(

@@ -233,11 +233,6 @@ class Evidence:
             remark=self.remark,
         )
 
-    @property
-    def present(self) -> float:
-        """The share of sampled cells that hold a value; 0 if there are no cells."""
-        return (self.sampled - self.missing) / self.sampled if self.sampled else 0.0
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Inference:
