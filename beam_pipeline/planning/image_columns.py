@@ -15,6 +15,7 @@ from transforms.core.infer.typed import (
     LIST_COLUMNS,
     LIST_NAME,
     is_named_like_images,
+    looks_like_image_paths,
     without_ending,
 )
 from transforms.core.rows.typed_cells import is_image_struct
@@ -229,8 +230,6 @@ def _is_image(
         return True
     if not is_named_like_images(name, is_list=bool(feature.shape)):
         return False
-    from transforms.core.infer.typed import looks_like_image_paths
-
     paths = pc.replace_substring_regex(column, _PARAMETERS, r"\1")
     return looks_like_image_paths(paths, frozenset(IMAGE_SUFFIXES))
 
