@@ -19,7 +19,7 @@ from transforms.core.manifest import (
     FileFacts,
     Manifest,
 )
-from transforms.core.model import Fact, PlaceFacts
+from transforms.core.model import Fact, PlaceFacts, ShardFile
 from transforms.core.outcome import (
     crowd_remarks,
     key_remarks,
@@ -49,8 +49,10 @@ from transforms.storage import folders
 from transforms.storage.files import storage
 from transforms.storage.retry import storing
 from transforms.work.rejects import remove_left, write_rejects
-from transforms.work.store import Store
+from transforms.work.store import Store, crc32c_of
 
+# Total size of shards up to which they are read again before publication.
+_SMALL_BYTES = 64 << 20
 # Its name among the versions that a run states.
 _MAKER = "beam-tfrecord"
 
@@ -197,6 +199,8 @@ def commit_dataset(
     if not store.placed:
         _clear_folder(store, manifest)
         _check_folder(store.dataset, manifest)
+    if sum(shard.bytes for shard in shards) <= _SMALL_BYTES:
+        _check_shards(store, shards)
     if store.is_abandoned:
         raise CommitError("The run was stopped; nothing was committed. Run again.")
     if not _is_there(manifest, publication):
@@ -316,6 +320,25 @@ def _clear_folder(store: Store, manifest: Manifest) -> None:
         store.remove_file(os.path.join(store.dataset, name))
     for name in DERIVED_FOLDERS:
         folders.remove_empty(os.path.join(store.dataset, name))
+
+
+def _check_shards(store: Store, shards: Sequence[ShardFile]) -> None:
+    """Raises unless every shard reads as what was written.
+
+    What a disk or the memory has spoilt must not be found by the training.
+    """
+    for shard in shards:
+        path = os.path.join(store.dataset, shard.name)
+        crc = crc32c_of(path, 0, shard.bytes)
+        if crc != shard.crc32c:
+            if not store.placed:
+                # The next run must not take it over.
+                storage(path).remove_file()
+            raise DamageError(
+                f"A shard must read as it was written; {shard.name!r} has the "
+                f"checksum {crc:08x} and not {shard.crc32c:08x}. Nothing was "
+                f"committed; look after the disk and the memory, and run again."
+            )
 
 
 def _check_folder(folder: str, manifest: Manifest) -> None:
