@@ -460,6 +460,17 @@ def test_rows_that_name_no_image_or_two_splits(tmp_path: Folder) -> None:
     assert account(out)["written"] == 1
 
 
+def test_no_row_that_can_be_read(tmp_path: Folder) -> None:
+    """A manifest of bad rows alone gives a reject for each."""
+    source = tmp_path / "m.csv"
+    source.write_bytes(b"TRAIN,\xff.png,x\nTRAIN,\xfe.png,x\n")
+    found = read_planned(source, format="automl")
+    assert [(r.row, r.reason) for r in found.rejections] == [
+        (1, "invalid_encoding"),
+        (2, "invalid_encoding"),
+    ]
+
+
 def test_broken_quotes_are_an_error(tmp_path: Folder) -> None:
     """A quote that is never closed would swallow the rest of the file."""
     write_images(tmp_path, ["a.png"])

@@ -126,9 +126,9 @@ def list_images(
         "stated": stated,
         "split": pc.if_else(pc.equal(words, ""), None, words),
         "row": numbers[first],
-        "line": lines and lines.take(pa.array(first)),
+        "line": None if lines is None else lines.take(pa.array(first)),
         "rows": by_image(pa.array(numbers)),
-        "lines": lines and by_image(lines),
+        "lines": None if lines is None else by_image(lines),
         "cells": by_image(cells),
     }
     if columns["split"].null_count == len(paths):
