@@ -20,6 +20,7 @@ import pytest
 from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.detection import read_planned
 from tests.support.image_sources import (
     image_bytes,
     image_struct,
