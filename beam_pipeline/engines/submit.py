@@ -1,8 +1,7 @@
 """Submit a job to an engine, watch it, and stop it, also where nobody answers.
 
-On an engine a thread asks the store for what workers report, and the engine, a few
-seconds apart, so that neither of them delays the program when it does not answer. What
-it has found is looked at ten times a second.
+A thread asks the store for what workers report, and the engine, a few seconds apart, so
+that neither of them delays the program when it does not answer.
 """
 
 import contextlib
@@ -203,9 +202,8 @@ def _server(engine: Engine, options: PipelineOptions) -> tuple[list[str], str]:
     try:
         command, endpoint = server(options).subprocess_cmd_and_endpoint()
     except (*_NOT_HAD, OSError, RuntimeError, ValueError) as error:
-        said = str(error).rstrip(".") or "what is named is no file"
         # A jar's address may have a password.
-        said = re.sub(r"//[^/@\s]*@", "//...@", said)
+        said = re.sub(r"//[^/@\s]*@", "//...@", str(error)).rstrip(".") or "no file"
         raise UsageError(
             bounded(
                 f"The job server of {engine.name} must be here: {said}. In a checkout, "
