@@ -4,11 +4,14 @@ convert        List > Read > ---------------- Place > Group > Write > Commit
 WriteDataset   Spool > Plan, which all behind it take > Admit > Place > ...
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.job import Job
 from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts, Segment
@@ -24,6 +27,20 @@ from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.stages.spool import AdmitRows
 from transforms.stages.stratify import AwaitStrata, TakeStrata
 from transforms.stages.write import CountShards, WriteCatalogue, WriteShards
+
+
+@contextlib.contextmanager
+def views_made_once(options: PipelineOptions) -> Iterator[None]:
+    """Has options give the same view each time that Beam asks for it.
+
+    Beam asks for a few of them at every step of a graph, and makes a parser of flags
+    for each: a quarter of a second in all.
+    """
+    vars(options)["view_as"] = functools.lru_cache(64)(options.view_as)
+    try:
+        yield
+    finally:
+        vars(options).pop("view_as", None)
 
 
 def build(

@@ -3,13 +3,11 @@
 runner asks for a worker -> _WaitingWorkerHandler -> Workers.start -> a process
 that process             -> serve_runner         -> works until it is let go
 
-In IPython, Beam imports its interactive environment as soon as a graph is built, to put
-the number of the cell before the name of each stage. That environment imports Beam's
-DataFrames, which need a pandas before 3; `plain_labels` keeps it out.
+In IPython, Beam imports its interactive environment as soon as a graph is built. That
+imports Beam's DataFrames, which need a pandas before 3; `plain_labels` keeps it out.
 """
 
 import contextlib
-import functools
 import importlib
 import os
 import threading
@@ -18,7 +16,6 @@ from typing import Any, ClassVar, Protocol
 
 import grpc
 from apache_beam import pipeline as graph
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import environments
@@ -32,27 +29,6 @@ NO_THREAD = 71
 """Exit code of a worker that the system has refused a thread."""
 THREAD_REFUSED = threading.Event()
 """Set when the system has refused this process a thread; see `noticed_refusals`."""
-
-
-class ReadOptions(PipelineOptions):
-    """Options that are only read, so that each view of them is made once.
-
-    Beam asks for the same few views at every step of a graph, and makes a parser of
-    flags for each: a quarter of a second in all.
-    """
-
-    view_as: Any = functools.lru_cache(64)(PipelineOptions.view_as)
-
-
-@contextlib.contextmanager
-def options_read(pipeline: graph.Pipeline) -> Iterator[None]:
-    """Has Beam make each view of a user's options once, while steps are added."""
-    options = pipeline.options
-    pipeline._options = options.view_as(ReadOptions)
-    try:
-        yield
-    finally:
-        pipeline._options = options
 
 
 class Workers(Protocol):

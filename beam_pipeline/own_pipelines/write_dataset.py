@@ -16,9 +16,8 @@ from typing import Any, Literal, Unpack
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from beam_pipeline.beam_internals.local_runner import options_read
 from beam_pipeline.engines.checks import version_rules
-from beam_pipeline.graph import build_rows
+from beam_pipeline.graph import build_rows, views_made_once
 from beam_pipeline.own_pipelines.engine_workers import check_seen, workers_of
 from beam_pipeline.own_pipelines.given import Given, given_of, types_of_rows
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
@@ -162,7 +161,7 @@ class WriteDataset(beam.PTransform):
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
         _check_one_collection(rows)
-        with options_read(rows.pipeline):
+        with views_made_once(rows.pipeline.options):
             return self._written(rows)
 
     def _written(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:

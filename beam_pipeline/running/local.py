@@ -14,7 +14,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_pipeline.beam_internals.loading import is_own_process
 from beam_pipeline.beam_internals.local_runner import (
     THREAD_REFUSED,
-    ReadOptions,
     local_runner,
     noticed_refusals,
     plain_labels,
@@ -23,7 +22,7 @@ from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.checks import check_words
 from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine, WorkerPlace
 from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
-from beam_pipeline.graph import build
+from beam_pipeline.graph import build, views_made_once
 from beam_pipeline.job import Job
 from beam_pipeline.running.retry_notes import collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
@@ -107,15 +106,16 @@ def run_job(
         noticed_refusals(),
         local_runner(pool) as runner,
     ):
-        pipeline = beam.Pipeline(runner=runner, options=ReadOptions(flags))
+        pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
 
         def watch() -> None:
             hooks.watch()
             notes.show()
 
         try:
-            _build(pipeline, job, hooks)
-            _run_watched(pipeline, pool, watch, hooks.abandon)
+            with views_made_once(pipeline.options):
+                _build(pipeline, job, hooks)
+                _run_watched(pipeline, pool, watch, hooks.abandon)
         finally:
             decoders.SHARED.end_idle()
             # Beam does not remove it where the run was stopped.
