@@ -331,6 +331,7 @@ WRONG: dict[str, tuple[Row, str]] = {
     "setting": ({"features": {"a": {"kindd": "text"}}}, "kindd"),
     "column": ({"features": {"x": {"column": "nmae"}}}, "'nmae'"),
     "drop": ({"drop": ["nam"]}, "'nam'"),
+    "image column": ({"image_columns": ["nam"]}, "'name'"),
     "label": ({"label_column": "ys"}, "'ys'"),
     "dropped label": ({"label_column": "y", "drop": ["y"]}, "dropped"),
     "dropped": ({"drop": ["a"], "features": {"a": {"kind": "text"}}}, "drop"),
@@ -363,6 +364,10 @@ WRONG: dict[str, tuple[Row, str]] = {
     "dtype": (
         {"features": {"a": {"kind": "tensor", "shape": [1], "dtype": "float99"}}},
         "float99",
+    ),
+    "inexact integers": (
+        {"features": {"a": {"kind": "int64", "inexact_integers": "reject"}}},
+        "inexact_integers is for floats",
     ),
     "raw": ({"features": {"a": {"kind": "tensor"}}}, "shape"),
     "hidden": ({"features": {"a": {"column": "name"}}}, "'a'"),
