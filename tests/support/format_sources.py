@@ -88,16 +88,6 @@ def cifar(count: int, *, labels: int = 1) -> Array:
     return records
 
 
-def cifar10(root: Folder) -> dict[str, Array]:
-    """Writes three batches as NumPy lays them out, and the names of the classes."""
-    root.mkdir()
-    made = {name: cifar(12) for name in ("data_batch_1", "data_batch_2", "test_batch")}
-    for name, records in made.items():
-        (root / f"{name}.bin").write_bytes(records.tobytes())
-    (root / "batches.meta.txt").write_text("\n".join([*CIFAR_NAMES, "", ""]))
-    return made
-
-
 def kinds_of(directory: Folder) -> dict[str, Any]:
     """Returns what the manifest says of features, without their statistics."""
     words = ("kind", "is_label", "classes", "shape", "dtype", "encoding", "derived")

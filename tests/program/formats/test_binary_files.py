@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from tests.support.format_sources import (
-    cifar10,
     job_digest,
     values,
 )
@@ -19,18 +18,6 @@ from tests.support.runs import convert
 
 Array = np.ndarray[Any, Any]
 Folder = pathlib.Path
-
-
-def test_class_names_are_part_of_the_job(tmp_path: Folder) -> None:
-    """Other names of classes make another job and another dataset."""
-    root = tmp_path / "in"
-    cifar10(root)
-    before = job_digest(root, tmp_path / "out")
-    names = root / "batches.meta.txt"
-    names.write_text(names.read_text().replace("airplane", "aircraft"))
-    assert job_digest(root, tmp_path / "out") != before
-    convert(root, tmp_path / "out")
-    assert (tmp_path / "out/label.labels.txt").read_text().startswith("aircraft\n")
 
 
 def idx(array: Array) -> bytes:

@@ -326,50 +326,6 @@ def test_paths_of_every_kind(tmp_path: Folder) -> None:
         assert row["image"] == [images[names[row["n"][0]]]]
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_images_that_are_not_there(tmp_path: Folder, kind: str) -> None:
-    """A missing file, no path, a folder, no image: rejects with row and path."""
-    (tmp_path / "folder.png").mkdir()
-    (tmp_path / "text.png").write_text("no image")
-    write_images(tmp_path, ["ok.png"])
-    paths = ["ok.png", "gone.png", "", "folder.png", "text.png", "file:///gone.png"]
-    rows = [{"file_name": path, "n": i} for i, path in enumerate(paths)]
-    write_metadata(tmp_path / f"list.{kind}", rows)
-    out = tmp_path / "out"
-    convert(tmp_path / f"list.{kind}", out, "--image-columns", "file_name", *TOLERANT)
-    found = {r["row"]: r for r in rejects(out)}
-    assert {row: r["reason"] for row, r in found.items()} == {
-        2: "unreadable",
-        3: "missing_value",
-        4: "unreadable",
-        5: "not_an_image",
-        6: "unreadable",
-    }
-    assert "gone.png" in found[2]["message"]
-    assert "text.png" in found[5]["message"]
-    assert [r["n"] for r in records(out)] == [[0]]
-
-
-def test_image_columns_by_name(tmp_path: Folder) -> None:
-    """--image-columns takes any column, and no other; an unknown one is an error."""
-    images = write_images(tmp_path, ["a.png", "b.png"])
-    rows = [
-        {"picture": "a.png", "image_path": "b.png", "n": 1},
-        {"picture": "b.png", "image_path": "a.png", "n": 2},
-    ]
-    write_metadata(tmp_path / "list.csv", rows)
-    out = tmp_path / "out"
-    convert(tmp_path / "list.csv", out, "--image-columns", "picture")
-    for row in records(out):
-        name = "a.png" if row["n"] == [1] else "b.png"
-        assert row["image"] == [images[name]]
-        assert row["image_path"] == [b"b.png" if name == "a.png" else b"a.png"]
-    message = refused(
-        2, tmp_path / "list.csv", tmp_path / "x", "--image-columns", "pictures"
-    )
-    assert "picture" in message
-
-
 def test_shares_over_a_manifest_split_it_again(tmp_path: Folder) -> None:
     """--splits overrules what the rows say, and DISCARD stays out."""
     names = [f"{i}.png" for i in range(60)]

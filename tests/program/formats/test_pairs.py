@@ -11,7 +11,7 @@ from PIL import Image
 from tests.support.coco import box, coco, image, tree
 from tests.support.format_sources import values
 from tests.support.masks import numbers, write_mask, write_pairs, write_photo
-from tests.support.outputs import account, rejects, split_sizes
+from tests.support.outputs import rejects, split_sizes
 from tests.support.runs import convert, refused
 from tests.support.voc import annotate, thing
 
@@ -60,44 +60,6 @@ def test_pairs(tmp_path: Folder) -> None:
     found = masks(out)
     for seed in (1, 2):
         np.testing.assert_array_equal(found[f"a{seed}.jpg"], numbers(0, seed))
-
-
-def test_what_mask_files_mean(tmp_path: Folder) -> None:
-    """The table of what is stored; what cannot be read takes its image with it."""
-    small = numbers(0, 1).astype(np.uint16)
-    root = write_pairs(
-        tmp_path / "in",
-        bits16=small,
-        ids=numbers(0, 1000),
-        bit=numbers(0, 1) > 0,
-        wide=np.zeros((20, 41), np.uint8),
-        rgb=np.stack([numbers(0, 7), numbers(7, 0), numbers(0, 0)], axis=-1),
-    )
-    write_photo(root / "images/palette.jpg", 9)
-    write_mask(root / "masks/palette.png", numbers(0, 1, 255), palette=True)
-    for name in "abcdefghijkl":
-        write_photo(root / f"images/{name}.jpg", 3)
-        write_mask(root / f"masks/{name}.png", numbers(0, 1))
-    write_photo(root / "images/alone.jpg", 9)
-    write_mask(root / "masks/orphan.png", numbers(0, 1))
-    out = tmp_path / "out"
-    convert(root, out, *TOLERANT)
-    found = masks(out)
-    for name, wanted in {
-        "bits16": numbers(0, 1),
-        "ids": numbers(0, 1000),
-        "bit": numbers(0, 1),
-        "palette": numbers(0, 1, 255),
-    }.items():
-        np.testing.assert_array_equal(found[f"{name}.jpg"], wanted)
-        assert found[f"{name}.jpg"].dtype == wanted.dtype
-    assert {each["source"]: each["reason"] for each in rejects(out)} == {
-        "images/alone.jpg": "image_without_label",
-        "images/rgb.jpg": "unsupported_format",
-        "images/wide.jpg": "size_mismatch",
-        "masks/orphan.png": "label_without_image",
-    }
-    assert account(out)["read"] == 20
 
 
 def test_a_list_of_classes(tmp_path: Folder) -> None:

@@ -17,7 +17,6 @@ from beam_pipeline import convert as convert_rows
 from tests.support.image_sources import (
     encoded,
     image_bytes,
-    noise,
     picture,
     tree,
     write_images,
@@ -42,43 +41,6 @@ KINDS = {
         for part, kind in (("", "image"), ("/filename", "text"), ("/height", "int64"))
     },
 }
-
-
-def sizes(directory: Folder) -> dict[str, tuple[int, int, int]]:
-    """Returns height, width and depth as stored, after checking them by decoding."""
-    out = {}
-    for record in first_values(directory):
-        shape = (record["height"], record["width"], record["depth"])
-        image = Image.open(io.BytesIO(record["image"]))
-        assert (image.height, image.width, len(image.getbands())) == shape
-        out[record["filename"].decode().removeprefix("label/")] = shape
-    return out
-
-
-@pytest.mark.parametrize(
-    ("resize", "large", "small"),
-    [
-        ("shorter:30", (30, 60, 3), (20, 10, 3)),
-        ("longer:30", (15, 30, 3), (20, 10, 3)),
-        ("exact:30x40", (30, 40, 3), (20, 10, 3)),
-        ("crop:30x20", (30, 20, 3), (20, 10, 3)),
-        ("pad:30", (30, 30, 3), (30, 30, 3)),
-    ],
-)
-def test_resize(
-    resize: str,
-    large: tuple[int, int, int],
-    small: tuple[int, int, int],
-    tmp_path: Folder,
-) -> None:
-    """Every mode gives its size; small images stay small unless that is asked for."""
-    source = tree(
-        tmp_path / "in",
-        large_png=encoded(noise(100, 200), "PNG"),
-        small_png=encoded(noise(20, 10), "PNG"),
-    )
-    convert(source, tmp_path / "out", "--resize", resize)
-    assert sizes(tmp_path / "out") == {"large.png": large, "small.png": small}
 
 
 def test_fault_83_first_frame_on_demand(tmp_path: Folder) -> None:

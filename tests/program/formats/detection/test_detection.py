@@ -30,19 +30,6 @@ Folder = pathlib.Path
 TOLERANT = ("--max-reject-rate", "1")
 
 
-def test_fault_131_bad_boxes_from_end_to_end(tmp_path: Folder) -> None:
-    """Read = written + rejected + lost; no box is lost silently."""
-    root = bad_coco(tmp_path / "in")
-    run = convert(root, tmp_path / "out", *TOLERANT)
-    sums = {"read": 5, "written": 4, "rejected": 1, "gone": 0}
-    assert account(tmp_path / "out")["parts"] == {"boxes": sums}
-    (bad,) = rejects(tmp_path / "out")
-    assert bad["reason"] == "bad_box"
-    assert "annotation 4" in bad["message"]
-    assert len(payloads(tmp_path / "out")) == 4
-    assert "rejected 1 of 5 boxes" in run.out
-
-
 def test_coco_images_that_are_missing_or_of_another_size(tmp_path: Folder) -> None:
     """Boxes would be misplaced, so both images are rejected with their boxes."""
     root = write_coco(tmp_path / "in", BOXES)
