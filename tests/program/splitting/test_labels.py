@@ -184,24 +184,6 @@ def test_rows_of_the_table_that_cannot_be_read(tmp_path: Folder) -> None:
     ]
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_tables_of_other_formats(suffix: str, tmp_path: Folder) -> None:
-    """The table may be of any table format."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    tree(tmp_path / "in")
-    path = tmp_path / f"t.{suffix}"
-    rows = [{"id": stem, "n": n} for n, stem in enumerate(stems())]
-    if suffix == "parquet":
-        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    convert(tmp_path / "in", tmp_path / "out", "--labels", path, "--id-column", "id")
-    found = {r["id"].decode(): r["n"] for r in first_values(tmp_path / "out")}
-    assert found == {stem: n for n, stem in enumerate(stems())}
-
-
 def test_a_label_table_that_makes_no_sense(tmp_path: Folder) -> None:
     """Missing items are reported before anything is written."""
     tree(tmp_path / "in")
@@ -379,9 +361,15 @@ def test_one_folder_beside_its_label_table(place: str, tmp_path: Folder) -> None
         assert [r["label"] for r in first_values(tmp_path / "class")] == [0, 0]
 
 
-@pytest.mark.parametrize("name", ["val.txt", "val_labels.csv", "val.tsv"])
-@pytest.mark.parametrize("between", [" ", "\t", ",", ";"])
-@pytest.mark.parametrize("form", ["{}.JPEG", "{}"])
+@pytest.mark.parametrize(
+    ("form", "between", "name"),
+    [
+        ("{}.JPEG", " ", "val.txt"),
+        ("{}.JPEG", ";", "val_labels.csv"),
+        ("{}", ",", "val.tsv"),
+        ("{}", "\t", "val.txt"),
+    ],
+)
 def test_a_list_of_images_and_labels(
     form: str, between: str, name: str, tmp_path: Folder
 ) -> None:

@@ -16,7 +16,7 @@ from tests.support.outputs import records
 from tests.support.segments import IN_FILES, IN_MEMORY, waiting
 from tests.support.stress import sizes
 from transforms.core.manifest import Manifest
-from transforms.errors import RejectLimitError, SpecError
+from transforms.errors import RejectLimitError
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
@@ -111,18 +111,6 @@ def test_classes_are_divided_exactly_and_locked(
             total = sum(held[animal, split] for split in shares)
             for split, share in shares.items():
                 assert abs(held[animal, split] - total * share) < 1 + 1e-9
-
-
-def test_a_lock_keeps_splits_when_shares_change(
-    source: Folder, tmp_path: Folder
-) -> None:
-    """Other shares move no row that the lock knows."""
-    lock = {"split_lock": str(tmp_path / "lock")}
-    _, before = convert(source, splits="train=0.9,test=0.1", **lock)
-    _, after = convert(source, splits="train=0.1,test=0.9", **lock)
-    assert after == before
-    with pytest.raises(SpecError, match="Every split of the split lock"):
-        convert(source, splits="train=0.1,other=0.9", **lock)
 
 
 def test_a_table_of_ids(source: Folder, tmp_path: Folder) -> None:
