@@ -185,6 +185,9 @@ def test_files_of_others_stay(tmp_path: Folder) -> None:
     assert "--overwrite" in run.err
     assert foreign.read_bytes() == b"precious"
     assert (tmp_path / "d/manifest.json").read_bytes() == before
+    run = command("index", tmp_path / "d", "-o", tmp_path / "d" / "more")
+    assert run.code == 2
+    assert "Name another folder" in run.err
     assert command("index", tmp_path / "d", "--overwrite").code == 0
     assert command("verify", tmp_path / "d").code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d"]
@@ -260,15 +263,6 @@ def test_damaged_indexes_are_written_again(
     assert (out / "manifest.json").read_bytes() == stated
 
 
-def test_a_dataset_with_them_is_a_source(photos: Folder, tmp_path: Folder) -> None:
-    """Nothing of them is read as data, or counted as skipped."""
-    convert(photos, tmp_path / "one")
-    run = convert(tmp_path / "one", tmp_path / "two")
-    assert "skipped" not in run.out
-    counts = [dataset(tmp_path / name)["account"]["written"] for name in ("one", "two")]
-    assert counts[0] == counts[1]
-
-
 @pytest.mark.parametrize("compression", sizes("gzip", "none"))
 def test_copies_have_what_their_sources_have(
     compression: str, table: Folder, tmp_path: Folder
@@ -284,6 +278,8 @@ def test_copies_have_what_their_sources_have(
     run = command("subset", out, part, "--drop-keys", tmp_path / "gone.txt", *names)
     assert run.code == 0, run.err
     assert "1 shard written, 5 taken" in run.out
+    both_have = [{each["file"] for each in manifest(f)["derived"]} for f in (out, part)]
+    assert both_have[0] == both_have[1]
     run = command("subset", out, rest, "--where", f"id == {first}")
     assert run.code == 0, run.err
     run = command("merge", part, rest, both)

@@ -3,10 +3,9 @@
 import pathlib
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 
-from tests.support.datasets import animals, write_dataset, write_records
+from tests.support.datasets import write_records
 from tests.support.runs import command
 from transforms.core.tfrecord.frame import frame
 
@@ -52,24 +51,6 @@ def test_an_index_that_differs_stays(tmp_path: Folder) -> None:
     assert path.read_bytes() == b"0 1\n"
     assert command("index", tmp_path / "d", "--overwrite").code == 0
     assert path.read_bytes() == b"0 16\n16 23\n"
-
-
-def test_a_dataset_and_its_catalogue(tmp_path: Folder) -> None:
-    """In another folder."""
-    write_dataset(tmp_path / "d", {"train": animals(3, 2), "test": animals(2)})
-    run = command("index", tmp_path / "d", "-o", tmp_path / "d" / "more")
-    assert run.code == 2
-    assert "Name another folder" in run.err
-    run = command("index", tmp_path / "d", "-o", tmp_path / "i", "--catalogue")
-    assert run.code == 0, run.err
-    assert command("verify", tmp_path / "d").code == 0
-    table = pyarrow.parquet.read_table(tmp_path / "i/catalogue/train-00000-of-00001.pq")
-    assert table.column("_shard").to_pylist() == [0, 0, 0, 1, 1]
-    assert table.column("animal").to_pylist()[:2] == ["고양이", "dog"]
-    offsets = np.fromfile(
-        tmp_path / "i/index/animals-train.tfrecord-00001-of-00002.u64", "<u8"
-    )
-    assert table.column("_offset").to_pylist()[3:] == offsets[:-1].tolist()
 
 
 @pytest.mark.parametrize("place", [0, 9, 30])

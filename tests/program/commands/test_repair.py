@@ -214,20 +214,6 @@ def test_a_sound_shard_of_another_dataset_is_named(
     )
 
 
-def test_a_dataset_that_lost_records_at_a_boundary(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No byte is to skip, but what the manifest states is not there any more."""
-    write_dataset(tmp_path / "d", {"train": animals(4, 5, 3)})
-    shard = tmp_path / "d" / SHARD
-    length = int.from_bytes(shard.read_bytes()[:8], "little") + 16
-    os.truncate(shard, length)
-    assert repair(tmp_path / "d", tmp_path / "out") == 0
-    printed = capsys.readouterr().out
-    assert f"{shard} is sound, but" in printed
-    assert "1 record of 5" in printed
-
-
 def test_nothing_there(tmp_path: Folder) -> None:
     """Usage errors that say what is wrong."""
     (tmp_path / "empty").mkdir()

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,46 +158,6 @@ def test_images_are_erased_by_their_files(photos: Folder, tmp_path: Folder) -> N
     assert told["known_by"] == ["_origin", "_row"]
     assert {each["key"] for each in told["examples"]["gone"]} <= {*names}
     assert told["added"] == told["changed"] == told["moved"] == 0
-
-
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_indexes_and_catalogue_come_along(tmp_path: Folder, compression: str) -> None:
-    """As if they had been made of the subset; sources and keys of rows are kept."""
-    lines = [f"{n},{('cat', 'dog', 'hat')[n % 3]},{n / 4}" for n in range(200)]
-    (tmp_path / "rows.csv").write_text("\n".join(["id,kind,x", *lines, ""]))
-    convert(
-        tmp_path / "rows.csv",
-        tmp_path / "set",
-        *("--splits", "train=0.8,test=0.2", "--key-column", "id", "--shards", "4"),
-        *("--label-column", "kind", "--catalogue", "--compression", compression),
-    )
-    if compression == "none":
-        assert command("index", tmp_path / "set", "--text").code == 0
-    (tmp_path / "keys").write_text("3\n50\n199\n")
-    (tmp_path / "names").write_text("dog,cat\nhat,bonnet\n")
-    options = ("--drop-keys", tmp_path / "keys", "--relabel", tmp_path / "names")
-    out = tmp_path / "out"
-    subset(tmp_path / "set", out, *options)
-    names = {facts.file for facts in manifest_of(out).derived}
-    assert {facts.file for facts in manifest_of(tmp_path / "set").derived} == names
-    made = tmp_path / "made"
-    assert command("index", out, "-o", made, "--catalogue").code == 0
-    for path in made.glob("index/*.u64"):
-        assert (out / "index" / path.name).read_bytes() == path.read_bytes()
-    for split in ("train", "test"):
-        name = f"catalogue/{split}-00000-of-00001.pq"
-        found, fresh = (pq.read_table(folder / name) for folder in (out, made))
-        assert found.select(fresh.column_names).to_pylist() == fresh.to_pylist()
-        assert found.column("_key").to_pylist() == [
-            str(number) for number in found.column("id").to_pylist()
-        ]
-        before = pq.read_table(tmp_path / "set" / name)
-        rows = {row["id"]: row["_row"] for row in before.to_pylist()}
-        assert all(row["_row"] == rows[row["id"]] for row in found.to_pylist())
-    run = command("diff", tmp_path / "set", out, "--json")
-    told = json.loads(run.out)
-    assert (told["reads"], told["known_by"]) == ("catalogues", ["_key"])
-    assert (told["gone"], told["moved"]) == (3, 0)
 
 
 def test_split_class_and_condition(people: Folder, tmp_path: Folder) -> None:

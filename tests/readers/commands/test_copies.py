@@ -16,30 +16,6 @@ def ids_of(folder: Folder, split: str) -> list[int]:
     return sorted(int(row["id"].numpy()) for row in rows)
 
 
-@pytest.mark.stress
-def test_a_subset_with_an_empty_shard_is_read(tmp_path: Folder) -> None:
-    """Shards keep their number, and TFDS reads the others."""
-    write_dataset(tmp_path / "set", {"train": animals(5, 5, 5), "test": animals(2)})
-    run = command("subset", tmp_path / "set", tmp_path / "out", "--where", "id < 7")
-    assert run.code == 0, run.err
-    (empty,) = (tmp_path / "out").glob("*-00002-of-00003")
-    assert empty.stat().st_size == 0
-    assert ids_of(tmp_path / "out", "train") == [*range(7)]
-    assert ids_of(tmp_path / "out", "test") == [0, 1]
-
-
-def test_a_merged_dataset_is_read(tmp_path: Folder) -> None:
-    """With the names of its new shards, and the classes of both."""
-    write_dataset(tmp_path / "one", {"train": animals(4, 1)})
-    more = {"train": animals(3, start=50), "test": animals(2, start=70)}
-    write_dataset(tmp_path / "two", more, name="others")
-    out = tmp_path / "out"
-    run = command("merge", tmp_path / "one", tmp_path / "two", out)
-    assert run.code == 0, run.err
-    assert ids_of(out, "train") == [*range(5), 50, 51, 52]
-    assert ids_of(out, "test") == [70, 71]
-
-
 def test_a_relabelled_subset_is_read(tmp_path: Folder) -> None:
     """TFDS knows the new names, and the ids of the old ones."""
     tfds = pytest.importorskip("tensorflow_datasets")
