@@ -12,7 +12,6 @@ from tests.support.outputs import (
     TFDS_FILES,
     contents,
     names,
-    rows,
     split_sizes,
 )
 from tests.support.runs import command, convert, refused
@@ -40,26 +39,6 @@ class TestOutputDirectory:
         assert split_sizes(tmp_path / "out") == sample.IMAGES_PER_SPLIT
         assert str(tmp_path / "out") in run.out.splitlines()[-1]
         assert "Traceback" not in run.err
-
-    def test_image_records_hold_the_untouched_file(
-        self, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """Every image comes back byte for byte, with its label, name and shape."""
-        convert(photos, tmp_path / "out")
-        labels = ["circle", "square", "triangle"]
-        stored = rows(tmp_path / "out")
-        assert len(stored) == 84
-        for row in stored:
-            name = row["filename"].decode()
-            assert set(row) == {
-                *("image", "label", "filename", "height", "width", "depth")
-            }
-            assert row["image"] == (photos / name).read_bytes()
-            assert labels[row["label"]] == name.split("/")[1]
-            assert row["depth"] == 3
-            assert 64 <= row["height"] <= 160
-            assert 64 <= row["width"] <= 160
-        assert (tmp_path / "out" / "label.labels.txt").read_text().split() == labels
 
     @pytest.mark.parametrize("output", [".", "./", "..", "../../out", "../in"])
     def test_the_current_folder_is_not_replaced(

@@ -75,18 +75,6 @@ class TestOptions:
         run = convert(small, tmp_path / "out", "--quiet")
         assert (run.out, run.err) == ("", "")
 
-    def test_shards_are_counted_for_each_split(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """--shards 3 gives every split three files of about the same size."""
-        convert(table, tmp_path / "out", "--splits", "a=0.5,b=0.5", "--shards", 3)
-        for split in dataset(tmp_path / "out")["splits"]:
-            assert [shard["file"] for shard in split["shards"]] == [
-                f"rows-{split['name']}.tfrecord-0000{i}-of-00003" for i in range(3)
-            ]
-            sizes = [shard["records"] for shard in split["shards"]]
-            assert min(sizes) > 0.8 * max(sizes)
-
     def test_shard_size_decides_the_count(
         self, table: Folder, tmp_path: Folder
     ) -> None:

@@ -208,17 +208,6 @@ class TestTypes:
         with pytest.raises(SourceError, match=rf"'a'.*row {row},.*is a float"):
             beam_pipeline.convert({"a": values}, tmp_path / "o", features=declared)
 
-    def test_declared_kinds_hold_for_python_data(self, tmp_path: Folder) -> None:
-        """A spec's features are those of the objects' columns."""
-        beam_pipeline.convert(
-            {"pet": ["dog", "cat"], "n": [1, 2], "x": [1.0, 2.0]},
-            tmp_path / "o",
-            features={"pet": {"vocabulary": ["cat", "dog"]}, "m": {"column": "n"}},
-            drop=["x"],
-            shuffle=False,
-        )
-        assert rows(tmp_path / "o") == [{"pet": 1, "m": 1}, {"pet": 0, "m": 2}]
-
 
 def late(after: Any, before: Any = 0, at: int = 5000) -> Iterator[dict[str, Any]]:
     """Yields 9,000 rows; the values change at one of them."""
@@ -551,17 +540,6 @@ def test_categories_without_a_type_are_refused(tmp_path: Folder) -> None:
     periods = pd.Categorical(pd.period_range("2020", periods=3, freq="M"))
     with pytest.raises(InputError, match="no type in Arrow"):
         beam_pipeline.convert(pd.DataFrame({"p": periods}), tmp_path / "out")
-
-
-def test_paths_of_images_are_those_of_the_program(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Relative paths in the rows start at the current folder."""
-    (tmp_path / "pictures").mkdir()
-    PIL.Image.new("RGB", (4, 3), "red").save(tmp_path / "pictures" / "a.png")
-    monkeypatch.chdir(tmp_path)
-    report = beam_pipeline.convert([{"image": "pictures/a.png", "n": 1}], "out")
-    assert (report.written, report.rejected) == (1, {})
 
 
 def test_errors_of_the_users_have_no_causes(tmp_path: Folder) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.outputs import contents, dataset, manifest, names, rows
+from tests.support.outputs import contents, dataset, manifest, names
 from tests.support.runs import command, convert, refused
 from transforms.publishing.parts import read_model
 
@@ -76,41 +76,6 @@ def test_a_part_is_a_dataset_beside_the_others(
     third = dataset(events / "part=2026-11-03")
     assert [split["name"] for split in third["splits"]] == ["train", "test"]
     assert classes_of(events / "part=2026-11-03") == ["cat", "dog"]
-
-
-def test_a_corrected_file_replaces_its_part_alone(
-    events: Folder, tmp_path: Folder
-) -> None:
-    """Other content needs --overwrite; the ids of the rows stay in their splits."""
-    source = day(tmp_path, "day-2", first=2000, age="6")
-    before = contents(events)
-    again = ("--part", "2026-11-02", *OPTIONS)
-    refused(2, source, events, *again)
-    assert contents(events) == before
-    convert(source, events, *again, "--overwrite")
-    after = contents(events)
-    kept = [name for name in before if not name.startswith("part=2026-11-02")]
-    assert [after[name] for name in kept] == [before[name] for name in kept]
-    assert len(rows(events / "part=2026-11-02")) == ROWS
-
-
-def test_drift_is_one_error(events: Folder, tmp_path: Folder) -> None:
-    """All of it: what is new, gone, of another kind, and which classes in which row."""
-    before = contents(events)
-    source = tmp_path / "day-3.csv"
-    lines = [
-        f"{n},{n}{'.5' if n == 9 else ''},{'cow' if n == 4 else 'cat'}"
-        for n in range(ROWS)
-    ]
-    source.write_text("\n".join(["id,years,kind", *lines]))
-    message = refused(4, source, events, "--part", "2026-11-03")
-    for said in ("'years' is new", "'age' is gone", "'cow' in row 5"):
-        assert said in message
-    source = day(tmp_path, "day-3", age="7.5")
-    message = refused(4, source, events, "--part", "2026-11-03")
-    assert "row 10" in message
-    assert "7.5" in message
-    assert contents(events) == before
 
 
 def test_new_classes_follow_and_ids_stay(events: Folder, tmp_path: Folder) -> None:

@@ -14,7 +14,6 @@ from PIL import Image
 
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.gathered_rows import gather
-from tests.support.outputs import payloads
 from tests.support.own_pipelines import write_rows
 from transforms.codec.decode import decode_example
 from transforms.core.example.encoder import encode_examples
@@ -90,25 +89,6 @@ def test_words_of_a_spec() -> None:
     assert found.classes["c"] == ["y", "x"]
     assert "bad" not in schema.names
     assert not found.rejections
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"features": pa.schema([("a", pa.int64())])}, "features"),
-        ({"like": "nowhere"}, "has no manifest"),
-        ({"features": {"a": {"kind": "int64", "vocabulary": ["x"]}}}, "for labels"),
-        (
-            {"features": {"a": {"kind": "float", "shape": [None, None, None]}}},
-            "one size at most may be open",
-        ),
-    ],
-)
-def test_a_schema_that_contradicts_itself(settings: dict[str, Any], words: str) -> None:
-    """It is refused with the name of what is wrong."""
-    with pytest.raises(SpecError) as caught:
-        gather([[{"a": 1}]], **settings)
-    assert words in str(caught.value)
 
 
 def test_like_takes_schema_class_ids_and_splits(tmp_path: Folder) -> None:
@@ -211,34 +191,6 @@ def test_serialised_examples_are_no_rows() -> None:
     payloads = encode_examples(pa.RecordBatch.from_pydict({"id": [1, 2]}))
     with pytest.raises(EncodingError, match=r"DecodeExamples\(\)"):
         gather([payloads], features={"id": "int64"})
-
-
-def test_pixels_are_png_where_a_column_is_declared(tmp_path: Folder) -> None:
-    """Arrays, files and paths give the images and what is read off them."""
-    (tmp_path / "a.png").write_bytes(PNG)
-    wanted = ("image", "height", "width", "depth")
-    for value in (PIXELS.reshape(4, 4, 3), PNG, str(tmp_path / "a.png")):
-        found = gather([[{"image": value}]], features={"image": "image"})
-        assert {*wanted} <= {*found.schema.names}
-    found = gather([[{"image": PNG}]])
-    assert found.schema["image"].inline
-    with pytest.raises(EncodingError, match="A PNG has uint8 or uint16 pixels"):
-        gather([[{"image": PIXELS / 2}]], features={"image": "image"})
-
-
-@pytest.mark.parametrize("shape", [(5, 4), (5, 4, 1), (5, 4, 3), (5, 4, 4)])
-def test_pixels_of_every_shape_come_back(
-    tmp_path: Folder, shape: tuple[int, ...]
-) -> None:
-    """Grey with and without an axis for it, colours, colours with transparency."""
-    pixels = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
-    write_rows([{"image": pixels}], tmp_path / "out", features={"image": "image"})
-    (record,) = payloads(tmp_path / "out")
-    found = decode_example(record)
-    image = Image.open(io.BytesIO(found["image"]))
-    assert image.format == "PNG"
-    assert np.array_equal(np.asarray(image), pixels.squeeze())
-    assert found["depth"] == (shape[2] if len(shape) == 3 else 1)
 
 
 def test_paths_of_images(tmp_path: Folder) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from beam_pipeline.own_pipelines import engine_workers
@@ -31,6 +32,8 @@ ROWS = [{"a": n, "b": f"text {n}"} for n in range(5)]
         ({"label_column": "a"}, ["label_column", " label."]),
         ({"split_column": "a"}, ["split_column", "splits='column:NAME'"]),
         ({"source": "x"}, ["source"]),
+        ({"like": "nowhere"}, ["has no manifest"]),
+        ({"features": pa.schema([("a", pa.int64())])}, ["features"]),
         ({"delimiter": ";"}, ["delimiter"]),
         ({"workers": 2}, ["workers", "convert"]),
         ({"stratify_column": "a"}, ["stratify_column", "splits='column:NAME'"]),
