@@ -130,16 +130,10 @@ def folder(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_all_records_are_read(name: str, tmp_path: Folder) -> None:
-    """The rows of the source, in the order in which 0.2 has written them."""
+def test_all_records_are_read_and_verified(name: str, tmp_path: Folder) -> None:
+    """The rows of the source, in the order of 0.2, until a byte is another one."""
     out = copy_target(name, tmp_path)
     assert records(out) == expected_records(name)
-
-
-@pytest.mark.parametrize("name", DATASETS)
-def test_a_dataset_is_verified(name: str, tmp_path: Folder) -> None:
-    """`verify` ends with 0, and with 1 once a byte of a shard is another one."""
-    out = copy_target(name, tmp_path)
     run = command("verify", out)
     assert (run.code, run.err) == (0, "")
     shard = out / dataset(out)["splits"][0]["shards"][0]["file"]
