@@ -231,6 +231,13 @@ def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
         source = _from_columns([(name, source[name]) for name in names], images)
     elif isinstance(source, Mapping):
         source = _from_columns([*source.items()], images)
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    # Not through C, where names end at a NUL and exceptions of the source are texts.
+    if isinstance(source, pa.Table):
+        source = source.to_reader()
+    if isinstance(source, pa.RecordBatchReader):
+        return _from_reader(source, images)
     if not hasattr(source, "__arrow_c_stream__"):
         return _of_rows(source, images)
     try:

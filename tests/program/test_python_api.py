@@ -393,17 +393,23 @@ class TestRefusals:
         assert next(source) == {"a": 1}
 
     @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+    @pytest.mark.parametrize("kind", ["rows", "batches"])
     def test_what_the_source_raises_comes_through(
-        self, tmp_path: Folder, error: type[BaseException]
+        self, tmp_path: Folder, kind: str, error: type[BaseException]
     ) -> None:
         """A source's own error is the caller's; nothing is left of the run."""
 
-        def source() -> Iterator[dict[str, int]]:
-            yield from ({"a": n} for n in range(5000))
+        def source() -> Iterator[Any]:
+            rows = [{"a": n} for n in range(5000)]
+            yield from rows if kind == "rows" else [pa.RecordBatch.from_pylist(rows)]
             raise error
 
+        given: Any = source()
+        if kind == "batches":
+            schema = pa.schema([("a", pa.int64())])
+            given = pa.RecordBatchReader.from_batches(schema, given)
         with pytest.raises(error):
-            beam_pipeline.convert(source(), tmp_path / "o")
+            beam_pipeline.convert(given, tmp_path / "o")
         assert not (tmp_path / "o").exists()
 
 
