@@ -264,13 +264,17 @@ def _check_polars(name: str, dtype: object) -> None:
         raise _odd_row(name, OddValueError("Object of Polars has no type in Arrow"))
 
 
+def _check_names(names: Iterable[str]) -> None:
+    try:
+        check_names(names)
+    except EncodingError as error:
+        raise InputError(str(error)) from error
+
+
 def _from_reader(
     reader: pa.RecordBatchReader, images: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    try:
-        check_names(reader.schema.names)
-    except EncodingError as error:
-        raise InputError(str(error)) from error
+    _check_names(reader.schema.names)
     for field in reader.schema:
         if type_nesting(field.type) > MAX_NESTING:
             raise _odd_row(field.name, OddValueError(TOO_DEEP))
@@ -301,8 +305,9 @@ def _with_images(
 
 
 def _from_columns(
-    columns: Iterable[tuple[Any, Any]], images: frozenset[str]
+    columns: Sequence[tuple[Any, Any]], images: frozenset[str]
 ) -> pa.Table:
+    _check_names([str(name) for name, _ in columns])
     named = [(str(name), _column(str(name), v, images)) for name, v in columns]
     lengths = {name: len(array) for name, array in named}
     if len(set(lengths.values())) > 1:
