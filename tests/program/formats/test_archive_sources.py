@@ -235,6 +235,19 @@ def test_webdataset_bad_samples_are_rejects(tmp_path: Folder) -> None:
     assert len(rows_of(planned, tmp_path)) == 395
 
 
+def test_webdataset_lists_in_a_column_of_text(tmp_path: Folder) -> None:
+    """Lists beside texts are kept as JSON, also with members that come late."""
+    values = ["x", [{"b": 1}]] * 200
+    values[351] = [{"c": 1}]
+    members = []
+    for i, value in enumerate(values):
+        stated = json.dumps({"a": value}).encode()
+        members += [(f"{i:03}.json", stated), (f"{i:03}.txt", b"t")]
+    rows = rows_of(plan(write(tmp_path / "s.tar", members), tmp_path), tmp_path)
+    assert len(rows) == 400
+    assert rows[351]["json/a"] == '[{"c": 1}]'
+
+
 def test_webdataset_cut_into_blocks(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -325,8 +325,10 @@ def _features_of(columns: Mapping[str, pa.Array]) -> tuple[Feature, ...]:
 def _unknown_member(value: Any, kind: JsonType, path: str = "") -> str:
     """Returns the first member in a value that its type does not have, or nothing."""
     if isinstance(value, list):
-        items = value if kind.item and kind.item.members else ()
-        inner = (_unknown_member(v, kind.item, path) for v in items if kind.item)
+        # A list in a column of several types is text, whatever its members are.
+        item = kind.item if kind.name == "list" else None
+        items = value if item and item.members else ()
+        inner = (_unknown_member(v, item, path) for v in items if item)
         return next(filter(None, inner), "")
     if not isinstance(value, dict) or kind.name != "object":
         return ""
