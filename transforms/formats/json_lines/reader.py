@@ -427,7 +427,7 @@ def _check_presence(by_file: Mapping[str, Sequence[dict[str, pa.Array]]]) -> Non
             nulls = sum(columns[name].null_count for columns in parts)
             if nulls in (0, rows) and rows >= _TELLING_ROWS:
                 (empty if nulls else full).setdefault(name, origin)
-    for name in full.keys() & empty:
+    for name in (name for name in full if name in empty):
         raise _differ(f"every row of {full[name]} has {name!r}, none of {empty[name]}")
 
 
