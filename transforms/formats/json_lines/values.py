@@ -217,7 +217,10 @@ def _whole_number(token: Token) -> int | None:
     """
     if token.is_integer and len(token) < 20:
         return int(token)
-    number = decimal.Decimal(token)
+    try:
+        number = decimal.Decimal(token)
+    except decimal.InvalidOperation:  # an exponent of 20 digits, say
+        return None
     if not number.is_finite():
         return None
     if number and number.adjusted() > _MOST_DIGITS:
@@ -323,8 +326,12 @@ def parse_value(data: bytes) -> Any:
             Reason.INVALID_ENCODING,
             f"byte {error.start + 1}, {data[error.start]:#04x}, is not valid UTF-8",
         ) from error
+    except json.JSONDecodeError as error:
+        raise FaultError(
+            Reason.MALFORMED, f"no JSON at character {error.pos + 1}: {error.msg}"
+        ) from error
     except ValueError as error:
-        raise FaultError(Reason.MALFORMED, f"not read as JSON: {error}") from error
+        raise FaultError(Reason.MALFORMED, str(error)) from error
 
 
 def parse_line(line: bytes) -> dict[str, Any]:

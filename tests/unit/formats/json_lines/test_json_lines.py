@@ -224,6 +224,13 @@ def test_fault_103_105_106_110_values_stay_what_they_are(
             [(math.inf,)],
             [(1, Reason.OUT_OF_RANGE)],
         ),
+        # Python's decimals end at exponents of 18 digits.
+        (
+            ['{"a": 0.5}', '{"a": 1e9999999999999999999}'],
+            ['{"a": 1e9999999999999999999}', '{"a": 0e9999999999999999999}'],
+            [(0.0,)],
+            [(1, Reason.OUT_OF_RANGE)],
+        ),
         # ZIP codes in quotes keep their zeros.
         (
             ['{"a": "00501"}'],
@@ -245,7 +252,7 @@ def test_fault_103_105_106_110_values_stay_what_they_are(
             [(1, Reason.MALFORMED), (2, Reason.MALFORMED)],
         ),
     ],
-    ids="large_integer beyond_double digits nul two_objects".split(),
+    ids="large_integer beyond_double exponent digits nul two_objects".split(),
 )
 def test_fault_98_104_107_what_does_not_fit_is_refused_by_row(
     tmp_path: pathlib.Path,
@@ -484,8 +491,9 @@ def test_drift_of_types_between_files_is_an_error(tmp_path: pathlib.Path) -> Non
 
 
 def test_a_column_that_one_file_lacks_is_an_error(tmp_path: pathlib.Path) -> None:
-    """Every row of one file has it and no row of the other: the columns differ."""
-    write(tmp_path / "a.jsonl", ['{"x": 1, "y": 2}'] * 30)
+    """Every row of one file has it and no row of the other; the first is named."""
+    others = {f"z{i}": i for i in range(9)}
+    write(tmp_path / "a.jsonl", [json.dumps({"x": 1, "y": 2, **others})] * 30)
     write(tmp_path / "b.jsonl", ['{"x": 1}'] * 30)
     with pytest.raises(SourceError, match=r"every row of a\.jsonl has 'y', none"):
         JsonLinesReader().plan(listed(tmp_path, ["a.jsonl", "b.jsonl"]))
