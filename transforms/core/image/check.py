@@ -37,6 +37,7 @@ from typing import Any, cast
 from PIL import BmpImagePlugin, Image, ImageFile, features
 
 from transforms.core.image.formats import (
+    PLUGIN_ERRORS,
     ImageFormat,
     ImageInfo,
     check_pixels,
@@ -162,7 +163,7 @@ def load(info: ImageInfo, image: ImageFile.ImageFile) -> Image.Image:
 @contextlib.contextmanager
 def _decoding(name: str) -> Iterator[None]:
     try:
-        with decoding(name):
+        with decoding(name, PLUGIN_ERRORS):
             yield
     except Image.DecompressionBombError as error:
         raise FaultError(Reason.TOO_MANY_PIXELS, str(error)) from error

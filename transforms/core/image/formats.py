@@ -20,13 +20,17 @@ _THIN = 1000
 """An image whose sides differ by this factor is most likely not a picture."""
 
 
-# Exceptions of Pillow's plugins on damaged files. Plugins parse headers in Python and
-# index, unpack and divide with the values, so none of these means a bug here.
-_DAMAGE = (
+_ERRORS = (
     OSError,  # the stream is broken or ends early
     SyntaxError,  # raised by plugins for a header that they do not understand
     ValueError,  # sizes and modes that contradict each other
     struct.error,  # a header ends within a number
+)
+# Exceptions of Pillow's plugins for rarer formats on damaged files. They parse headers
+# in Python and index, unpack and divide with the values, so none of these means a bug
+# here, or a lack of memory.
+PLUGIN_ERRORS = (
+    *_ERRORS,
     EOFError,
     TypeError,
     AttributeError,
@@ -228,13 +232,15 @@ def unsupported(kind: str) -> FaultError:
 
 
 @contextlib.contextmanager
-def decoding(title: str) -> Iterator[None]:
+def decoding(
+    title: str, errors: tuple[type[BaseException], ...] = _ERRORS
+) -> Iterator[None]:
     """Makes of exceptions of Pillow's decoders the fault that the image is damaged."""
     try:
         yield
     except FaultError:
         raise
-    except _DAMAGE as error:
+    except errors as error:
         if _rare_bmp(str(error)):
             raise unsupported(str(error).removeprefix("Unsupported ")) from error
         said = f"{type(error).__name__}: {error}".removesuffix(": ")

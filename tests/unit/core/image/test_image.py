@@ -22,7 +22,12 @@ from tests.support.drawn_images import (
 )
 from tests.support.images import check_image, fault_of
 from transforms.core.image import check as image_check
-from transforms.core.image.formats import ImageInfo, ImageNote, is_image_start
+from transforms.core.image.formats import (
+    ImageInfo,
+    ImageNote,
+    decoding,
+    is_image_start,
+)
 from transforms.core.image.resize import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
@@ -376,3 +381,10 @@ def test_any_bytes_give_an_answer(start: bytes, rest: bytes, check: Check) -> No
 def test_what_starts_as_an_image_file(head: bytes, is_image: bool) -> None:
     """The signatures of the one table; those of two letters may be texts."""
     assert is_image_start(head, 6) is is_image
+
+
+def test_a_lack_of_memory_is_no_damage() -> None:
+    """Nor is a fault of the program: sound images would be rejects."""
+    for error in (MemoryError(), TypeError("of our own")):
+        with pytest.raises(type(error)), decoding("PNG"):
+            raise error
