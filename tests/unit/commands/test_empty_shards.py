@@ -6,7 +6,6 @@ import pytest
 
 from beam_pipeline.commands import head, inspect, repair, verify
 from tests.support.datasets import example, write_records
-from transforms.errors import TFRecordError
 
 Folder = pathlib.Path
 EMPTY, FILLED = "x-00000-of-00002.tfrecord", "x-00001-of-00002.tfrecord"
@@ -37,17 +36,3 @@ def test_commands_take_an_empty_shard(
     assert repair.run(str(folder), str(target), overwrite=False) == 0
     for name in (EMPTY, FILLED):
         assert (target / name).read_bytes() == (folder / name).read_bytes()
-
-
-@pytest.mark.parametrize("name", ["x.tfrecord", "x-00000-of-00001.tfrecord"])
-def test_any_other_empty_file_is_damage(tmp_path: Folder, name: str) -> None:
-    """Its content was lost, as far as anybody can tell."""
-    path = str(tmp_path / name)
-    write_records(tmp_path / name, [])
-    assert verify.show(path) == 1
-    with pytest.raises(TFRecordError, match="holds no record"):
-        inspect.show(path)
-    with pytest.raises(TFRecordError, match="holds no record"):
-        head.show(path)
-    target = str(tmp_path / "out")
-    assert repair.run(path, target, overwrite=False) == 1
