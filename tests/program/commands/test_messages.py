@@ -1,4 +1,4 @@
-"""Tests of `unit/commands/test_messages.py` that start processes."""
+"""The message classes beside TensorFlow's own, in a process of their own."""
 
 import subprocess
 import sys
