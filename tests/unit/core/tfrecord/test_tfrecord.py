@@ -292,12 +292,6 @@ def test_batches_hold_every_record_at_its_offset(layout: str) -> None:
     assert offsets == expected
 
 
-def test_payloads_of_zeros_keep_their_length() -> None:
-    """No fixed-width string type that strips trailing zeros is in the way."""
-    records = [bytes(9)] * 100 + [b"a\0"] * 100
-    assert read(write(records)[0]) == records
-
-
 class Trickle(io.RawIOBase):
     """A stream that gives a few bytes at a time, as sockets do."""
 
