@@ -5,7 +5,6 @@ import itertools
 import pathlib
 import random
 
-import apache_beam as beam
 import google_crc32c
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core import segment
-from transforms.core.model import Segment
 from transforms.core.placing.leakage import (
     Fingerprints,
     Leaks,
@@ -182,13 +180,6 @@ def test_warnings_are_bounded() -> None:
     leaks = Leaks(Subject.UNIT, 1, {("train", "test"): 1}, ((place, place),))
     (text,) = SplitFindings((leaks,)).warnings()
     assert len(text.encode()) <= 1024
-
-
-def test_a_descriptor_is_small() -> None:
-    """The elements carry the places of fingerprints, not the fingerprints."""
-    piece = Segment("a", 0, rows=10**6, size=10**7, file="s", offset=0)
-    found = Fingerprints(Subject.UNIT, NAMES, many_origins=False, segment=piece)
-    assert len(beam.coders.registry.get_coder(Fingerprints).encode(found)) < 1_000
 
 
 @pytest.mark.parametrize("many_origins", [True, False])

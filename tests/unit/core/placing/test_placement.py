@@ -140,16 +140,6 @@ def test_names_that_are_no_utf8_still_hash() -> None:
     assert found == int.from_bytes(digest, "little")
 
 
-def test_thresholds_are_exact() -> None:
-    """Shares given as text are exact fractions, thirds and tenths too."""
-    thirds = shares(a="1/3", b="1/3", c="1/3").thresholds().tolist()
-    assert thirds == [2**64 // 3, 2 * 2**64 // 3]
-    tenths = shares(train="0.8", validation="0.1", test="0.1").thresholds().tolist()
-    assert tenths == [int(Fraction(8, 10) * 2**64), int(Fraction(9, 10) * 2**64)]
-    assert shares(a="8", b="1", c="1").thresholds().tolist() == tenths
-    assert shares(only="0.2").thresholds().tolist() == []
-
-
 @given(st.lists(st.fractions(min_value=0).filter(bool), min_size=1, max_size=6))
 def test_thresholds_rise_within_64_bits(parts: list[Fraction]) -> None:
     """Any positive shares give bounds that rise and fit, with no float between."""
@@ -167,16 +157,6 @@ def test_split_at_a_threshold() -> None:
     bound = 2**64 // 3
     keys = np.array([0, bound - 1, bound, MASK], np.uint64)
     assert placement.split_of_keys(keys, rule).tolist() == [0, 0, 1, 1]
-
-
-def test_order_seed_moves_no_row_between_splits() -> None:
-    """Splits depend on the split's seed alone; another one moves rows."""
-    rule = shares(train="0.9", test="0.1")
-    before = placement.split_of_keys(hashes(5_000, "split"), rule)
-    assert (before == placement.split_of_keys(hashes(5_000, "split"), rule)).all()
-    other = placement.split_of_keys(hashes(5_000, "split", seed=1), rule)
-    assert (before != other).any()
-    assert (hashes(5_000, "order") != hashes(5_000, "order", seed=1)).all()
 
 
 def test_shards_follow_the_order_of_keys() -> None:

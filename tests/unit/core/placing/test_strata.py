@@ -1,7 +1,6 @@
 """Stratified splits: exact to one row a class, sane sums, locks filled, no waiting."""
 
 import collections
-import pathlib
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -27,9 +26,7 @@ from transforms.core.placing.strata import (
 )
 from transforms.errors import EncodingError
 from transforms.stages.stratify import hash_classes
-from transforms.work.store import Store
 
-Folder = pathlib.Path
 NAMES = ("train", "val", "test")
 
 
@@ -94,14 +91,6 @@ def test_shares_of_many_digits() -> None:
     assert found["a"][:2] == (333_333_333, 333_333_333)
     assert sum(found["a"]) == 10**9
     assert sum(found["b"]) == 1
-
-
-def test_small_classes_reach_small_splits() -> None:
-    """3,000 classes of three rows at 8:1:1, which rounding alone gives to train."""
-    counts: dict[str | None, Count] = {f"{i:04}": (3, (0, 0, 0)) for i in range(3_000)}
-    shares = [Fraction(8, 10), Fraction(1, 10), Fraction(1, 10)]
-    found = np.array(list(shared_out(counts, shares).values())).sum(axis=0)
-    assert abs(found - [7_200, 900, 900]).max() <= 1
 
 
 LOCKED = st.lists(
@@ -226,10 +215,3 @@ def test_a_class_that_was_not_counted() -> None:
         splits_of(batch_of([0], labels=["c"]), rule, SplitTables(strata=strata))
     with pytest.raises(EncodingError, match="counted first"):
         splits_of(batch_of([0], labels=["c"]), rule)
-
-
-@pytest.fixture(params=[True, False], ids=["inline", "files"])
-def store(tmp_path: Folder, request: pytest.FixtureRequest) -> Store:
-    store = Store(str(tmp_path / "work"), inline=request.param)
-    store.make()
-    return store
