@@ -19,7 +19,6 @@ from transforms.core.rows.common_type import (
     as_type,
     plain,
     plain_type,
-    wider_type,
 )
 from transforms.core.rows.python_kinds import OddValueError
 
@@ -196,34 +195,6 @@ def test_arrays_without_a_type_are_refused(array: Any) -> None:
     """What Arrow would lose or not take is an error, not a guess."""
     with pytest.raises(OddValueError):
         arrow_of(array)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "wide"),
-    [
-        (pa.null(), pa.string(), pa.string()),
-        (pa.int8(), pa.int64(), pa.int64()),
-        (pa.uint8(), pa.uint64(), pa.uint64()),
-        (pa.uint64(), pa.int8(), pa.int64()),
-        (pa.float16(), pa.float32(), pa.float64()),
-        (pa.int64(), pa.float32(), pa.float64()),
-        (pa.string(), pa.binary(), pa.binary()),
-        (pa.decimal128(5, 2), pa.decimal128(9, 4), pa.decimal256(9, 4)),
-        (pa.list_(pa.int64(), 2), pa.list_(pa.int64(), 3), pa.list_(pa.int64())),
-        (pa.list_(pa.null()), pa.list_(pa.int64()), pa.list_(pa.int64())),
-        (pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ns")),
-        (pa.timestamp("us"), pa.timestamp("us", "UTC"), None),
-        (pa.bool_(), pa.int64(), None),
-        (pa.int64(), pa.string(), None),
-        (pa.date32(), pa.timestamp("us"), None),
-    ],
-)
-def test_wider_types(
-    first: pa.DataType, second: pa.DataType, wide: pa.DataType | None
-) -> None:
-    """Two types have one that holds both, whichever comes first, or none."""
-    assert wider_type(first, second, PYTHON) == wide
-    assert wider_type(second, first, PYTHON) == wide
 
 
 def test_widening_keeps_every_value() -> None:
