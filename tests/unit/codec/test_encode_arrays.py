@@ -66,19 +66,3 @@ def test_arrays_equal_protobuf(array: Array) -> None:
     np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted[1]))
     back = decode_example(data)["x"]
     np.testing.assert_array_equal(np.ravel(back), wanted[1])
-
-
-@given(arrays())
-def test_arrays_under_a_schema(array: Array) -> None:
-    """Integers never come of floats; a list of any length takes one dimension."""
-    schema = {"x": {"kind": "int64", "shape": [None]}}
-    wanted = expected(array)
-    whole = array.dtype.kind in "biu" or not array.size
-    fits = array.ndim == 1 or (array.ndim and not array.shape[0])
-    if not fits or wanted is None or not whole:
-        with pytest.raises(EncodingError, match="feature 'x'"):
-            encode_example({"x": array}, schema)
-        return
-    assert decode_example(encode_example({"x": array}, schema), schema) == {
-        "x": [int(item) for item in array.tolist()]
-    }

@@ -26,13 +26,6 @@ DAY = datetime.datetime(2020, 1, 1)
 TABLE = pathlib.Path(__file__).with_name("python_values.txt")
 
 
-def test_lists_need_a_shape() -> None:
-    """Single values and lists are never mixed, whatever is in the other rows."""
-    for values in ([[1]], [1, [2]], [np.arange(4).reshape(2, 2)]):
-        with pytest.raises(EncodingError, match=f"row {len(values)}: feature 'x'"):
-            column_of(values, Feature("x", Kind.INT64))
-
-
 def test_a_value_is_the_same_beside_any_other() -> None:
     """Types that Arrow would join, or not hold in one column, are taken apart."""
     times = [0, datetime.date(1970, 1, 2), "1970-01-03", np.datetime64(1, "us")]
@@ -96,7 +89,7 @@ def test_each_feature_is_a_column_of_its_own() -> None:
     assert batch.to_pylist() == [{"a": False, "b": b"goat"}, {"a": True, "b": None}]
 
 
-NUMPY = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("array", "feature", "wanted"),
     [
         (np.arange(3, dtype=">i4"), Feature("x", Kind.INT64), [0, 1, 2]),
@@ -153,21 +146,11 @@ NUMPY = pytest.mark.parametrize(
         (np.array([None, 5], object), Feature("x", Kind.INT64), [None, 5]),
     ],
 )
-
-
-@NUMPY
 def test_whole_arrays(array: np.ndarray, feature: Feature, wanted: list[Any]) -> None:
-    """Arrays of one dimension are single values, of more, lists and tensors."""
+    """Arrays of one dimension are single values; the way row by row agrees."""
     column = column_of(array, feature)
     assert column.type == row_type(feature)
     assert column.to_pylist() == wanted
-
-
-@NUMPY
-def test_rows_one_by_one_are_as_whole_arrays(
-    array: np.ndarray, feature: Feature, wanted: list[Any]
-) -> None:
-    """The fast way and the careful one agree: on arrays, on lists, on scalars."""
     if isinstance(array, np.ma.MaskedArray):
         return
     assert column_of(list(array), feature).to_pylist() == wanted
