@@ -3,7 +3,6 @@
 import copy
 import json
 import pickle
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -90,21 +89,6 @@ def test_keys_in_records() -> None:
     assert record_fields(Feature("i", Kind.INT64, internal=True)) == []
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"name": "a"},
-        {"kind": "int64"},
-        {"name": "a", "kind": "int32"},
-        {"name": "a", "kind": "int64", "colour": [2]},
-    ],
-)
-def test_json_that_is_no_feature(data: dict[str, Any]) -> None:
-    """A missing, unknown or wrong field is an error, which the manifest translates."""
-    with pytest.raises((TypeError, KeyError, ValueError)):
-        Feature.from_json(data)
-
-
 @given(st.lists(FEATURES, max_size=4))
 def test_pickles_hold_every_field(features: list[Feature]) -> None:
     """A pickled schema is equal, pickles to the same bytes, and is read once."""
@@ -116,25 +100,3 @@ def test_pickles_hold_every_field(features: list[Feature]) -> None:
     assert pickle.dumps(found) == data
     assert pickle.loads(data) is found
     assert copy.deepcopy(schema) == schema
-
-
-def test_lookup() -> None:
-    """Features by name and kind, the label, and the columns that rows have."""
-    schema = Schema(
-        (
-            Feature("image", Kind.IMAGE, column="path"),
-            Feature("label", Kind.LABEL, is_label=True),
-            Feature("height", Kind.INT64, derived="height"),
-        )
-    )
-    assert schema.names == ("image", "label", "height")
-    assert schema["image"].source_column == "path"
-    assert schema["label"].source_column == "label"
-    assert schema.label is schema["label"]
-    assert schema.of_kind(Kind.INT64) == (schema["height"],)
-    assert schema.row_schema == pa.schema(
-        [("image", pa.string()), ("label", pa.string())]
-    )
-    assert Schema(()).label is None
-    with pytest.raises(KeyError):
-        schema["nothing"]

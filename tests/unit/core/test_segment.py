@@ -2,13 +2,11 @@
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transforms.core import segment
 from transforms.core.model import Segment
-from transforms.core.segment import ORIGIN_COLUMN, ROW_COLUMN, STAMP_COLUMN
 
 ROWS = pa.schema([("x", pa.int64()), ("text", pa.string())])
 
@@ -16,20 +14,6 @@ ROWS = pa.schema([("x", pa.int64()), ("text", pa.string())])
 def rows_of(values: list[int]) -> pa.RecordBatch:
     texts = [None if v % 3 == 0 else f"값 {v}" for v in values]
     return pa.record_batch([pa.array(values, pa.int64()), pa.array(texts)], ROWS)
-
-
-def test_schema_names_rows_and_origins() -> None:
-    """A segment holds the features, the rows' numbers, and origins where needed.
-
-    An origin has a stamp that shows whether the file has changed since.
-    """
-    single = segment.segment_schema(ROWS, many_origins=False)
-    assert single.names == ["x", "text", ROW_COLUMN]
-    many = segment.segment_schema(ROWS, many_origins=True)
-    assert many.names == ["x", "text", ROW_COLUMN, ORIGIN_COLUMN, STAMP_COLUMN]
-    assert many.field(ROW_COLUMN).type == pa.int64()
-    assert many.field(ORIGIN_COLUMN).type == pa.string()
-    assert many.field(STAMP_COLUMN).type == pa.int64()
 
 
 @given(st.lists(st.integers(0, 5), max_size=60), st.sampled_from([1, 2**16, 2**40]))
@@ -106,10 +90,3 @@ def test_source_order_is_one_order(arrived: list[tuple[str, int]]) -> None:
 def test_a_packed_segment_is_whole(piece: Segment) -> None:
     """All that is known of a segment passes between the stages."""
     assert segment.unpack(segment.pack(piece)) == piece
-
-
-def test_a_cut_message_is_refused() -> None:
-    """Bytes that end early are an error, not fewer rows."""
-    message = segment.serialize(rows_of([1, 2, 3])).to_pybytes()
-    with pytest.raises((pa.ArrowInvalid, OSError)):
-        segment.deserialize(message[:-20], ROWS)
