@@ -1,6 +1,5 @@
 """Examples to Python values and Arrow columns: protobuf is the oracle."""
 
-import io
 import random
 from typing import NoReturn
 
@@ -24,8 +23,6 @@ from transforms.core.example.decoder import decode_examples
 from transforms.core.example.entry import varint
 from transforms.core.example.example_columns import ExampleColumns, read_columns
 from transforms.core.example.messages import Example, other_message, parse_example
-from transforms.core.tfrecord import TFRecordReader
-from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, RecordKindError, SpecError
 
@@ -375,14 +372,6 @@ def test_unwanted_features_are_checked_and_not_decoded() -> None:
     batch = PayloadBatch.of([ints(a=k, b=[k, k]) for k in range(50)])
     found = read_columns(batch, wanted=["a"], parse=refused)
     assert list(found.features) == ["a"]
-
-
-def test_batch_of_a_reader_is_decoded_in_place() -> None:
-    """With the framing in between."""
-    payloads = [ints(a=k, b=-k) for k in range(50)]
-    stored = io.BytesIO(b"".join(map(frame, payloads)))
-    (batch,) = TFRecordReader(stored).batches()
-    assert decode_examples(batch).equals(decode_examples(payloads))
 
 
 ONE = field(3, field(1, b"\x07"))

@@ -23,11 +23,9 @@ from hypothesis import strategies as st
 from transforms.core.example import encoder as encoder_module
 from transforms.core.example import payload as payload_module
 from transforms.core.example import record_parts as linear_crc_module
-from transforms.core.example.decoder import decode_examples
 from transforms.core.example.encoder import (
     AroundValues,
     ExampleEncoder,
-    encode_examples,
 )
 from transforms.core.example.entry import (
     Varints,
@@ -301,15 +299,6 @@ def test_pieces_around_values_make_the_records(
     assert framed.crc32c == google_crc32c.value(expected)
 
 
-def test_encode_examples_gives_what_decode_examples_reads() -> None:
-    """The public pair: rows of a batch, as bytes and back; a null stays one."""
-    lists = pa.array([[0.5], []], pa.list_(pa.float32()))
-    rows = pa.record_batch({"id": [1, 2], "name": ["a", None], "x": lists})
-    encoded = encode_examples(rows)
-    assert encoded == ExampleEncoder(rows.schema).encode(rows).to_pylist()
-    assert decode_examples(encoded, schema=rows.schema) == rows
-
-
 def test_a_null_leaves_its_key_out_and_an_empty_list_does_not() -> None:
     """Absent is no entry at all; empty is an entry with its kind set."""
     batch = pa.record_batch({"a": pa.array([None, [], [5]], pa.list_(pa.int64()))})
@@ -404,13 +393,6 @@ def test_values_far_into_a_large_buffer() -> None:
     starts = pa.array([0, 1, 3], pa.int64())
     lists = pa.LargeListArray.from_arrays(starts, column).slice(1)
     assert_encodes(pa.record_batch({"x": lists}))
-
-
-def test_sizes_hidden_under_nulls_do_not_count() -> None:
-    """A long text under a null, among texts whose prefixes differ in size."""
-    texts = pa.array(["x" * 10_000, "y", "z" * 120, "", "w" * 5_000])
-    hidden_texts = with_nulls_over_values(texts, np.array([0, 1, 1, 1, 0], bool))
-    assert_encodes(pa.record_batch({"feature": hidden_texts}))
 
 
 def test_an_example_past_two_gigabytes_is_refused_before_it_is_built() -> None:
