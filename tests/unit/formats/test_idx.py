@@ -1,25 +1,20 @@
 """IDX pairs: values against struct and NumPy, names, gzip, and damage."""
 
 import gzip
-import os
 import pathlib
 import struct
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from tests.support.cifar import listed, rows_of
 from tests.support.idx import IMAGES, LABELS, TYPES, digits, idx, read_all, write
 from transforms.core.model import Reason
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, SourceError
 from transforms.formats.columnar.class_images import IdxReader
 from transforms.formats.columnar.class_images import recognise_idx as recognise
-from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
-from transforms.formats.table_source import TableSource
-from transforms.storage.entries import stamp_of
 
 
 @pytest.mark.parametrize("packed", [(a, b) for a in (0, 1) for b in (0, 1)])
@@ -107,31 +102,6 @@ def test_large_compressed_file_comes_in_pieces(tmp_path: pathlib.Path) -> None:
     assert positions[-1] <= 10**9 + file.size
     (block,) = IdxReader().blocks(file, block_bytes=1, limit_rows=11)
     assert [r.block.rows for r in IdxReader().read(file, block, ["label"])] == [11]
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_rows_through_a_source(tmp_path: pathlib.Path, packed: bool) -> None:
-    """A TableSource over the reader gives every record, with its split."""
-    images, labels = digits(50)
-    made = write(tmp_path / "root", images, labels, packed=(packed, packed))
-    with open(made.path, "rb") as opened:
-        stamp = stamp_of(opened)
-    file = InputFile(made.origin, made.path, made.size, stamp=stamp)
-    listing = tmp_path / "listing.arrow"
-    table = InputFiles.of([file], root=str(tmp_path)).table
-    with pa.ipc.new_file(str(listing), table.schema) as writer:
-        writer.write_table(table)
-    reader = IdxReader()
-    schema = Schema(reader.plan([file]).features)
-    source = TableSource(reader, str(tmp_path / "root"), str(listing), schema)
-    readings = [r for b in source.blocks(0) for r in source.read(b)]
-    rows = [row for r in readings for row in r.batch.rows.to_pylist()]
-    assert [row["label"] for row in rows] == labels.tolist()
-    assert [row["image"] for row in rows] == [image.tobytes() for image in images]
-    assert {s for r in readings for s in r.batch.splits.to_pylist()} == {"train"}
-    os.utime(file.path, ns=(1, 1))
-    with pytest.raises(SourceError, match="as it is"):
-        [r for b in source.blocks(0) for r in source.read(b)]
 
 
 @pytest.mark.parametrize(

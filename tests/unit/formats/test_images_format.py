@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.model import Block, Skipped
-from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.formats import images
 from transforms.formats.file_names import is_image_name
@@ -215,12 +214,6 @@ def test_limit_takes_the_first_in_source_order() -> None:
     assert listing.bytes == 13 + 12 + 10
 
 
-@pytest.mark.parametrize("limit", [None, 2, 100])
-def test_limit_that_leaves_nothing_out(limit: int | None) -> None:
-    """A limit that is not reached is not mentioned."""
-    assert arrange("a/1.jpg", "a/2.jpg", limit=limit).skipped == {}
-
-
 def test_arrival_order_decides_nothing() -> None:
     """The listing is the same however the entries came."""
     paths = ["train/b/1.jpg", "train/a/2.jpg", "test/b/1.jpg", "test/é/1.jpg"]
@@ -266,29 +259,6 @@ def test_no_image_is_an_error() -> None:
     """An empty source says what was looked for."""
     with pytest.raises(SourceError, match="holds no file"):
         arrange()
-
-
-def test_default_schema() -> None:
-    """Six features; image, label and file name are in the rows, the rest read off."""
-    schema = images.image_schema(images.FEATURE_NAMES)
-    assert schema.names == ("image", "label", "filename", "height", "width", "depth")
-    assert [feature.kind for feature in schema.features] == [
-        Kind.IMAGE,
-        Kind.LABEL,
-        Kind.TEXT,
-        Kind.INT64,
-        Kind.INT64,
-        Kind.INT64,
-    ]
-    assert schema.row_schema.names == ["image", "label", "filename"]
-    assert schema.label is schema["label"]
-
-
-def test_tutorial_schema() -> None:
-    """The five names of TensorFlow's tutorial, and no file name."""
-    schema = images.image_schema(images.TUTORIAL_NAMES)
-    assert set(schema.names) == {"height", "width", "depth", "label", "image_raw"}
-    assert schema["image_raw"].kind is Kind.IMAGE
 
 
 @pytest.mark.parametrize(

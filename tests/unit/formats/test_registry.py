@@ -9,7 +9,6 @@ from beam_pipeline.settings.spec import Spec
 from transforms.formats.registry import (
     FORMAT_OPTIONS,
     FORMATS,
-    METADATA_NAMES,
     TABLE_FORMATS,
     claimed_by,
     table_format,
@@ -78,12 +77,6 @@ def test_members_of_archives_are_tables_by_their_suffix() -> None:
     assert table_format("b.npz") == ""
     assert table_format("a/.csv") == ""
     assert table_format(".csv") == ""
-
-
-def test_tables_that_describe_images_have_the_names_of_the_hub() -> None:
-    """The names are those that Hugging Face's folders of images are read by."""
-    assert {"metadata.csv", "metadata.jsonl", "metadata.parquet"} <= METADATA_NAMES
-    assert "metadata.tsv" not in METADATA_NAMES
 
 
 @pytest.mark.parametrize(

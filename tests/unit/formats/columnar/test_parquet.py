@@ -5,7 +5,6 @@ import pathlib
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -60,28 +59,6 @@ def test_a_large_row_group_comes_in_pieces(
     assert len(read.pieces) > 50
     assert max(piece.rows for piece in read.pieces) * 8 < 20_000
     assert read.columns["i"] == list(range(100_000))
-
-
-def test_written_by_pandas(tmp_path: pathlib.Path) -> None:
-    """A DataFrame with every usual dtype comes back as pandas holds it."""
-    frame = pd.DataFrame(
-        {
-            "i": pd.array([1, None, 2**53 + 1], dtype="Int64"),
-            "c": pd.Categorical(["x", "y", "x"]),
-            "t": ["007", "NA", None],
-            "when": pd.to_datetime(["2024-01-01", None, "2024-05-02"]),
-        }
-    )
-    frame.to_parquet(tmp_path / "a.parquet")
-    read = read_all(ParquetReader(), tmp_path, ["a.parquet"])
-    assert read.columns["i"] == [1, None, 2**53 + 1]
-    assert read.columns["c"] == ["x", "y", "x"]
-    assert read.columns["t"] == ["007", "NA", None]
-    assert [None if w is None else w.isoformat() for w in read.columns["when"]] == [
-        "2024-01-01T00:00:00",
-        None,
-        "2024-05-02T00:00:00",
-    ]
 
 
 def test_only_wanted_columns_are_read(tmp_path: pathlib.Path) -> None:
