@@ -65,30 +65,6 @@ def test_convert_lists_every_setting() -> None:
         assert f"\n  {name}: {SETTINGS[name].python_help}" in text
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "flags"),
-    [
-        ("trim", "switch", "--trim/--no-trim"),
-        ("header", "switch", "--header/--no-header"),
-        ("format", "choice", "--format"),
-        ("channels", "int", "--channels"),
-        ("shards", "int", "--shards"),
-        ("shard_size", "text", "--shard-size"),
-        ("max_reject_rate", "float", "--max-reject-rate"),
-        ("workers", "text", "--workers"),
-        ("splits", "text", "--splits"),
-        ("vocabulary", "text", "--vocabulary"),
-        ("null_values", "joined", "--null-values"),
-        ("include", "list", "--include"),
-        ("feature_names", "pairs", "--feature-name"),
-        ("features", "pairs", ""),
-    ],
-)
-def test_what_the_command_line_takes(name: str, kind: str, flags: str) -> None:
-    """The type of a setting decides how it is given."""
-    assert (SETTINGS[name].kind, SETTINGS[name].flags) == (kind, flags)
-
-
 # Name, value, and what to do instead.
 GONE = [
     *((name, "x", instead) for name, instead in REMOVED.items()),

@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 
-from beam_pipeline.terminal import console
 from beam_pipeline.terminal.console import print_table
 from beam_pipeline.terminal.words import examples_text, range_text
 from tests.support.runs import command
@@ -114,21 +113,3 @@ def test_cells_are_below_one_another(capsys: pytest.CaptureFixture[str]) -> None
         "          text           a rather long cell with words\n"
         "x\\x1b[0m              7  [bold]no markup[/bold] :smile:\n"
     )
-
-
-def test_heads_and_totals_are_bold(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a terminal; a table without an empty line before it begins with its head."""
-    monkeypatch.setattr(console, "shows_colours", lambda: True)
-    print_table(COLUMNS, ROWS, apart=False, has_total=True)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("\x1b[1mfeature")
-    bold = [line for line in lines if line.startswith("\x1b[1m")]
-    assert [*map(lines.index, bold)] == [0, 4]
-
-
-def test_a_table_without_rows_is_its_head(capsys: pytest.CaptureFixture[str]) -> None:
-    """The names of the columns stand alone."""
-    print_table(["reason", "count"], [])
-    assert capsys.readouterr().out == "\nreason  count\n"

@@ -1,6 +1,5 @@
 """Progress: read off the work folder, rising from 0 to 1."""
 
-import io
 import os
 import pathlib
 
@@ -30,21 +29,6 @@ def plan(tmp_path: Folder) -> Plan:
     made = planned(tmp_path, IN_FILES)
     Store(made.work_folder).make()
     return made
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def on_terminal(monkeypatch: pytest.MonkeyPatch, kind: str = "xterm") -> Terminal:
-    """Makes standard error a terminal of a kind."""
-    terminal = Terminal()
-    monkeypatch.setenv("TERM", kind)
-    monkeypatch.setattr("sys.stderr", terminal)
-    return terminal
 
 
 def put(folder: str, name: str, size: int) -> None:
@@ -116,15 +100,3 @@ def test_long_runs_without_a_terminal_say_so(
     captured = capfd.readouterr()
     assert captured.out == ""
     assert "0% reading" in captured.err
-
-
-def test_on_a_terminal(
-    plan: Plan, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A line that disappears when the run ends."""
-    terminal = on_terminal(monkeypatch)
-    with shown_progress(plan, quiet=False) as watch:
-        watch()
-        assert "0% reading" in terminal.getvalue()
-    assert terminal.getvalue().endswith(" \r")
-    assert capfd.readouterr().out == ""
