@@ -318,12 +318,6 @@ def test_missing_root_is_an_error(tmp_path: Folder) -> None:
             storage(str(tmp_path / name)).list_tree()
 
 
-def test_empty_folders_hold_nothing(tmp_path: Folder) -> None:
-    """Folders without files are no entries."""
-    (tmp_path / "a/b").mkdir(parents=True)
-    assert listed(tmp_path) == []
-
-
 def test_patterns(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that exists is no pattern, even with a star in it."""
     monkeypatch.chdir(tmp_path)

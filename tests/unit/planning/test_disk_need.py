@@ -10,7 +10,6 @@ from beam_pipeline import sample
 from beam_pipeline.planning import plan as plan_module
 from beam_pipeline.planning.plan import check_room, estimate, free_bytes
 from tests.support.plans import planned
-from tests.support.runs import command
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from transforms.errors import StorageError
@@ -96,10 +95,3 @@ def test_a_file_system_that_does_not_say(
 
     monkeypatch.setattr(os, "statvfs", fail)
     check_room(planned(table, tmp_path))
-
-
-def test_the_plan_shows_it(table: Folder, tmp_path: Folder) -> None:
-    """`plan` has a line of what is needed and what is free."""
-    run = command("plan", table, tmp_path / "out", IN_FILES)
-    line = next(x for x in run.out.splitlines() if x.startswith("disk "))
-    assert line.endswith(" free")

@@ -27,7 +27,6 @@ from transforms.storage.files import storage
 from transforms.storage.local import LocalPath
 
 Folder = pathlib.Path
-MB = 1_000_000
 
 
 def plan(source: Folder | str, output: Folder | str, **settings: Any) -> Plan:
@@ -340,16 +339,12 @@ def plan_of(photos: Folder, **settings: Any) -> Plan:
     return planned(photos, photos.parent, **settings)
 
 
-class TestVocabulary:
-    def test_its_classes_are_shown(self, photos: Folder) -> None:
-        """Records of a class that has no place will be rejects."""
-        plan = plan_of(photos, vocabulary=["dog", "cat", "emu"])
-        assert plan.planned.classes == {"label": ("dog", "cat", "emu")}
-
-    def test_those_that_share_a_class(self, photos: Folder) -> None:
-        """With `unknown_label` they share the last one."""
-        plan = plan_of(photos, vocabulary=["cat"], unknown_label="oov")
-        assert plan.planned.classes == {"label": ("cat", "<unknown>")}
+def test_the_classes_of_a_vocabulary_are_shown(photos: Folder) -> None:
+    """Names outside it will be rejects, or share the last class."""
+    found = plan_of(photos, vocabulary=["dog", "cat", "emu"])
+    assert found.planned.classes == {"label": ("dog", "cat", "emu")}
+    found = plan_of(photos, vocabulary=["cat"], unknown_label="oov")
+    assert found.planned.classes == {"label": ("cat", "<unknown>")}
 
 
 class TestPatterns:

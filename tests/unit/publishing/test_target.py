@@ -195,17 +195,6 @@ def test_damaged_manifest_is_not_trusted(tmp_path: Folder) -> None:
     assert "cannot be replaced safely" in refused(tmp_path / "out")
 
 
-def test_read_manifest(tmp_path: Folder) -> None:
-    """A dataset's manifest, or the reason why it is missing."""
-    manifest = write_dataset(tmp_path / "out", OLD)
-    assert target.read_manifest(str(tmp_path / "out")) == manifest
-    with pytest.raises(FileNotFoundError):
-        target.read_manifest(str(tmp_path))
-    (tmp_path / "out" / MANIFEST_NAME).write_bytes(b"{}")
-    with pytest.raises(DamageError, match=MANIFEST_NAME):
-        target.read_manifest(str(tmp_path / "out"))
-
-
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again is tried again without a pause."""
     policy = dataclasses.replace(retry.POLICY, first_pause=0.0)

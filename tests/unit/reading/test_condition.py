@@ -1,7 +1,6 @@
 """Conditions over features: parsed, never evaluated, three-valued."""
 
 import ast
-import datetime
 import operator
 import re
 from typing import Any
@@ -35,7 +34,6 @@ FEATURES = [
     Feature("a`b", Kind.INT64),
     Feature("`", Kind.INT64),
 ]
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def rows_of(**columns: list[Any]) -> pa.RecordBatch:
