@@ -163,9 +163,10 @@ def _infer(
     """Returns what each column is to be; errors are those of `plan_rows`."""
     if counted.refused and not counted.tally.rows:
         # Then it is no row that is bad, but a step or a parameter.
+        shown = bounded(counted.refusal, 500).rstrip(".")
         raise EncodingError(
             f"Rows must be ones that a dataset can hold; none of these "
-            f"{counted.refused:,} is, as one shows: {bounded(counted.refusal, 500)}. "
+            f"{counted.refused:,} is, as one shows: {shown}. "
             f"Correct the step before (DecodeExamples() makes rows of serialised "
             f"Examples), or the parameter that names a column."
         )

@@ -123,8 +123,9 @@ def test_a_bad_row_is_a_reject(fault: str) -> None:
 def test_what_is_wrong_with_every_row_is_an_error(fault: str) -> None:
     """No row is bad then, but a step or a parameter; the message shows one."""
     element, settings, _, words = BAD[fault]
-    with pytest.raises(EncodingError, match=re.escape(words)):
+    with pytest.raises(EncodingError, match=re.escape(words)) as caught:
         gather([[element], [element] * 3], **settings)
+    assert ".. " not in str(caught.value)
 
 
 def test_rows_are_known_by_key_or_content() -> None:
