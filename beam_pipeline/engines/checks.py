@@ -180,8 +180,8 @@ def check_paths(
         if path and not paths.is_remote(path):
             raise TargetError(
                 f"{who} must see the {what}; {path!r} is a path of this machine. Put "
-                f"it into an object store. {starts} Or say --shared-output, if every "
-                f"machine sees it under this very path."
+                f"it into an object store.{starts and f' {starts}'} Or say "
+                f"--shared-output, if every machine sees it under this very path."
             )
 
 
