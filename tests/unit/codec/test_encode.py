@@ -4,6 +4,7 @@ import datetime
 import enum
 import pathlib
 import random
+import uuid
 from typing import Any
 
 import numpy as np
@@ -395,6 +396,18 @@ def test_arrow_batches_are_taken_as_strictly() -> None:
     rows = pa.record_batch({"x": pa.array([1, None], pa.int8()), "y": [1, 2]})
     same = [{"x": 1, "y": 1.0}, {"y": 2.0}]
     assert encode_table(rows, coding) == encode_rows(same, coding)
+
+
+def test_other_values_of_a_schema() -> None:
+    """Datetimes, UUIDs and paths, images by their bytes."""
+    moment = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
+    number = uuid.UUID(int=5)
+    schema: dict[str, Any] = {"t": {"kind": "timestamp", "unit": "ms"}, "i": "image"}
+    found = decode_example(encode_example({"t": moment, "i": b"\xff"}, schema), schema)
+    assert found == {"t": moment, "i": b"\xff"}
+    assert message(encode_example({"u": number})) == {
+        "u": ("bytes_list", [str(number).encode()])
+    }
 
 
 @pytest.mark.parametrize(

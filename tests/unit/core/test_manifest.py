@@ -129,6 +129,25 @@ def test_round_trip() -> None:
     assert back.digest == MANIFEST.digest
 
 
+def test_sums_and_names() -> None:
+    """Records and bytes are sums over shards; every file is named."""
+    assert MANIFEST.records == 5
+    assert [(s.records, s.bytes, s.payload_bytes) for s in MANIFEST.splits] == [
+        (4, 140, 70),
+        (1, 30, 10),
+    ]
+    assert MANIFEST.file_names == (
+        "a-0",
+        "a-1",
+        "t-0",
+        "features.json",
+        "schema.pbtxt",
+        "manifest.json",
+    )
+    assert MANIFEST.account.balance == 0
+    assert Account(10, 5, {"a": 1}, {"b": 2}).balance == 2
+
+
 def test_steps_are_in_the_account_where_there_were_any() -> None:
     """Other manifests have the keys that they always had, and so their digest."""
     plain = Account(10, 7, {"a": 3})

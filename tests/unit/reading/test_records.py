@@ -178,6 +178,18 @@ def test_every_flipped_bit_of_an_index(tmp_path: pathlib.Path) -> None:
                 read(records_of(made))
 
 
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+@pytest.mark.parametrize("stated", [True, False])
+def test_compressed_shards_are_read_in_sequence(
+    tmp_path: pathlib.Path, compression: str, stated: bool
+) -> None:
+    """Compressed shards give their records one after another."""
+    found = records_of(shards(tmp_path / "a", THREE, compression, stated=stated))
+    assert len(found) == len(RECORDS)
+    assert span(found, 0, len(found)) == RECORDS
+    assert span(found, 2, 7) == RECORDS[2:7]
+
+
 def test_long_records_without_an_index(tmp_path: pathlib.Path) -> None:
     """Records of megabytes are found by their headers, between short ones."""
     records = [b"a" * length for length in (3, 3 << 20, 0, 1 << 20, (1 << 20) - 16, 5)]

@@ -309,6 +309,18 @@ def test_rows_that_are_no_records_are_one_column(tmp_path: Folder) -> None:
     assert read(tmp_path).columns == {"value": ["x", None]}
 
 
+@pytest.mark.parametrize("limit", [1, 99, 100, 101, 250, 9999])
+@pytest.mark.parametrize("block_bytes", [1, 3000])
+def test_limit_takes_the_first_rows(
+    tmp_path: Folder, limit: int, block_bytes: int
+) -> None:
+    """Inside a block too."""
+    write(tmp_path / "a.avro", [row(n) for n in range(300)], block=3000)
+    found = read(tmp_path, limit=limit, block_bytes=block_bytes)
+    assert found.columns["i"] == list(range(300))[:limit]
+    assert sum(block.rows for block in found.blocks) == min(limit, 300)
+
+
 def test_rows_with_text_that_is_not_utf8_are_rejected(tmp_path: Folder) -> None:
     """One by one; the rows around them are kept."""
     rows = [{"x": text, "y": n} for n, text in enumerate([b"a", b"\xff", b"c"])]
