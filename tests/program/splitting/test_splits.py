@@ -13,8 +13,7 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.outputs import records
-from tests.support.segments import IN_FILES, IN_MEMORY, waiting
-from tests.support.stress import sizes
+from tests.support.segments import waiting
 from transforms.core.manifest import Manifest
 from transforms.errors import RejectLimitError
 
@@ -73,19 +72,6 @@ def notes(manifest: Manifest) -> list[str]:
     return [note for note in manifest.run["notes"] if "split" in note or "ids" in note]
 
 
-@pytest.mark.parametrize(
-    "column", sizes("stratify_column", "group_column", "key_column")
-)
-def test_every_rule_gives_one_dataset(source: Folder, column: str) -> None:
-    """Segments in memory or in files: the same bytes."""
-    names = {"key_column": "id", "group_column": "site", "stratify_column": "animal"}
-    settings = {column: names[column], "splits": "train=0.8,test=0.2", "shards": 2}
-    first, _ = convert(source, **settings, where=IN_MEMORY)
-    second, _ = convert(source, **settings, where=IN_FILES, workers=2)
-    assert first.digest == second.digest
-    assert first.records == 600
-
-
 def test_classes_are_divided_exactly_and_locked(
     source: Folder, tmp_path: Folder
 ) -> None:
@@ -98,7 +84,7 @@ def test_classes_are_divided_exactly_and_locked(
     }
     shares = {"train": 0.7, "val": 0.2, "test": 0.1}
     before: dict[str, str] = {}
-    for more in (None, range(600, 777), range(777, 1000)):
+    for more in (None, range(600, 1000)):
         if more is not None:
             write(source / f"{more.start}.csv", more)
         _, found = convert(source, **settings)

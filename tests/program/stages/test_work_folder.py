@@ -289,6 +289,7 @@ def write(prefix: Folder) -> None:
         p | beam.Create([b"a", b"b"]) | WriteTFRecords(str(prefix))
 
 
+@pytest.mark.parametrize("layout", ["foreign folder", "link in it"], indirect=True)
 def test_files_are_not_written_beside_what_is_not_ours(
     layout: Callable[[Folder], None], parent: Folder, tmp_path: Folder
 ) -> None:
