@@ -5,15 +5,14 @@ import pathlib
 import shutil
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import beam_tfrecord
 from tests.support.datasets import animals, write_dataset
 from tests.support.outputs import contents, dataset, manifest
+from tests.support.own_pipelines import write_rows
 from tests.support.runs import command, convert, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
@@ -75,8 +74,9 @@ def rows(folder: Folder, split: str) -> pa.Table:
     return pa.concat_tables([pq.ParquetFile(part).read() for part in parts])
 
 
-@pytest.mark.parametrize("compression", ["gzip", "none"])
-@pytest.mark.parametrize("run", [(), ("--workers", 2, IN_FILES)])
+@pytest.mark.parametrize(
+    ("compression", "run"), [("gzip", ()), ("none", ("--workers", 2, IN_FILES))]
+)
 def test_they_say_what_the_shards_say(
     compression: str, run: tuple[Any, ...], table: Folder, tmp_path: Folder
 ) -> None:
@@ -154,14 +154,7 @@ def test_rows_of_a_pipeline_have_keys(tmp_path: Folder) -> None:
     made = [{"id": n, "x": n / 4, "kind": "ab"[n % 2]} for n in range(50)]
     for key in ("id", None):
         out = tmp_path / str(key)
-        with beam.Pipeline(runner="FnApiRunner") as pipeline:
-            _ = (
-                pipeline
-                | beam.Create(made)
-                | beam_tfrecord.WriteDataset(
-                    str(out), label="kind", key=key, catalogue=True, num_shards=3
-                )
-            )
+        write_rows(made, out, label="kind", key=key, catalogue=True, num_shards=3)
         found = rows(out, "train")
         assert sorted(found["id"].to_pylist()) == list(range(50))
         assert found["_row"].null_count == 50

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from beam_pipeline import api
-from tests.support.runs import command
+from tests.support.runs import command, python
 
 Folder = pathlib.Path
 
@@ -48,12 +48,10 @@ def report(folder: Folder) -> dict[str, object]:
 
 def test_five_nights_of_parts(tmp_path: Folder) -> None:
     """Killed runs, drift, days at once and a reader: whole days, each row once."""
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "nightly" / "five_days.py", tmp_path / "events"],
+    done = python(
+        EXAMPLES / "nightly" / "five_days.py",
+        tmp_path / "events",
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "5 days, classes b, d, a\n"

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.support.product_code import ROOT
+from tests.support.runs import python
 
 # What answers before a job runs does not wait for these.
 _SLOW = "apache_beam tensorflow pandas"
@@ -45,9 +46,7 @@ with loading.beam_loading() as loaded:
 assert "apache_beam" in sys.modules
 sys.exit(", ".join(set(loading._SPARED) & sys.modules.keys()))
 """
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
+    run = python("-c", code, cwd=ROOT)
     assert run.stderr.strip() == ""
 
 
@@ -58,12 +57,8 @@ def test_a_second_run_does_without_pandas(command: str, tmp_path: pathlib.Path) 
     source.write_text("x\n1\n")
     target = str(tmp_path / "out")
     for flags in ([], ["-X", "importtime"]):
-        run = subprocess.run(
-            [sys.executable, *flags, "-m", "beam_pipeline", command, source, target],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
+        run = python(
+            *flags, "-m", "beam_pipeline", command, source, target, cwd=ROOT, check=True
         )
     assert "pyarrow.lib" in run.stderr
     assert "pandas.core" not in run.stderr

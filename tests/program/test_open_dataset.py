@@ -11,7 +11,7 @@ import pytest
 
 import beam_tfrecord
 from tests.support.datasets import animals, write_dataset
-from tests.support.runs import command
+from tests.support.runs import command, python
 from transforms.reading.view import View
 
 Folder = pathlib.Path
@@ -72,9 +72,7 @@ def test_neither_beam_nor_tensorflow(tmp_path: Folder) -> None:
         "assert not {'apache_beam', 'tensorflow'} & set(sys.modules)\n"
         "print(min(times))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = python("-c", program, check=True)
     assert float(done.stdout) < 0.05
 
 

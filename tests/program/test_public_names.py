@@ -11,6 +11,7 @@ import pytest
 import beam_pipeline
 import beam_tfrecord
 import transforms
+from tests.support.runs import python
 
 ROOT = pathlib.Path(__file__).parents[2]
 FRONTS = {module.__name__: module for module in (beam_pipeline, transforms)}
@@ -85,9 +86,7 @@ def test_importing_is_cheap(package: str) -> None:
     """Neither Beam nor Arrow is loaded until a name is asked for that needs them."""
     heavy = {"apache_beam", "pyarrow", "numpy", "pydantic", "click"}
     code = f"import sys, {package} as p; dir(p); print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
+    done = python("-c", code, cwd=ROOT)
     assert not heavy & set(done.stdout.split()), done.stderr
     assert {package} <= set(done.stdout.split())
 
@@ -112,8 +111,6 @@ def test_names_keep_working_where_they_were_documented() -> None:
 @pytest.mark.parametrize("module", ["beam_pipeline", "beam_pipeline.sample"])
 def test_modules_that_are_programs_keep_their_names(module: str) -> None:
     """`python -m` with a documented name answers; without arguments, how it is used."""
-    done = subprocess.run(
-        [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True
-    )
+    done = python("-m", module, cwd=ROOT)
     assert done.returncode == 2
     assert "usage" in (done.stdout + done.stderr).lower()

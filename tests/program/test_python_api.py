@@ -7,8 +7,6 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,7 +23,7 @@ from beam_pipeline import api
 from beam_pipeline.python_data import store_rows
 from tests.support.outputs import payloads, rows
 from tests.support.python_sources import TAKEN, features, pixels, w1
-from tests.support.runs import command
+from tests.support.runs import command, python
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
 from transforms.core.example import messages
@@ -105,30 +103,7 @@ SAME_TYPES = (
 ).split()
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
-    """The records of the sources that the tutorial's row must come from."""
-    folder = tmp_path_factory.mktemp("sources")
-    sources = shapes_of(w1(50), folder / "s")
-    out = {}
-    for name in ("arrays", "pandas", "lists", "generator", "csv", "npz file"):
-        beam_pipeline.convert(sources[name], folder / name, name="rows")
-        out[name] = payloads(folder / name)
-    return out
-
-
 class TestSources:
-    def test_all_sources_give_the_same_records(
-        self, made: dict[str, list[bytes]]
-    ) -> None:
-        """Whatever holds the rows, the records are the same."""
-        wanted = sorted(made["arrays"])
-        assert len(wanted) == 50
-        for name, records in made.items():
-            assert sorted(records) == wanted, name
-        # Rows of one origin keep their order, too.
-        assert made["arrays"] == made["pandas"] == made["lists"] == made["generator"]
-
     def test_what_holds_the_rows_does_not_count(self, tmp_path: Folder) -> None:
         """One type, one file: the digest cannot hang on anything else."""
         sources = shapes_of(w1(50), tmp_path / "s")
@@ -456,10 +431,10 @@ class TestResult:
             "import beam_pipeline, sys;"
             "beam_pipeline.convert({'a': [1, 2]}, sys.argv[1]); print('done')"
         )
-        run = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / "o")],
-            capture_output=True,
-            text=True,
+        run = python(
+            "-c",
+            code,
+            tmp_path / "o",
             env=os.environ | {"TMPDIR": str(spools)},
             check=True,
         )
@@ -477,14 +452,12 @@ class TestResult:
             "        yield {'a': n}\n"
             "beam_pipeline.convert(rows(), sys.argv[1])\n"
         )
-        run = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / "o")],
-            capture_output=True,
-            text=True,
+        run = python(
+            "-c",
+            code,
+            tmp_path / "o",
             env=os.environ | {"TMPDIR": str(spools)},
-            # Whoever has started the tests may have chosen to ignore it.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            check=False,
         )
         assert run.returncode == -signal.SIGINT
         assert "KeyboardInterrupt" in run.stderr

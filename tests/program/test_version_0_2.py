@@ -17,7 +17,7 @@ import pytest
 
 from beam_pipeline import open_dataset
 from tests.support.memory_store import MemoryStore, install
-from tests.support.outputs import dataset, manifest, names, rejects
+from tests.support.outputs import dataset, flip, manifest, names, rejects
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import Run, command
 from tests.support.version_0_2 import (
@@ -137,9 +137,7 @@ def test_all_records_are_read_and_verified(name: str, tmp_path: Folder) -> None:
     run = command("verify", out)
     assert (run.code, run.err) == (0, "")
     shard = out / dataset(out)["splits"][0]["shards"][0]["file"]
-    data = bytearray(shard.read_bytes())
-    data[-9] ^= 1
-    shard.write_bytes(data)
+    flip(shard, -9)
     assert command("verify", out).code == 1
 
 

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from tests.conftest import Headline
 from tests.support import segments
 from tests.support.outputs import contents
+from tests.support.runs import python
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
 
@@ -143,13 +143,7 @@ def test_row_4_the_program_killed_at_file_operations(
     def driven(limit: int) -> subprocess.CompletedProcess[str]:
         place.reset(fresh=False)
         root = pathlib.Path(__file__).parents[2]
-        return subprocess.run(
-            [sys.executable, str(driver), str(limit), *line],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            check=False,
-        )
+        return python(driver, limit, *line, env={**os.environ, "PYTHONPATH": str(root)})
 
     whole = driven(10**9)
     assert whole.returncode == 0, whole.stderr

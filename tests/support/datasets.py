@@ -177,6 +177,11 @@ def write_dataset(
         inputs={"files": 1, "bytes": 1, "sha256": "0" * 64},
         settings={},
     )
+    return write_manifest(directory, manifest)
+
+
+def write_manifest(directory: pathlib.Path, manifest: Manifest) -> Manifest:
+    """Writes TFDS's files and the manifest; returns it with their facts."""
     sidecars = []
     for file, data in sorted(tfds.render(manifest).files.items()):
         (directory / file).write_bytes(data)

@@ -12,15 +12,12 @@ from PIL import Image
 
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.image_sources import image_bytes
 from tests.support.outputs import dataset, payloads
 from tests.support.sources import write_files
 from transforms.core.example import messages
 
-Array = np.ndarray[Any, Any]
 Folder = pathlib.Path
-RNG = np.random.default_rng(7)
-
-
 # Label folders in two scripts, one of them Korean.
 PHOTOS = [
     f"{split}/{label}/{number}.{kind}"
@@ -30,17 +27,11 @@ PHOTOS = [
 ]
 
 
-def picture(number: int, kind: str = "png", **options: Any) -> bytes:
-    """Returns an encoded image of noise, 12 wide and 9 high."""
-    pixels = np.random.default_rng(number).integers(0, 256, (9, 12, 3), np.uint8)
-    out = io.BytesIO()
-    name = {"jpg": "JPEG"}.get(kind, kind)
-    Image.fromarray(pixels).save(out, name, **options)
-    return out.getvalue()
-
-
 def photos() -> dict[str, bytes]:
-    return {path: picture(i, path[-3:]) for i, path in enumerate(PHOTOS)}
+    kinds = {".png": "PNG", ".jpg": "JPEG"}
+    return {
+        path: image_bytes(i, kinds[path[-4:]], (12, 9)) for i, path in enumerate(PHOTOS)
+    }
 
 
 def sorted_messages(directory: Folder, split: str | None = None) -> list[bytes]:
@@ -49,20 +40,6 @@ def sorted_messages(directory: Folder, split: str | None = None) -> list[bytes]:
         messages.Example.FromString(payload).SerializeToString(deterministic=True)
         for payload in payloads(directory, split)
     )
-
-
-def values(directory: Folder, split: str | None = None) -> list[dict[str, Any]]:
-    """Returns each record as name -> list of values, by protobuf."""
-    out = []
-    for payload in payloads(directory, split):
-        features = messages.Example.FromString(payload).features.feature
-        out.append(
-            {
-                name: list(getattr(feature, feature.WhichOneof("kind")).value)
-                for name, feature in features.items()
-            }
-        )
-    return out
 
 
 def job_digest(source: object, output: object, **settings: object) -> str:
@@ -76,16 +53,6 @@ def job_digest(source: object, output: object, **settings: object) -> str:
     plan = make_plan(make_spec(given))
     assert os.path.basename(plan.work_folder) == plan.work_digest
     return plan.digest
-
-
-CIFAR_NAMES = "airplane automobile bird cat deer dog frog horse ship truck".split()
-
-
-def cifar(count: int, *, labels: int = 1) -> Array:
-    records = RNG.integers(0, 256, (count, 3072 + labels), np.uint8)
-    for column, classes in enumerate((20, 100) if labels == 2 else (10,)):
-        records[:, column] %= classes
-    return records
 
 
 def kinds_of(directory: Folder) -> dict[str, Any]:

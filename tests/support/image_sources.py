@@ -28,13 +28,6 @@ def picture(form: str, size: tuple[int, int] = (9, 7), **options: object) -> byt
 FRAMES = [Image.new("RGB", (4, 4), colour) for colour in ("red", "green")]
 
 
-def png(seed: int, size: tuple[int, int] = (6, 4)) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3))
-    out = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).save(out, "PNG")
-    return out.getvalue()
-
-
 Folder = pathlib.Path
 
 

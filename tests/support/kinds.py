@@ -1,28 +1,23 @@
 """Small committed datasets of every kind of feature, written as the stages write."""
 
-import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import google_crc32c
 import pyarrow as pa
 
-from tests.support.datasets import write_records
+from tests.support.datasets import write_manifest, write_records
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.files import ShardName
 from transforms.core.manifest import (
-    MANIFEST_NAME,
     Account,
     FeatureFacts,
-    FileFacts,
     Manifest,
     SplitFacts,
 )
 from transforms.core.rows.record_columns import number_labels, record_columns
 from transforms.core.schema import Feature, Kind, record_fields, record_type, row_type
 from transforms.core.statistics import summarize_feature
-from transforms.sidecars import tfds
 
 Row = Mapping[str, Any]
 
@@ -107,13 +102,7 @@ def write_kinds(
         inputs={"files": 1, "bytes": 1, "sha256": "0" * 64},
         settings={},
     )
-    sidecars = []
-    for file, data in sorted(tfds.render(manifest).files.items()):
-        (directory / file).write_bytes(data)
-        sidecars.append(FileFacts(file, len(data), google_crc32c.value(data)))
-    manifest = dataclasses.replace(manifest, files=tuple(sidecars))
-    (directory / MANIFEST_NAME).write_bytes(manifest.to_bytes())
-    return manifest
+    return write_manifest(directory, manifest)
 
 
 def _columns(

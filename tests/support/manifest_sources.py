@@ -4,8 +4,6 @@ import csv
 import pathlib
 from collections.abc import Sequence
 
-from tests.support.outputs import dataset
-
 Folder = pathlib.Path
 
 
@@ -14,10 +12,3 @@ def write_rows(path: Folder, rows: Sequence[Sequence[object]]) -> Folder:
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     return path
-
-
-def split_names(out: Folder) -> dict[str, int]:
-    return {
-        facts["name"]: sum(shard["records"] for shard in facts["shards"])
-        for facts in dataset(out)["splits"]
-    }

@@ -7,6 +7,7 @@ import pathlib
 from typing import Any
 
 from transforms.core.example import messages
+from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
 
 Folder = pathlib.Path
@@ -16,6 +17,11 @@ EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
 def manifest(directory: Folder) -> dict[str, Any]:
     return json.loads((directory / "manifest.json").read_bytes())
+
+
+def manifest_of(directory: Folder) -> Manifest:
+    """Returns the manifest as the program reads it."""
+    return Manifest.from_bytes((directory / "manifest.json").read_bytes())
 
 
 def dataset(directory: Folder) -> dict[str, Any]:
@@ -58,11 +64,7 @@ def examples(*paths: Folder | str) -> list[dict[str, list[Any]]]:
 
 def row_of(payload: bytes) -> dict[str, Any]:
     """Returns a record of scalars as plain values."""
-    row = {}
-    for name, feature in messages.Example.FromString(payload).features.feature.items():
-        (value,) = getattr(feature, feature.WhichOneof("kind")).value
-        row[name] = value
-    return row
+    return {name: value for name, (value,) in messages.parse_example(payload).items()}
 
 
 def rows(directory: Folder, split: str | None = None) -> list[dict[str, Any]]:
@@ -82,29 +84,24 @@ def split_sizes(directory: Folder) -> dict[str, int]:
     return {split["name"]: split["records"] for split in dataset(directory)["splits"]}
 
 
-Row = dict[str, Any]
-
-
-def records(out: Folder, split: str | None = None) -> list[Row]:
+def records(out: Folder, split: str | None = None) -> list[dict[str, Any]]:
     """Returns the records in their order, key -> list of values."""
-    rows = []
-    for payload in payloads(out, split):
-        row = {}
-        for key, value in messages.Example.FromString(payload).features.feature.items():
-            row[key] = list(getattr(value, value.WhichOneof("kind")).value)
-        rows.append(row)
-    return rows
+    return [messages.parse_example(payload) for payload in payloads(out, split)]
 
 
 def first_values(directory: Folder) -> list[dict[str, Any]]:
     """Returns the records of all shards, each feature's only value by name."""
-    return [
-        {
-            name: getattr(value, str(value.WhichOneof("kind"))).value[0]
-            for name, value in messages.Example.FromString(
-                payload
-            ).features.feature.items()
-        }
-        for path in sorted(directory.glob("*.tfrecord-*"))
-        for payload in TFRecordReader(str(path))
-    ]
+    found = examples(*sorted(directory.glob("*.tfrecord-*")))
+    return [{name: values[0] for name, values in row.items()} for row in found]
+
+
+def notes_of(directory: Folder) -> list[str]:
+    """Returns the notes in the manifest of a dataset."""
+    return list(manifest(directory)["run"]["notes"])
+
+
+def flip(path: Folder, place: int) -> None:
+    """Changes one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)

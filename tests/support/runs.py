@@ -5,6 +5,7 @@ import dataclasses
 import io
 import signal
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -70,4 +71,14 @@ def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[s
         text=True,
         check=False,
         **{"timeout": 60, **options},
+    )
+
+
+def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs Python as a process of its own."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        **{"check": False, **options},
     )

@@ -28,6 +28,7 @@ from apache_beam.utils import thread_pool_executor
 from beam_pipeline.beam_internals import local_runner
 from beam_pipeline.engines.presets import ENGINES
 from beam_pipeline.graph import views_made_once
+from tests.support.runs import python
 from tests.support.stress import sizes
 
 
@@ -107,7 +108,7 @@ assert not typehints.is_consistent_with(int, "no class")
 from beartype.door import is_subhint
 assert is_subhint(list[bool], list[int])
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    run = python("-c", code)
     assert (run.returncode, run.stderr) == (0, "")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.support.outputs import contents, names, rows
-from tests.support.runs import command, convert, process, refused
+from tests.support.runs import command, convert, process, python, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
@@ -98,13 +98,7 @@ class TestHelp:
             "finally:\n    print('apache_beam' in sys.modules)\n"
         )
         for arguments in (["convrt"], ["convert", "a", "b", "--seed", "-1"]):
-            run = subprocess.run(
-                [sys.executable, "-c", code, *arguments],
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=False,
-            )
+            run = python("-c", code, *arguments, timeout=30)
             assert (run.returncode, run.stdout.strip()) == (2, "False")
 
     def test_version(self) -> None:

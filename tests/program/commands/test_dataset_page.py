@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.support.datasets import Row, Splits, animals, write_dataset
 from tests.support.outputs import dataset as facts_of
+from tests.support.outputs import flip
 from tests.support.runs import command, convert
 from tests.support.sources import write_csv
 from transforms.core.schema import Feature, Kind
@@ -225,9 +226,7 @@ class TestPlace:
         """A damaged shard is an error that names it, with and without --verify."""
         write_dataset(tmp_path / "set", {"train": animals(30)})
         shard = next((tmp_path / "set").glob("*.tfrecord*"))
-        data = bytearray(shard.read_bytes())
-        data[40] ^= 1
-        shard.write_bytes(data)
+        flip(shard, 40)
         for options in ((), ("--verify",)):
             run = command("report", tmp_path / "set", *options)
             assert run.code == 1

@@ -4,12 +4,12 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
 from beam_pipeline.commands.group import convert
 from beam_pipeline.commands.options import is_flags_only, split_flags
+from tests.support.runs import python
 from transforms.errors import UsageError
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -93,14 +93,7 @@ def test_the_file_is_run_by_its_path(tmp_path: pathlib.Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
     def run(*flags: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(main), *flags],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        return python(main, *flags, cwd=tmp_path, env=environment, timeout=120)
 
     given = ["--source=rows.csv", "--output=out", "--report_json=report.json"]
     done = run(*given, "--direct_running_mode=in_memory")

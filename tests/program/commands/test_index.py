@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.datasets import write_records
+from tests.support.outputs import flip
 from tests.support.runs import command
 from transforms.core.tfrecord.frame import frame
 
@@ -58,9 +59,7 @@ def test_damage(tmp_path: Folder, place: int) -> None:
     """A damaged header is an error that names the record."""
     bare(tmp_path / "d")
     path = tmp_path / "d" / "b.tfrecord"
-    data = bytearray(path.read_bytes())
-    data[place if place < 12 else 16] ^= 1
-    path.write_bytes(data)
+    flip(path, place if place < 12 else 16)
     run = command("index", tmp_path / "d")
     assert run.code == 1
     assert "b.tfrecord: record" in run.err

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from beam_pipeline import open_dataset
 from beam_pipeline.copies import merge
 from tests.support.datasets import ANIMALS, Row, animal, animals, write_dataset
+from tests.support.outputs import manifest_of
 from tests.support.runs import command
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Feature, Kind
@@ -21,10 +22,6 @@ from transforms.core.schema import Feature, Kind
 Folder = pathlib.Path
 
 NAMES = st.sampled_from(["ant", "bee", "cat", "dog"])
-
-
-def manifest_of(folder: Folder) -> Manifest:
-    return Manifest.from_bytes((folder / "manifest.json").read_bytes())
 
 
 def as_stated(manifest: Manifest) -> Any:

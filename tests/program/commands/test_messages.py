@@ -1,7 +1,6 @@
 """The message classes beside TensorFlow's own, in a process of their own."""
 
-import subprocess
-import sys
+from tests.support.runs import python
 
 
 def test_importing_the_messages_does_not_touch_the_default_pool() -> None:
@@ -14,7 +13,5 @@ def test_importing_the_messages_does_not_touch_the_default_pool() -> None:
         "except KeyError:\n"
         "    print('unknown')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = python("-c", code, check=True)
     assert done.stdout.strip() == "unknown"

@@ -8,8 +8,6 @@ import json
 import os
 import pathlib
 import random
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
@@ -19,7 +17,7 @@ import pytest
 from tests.support.datasets import example, write_records
 from tests.support.file_operations import failing_once, watched
 from tests.support.outputs import row_of
-from tests.support.runs import command
+from tests.support.runs import command, python
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.core.tfrecord import TFRecordReader
@@ -279,12 +277,7 @@ print(peak() - before)
 
 def test_many_rejections_take_little_memory(tmp_path: Folder) -> None:
     """However many rejections there are, few are in memory: all would be 150 MB."""
-    done = subprocess.run(
-        [sys.executable, "-c", _MANY, tmp_path / "work"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", _MANY, tmp_path / "work", check=True)
     assert int(done.stdout) < 30
 
 
@@ -318,14 +311,12 @@ class TestFilesOfOthers:
 
     @pytest.mark.parametrize("name", ["out.rejects.jsonl", "out.rejects.items"])
     @pytest.mark.parametrize("content", [*TEXTS, "folder", "link", "pipe"])
-    @pytest.mark.parametrize("bad", [False, True])
     def test_the_run_is_refused(
-        self, name: str, content: str, bad: bool, tmp_path: Folder
+        self, name: str, content: str, tmp_path: Folder
     ) -> None:
-        """Before it starts; whether it would succeed or fail, nothing is touched."""
+        """Before it starts: nothing is touched."""
         source, path = tmp_path / "t.csv", tmp_path / name
-        rows = [f"{i}" for i in range(50)] + ["1,2"] * (20 * bad)
-        source.write_text("\n".join(["n", *rows, ""]))
+        source.write_text("n\n1\n2\n")
         if content == "folder":
             path.mkdir()
         elif content == "link":

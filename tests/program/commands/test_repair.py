@@ -16,6 +16,7 @@ from beam_pipeline.commands import verify
 from beam_pipeline.commands.repair import repair_file
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset, write_records
+from tests.support.outputs import names
 from transforms.core.tfrecord import FrameFacts, TFRecordReader
 from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.walk import Kept, LostRange, Salvage
@@ -40,10 +41,6 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zlib": zlib.compress,
 }
-
-
-def names(folder: Folder) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
 from tests.support.datasets import Row, animals, write_dataset
-from tests.support.outputs import contents
+from tests.support.outputs import contents, manifest_of
 from tests.support.runs import Run, command, convert
 from transforms.core.manifest import Manifest
 from transforms.reading.records import Records
@@ -50,10 +50,6 @@ def subset(source: Folder, output: Folder, *options: object) -> Run:
     checked = command("verify", output)
     assert checked.code == 0, checked.out
     return run
-
-
-def manifest_of(folder: Folder) -> Manifest:
-    return Manifest.from_bytes((folder / "manifest.json").read_bytes())
 
 
 def rows_of(folder: Folder) -> dict[str, list[dict[str, Any]]]:

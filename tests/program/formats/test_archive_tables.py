@@ -22,6 +22,7 @@ from tests.support.archive_sources import (
     skipped,
     write,
 )
+from tests.support.outputs import flip
 from transforms.errors import DamageError, SourceError, SpecError
 from transforms.formats.archive import tables
 
@@ -180,9 +181,7 @@ def test_fault_118_damaged_tables_are_errors(tmp_path: Folder) -> None:
     path = write(
         tmp_path / "a.zip", [("a.csv", csv_of(0, 100)), ("b.csv", csv_of(0, 9))]
     )
-    data = bytearray(path.read_bytes())
-    data[60] ^= 8
-    path.write_bytes(bytes(data))
+    flip(path, 60)
     with pytest.raises(DamageError, match=r"a\.zip: member 'a\.csv'"):
         plan(path, tmp_path)
     write(path, [("a.csv", csv_of(0, 3)), ("b.parquet", b"")])

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.format_sources import (
-    job_digest,
-    values,
-)
+from tests.support.format_sources import job_digest
+from tests.support.outputs import records
 from tests.support.runs import convert
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +51,7 @@ def test_idx_as_png_with_class_names(tmp_path: Folder) -> None:
         tmp_path / "in", tmp_path / "out", "--no-shuffle", "--image-format=png", *named
     )
     images, labels = made["test"]
-    found = values(tmp_path / "out", "test")
+    found = records(tmp_path / "out", "test")
     assert [row["label"] for row in found] == [[label] for label in labels]
     for row, image in zip(found, images, strict=True):
         with Image.open(io.BytesIO(row["image"][0])) as decoded:
@@ -70,6 +68,6 @@ def test_idx_labels_are_part_of_the_job(tmp_path: Folder) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"\7")
     assert job_digest(root, tmp_path / "out") != before
     convert(root, tmp_path / "out", "--no-shuffle")
-    labels = [row["label"][0] for row in values(tmp_path / "out", "test")]
+    labels = [row["label"][0] for row in records(tmp_path / "out", "test")]
     assert labels == [*made["test"][1][:-1], 7]
     assert labels[-1] != made["test"][1][-1]

@@ -8,8 +8,8 @@ import pytest
 from beam_pipeline.commands.spec import render
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
-from tests.support.image_sources import png
-from tests.support.outputs import rows
+from tests.support.image_sources import image_bytes
+from tests.support.outputs import notes_of, rows
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
 from transforms.core.infer.evidence import NearKind
@@ -31,11 +31,6 @@ def near(cells: list[str | None]) -> NearKind | None:
         assert found is not None
         assert (found.kind, found.stops) == (sampled.kind, sampled.stops)
     return sampled
-
-
-def notes_of(directory: Folder) -> list[str]:
-    """Returns the notes in the manifest of a dataset."""
-    return list(target.read_manifest(str(directory)).run["notes"])
 
 
 def table(tmp_path: Folder, columns: dict[str, list[str]]) -> Folder:
@@ -124,10 +119,10 @@ def test_a_note_names_share_texts_and_the_way_out(tmp_path: Folder) -> None:
 def test_a_manifest_is_known_by_its_columns(name: str, tmp_path: Folder) -> None:
     """tfrecorder's URIs need no suffix: their column says what they are."""
     text = f"split,image_uri,label\nTRAIN,{name},a\nTRAIN,{name},b\n"
-    files = {"m.csv": text.encode(), name: png(1)}
+    files = {"m.csv": text.encode(), name: image_bytes(1)}
     source = write_files(tmp_path / "s", files) / "m.csv"
     convert(source, tmp_path / "out")
-    assert [row["image"] for row in rows(tmp_path / "out")] == [png(1)] * 2
+    assert [row["image"] for row in rows(tmp_path / "out")] == [image_bytes(1)] * 2
     assert notes_of(tmp_path / "out") == []
 
 
@@ -182,14 +177,14 @@ def test_a_column_named_like_images_is_noted(tmp_path: Folder) -> None:
     columns = {"image_path": ["one", "two"], "label": ["a", "b"], "path": ["x", "y"]}
     source = table(tmp_path, columns)
     for name in ("one", "two"):
-        (source.parent / name).write_bytes(png(1))
+        (source.parent / name).write_bytes(image_bytes(1))
     convert(source, tmp_path / "out")
     first, second = notes_of(tmp_path / "out")
     assert first.startswith("column 'image_path' is named like one of images")
     assert first.endswith("say --image-columns image_path")
     assert "column 'path'" in second
     convert(source, tmp_path / "read", "--image-columns", "image_path")
-    assert [row["image"] for row in rows(tmp_path / "read")] == [png(1)] * 2
+    assert [row["image"] for row in rows(tmp_path / "read")] == [image_bytes(1)] * 2
     assert notes_of(tmp_path / "read") == []
     convert(source, tmp_path / "dropped", "--drop", "image_path,path")
     assert notes_of(tmp_path / "dropped") == []

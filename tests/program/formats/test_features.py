@@ -20,7 +20,7 @@ from tests.support.declared_features import (
     with_features,
     with_spec,
 )
-from tests.support.image_sources import png
+from tests.support.image_sources import image_bytes
 from tests.support.outputs import contents, dataset, records
 from tests.support.runs import command, convert, refused
 from transforms.errors import RaceError, UsageError
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 def tree(root: Folder, *names: str) -> Folder:
     for number, name in enumerate(names):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(png(number))
+        (root / name).write_bytes(image_bytes(number))
     return root
 
 
@@ -47,7 +47,7 @@ def test_a_declared_image_takes_the_place_of_its_column(
 ) -> None:
     """It is stored once, whether it has the name of its column or another one."""
     tree(tmp_path, "0.png", "1.png")
-    paths, data = ["0.png", "1.png"], [png(0), png(1)]
+    paths, data = ["0.png", "1.png"], [image_bytes(0), image_bytes(1)]
     rows = pa.table({"photo": paths if how == "paths" else data})
     pq.write_table(rows, tmp_path / "a.parquet")
     said = (
@@ -59,7 +59,7 @@ def test_a_declared_image_takes_the_place_of_its_column(
         beside.add("filename")
     for number, row in enumerate(records(out)):
         assert row.keys() == {name, *beside}
-        assert row[name] == [png(number)]
+        assert row[name] == [image_bytes(number)]
 
 
 def test_rename_copy_drop_and_constants(tmp_path: Folder) -> None:
@@ -266,7 +266,10 @@ def everything(folder: Folder) -> list[tuple[Folder, list[object]]]:
         }
     )
     pq.write_table(rows, folder / "all.parquet")
-    images = {"left": [png(i) for i in range(3)], "right": [png(i) for i in range(3)]}
+    images = {
+        "left": [image_bytes(i) for i in range(3)],
+        "right": [image_bytes(i) for i in range(3)],
+    }
     pq.write_table(pa.table(images), folder / "two.parquet")
     photos = tree(folder / "photos", "train/a/0.png", "train/b/1.png", "test/a/2.png")
     named = tree(folder / "named", "0.png", "1.png")

@@ -5,8 +5,6 @@ import pathlib
 import wave
 from typing import Any
 
-import pytest
-
 from beam_tfrecord import open_dataset
 from tests.support.outputs import account, dataset, split_sizes
 from tests.support.runs import command, convert, refused
@@ -77,20 +75,6 @@ def test_any_files_by_their_pattern(tmp_path: Folder) -> None:
         (path[0], data) for path, data in files.items()
     )
     assert all(set(row) == {"label", "data"} for row in rows)
-
-
-@pytest.mark.parametrize("ids", ["{name}.wav", "{name}", "a/{name}.wav"])
-def test_labels_of_a_table(tmp_path: Folder, ids: str) -> None:
-    """Joined by names with or without suffix, or by paths."""
-    write_files(tmp_path / "in", {f"a/{n}.wav": sound(n) for n in range(6)})
-    lines = [f"{ids.format(name=n)},{'xy'[n % 2]}" for n in range(6)]
-    (tmp_path / "labels.csv").write_text("\n".join(["id,kind", *lines]))
-    joined = ("--labels", tmp_path / "labels.csv", "--id-column", "id")
-    convert(tmp_path / "in", tmp_path / "out", *joined)
-    found = rows_of(tmp_path / "out")
-    assert {name: row["kind"] for name, row in found.items()} == {
-        f"a/{n}.wav": "xy"[n % 2] for n in range(6)
-    }
 
 
 def test_settings_of_images_are_refused(tmp_path: Folder) -> None:

@@ -27,8 +27,8 @@ from tests.support.image_sources import (
     write_images,
     write_metadata,
 )
-from tests.support.manifest_sources import split_names, write_rows
-from tests.support.outputs import account, dataset, records, rejects, rows
+from tests.support.manifest_sources import write_rows
+from tests.support.outputs import account, dataset, records, rejects, rows, split_sizes
 from tests.support.runs import command, convert, refused
 from transforms.core.schema import Feature, Kind
 from transforms.formats.csv import sample as csv_sample
@@ -65,7 +65,7 @@ def test_a_split_column_and_one_label(tmp_path: Folder, *, header: bool) -> None
     out = tmp_path / "out"
     convert(source, out)
     assert classes(out) == sorted(labels, key=str.encode)
-    assert split_names(out) == {"train": 6, "validation": 6, "test": 6}
+    assert split_sizes(out) == {"train": 6, "validation": 6, "test": 6}
     assert account(out)["skipped"] == {"discarded": 6}
     assert account(out)["read"] == 24
     for use in uses[:3]:
@@ -90,13 +90,13 @@ def test_unassigned_rows_fall_by_shares(tmp_path: Folder) -> None:
     source = write_rows(tmp_path / "m.csv", [["TEST", "t.png", "x"], *rows])
     write_images(tmp_path, ["t.png"])
     convert(source, tmp_path / "out")
-    sizes = split_names(tmp_path / "out")
+    sizes = split_sizes(tmp_path / "out")
     assert sum(sizes.values()) == 121
     assert 80 <= sizes["train"] <= 112
     assert 3 <= sizes["validation"] <= 27
     assert "t.png" in by_name(records(tmp_path / "out", "test"))
     convert(source, tmp_path / "half", "--splits", "one=1/2,two=1/2")
-    sizes = split_names(tmp_path / "half")
+    sizes = split_sizes(tmp_path / "half")
     assert sizes["test"] == 1
     assert 40 <= sizes["one"] <= 80
     assert sizes["one"] + sizes["two"] == 120
@@ -205,7 +205,7 @@ def test_metadata_in_folders_of_splits(tmp_path: Folder, kind: str) -> None:
         write_metadata(root / folder / f"metadata.{kind}", rows)
     out = tmp_path / "out"
     convert(root, out, "--label-column", "animal")
-    assert split_names(out) == {"train": 2, "validation": 3, "test": 4}
+    assert split_sizes(out) == {"train": 2, "validation": 3, "test": 4}
     assert classes(out, "animal") == ["ape", "bee", "cow"]
     for folder, split in splits.items():
         found = by_name(records(out, split))
@@ -288,7 +288,7 @@ def test_hugging_face_parquet(tmp_path: Folder) -> None:
         pq.write_table(table, tmp_path / "hub/data" / name)
     out = tmp_path / "out"
     convert(tmp_path / "hub", out)
-    assert split_names(out) == {"train": 4, "test": 2}
+    assert split_sizes(out) == {"train": 4, "test": 2}
     train = sorted((r["label"][0], r["image"][0]) for r in records(out, "train"))
     assert train == sorted((i % 3, pictures[i]) for i in range(4))
     assert {r["image"][0] for r in records(out, "test")} == {
@@ -334,7 +334,7 @@ def test_shares_over_a_manifest_split_it_again(tmp_path: Folder) -> None:
     rows = [[uses[i % 3], name, "x"] for i, name in enumerate(names)]
     source = write_rows(tmp_path / "m.csv", [["split", "image_uri", "label"], *rows])
     convert(source, tmp_path / "out", "--splits", "p=0.5,q=0.5")
-    sizes = split_names(tmp_path / "out")
+    sizes = split_sizes(tmp_path / "out")
     assert sorted(sizes) == ["p", "q"]
     assert sum(sizes.values()) == 40
     assert account(tmp_path / "out")["skipped"] == {"discarded": 20}
@@ -361,7 +361,7 @@ def test_unassigned_beyond_the_sample(
     assert planned.rule.shares
     assert planned.rule.names == ("train", "validation", "test")
     convert(source, tmp_path / "out", "--image-check", "none")
-    assert sum(split_names(tmp_path / "out").values()) == 3000
+    assert sum(split_sizes(tmp_path / "out").values()) == 3000
 
 
 def label_of(source: Folder) -> Feature | None:
@@ -571,7 +571,7 @@ def test_rows_of_tables_called_train_and_test(tmp_path: Folder) -> None:
     assert "split by the paths of files (train.csv: train; val.csv: valid" in run.out
     assert why in run.out
     convert(source, tmp_path / "out")
-    assert split_names(tmp_path / "out") == {"train": 1, "validation": 1, "test": 1}
+    assert split_sizes(tmp_path / "out") == {"train": 1, "validation": 1, "test": 1}
     for number, split in enumerate(["test", "train", "validation"]):
         (row,) = rows(tmp_path / "out", split)
         assert row == {"n": number, "s": b"x"}

@@ -2,9 +2,7 @@
 
 import json
 import pathlib
-import tarfile
-from collections.abc import Callable, Mapping
-from io import BytesIO
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 
 import beam_pipeline
 from beam_pipeline.settings.spec import load_spec
+from tests.support.archive_sources import write
 from tests.support.outputs import dataset, rejects
 from tests.support.runs import convert, refused
 from tests.support.table_reading import read_all
@@ -227,16 +226,6 @@ def test_deep_columns_of_files_are_named(tmp_path: Folder, struct: bool) -> None
     assert "'a' are nested deeper" in found
 
 
-def archive(path: Folder, members: Mapping[str, bytes]) -> Folder:
-    """Writes a tar file."""
-    with tarfile.open(path, "w") as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, BytesIO(data))
-    return path
-
-
 def test_bad_json_members_are_rejects(tmp_path: Folder) -> None:
     """Deep values and texts that are none cost their sample, not the run."""
     bad = {
@@ -250,7 +239,7 @@ def test_bad_json_members_are_rejects(tmp_path: Folder) -> None:
     for index in range(20):
         text = bad[index][0] if index in bad else '{"y": 1, "t": "\u00e9"}'
         members |= {f"{index:03}.cls": b"1", f"{index:03}.json": text.encode()}
-    path = archive(tmp_path / "a.tar", members)
+    path = write(tmp_path / "a.tar", members.items())
     options = ("--format", "webdataset", "--max-reject-rate", "0.5")
     convert(path, tmp_path / "out", *options)
     found = {each["row"] - 1: each["reason"] for each in rejects(tmp_path / "out")}

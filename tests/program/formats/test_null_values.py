@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_pipeline
-from tests.support.image_sources import png
+from tests.support.image_sources import image_bytes
 from tests.support.outputs import rejects, rows
 from tests.support.runs import convert, refused
 from tests.support.sources import write_files
@@ -111,7 +111,9 @@ def test_texts_labels_keys_and_splits(tmp_path: Folder) -> None:
 
 def test_a_table_of_labels_heeds_the_words(tmp_path: Folder) -> None:
     """What the table says of an image may be missing as well."""
-    source = write_files(tmp_path / "s", {f"{n}.png": png(n) for n in range(1, 4)})
+    source = write_files(
+        tmp_path / "s", {f"{n}.png": image_bytes(n) for n in range(1, 4)}
+    )
     (tmp_path / "l.csv").write_text("id,age\n1,5\n2,-\n3,7\n")
     flags = ("--labels", tmp_path / "l.csv", "--id-column", "id", "--no-shuffle")
     convert(source, tmp_path / "out", *flags, "--null-values", "-", "--drop", "id")
@@ -120,7 +122,7 @@ def test_a_table_of_labels_heeds_the_words(tmp_path: Folder) -> None:
 
 def test_formats_without_texts_refuse_it(tmp_path: Folder) -> None:
     """Images have no cells; a word that is no text is refused by name."""
-    photos = write_files(tmp_path / "s", {"cat/1.png": png(1)})
+    photos = write_files(tmp_path / "s", {"cat/1.png": image_bytes(1)})
     message = refused(2, photos, tmp_path / "out", "--null-values", "-")
     assert "null_values is for tables" in message
     with pytest.raises(SpecError, match="true must be in quotes"):

@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from tests.support.coco import box, coco, image, tree
-from tests.support.format_sources import values
 from tests.support.masks import numbers, write_mask, write_pairs, write_photo
-from tests.support.outputs import rejects, split_sizes
+from tests.support.outputs import records, rejects, split_sizes
 from tests.support.runs import convert, refused
 from tests.support.voc import annotate, thing
 
@@ -31,7 +30,7 @@ def masks(out: Folder) -> dict[str, Any]:
     """Returns the mask of each record by the image's file name."""
     return {
         row["image/filename"][0].decode().rpartition("/")[2]: pixels(row[MASK][0])
-        for row in values(out)
+        for row in records(out)
     }
 
 
@@ -43,7 +42,7 @@ def test_pairs(tmp_path: Folder) -> None:
         write_mask(root / f"annotations/{split}/a{seed}.png", numbers(0, seed))
     convert(root, out)
     assert split_sizes(out) == {"train": 1, "validation": 1}
-    (first, _) = values(out)
+    (first, _) = records(out)
     assert first.keys() == {
         "image/encoded",
         "image/filename",
@@ -104,7 +103,7 @@ def test_resized_masks_fit_their_images(tmp_path: Folder, resize: str) -> None:
     convert(root, tmp_path / "out", "--resize", resize)
     convert(root, tmp_path / "large")
     convert(tmp_path / "large", tmp_path / "again", "--resize", resize)
-    for row in [*values(tmp_path / "out"), *values(tmp_path / "again")]:
+    for row in [*records(tmp_path / "out"), *records(tmp_path / "again")]:
         mask = pixels(row[MASK][0])
         assert mask.shape == (row["image/height"][0], row["image/width"][0])
         assert {*mask.ravel().tolist()} <= {0, 200, 7, 3}
@@ -115,7 +114,7 @@ def test_what_masks_are_refused_with(tmp_path: Folder) -> None:
     root = write_pairs(tmp_path / "in", a=numbers(0, 1))
     refused(2, root, tmp_path / "out", "--exif", "apply")
     convert(root, tmp_path / "out", "--exif", "apply", "--masks", "none")
-    assert MASK not in values(tmp_path / "out")[0]
+    assert MASK not in records(tmp_path / "out")[0]
     refused(2, root, tmp_path / "b", "--masks", "nowhere")
     csv = tmp_path / "t.csv"
     csv.write_text("a\n1\n")
@@ -134,7 +133,7 @@ def test_masks_beside_class_folders(tmp_path: Folder) -> None:
         if name != "dog/2":
             write_mask(beside / f"{name}_mask.png", numbers(0, seed + 1))
     convert(root, tmp_path / "out", "--masks", beside, *TOLERANT)
-    found = {row["filename"][0].decode(): row for row in values(tmp_path / "out")}
+    found = {row["filename"][0].decode(): row for row in records(tmp_path / "out")}
     assert [found[f"{n}/1.jpg"]["label"] for n in ("cat", "dog")] == [[0], [1]]
     for number, name in enumerate(("cat", "dog"), start=1):
         mask = pixels(found[f"{name}/1.jpg"][MASK][0])
@@ -154,9 +153,9 @@ def test_masks_of_voc(tmp_path: Folder) -> None:
     write_mask(root / "SegmentationClass/a.png", objects // 2, palette=True)
     run = convert(root, tmp_path / "plain")
     assert "--masks all" in run.out + run.err
-    assert OBJECT_MASK not in values(tmp_path / "plain")[0]
+    assert OBJECT_MASK not in records(tmp_path / "plain")[0]
     convert(root, tmp_path / "out", "--masks", "all")
-    found = {row["image/filename"][0]: row for row in values(tmp_path / "out")}
+    found = {row["image/filename"][0]: row for row in records(tmp_path / "out")}
     for number, mask in enumerate(found[b"a.jpg"][OBJECT_MASK], start=1):
         np.testing.assert_array_equal(pixels(mask), objects == number)
     np.testing.assert_array_equal(pixels(found[b"a.jpg"][MASK][0]), objects // 2)
@@ -164,7 +163,7 @@ def test_masks_of_voc(tmp_path: Folder) -> None:
     assert pixels(mask).sum() == 64 * 24
     assert MASK not in found[b"b.jpg"]
     convert(root, tmp_path / "c", "--masks", root / "SegmentationClass")
-    found = {row["image/filename"][0]: row for row in values(tmp_path / "c")}
+    found = {row["image/filename"][0]: row for row in records(tmp_path / "c")}
     np.testing.assert_array_equal(pixels(found[b"a.jpg"][MASK][0]), objects // 2)
     assert OBJECT_MASK not in found[b"a.jpg"]
 
@@ -191,7 +190,7 @@ def test_masks_of_coco_are_resized(tmp_path: Folder) -> None:
     outline = [[8, 12, 24, 12, 24, 36, 8, 36]]
     root = tree(tmp_path / "in", coco([image(1)], [box(1, 1, segmentation=outline)]))
     convert(root, tmp_path / "out", "--masks", "all", "--resize", "exact:24x32")
-    (row,) = values(tmp_path / "out")
+    (row,) = records(tmp_path / "out")
     mask = pixels(row[OBJECT_MASK][0])
     wanted = np.zeros((24, 32), np.uint8)
     wanted[6:18, 4:12] = 1

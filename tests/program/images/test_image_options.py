@@ -21,11 +21,10 @@ from tests.support.image_sources import (
     tree,
     write_images,
 )
-from tests.support.outputs import dataset, first_values, rejects, rows
+from tests.support.outputs import dataset, first_values, notes_of, rejects, rows
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import command, convert, refused
 from transforms.errors import SpecError
-from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
@@ -92,11 +91,6 @@ def opened(data: Any) -> Image.Image:
 def struct(data: bytes, path: str) -> Row:
     """Returns a file as the Hugging Face Hub has it in a row."""
     return {"bytes": data, "path": path}
-
-
-def notes_of(out: Folder) -> list[str]:
-    """Returns the notes in the manifest of a dataset."""
-    return list(target.read_manifest(str(out)).run["notes"])
 
 
 def kinds(out: Folder) -> dict[str, str]:

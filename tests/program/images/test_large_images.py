@@ -1,15 +1,13 @@
 """Images above `--max-image-bytes`: rejected by their size, and never read."""
 
-import io
 import pathlib
 import sys
-import tarfile
 import zipfile
 from collections.abc import Callable
-from typing import Literal
 
 import pytest
 
+from tests.support.archive_sources import write
 from tests.support.image_sources import encoded, noise, tree
 from tests.support.memory import LIMIT, converted
 from tests.support.outputs import first_values, rejects
@@ -42,48 +40,23 @@ def listed(folder: Folder) -> Folder:
     return table
 
 
-def zipped(folder: Folder) -> Folder:
-    folder.mkdir()
-    with zipfile.ZipFile(folder / "in.zip", "w") as archive:
-        archive.writestr("label/few.png", SMALL)
-        archive.writestr("label/many.png", LARGE)
-    return folder / "in.zip"
-
-
-def packed(
-    folder: Folder, name: str, mode: Literal["w", "w:gz"], **members: bytes
-) -> Folder:
-    folder.mkdir()
-    with tarfile.open(folder / name, mode) as archive:
-        for member, data in members.items():
-            info = tarfile.TarInfo(member)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return folder / name
-
-
 TREE = {"label/few.png": SMALL, "label/many.png": LARGE}
 SAMPLES = {"0.png": SMALL, "0.cls": b"1", "1.png": LARGE, "1.cls": b"0"}
 
 
-def tar(folder: Folder) -> Folder:
-    return packed(folder, "in.tar", "w", **TREE)
-
-
-def packed_tar(folder: Folder) -> Folder:
-    return packed(folder, "in.tar.gz", "w:gz", **TREE)
-
-
-def samples(folder: Folder) -> Folder:
-    return packed(folder, "in.tar", "w", **SAMPLES)
-
-
-def packed_samples(folder: Folder) -> Folder:
-    return packed(folder, "in.tar.gz", "w:gz", **SAMPLES)
+def archived(name: str, members: dict[str, bytes]) -> Callable[[Folder], Folder]:
+    """Returns what writes an archive of the images."""
+    return lambda folder: write(folder / name, members.items())
 
 
 @pytest.mark.parametrize(
-    "source", [images, listed, zipped, tar, packed_tar, samples, packed_samples]
+    "source",
+    [
+        images,
+        listed,
+        *(archived(f"in.{kind}", TREE) for kind in ("zip", "tar", "tar.gz")),
+        *(archived(f"in.{kind}", SAMPLES) for kind in ("tar", "tar.gz")),
+    ],
 )
 def test_what_is_known_to_be_too_large_is_not_read(
     source: Callable[[Folder], Folder], tmp_path: Folder

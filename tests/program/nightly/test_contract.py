@@ -2,11 +2,10 @@
 
 import pathlib
 
-import apache_beam as beam
 import pytest
 
-from beam_pipeline import WriteDataset
 from tests.support.outputs import account, manifest, rejects
+from tests.support.own_pipelines import write_rows
 from tests.support.runs import command, convert, refused
 from transforms.errors import RecordCountError
 
@@ -103,17 +102,9 @@ def test_rows_of_a_pipeline_keep_the_contract(tmp_path: Folder) -> None:
     """`WriteDataset` rejects them with the same reasons."""
     rows = [{"age": 18 + number % 70} for number in range(ROWS)] + [{"age": 17}]
     features = {"age": {"kind": "int64", "min": 18}}
-    with beam.Pipeline() as pipeline:
-        _ = (
-            pipeline
-            | beam.Create(rows)
-            | WriteDataset(tmp_path / "out", features=features)
-        )
+    write_rows(rows, tmp_path / "out", features=features)
     assert account(tmp_path / "out")["rejected"] == {"below_min": 1}
-    with pytest.raises(RecordCountError), beam.Pipeline() as pipeline:
-        _ = (
-            pipeline
-            | beam.Create(rows)
-            | WriteDataset(tmp_path / "few", features=features, min_records=ROWS + 1)
-        )
-    assert not (tmp_path / "few").exists()
+    few = tmp_path / "few"
+    with pytest.raises(RecordCountError):
+        write_rows(rows, few, features=features, min_records=ROWS + 1)
+    assert not few.exists()

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipeline import ReadDataset, open_dataset
-from tests.support.outputs import dataset
+from tests.support.outputs import dataset, flip
 from tests.support.runs import Run, command, convert
 from transforms.errors import SpecError, UsageError
 
@@ -204,9 +204,7 @@ def test_verify_finds_damage_and_doubled_keys(tmp_path: Folder) -> None:
     run = done("verify", tmp_path / "sets")
     assert f"{ROWS} keys of 'id'" in run.out
     shard = next((tmp_path / "sets" / "part=a").glob("sets-train*"))
-    data = bytearray(shard.read_bytes())
-    data[20] ^= 1
-    shard.write_bytes(data)
+    flip(shard, 20)
     run = command("verify", tmp_path / "sets", "--json")
     assert run.code == 1
     (finding,) = json.loads(run.out)["findings"]

@@ -5,8 +5,6 @@ import io
 import os
 import pathlib
 import random
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,6 +23,7 @@ from tests.support.own_pipelines import (
     run_steps,
     write_rows,
 )
+from tests.support.runs import python
 from tests.support.stress import sizes
 from transforms.core import segment
 from transforms.core.placing import placement
@@ -189,13 +188,7 @@ def test_worker_processes(tmp_path: Folder, expected: Mapping[str, bytes]) -> No
             """
         )
     )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(script, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
     assert bytes_of(tmp_path / "out") == expected
 

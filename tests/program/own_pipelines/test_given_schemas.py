@@ -1,8 +1,6 @@
 """Schemas that are given, or that the type of the rows says; images in rows."""
 
 import dataclasses
-import io
-import json
 import pathlib
 from typing import Any, NamedTuple, Optional
 
@@ -14,6 +12,8 @@ from PIL import Image
 
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.gathered_rows import gather
+from tests.support.image_sources import image_bytes
+from tests.support.outputs import notes_of
 from tests.support.own_pipelines import write_rows
 from transforms.codec.decode import decode_example
 from transforms.core.example.encoder import encode_examples
@@ -227,21 +227,6 @@ def test_images_are_read_when_shards_are_written(tmp_path: Folder) -> None:
     assert '"rejected"' in (tmp_path / "lost" / "manifest.json").read_text()
 
 
-def png(number: int) -> bytes:
-    """Returns an image that no other number has."""
-    out = io.BytesIO()
-    pixels = np.random.default_rng(number).integers(0, 255, (8, 9, 3), np.uint8)
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
-
-
-def notes_of(dataset: Folder) -> list[str]:
-    found: list[str] = json.loads((dataset / "manifest.json").read_text())["run"][
-        "notes"
-    ]
-    return found
-
-
 @pytest.mark.parametrize("how", ["paths", "bytes", "arrays"])
 def test_an_image_in_two_splits_is_noted(how: str, tmp_path: Folder) -> None:
     """The note says how many there are, and where one is: its path, or its key."""
@@ -249,7 +234,7 @@ def test_an_image_in_two_splits_is_noted(how: str, tmp_path: Folder) -> None:
     for number in range(12):
         path = tmp_path / f"{number}.png"
         # Image 0 is also image 9, in the other split.
-        path.write_bytes(png(number % 9))
+        path.write_bytes(image_bytes(number % 9))
         image: Any = str(path)
         if how != "paths":
             image = (

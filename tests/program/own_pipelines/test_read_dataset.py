@@ -5,7 +5,7 @@ import gzip
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
@@ -24,6 +24,8 @@ from beam_tfrecord import (
     convert,
     encode_examples,
 )
+from tests.support.outputs import flip
+from tests.support.own_pipelines import write_rows
 from tests.support.stress import sizes
 from tests.support.tfrecord_pipelines import pipeline
 from transforms.core.tfrecord import TFRecordReader, frame
@@ -50,11 +52,6 @@ def read(path: Folder | str, *arguments: Any, **options: Any) -> list[Any]:
 
 def read_by(key: str, path: Folder | str, *arguments: Any, **options: Any) -> list[Row]:
     return sorted(read(path, *arguments, **options), key=lambda row: row[key])
-
-
-def write(rows: Sequence[Row], output: Folder, **options: Any) -> None:
-    with pipeline() as p:
-        p | beam.Create(rows) | WriteDataset(output, **options)
 
 
 def row(number: int) -> Row:
@@ -88,7 +85,7 @@ ROWS = [row(number) for number in range(40)]
 def test_rows_come_back_as_they_were_written(tmp_path: Folder) -> None:
     """Every kind, lists, class names, missing values and times; all splits."""
     splits = {"train": 0.8, "test": 0.2}
-    write(ROWS, tmp_path / "out", label="species", splits=splits, key="id")
+    write_rows(ROWS, tmp_path / "out", label="species", splits=splits, key="id")
     found = read_by("id", tmp_path / "out")
     assert found == ROWS
     for got, wanted in zip(found, ROWS, strict=True):
@@ -105,7 +102,7 @@ def test_what_was_read_is_written_to_the_same_bytes(tmp_path: Folder) -> None:
     """Dicts and batches are taken back: one dataset, byte for byte."""
     splits = {"train": 0.5, "test": 0.5}
     options: dict[str, Any] = {"label": "species", "splits": splits, "key": "id"}
-    write(ROWS, tmp_path / "a" / "set", **options)
+    write_rows(ROWS, tmp_path / "a" / "set", **options)
     for name, batches in (("dicts", False), ("batches", True)):
         again = tmp_path / name / "set"
         with pipeline() as p:
@@ -254,12 +251,6 @@ def first_shard(folder: Folder) -> Folder:
     return min(folder.glob("*train*tfrecord*"))
 
 
-def flip(path: Folder, place: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
-
-
 def reverse(path: Folder) -> None:
     """Lets records of one size change places: the checksum of the whole file tells."""
     records = list(TFRecordReader(path))
@@ -350,7 +341,7 @@ def test_a_large_plan_is_made_again(
     waiting = pipeline()
     waiting | ReadDataset(penguins) | beam.Map(collect)
     shutil.rmtree(penguins)
-    write(ROWS, penguins)
+    write_rows(ROWS, penguins)
     # As in a process that starts now.
     engine_workers._made.cache_clear()
     with pytest.raises(InputError, match="has changed or is gone"):

@@ -20,7 +20,7 @@ from beam_pipeline.own_pipelines import read_rows
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.format_sources import BOXES, write_coco
-from tests.support.outputs import examples, payloads
+from tests.support.outputs import examples, manifest_of, payloads
 from tests.support.own_pipelines import bytes_of
 from tests.support.stress import sizes
 from transforms.core.manifest import Manifest
@@ -116,7 +116,7 @@ def convert_photos(source: Folder, output: Folder, *flags: str) -> Manifest:
                 max_reject_rate=0.1,
             )
         )
-    return Manifest.from_bytes((output / "manifest.json").read_bytes())
+    return manifest_of(output)
 
 
 def test_photos_become_a_dataset(photos: Folder, tmp_path: Folder) -> None:
@@ -181,7 +181,7 @@ def test_shards_are_cut_by_the_bytes_of_images(
         read.rows | WriteDataset(
             output, shard_size=10_000, max_reject_rate=0.1, **settings
         )
-    manifest = Manifest.from_bytes((output / "manifest.json").read_bytes())
+    manifest = manifest_of(output)
     (split,) = manifest.splits
     assert split.records == 24
     assert 6 <= len(split.shards) <= split.bytes / 8_000
@@ -242,10 +242,7 @@ def test_the_records_are_those_of_convert(
             again, splits=splits, accounts=read.accounts, max_reject_rate=0.1
         )
     assert sorted(payloads(again)) == sorted(payloads(whole))
-    manifests = [
-        Manifest.from_bytes((folder / "manifest.json").read_bytes())
-        for folder in (whole, again)
-    ]
+    manifests = [manifest_of(folder) for folder in (whole, again)]
     accounts = [dataclasses.replace(found.account, parts={}) for found in manifests]
     assert accounts[0] == accounts[1]
     assert manifests[0].inputs == manifests[1].inputs
@@ -261,7 +258,7 @@ def test_rows_that_steps_add(table: Folder, tmp_path: Folder) -> None:
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         read = pipeline | ReadRows(table)
         read.rows | beam.FlatMap(twice) | WriteDataset(output, accounts=read.accounts)
-    account = Manifest.from_bytes((output / "manifest.json").read_bytes()).account
+    account = manifest_of(output).account
     assert account.added_by_steps == ROWS - 2
     assert account.written == 2 * (ROWS - 2)
     assert account.balance == 0

@@ -1,14 +1,12 @@
 """What a plan says of disk space, and that it writes nothing: what needs a process."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from beam_pipeline.planning.plan import estimate
 from tests.support.plans import everything, planned, write_numbers
-from tests.support.runs import command
+from tests.support.runs import command, python
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 
@@ -28,11 +26,7 @@ def test_the_command_writes_nothing_and_loads_no_beam(tmp_path: Folder) -> None:
         "    assert 'apache_beam' not in sys.modules\n"
         "    assert 'tensorflow' not in sys.modules\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "plan", str(source), str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", code, "plan", source, tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")
     assert "nothing was written" in done.stdout
     assert everything(tmp_path) == before

@@ -21,7 +21,7 @@ import beam_pipeline
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
-from tests.support.outputs import records
+from tests.support.outputs import manifest_of, records
 from tests.support.placing import MASK, batch_of, mixed
 from tests.support.segments import waiting
 from transforms.core.manifest import Manifest
@@ -74,10 +74,18 @@ def source(tmp_path: Folder) -> Folder:
     return csv_of(table(range(ROWS)), tmp_path / "in" / "a.csv")
 
 
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The split of each row of the table, by its id."""
+    folder = tmp_path_factory.mktemp("before")
+    csv_of(table(range(ROWS)), folder / "in" / "a.csv")
+    return convert(folder / "in", folder / "out")[1]
+
+
 def splits_in(output: Folder, feature: str = "id") -> dict[str, str]:
     """Returns id -> split as the records have it; no id may be in two splits."""
     found: dict[str, str] = {}
-    manifest = Manifest.from_bytes((output / "manifest.json").read_bytes())
+    manifest = manifest_of(output)
     for split in manifest.splits:
         for row in records(output, split.name):
             (key,) = row[feature]
@@ -169,9 +177,8 @@ CHANGES: dict[str, Callable[[pa.Table, Folder], Folder]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_row_moves(source: Folder, tmp_path: Folder, change: str) -> None:
+def test_no_row_moves(before: dict[str, str], tmp_path: Folder, change: str) -> None:
     """The place of a row and its file's name, compression and format do not count."""
-    _, before = convert(source, tmp_path / "out")
     assert 150 < collections.Counter(before.values())["train"] < 250
     folder = tmp_path / "changed"
     folder.mkdir()
@@ -184,10 +191,9 @@ def test_no_row_moves(source: Folder, tmp_path: Folder, change: str) -> None:
 
 
 def test_data_frames_and_rows_split_like_files(
-    source: Folder, tmp_path: Folder
+    before: dict[str, str], tmp_path: Folder
 ) -> None:
     """Python data of the same values is the same rows."""
-    _, before = convert(source, tmp_path / "out")
     rows = table(range(ROWS))
     sources = (rows, rows.to_pandas(), rows.to_pylist(), rows.to_pydict())
     for number, given in enumerate(sources):
@@ -209,12 +215,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("format_name", ["csv", "jsonl"])
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_of_features_move_no_row(
-    source: Folder, tmp_path: Folder, option: str, format_name: str
+    before: dict[str, str],
+    source: Folder,
+    tmp_path: Folder,
+    option: str,
+    format_name: str,
 ) -> None:
     """The content is the source's own, before all that is said of features."""
     if format_name == "jsonl":
         source = _json_lines(table(range(ROWS)), tmp_path)
-    _, before = convert(source, tmp_path / "out")
     _, after = convert(source, tmp_path / "after", **OPTIONS[option])
     assert after == before
 

@@ -2,8 +2,6 @@
 
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from tests.support.outputs import (
     payloads,
     rows,
 )
-from tests.support.runs import convert, process
+from tests.support.runs import convert, process, python
 from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv
 from transforms.core.placing import placement
@@ -56,13 +54,7 @@ def test_fault_136_a_locale_of_another_encoding(tmp_path: Folder) -> None:
     assert seen.returncode == 0, seen.stderr
     assert "\\uace0\\uc591\\uc774" in seen.stdout or "고양이" in seen.stdout
     code = "import sys, beam_pipeline; beam_pipeline.convert(*sys.argv[1:])"
-    refused = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "pets"), str(tmp_path / "out")],
-        env=ascii_names,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    refused = python("-c", code, tmp_path / "pets", tmp_path / "out", env=ascii_names)
     assert "File names must be read as UTF-8" in refused.stderr
     assert "Set PYTHONUTF8=1" in refused.stderr
     assert not (tmp_path / "out").exists()

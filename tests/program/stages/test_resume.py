@@ -16,7 +16,7 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
 from beam_pipeline.version import deciding_versions
 from tests.support.golden_datasets import bmp
-from tests.support.outputs import contents, manifest
+from tests.support.outputs import contents, flip, manifest
 from tests.support.runs import command, convert, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv, write_files
@@ -216,9 +216,7 @@ class TestResume:
         for path in sorted(hidden(out).glob(f"*/{place}/**/*")):
             if path.is_dir():
                 continue
-            data = bytearray(path.read_bytes())
-            data[len(data) // 2] ^= 1
-            path.write_bytes(data)
+            flip(path, path.stat().st_size // 2)
         convert(source, out, *OPTIONS)
         assert work.read or len(work.written) == 5
         assert same(out, tmp_path / "whole")

@@ -1,38 +1,19 @@
 """Archives from end to end: the same shards as their folders, and what is refused."""
 
-import io
 import json
 import os
 import pathlib
-import tarfile
-import zipfile
-from collections.abc import Mapping
 
 import pytest
 
-from tests.support.format_sources import job_digest, photos, picture, values
-from tests.support.outputs import contents
+from tests.support.archive_sources import write
+from tests.support.format_sources import job_digest, photos
+from tests.support.image_sources import image_bytes
+from tests.support.outputs import contents, records
 from tests.support.runs import convert
 from tests.support.sources import write_files
 
 Folder = pathlib.Path
-Members = Mapping[str, bytes]
-
-
-def write_archive(path: Folder, members: Members) -> Folder:
-    """Writes an archive of the kind that its name says."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
-            for name, data in members.items():
-                made.writestr(name, data)
-        return path
-    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
 
 
 def shards_of(directory: Folder) -> dict[str, bytes]:
@@ -53,7 +34,7 @@ def test_archive_gives_the_shards_of_the_folder(
     tmp_path: Folder, folder: Folder, suffix: str
 ) -> None:
     """Packed or not, with Korean names, the same images make the same bytes."""
-    path = write_archive(tmp_path / f"photos.{suffix}", photos())
+    path = write(tmp_path / f"photos.{suffix}", photos().items())
     convert(path, tmp_path / "out", "--preset", "imagenet")
     assert shards_of(tmp_path / "out") == shards_of(folder)
     assert len(shards_of(folder)) == 6
@@ -66,7 +47,7 @@ def test_webdataset(tmp_path: Folder) -> None:
     samples = [
         {
             "__key__": f"견본/{number:04d}",
-            "png": picture(number),
+            "png": image_bytes(number),
             "cls": number % 3,
             "json": {"caption": f"설명 {number}", "size": [12, 9]},
         }
@@ -77,7 +58,7 @@ def test_webdataset(tmp_path: Folder) -> None:
             writer.write(sample)
     convert(path, tmp_path / "out", "--no-shuffle")
     read = wds.WebDataset(str(path), shardshuffle=False)
-    for row, sample in zip(values(tmp_path / "out"), read, strict=True):
+    for row, sample in zip(records(tmp_path / "out"), read, strict=True):
         assert row["key"] == [sample["__key__"].encode()]
         assert row["image"] == [sample["png"]]
         assert row["cls"] == [int(sample["cls"])]
@@ -88,7 +69,7 @@ def test_webdataset(tmp_path: Folder) -> None:
 
 def test_fault_125_archive_that_changes_under_a_plan(tmp_path: Folder) -> None:
     """Another archive of the same size is another job."""
-    path = write_archive(tmp_path / "a.tar", photos())
+    path = write(tmp_path / "a.tar", photos().items())
     before = job_digest(path, tmp_path / "out")
     os.utime(path, ns=(1, 1))
     assert job_digest(path, tmp_path / "out") != before

@@ -1,14 +1,13 @@
 """Tests of `unit/formats/columnar/test_arrow_ipc.py` that start processes."""
 
 import pathlib
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.feather
 import pytest
 
 from tests.support.arrow_ipc import DAMAGE, empty, write
+from tests.support.runs import python
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -18,9 +17,7 @@ def test_damage_anywhere_is_an_error_and_no_crash(
     """Eight bytes overwritten, at every place of the file: never a read outside."""
     table = pa.table({"t": ["one", "two", None], "l": [[1], [], [2, 3]]})
     write(tmp_path / "whole", table, stream=stream)
-    done = subprocess.run(
-        [sys.executable, "-c", DAMAGE, str(tmp_path)], capture_output=True, text=True
-    )
+    done = python("-c", DAMAGE, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     read, refused = map(int, done.stdout.strip("[]\n").split(","))
     # Values themselves and padding may be overwritten without a sign.
@@ -38,11 +35,6 @@ def test_unions_without_rows_are_no_crash(tmp_path: pathlib.Path) -> None:
         writer.write_batch(empty(table))
         writer.write_table(table)
     source, output = tmp_path / "a.arrow", tmp_path / "out"
-    run = subprocess.run(
-        [sys.executable, "-m", "beam_pipeline", "plan", source, output],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = python("-m", "beam_pipeline", "plan", source, output)
     assert run.returncode == 4, run
     assert "column 'u' must be of single values" in run.stderr

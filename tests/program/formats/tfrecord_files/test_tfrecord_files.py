@@ -9,13 +9,8 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_tfrecord import ReadDataset, open_dataset
 from tests.support.datasets import example, write_records
-from tests.support.format_sources import (
-    kinds_of,
-    photos,
-    sorted_messages,
-    values,
-)
-from tests.support.outputs import account, split_sizes
+from tests.support.format_sources import kinds_of, photos, sorted_messages
+from tests.support.outputs import account, records, split_sizes
 from tests.support.runs import command, convert
 from tests.support.sequences import RANKING, SEQUENCE
 from tests.support.sources import write_files
@@ -53,11 +48,11 @@ def test_split_again_and_without_a_column(pets: Folder, tmp_path: Folder) -> Non
     options = ("--splits", "a=0.5,b=0.5", "--drop", "filename,image")
     convert(pets, tmp_path / "out", *options)
     assert set(split_sizes(tmp_path / "out")) == {"a", "b"}
-    wanted = values(pets)
+    wanted = records(pets)
     for row in wanted:
         del row["filename"], row["image"]
     order = lambda row: sorted(row.items())  # noqa: E731
-    assert sorted(values(tmp_path / "out"), key=order) == sorted(wanted, key=order)
+    assert sorted(records(tmp_path / "out"), key=order) == sorted(wanted, key=order)
     # What was read off the images stays, as numbers.
     assert "derived" not in kinds_of(tmp_path / "out")["height"]
 

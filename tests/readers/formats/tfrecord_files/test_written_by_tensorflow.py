@@ -5,7 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.support.format_sources import kinds_of, picture, sorted_messages
+from tests.support.format_sources import kinds_of, sorted_messages
+from tests.support.image_sources import image_bytes
 from tests.support.outputs import payloads
 from tests.support.runs import convert
 
@@ -17,7 +18,7 @@ def tensorflow_example(number: int) -> bytes:
     tf = pytest.importorskip("tensorflow")
     train = tf.train
     features = {
-        "photo": train.Feature(bytes_list=train.BytesList(value=[picture(number)])),
+        "photo": train.Feature(bytes_list=train.BytesList(value=[image_bytes(number)])),
         "count": train.Feature(int64_list=train.Int64List(value=[number - 5])),
         "scores": train.Feature(
             float_list=train.FloatList(value=[number / 2] * (number % 3))
