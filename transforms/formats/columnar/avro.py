@@ -98,7 +98,9 @@ class _AvroFile(ColumnarFile):
         if (magic := stream.read(len(_MAGIC))) != _MAGIC:
             raise ValueError(f"it must start with 'Obj' and 1; found {magic!r}")
         metadata = self._value(stream, _METADATA, "its header is damaged")
-        self._sync = stream.read(_SYNC_BYTES)
+        if len(sync := stream.read(_SYNC_BYTES)) < _SYNC_BYTES:
+            raise ValueError("its header ends within the sync marker")
+        self._sync = sync
         self.begin = stream.tell()
         self._codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
         if self._codec not in _UNPACKED:

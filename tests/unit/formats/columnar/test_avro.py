@@ -374,6 +374,7 @@ BOMB = file_of(
         (b"Obj\x01", "its header is damaged"),
         (b"Obj\x01\x02" + long(2**40), "its header is damaged"),
         (b"Obj\x01" + b"\xff" * 20, "its header is damaged"),
+        (file_of(column("x", "long"))[:-5], "its header ends within"),
         (
             file_of(column("x", "long"), codec=b"lz4"),
             "codec must be one of .*found 'lz4'",
