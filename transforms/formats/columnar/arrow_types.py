@@ -221,17 +221,9 @@ class CommonColumns:
         Raises:
           InputError: it differs from the first; names both files and the columns.
         """
-        for name, feature in (features or {}).items():
-            if (first := self.features.setdefault(name, feature)) != feature:
-                seen = [str(f.vocabulary or f.shape)[:99] for f in (first, feature)]
-                raise InputError(
-                    f"all files of a source must have values of one shape, and the "
-                    f"same class names in the same order; they were {seen[0]}, and "
-                    f"those of {name[:60]!r} in {origin} are {seen[1]}. Convert them "
-                    f"one by one."
-                )
         if self._first is None:
             self._first, self.columns = origin, dict(columns)
+            self.features |= features or {}
             return
         facts = []
         if not self._may_lack:
@@ -253,6 +245,15 @@ class CommonColumns:
                 f"{origin} differ: {'; '.join(facts[:_SHOWN_NAMES])}{tail}. Convert "
                 f"them one by one, or write them again under one schema."
             )
+        for name, feature in (features or {}).items():
+            if (first := self.features.setdefault(name, feature)) != feature:
+                seen = [str(f.vocabulary or f.shape)[:99] for f in (first, feature)]
+                raise InputError(
+                    f"all files of a source must have values of one shape, and the "
+                    f"same class names in the same order; they were {seen[0]}, and "
+                    f"those of {name[:60]!r} in {origin} are {seen[1]}. Convert them "
+                    f"one by one."
+                )
 
 
 def _short(kind: pa.DataType) -> str:

@@ -315,6 +315,12 @@ def test_class_names_that_differ_between_files_are_an_error(
     files = listed(tmp_path, ["a.parquet", "b.parquet", "c.parquet"])
     with pytest.raises(SourceError, match=r"'label' in b\.parquet"):
         ParquetReader().plan(files)
-    assert ParquetReader().plan(files[2:]).features == ()
+    label = {"names": ["x", "y"], "_type": "ClassLabel"}
+    lists = hugging_face(pa.table({"label": [[0], [1]]}), label=label)
+    pq.write_table(lists, tmp_path / "d.parquet")
+    files += listed(tmp_path, ["d.parquet"])
+    with pytest.raises(SourceError, match=r"int64 in a\.parquet and list"):
+        ParquetReader().plan([files[0], files[3]])
+    assert ParquetReader().plan(files[2:3]).features == ()
     read = read_all(ParquetReader(), tmp_path, ["a.parquet", "c.parquet"])
     assert read.columns == {"label": ["x", "y", "x", "y"]}
