@@ -299,7 +299,7 @@ def _number(text: str) -> float | None:
 
 
 def _read(
-    file: InputFile, roles: Mapping[str, str], positional: tuple[str, ...] | None | None
+    file: InputFile, roles: Mapping[str, str], positional: tuple[str, ...] | None
 ) -> tuple[dict[str, pa.StringArray], Numbers, list[Mapping[str, Any]]]:
     """Returns the columns of these roles, the numbers of their rows, and other rows.
 
