@@ -158,7 +158,9 @@ def _has_deep_line(lines: Lines) -> bool:
     # Most lines open one object and nothing else: then counting brackets suffices.
     if np.count_nonzero(opened) - len(lines) < ROW_NESTING:
         return False
-    most = np.add.reduceat(opened, lines.starts, dtype=np.int32).max()
+    # NumPy's sums by pieces would make integers of all bytes first.
+    edges = np.append(lines.starts, len(lines.data))
+    most = np.diff(np.searchsorted(np.flatnonzero(opened), edges)).max()
     return most > ROW_NESTING and json_nesting(lines.data) > ROW_NESTING
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import pathlib
+import tracemalloc
 from typing import Any
 from unittest import mock
 
@@ -20,7 +21,7 @@ from tests.support.table_reading import listed, read_all, rows_of
 from transforms.core.model import Reason, Rejection
 from transforms.errors import InputError, SourceError
 from transforms.formats.json_lines import reader as json_lines
-from transforms.formats.json_lines.cut import cut, items_of_block
+from transforms.formats.json_lines.cut import cut, items_of_block, lines_of
 from transforms.formats.json_lines.reader import JsonLinesReader
 
 SIZES = [1, 7, 100, 4096, 1 << 20]
@@ -567,6 +568,18 @@ def test_sample_of_a_large_file_is_spread_and_bounded(
     size = (tmp_path / "a.jsonl").stat().st_size
     estimate = size * sample.rows / sample.sampled_bytes
     assert abs(estimate - 50_000) < 2_500
+
+
+def test_nesting_is_counted_in_the_memory_of_the_text() -> None:
+    """And not of an integer for each of its bytes: it is on top of each sample."""
+    line = b'{"a": [%s0]}\n' % (b"0, " * 300)
+    lines = lines_of(line * 4000)
+    tracemalloc.start()
+    _, indices, _ = json_lines.columns_of(lines, json_lines.learned(lines.data))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(indices) == 4000
+    assert most < 3 * len(lines.data)
 
 
 def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
