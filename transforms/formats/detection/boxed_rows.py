@@ -79,7 +79,6 @@ class BoxedReader(TableFormat, RunReader):
       values: ends of the names of lists that some object has a value for.
       points: the most key points of an object; 0 where none has any.
       named_points: whether some have names.
-      first_pixel: the number of the first pixel of a row or column: 0 or 1.
     """
 
     image_base: ClassVar[Literal["file", "root"]] = "root"
@@ -92,6 +91,8 @@ class BoxedReader(TableFormat, RunReader):
     has_place: ClassVar[bool] = True
     # By how much boxes may cross an edge.
     tolerance: ClassVar[float] = TOLERANCE_PIXELS
+    # The number of the first pixel of a row or column.
+    first_pixel: ClassVar[int] = 0
 
     bad_box: str = "box"
     images_root: str = ""
@@ -102,7 +103,6 @@ class BoxedReader(TableFormat, RunReader):
     values: tuple[str, ...] = ()
     points: int = 0
     named_points: bool = False
-    first_pixel: int = 0
 
     def __post_init__(self) -> None:
         if self.bad_box not in set(BoxPolicy):

@@ -96,6 +96,7 @@ class VocReader(ListedReader):
     """Reads trees of VOC XML files.
 
     Attributes:
+      first_pixel: the number of the first pixel of a row or column: 0 or 1.
       image_set: the folder of lists of images that say the splits.
     """
 
@@ -105,6 +106,7 @@ class VocReader(ListedReader):
     has_place: ClassVar[bool] = False
 
     values: tuple[str, ...] = ("difficult", "truncated", "view")
+    first_pixel: int = 0  # type: ignore[misc]
     image_set: str = "Main"
 
     def __post_init__(self) -> None:
