@@ -334,6 +334,7 @@ WRONG: dict[str, tuple[Row, str]] = {
     "setting": ({"features": {"a": {"kindd": "text"}}}, "kindd"),
     "column": ({"features": {"x": {"column": "nmae"}}}, "'nmae'"),
     "drop": ({"drop": ["nam"]}, "'nam'"),
+    "strata": ({"stratify_column": "y"}, "needs splits"),
     "image column": ({"image_columns": ["nam"]}, "'name'"),
     "label": ({"label_column": "ys"}, "'ys'"),
     "dropped label": ({"label_column": "y", "drop": ["y"]}, "dropped"),
