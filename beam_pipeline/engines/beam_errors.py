@@ -64,7 +64,9 @@ def translated(failure: BaseException) -> BaseException:
                 f"The pipeline failed{where}: {': '.join(filter(None, words))}. "
                 f"Nothing was committed."
             )
-    return BeamTFRecordError(f"The pipeline failed: {failure!r}.")
+    return BeamTFRecordError(
+        f"The pipeline failed: {failure!r}. Nothing was committed."
+    )
 
 
 def in_text(traceback: str) -> BeamTFRecordError | None:

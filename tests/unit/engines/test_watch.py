@@ -12,6 +12,7 @@ from beam_pipeline.engines.beam_errors import (
     JobWatch,
     last_words,
     lasting,
+    translated,
 )
 from transforms.errors import (
     BeamTFRecordError,
@@ -184,3 +185,15 @@ _FAILED = f"The pipeline failed: {_STOPPED} Nothing was committed."
 def test_the_last_fault_with_details_is_reported(lines: list[str], told: str) -> None:
     """Of a job server: neither what the error says already, nor what comes after."""
     assert last_words(lines, _FAILED).rpartition("words: ")[2] == told
+
+
+def test_an_exception_of_any_name_leaves_nothing_committed() -> None:
+    """What a user's own step raises while the graph is built has no traceback."""
+
+    class BadRow(Exception):  # noqa: N818 - as users name theirs
+        pass
+
+    error = translated(BadRow("row 17 has a wrong price"))
+    assert "BadRow" in str(error)
+    assert "row 17 has a wrong price" in str(error)
+    assert "Nothing was committed" in str(error)
