@@ -39,7 +39,14 @@ from transforms.core.rows.common_type import PYTHON, as_type, plain_type, wider_
 from transforms.core.rows.python_kinds import OddValueError, converter_of
 from transforms.errors import EncodingError, InputError, SourceError, bounded
 from transforms.rows.row_batches import Waiting, column_of, values_of
-from transforms.rows.row_types import A_ROW, check_name, check_names, converter
+from transforms.rows.row_types import (
+    A_ROW,
+    check_name,
+    check_names,
+    converter,
+    part_names,
+    with_text_keys,
+)
 
 # Of single rows that become a batch.
 _WAITING_BYTES = 32 << 20
@@ -402,14 +409,14 @@ def _as_row(item: Any, index: int, names: list[str]) -> Mapping[str, Any]:
     convert = converter(type(item))
     if convert is not None:
         row = convert(item)
-        return _with_text_keys(row) if isinstance(item, Mapping) else row
+        return with_text_keys(row) if isinstance(item, Mapping) else row
     if not isinstance(item, tuple | list):
         shown = bounded(repr(item), 80)
         raise InputError(
             f"Every element must be {A_ROW}, tuple or list; row {index + 1:,} is "
             f"{shown} ({type(item).__name__}). Map it to a row first."
         )
-    names += [] if names else _part_names(item)
+    names += [] if names else part_names(item)
     if len(item) != len(names):
         raise InputError(
             f"All rows must have the same number of parts; row {index + 1:,} has "
@@ -417,25 +424,6 @@ def _as_row(item: Any, index: int, names: list[str]) -> Mapping[str, Any]:
             f"be missing."
         )
     return dict(zip(names, item, strict=True))
-
-
-def _with_text_keys(row: Mapping[Any, Any]) -> Mapping[str, Any]:
-    if all(type(key) is str for key in row):
-        return row
-    named = {str(key): value for key, value in row.items()}
-    if len(named) < len(row):
-        raise InputError(f"Names must differ as text; found {list(row)[:8]}.")
-    return named
-
-
-def _part_names(row: Sequence[Any]) -> list[str]:
-    is_image = bool(row) and (
-        type(row[0]).__module__.startswith("PIL.")
-        or len(getattr(row[0], "shape", ())) in (2, 3)
-    )
-    if is_image and len(row) == 2:
-        return ["image", "label"]
-    return [f"feature{index}" for index in range(len(row))]
 
 
 def _batch(

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from transforms.core.json_text import MAX_NESTING, check_key
 from transforms.core.model import Rejection
 from transforms.core.reasons import Fault
-from transforms.errors import EncodingError, SpecError, bounded
+from transforms.errors import EncodingError, InputError, SpecError, bounded
 
 A_ROW = "a row: a dict, beam.Row, named tuple, dataclass"
 NO_ROW = f"Every element must be {A_ROW}, or an Arrow batch or table"
@@ -231,3 +231,24 @@ def _of_numpy(value: Any, inside: Callable[[Any], Any]) -> Any:
         return f"array of {value.dtype} of shape {value.shape}, sha256 {digest}"
     native = value.tolist()
     return repr(value) if isinstance(native, np.generic) else inside(native)
+
+
+def with_text_keys(row: Mapping[Any, Any]) -> Mapping[str, Any]:
+    """Returns a row whose names are text; raises InputError where two become one."""
+    if all(type(key) is str for key in row):
+        return row
+    named = {str(key): value for key, value in row.items()}
+    if len(named) < len(row):
+        raise InputError(f"Names must differ as text; found {list(row)[:8]}.")
+    return named
+
+
+def part_names(row: Sequence[Any]) -> list[str]:
+    """Returns the names of a tuple's parts: a pair may be an image and its label."""
+    is_image = bool(row) and (
+        type(row[0]).__module__.startswith("PIL.")
+        or len(getattr(row[0], "shape", ())) in (2, 3)
+    )
+    if is_image and len(row) == 2:
+        return ["image", "label"]
+    return [f"feature{index}" for index in range(len(row))]
