@@ -209,8 +209,9 @@ def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -
         holds lists.
       facts: what the manifest says of the feature, if there is one.
     """
-    is_list = len(values) != 1 or (facts is not None and facts.feature.is_list)
-    return _describe([*values] if is_list else values[0], facts)
+    is_list = facts is not None and facts.feature.is_list
+    is_single = len(values) == 1 and not is_list and not isinstance(values[0], list)
+    return _describe(values[0] if is_single else [*values], facts)
 
 
 def _describe(value: Value, facts: FeatureFacts | None) -> str:

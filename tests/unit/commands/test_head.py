@@ -11,6 +11,7 @@ from beam_pipeline.commands import head
 from beam_pipeline.terminal import words
 from tests.support.datasets import animals, example, write_dataset, write_records
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
+from tests.support.sequences import sequence
 from transforms.core.example import messages
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.errors import TFRecordError
@@ -206,3 +207,15 @@ def test_json_of_values_that_json_lacks(
     }
     assert bad["features"] is None
     assert bad["error"]
+
+
+def test_a_single_step_is_a_list(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A list of steps keeps both brackets, whatever the number of its steps."""
+    steps = {"x": [[5]], "y": [[1], [2, 3]]}
+    write_records(tmp_path / "s", [sequence({}, steps)])
+    (values,) = shown(printed(tmp_path / "s", capsys))
+    assert {k: json.loads(v) for k, v in values.items()} == {
+        f"lists/{name}": of_name for name, of_name in steps.items()
+    }
