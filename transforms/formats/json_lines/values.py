@@ -17,8 +17,7 @@
 The sample decides the types. After that, a row with a value of another type is refused:
 a number is never taken for a text, 1.5 never for an integer, and an integer that a
 double cannot hold exactly is never rounded. Doubles may become integers later: where
-the sample of a column holds large whole numbers only, 9007199254740993.0 is not rounded
-either.
+the sample of a column holds large whole numbers only, 9007199254740993.0 is kept.
 
 | the value                                            | reason           |
 | ---------------------------------------------------- | ---------------- |
@@ -326,21 +325,19 @@ def parse_value(data: bytes) -> Any:
             Reason.INVALID_ENCODING,
             f"byte {error.start + 1}, {data[error.start]:#04x}, is not valid UTF-8",
         ) from error
-    except json.JSONDecodeError as error:
-        raise FaultError(
-            Reason.MALFORMED, f"no JSON at character {error.pos + 1}: {error.msg}"
-        ) from error
     except ValueError as error:
-        raise FaultError(Reason.MALFORMED, str(error)) from error
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"no JSON at character {error.pos + 1}: {error.msg}"
+        raise FaultError(Reason.MALFORMED, reason) from error
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
     """Returns the object of a line; raises FaultError where it holds none."""
     value = parse_value(line)
     if not isinstance(value, dict):
-        raise FaultError(
-            Reason.MALFORMED, f"an object is needed; found {_shown(value)}"
-        )
+        reason = f"an object is needed; found {_shown(value)}"
+        raise FaultError(Reason.MALFORMED, reason)
     return value
 
 
@@ -430,10 +427,8 @@ def _check_text(text: str, what: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise FaultError(
-            Reason.INVALID_ENCODING,
-            f"{what} holds half a surrogate pair, which is no text",
-        ) from error
+        reason = f"{what} holds half a surrogate pair, which is no text"
+        raise FaultError(Reason.INVALID_ENCODING, reason) from error
 
 
 def _dumped(value: Any) -> str:
