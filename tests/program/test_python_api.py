@@ -333,6 +333,8 @@ class TestRefusals:
             ({"a": "abc"}, "not str"),
             ({"a": 3}, "not int"),
             ({1: [1], "1": [2, 3]}, "'1' occurs 2 times"),
+            ({"a\0b": [1]}, "NUL"),
+            (pa.table({"a\0b": [1]}), "NUL"),
             ({"\ud800": [1]}, "surrogate"),
             (np.zeros((2, 2)), "row 1"),
             (pa.table([[1], [2]], names=["a", "a"]), "'a' occurs 2 times"),
