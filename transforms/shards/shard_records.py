@@ -265,8 +265,8 @@ def _sound(
     by_name = dict(zip((f.name for f in features), loaded, strict=True))
     for feature, column in zip(features, loaded, strict=True):
         masked = by_name.get(feature.derived_from)
-        found = faults(chunk, feature, column, layout.schema, masked)
-        for i, index, item, fault in found:
+        misfits = faults(chunk, feature, column, layout.schema, masked)
+        for i, index, item, fault in misfits:
             if not sound[i]:
                 continue
             origin, row = rows.origin(int(positions[i]))
