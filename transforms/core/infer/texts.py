@@ -95,21 +95,26 @@ Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 
 def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
     """Yields the cells in pieces of up to 65,536 or 4 MiB, a smaller one first."""
-    if isinstance(texts, pa.ChunkedArray) and texts.num_chunks > 1:
-        texts = texts.combine_chunks()
-    for chunk in texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]:
-        ends = stored_offsets(chunk)
+    size = min(max(len(texts) // _FIRST_PIECE, _LEAST_CELLS), _PIECE_CELLS)
+    first = 0
+    while first < len(texts):
+        # A copy of the whole column would double the memory of a sample.
+        piece = texts.slice(first, size)
+        if isinstance(piece, pa.ChunkedArray):
+            is_one = piece.num_chunks == 1
+            piece = piece.chunk(0) if is_one else piece.combine_chunks()
+        first += len(piece)
+        ends = stored_offsets(piece)
         most = np.iinfo(ends.dtype).max
         start = 0
-        size = min(max(len(chunk) // _FIRST_PIECE, _LEAST_CELLS), _PIECE_CELLS)
-        while start < len(chunk):
+        while start < len(piece):
             # The last cell that ends within the bytes, but one cell at least.
             limit = ends.dtype.type(min(int(ends[start]) + _PIECE_BYTES, most))
             fits = int(np.searchsorted(ends, limit, "right")) - 1
-            stop = min(start + size, max(fits, start + 1))
-            yield chunk.slice(start, stop - start)
+            stop = max(fits, start + 1)
+            yield piece.slice(start, stop - start)
             start = stop
-            size = _PIECE_CELLS
+        size = _PIECE_CELLS
 
 
 @dataclasses.dataclass
