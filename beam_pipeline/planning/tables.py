@@ -82,6 +82,8 @@ _COLUMN_SETTINGS = (
 _INFERRED_BYTES = 8 << 20
 # A worker holds several times the bytes of a block that it reads.
 _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 8 << 20, 256 << 20
+# A block costs by its columns, too: with 6 KiB for each, 10,000 take 0.6 of the time.
+_COLUMN_BYTES, _MOST_COLUMNS_BYTES = 8 << 10, 64 << 20
 _MOST_SEGMENTS = 500_000
 # Shards have about 150 MB of records, three times their text.
 _SHARD_TEXT_BYTES = 50_000_000
@@ -180,12 +182,13 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         source = RunSource(reader=reader, **shared)
     else:
         assert isinstance(reader, TableReader)
+        wide = min(_COLUMN_BYTES * len(columns), _MOST_COLUMNS_BYTES)
         block_bytes = block_size(
             inputs.bytes,
             inputs.bytes,
             shard_bytes=_SHARD_TEXT_BYTES,
             most_segments=_MOST_SEGMENTS,
-            least=_LEAST_BLOCK_BYTES,
+            least=max(_LEAST_BLOCK_BYTES, wide),
             most=_MOST_BLOCK_BYTES,
         )
         run_files = 0
