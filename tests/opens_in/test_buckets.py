@@ -72,7 +72,8 @@ def dataset(
     program.run("convert", *arguments, "--shards", 2)
     if request.param == "later":
         program.run("convert", *arguments, "--shards", 3, "--overwrite")
-    assert bool(manifest_at(server, name).folder) == (request.param == "later")
+    (split,) = manifest_at(server, name).splits
+    assert len(split.shards) == (3 if request.param == "later" else 2)
     return name
 
 
