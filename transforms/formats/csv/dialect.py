@@ -17,6 +17,8 @@ from transforms.errors import InputError, SpecError
 WHITESPACE = "whitespace"
 # Bytes of a file that tell its encoding, and whether it begins with a line like sep=;
 HEAD_BYTES = 64
+# pandas and R write an index as the first column, without a name.
+UNNAMED = "column_0"
 _SEP_LINE = re.compile(r'\ufeff?"?sep=(.)"?(?:[\r\n]|$)', re.IGNORECASE)
 
 # UTF-32 first: its little-endian mark begins with that of UTF-16.

@@ -18,6 +18,7 @@ from transforms.core.rows.column import Mask, is_text, not_utf8
 from transforms.errors import ConservationError, bounded, shortened
 from transforms.formats.csv.blocks import text_of
 from transforms.formats.csv.dialect import (
+    UNNAMED,
     WHITESPACE,
     CsvDialect,
     file_encoding,
@@ -290,7 +291,11 @@ def repeats_header(
     for column, index in ordered:
         name = names[index]
         said = [name] if index else [name, f"\ufeff{name}", f'\ufeff"{name}"']
+        if may_be_blank := not index and name == UNNAMED:
+            said += ["", "\ufeff"]
         same = functools.reduce(pc.or_, [equal_to(column, text) for text in said])
+        if may_be_blank:
+            same = pc.or_kleene(same, pc.is_null(column))
         mask = same if mask is None else pc.and_(mask, same)
         if not pc.any(mask).as_py():
             return None

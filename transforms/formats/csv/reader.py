@@ -19,6 +19,7 @@ from transforms.formats.csv.blocks import (
 )
 from transforms.formats.csv.dialect import (
     HEAD_BYTES,
+    UNNAMED,
     WHITESPACE,
     CsvDialect,
     sep_line,
@@ -75,7 +76,8 @@ def read_header(stream: CsvStream, dialect: CsvDialect, origin: str) -> Header:
     """Returns the first record of a file, and the names of the columns.
 
     They are `dialect.columns` where given, or else what the first record holds, or
-    else, in a file without a header, column_0, column_1, and so on.
+    else, in a file without a header, column_0, column_1, and so on. A first column
+    without a name is column_0, too.
 
     Raises:
       InputError: the file is empty ("no header"); a name is empty, too long or occurs
@@ -110,6 +112,8 @@ def read_header(stream: CsvStream, dialect: CsvDialect, origin: str) -> Header:
                 f"--quote ''"
             )
         _check_marks(names, dialect, origin)
+        if not names[0] and count > 1:
+            names = (UNNAMED, *names[1:])
         _check_names(names, origin)
     return Header(record.rstrip(b"\r\n"), fields, names)
 

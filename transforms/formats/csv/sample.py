@@ -265,9 +265,11 @@ class _Seen:
         origin = look.file.origin
         if not self.reader.names:
             self.dialect = self.reader.dialect_in(stream, origin)
-            names = read_header(stream, self.dialect, origin).names
-            self.reader = dataclasses.replace(self.reader, names=names, named_in=origin)
-            self._heads = {origin: names}
+            head = read_header(stream, self.dialect, origin)
+            self.reader = dataclasses.replace(
+                self.reader, names=head.names, named_in=origin
+            )
+            self._heads = {origin: head.fields}
         dialect, header = self.reader.begun(stream, origin)
         if dialect.columns is not None:
             self._heads[origin] = header.fields

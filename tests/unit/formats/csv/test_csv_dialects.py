@@ -292,6 +292,17 @@ def test_a_repeated_header_is_skipped_and_counted(
     assert skipped == {"repeated_header": 3}
 
 
+@pytest.mark.parametrize("wanted", [("column_0", "a"), ("a",), ("column_0",)])
+@pytest.mark.parametrize("header", [b",a\n", b'"","a"\n', MARK + b",a\n"])
+def test_a_first_column_without_a_name(header: bytes, wanted: tuple[Any, ...]) -> None:
+    """As pandas and R write an index; such a header may be repeated, too."""
+    data = header + b"0,x\n" + header + b"0,a\n,x\n"
+    rows, _, refused, skipped = read_all(data, wanted=wanted)
+    whole = {"column_0": ["0", "0", None], "a": ["x", "a", "x"]}
+    assert rows == list(zip(*[whole[name] for name in wanted], strict=True))
+    assert (refused, skipped) == ([], {"repeated_header": 1})
+
+
 def test_what_is_no_repeated_header_stays() -> None:
     """A single column may hold its own name; other names, spaces, a headless file."""
     assert read_all(b"word\na\nword\n")[0] == [("a",), ("word",)]
