@@ -115,12 +115,9 @@ sample() {
     show convert out/sample/photos out/photos --overwrite
     show convert out/sample/rows.csv out/rows \
         --splits train=0.8,validation=0.1,test=0.1 --overwrite
-    local dataset
-    for dataset in out/photos out/rows; do
-        show inspect "$dataset"
-        show head "$dataset" -n 2
-        show verify "$dataset"
-    done
+    show inspect out/photos
+    show head out/rows -n 2
+    show verify out/photos
 }
 
 lint() {
