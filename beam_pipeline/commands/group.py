@@ -127,18 +127,17 @@ def inspect(target: str, as_json: bool) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @text_option("-o output", "FILE", "Write this file instead of DATASET.report.html.")
-@click.option("--verify", is_flag=True, help="Check the whole dataset first.")
 @_QUIET
-def report(target: str, output: str, **options: bool) -> int:
+def report(target: str, output: str, quiet: bool) -> int:
     """Write an HTML page that shows a dataset: classes, pictures, distributions.
 
     It is one file without scripts that loads nothing.
 
     \b
       beam-tfrecord report out/photos
-      beam-tfrecord report out/photos -o photos.html --verify
+      beam-tfrecord report out/photos -o photos.html
     """
-    return _run("report.run", target, output, **options)
+    return _run("report.run", target, output, quiet=quiet)
 
 
 @cli.command()

@@ -3,7 +3,6 @@
 import os
 
 from beam_pipeline.commands.report_file import check_report, write_report
-from beam_pipeline.commands.verify import print_findings, verify_dataset
 from beam_pipeline.datasets.dataset import open_dataset_folder
 from beam_pipeline.terminal.console import print_line
 from beam_pipeline.terminal.words import size_text
@@ -13,14 +12,13 @@ from transforms.storage.paths import is_remote
 _HEAD = b"<!doctype html>\n<!-- beam-tfrecord report -->\n"
 
 
-def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
-    """Writes the page of a dataset; returns 0, or 1 where `verify` finds damage.
+def run(path: str, output: str, *, quiet: bool) -> int:
+    """Writes the page of a dataset; returns 0.
 
     Args:
       path: of the dataset.
       output: the file; empty for `DATASET.report.html`, beside the dataset or, where
         that is in a bucket, in the current folder.
-      verify: check the whole dataset first.
       quiet: print errors only.
 
     Raises:
@@ -30,15 +28,10 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
     target = open_dataset_folder(path, "'report'")
     output = output or _page_path(target.directory)
     check_report(output, target.directory)
-    if verify:
-        checked = verify_dataset(target)
-        if not checked.is_sound:
-            print_findings(checked)
-            return 1
     # Only here: it loads Jinja2, Arrow and Pillow.
     from beam_pipeline.page.build import build_page
 
-    page = _HEAD.decode() + build_page(target, verified=verify)
+    page = _HEAD.decode() + build_page(target)
     write_report(output, page)
     if not quiet and output != "-":
         print_line(f"wrote {output}, {size_text(len(page.encode()))}")

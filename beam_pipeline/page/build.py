@@ -81,7 +81,7 @@ class Chart:
     odd: int = 0
 
 
-def build_page(dataset: Dataset, *, verified: bool) -> str:
+def build_page(dataset: Dataset) -> str:
     """Returns the page of a dataset: HTML but for its first line.
 
     It depends on the dataset, the path given for it and the versions of this program
@@ -89,7 +89,6 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
 
     Args:
       dataset: to be shown.
-      verified: whether it was just verified as a whole.
 
     Raises:
       DamageError: what is read of it is damaged.
@@ -111,7 +110,6 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         equal, equal_count = equal_images(reader, samples)
     facts = {
         "manifest": manifest,
-        "verified": verified,
         "colours": {s.name: n % _COLOURS for n, s in enumerate(manifest.splits)},
         "sampled": {entry.split: len(entry) for entry in samples},
         "rows_a_shard": ROWS_A_SHARD,
