@@ -112,7 +112,7 @@ def plan(**flags: Any) -> int:
 
 
 @cli.command()
-@click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
+@click.argument("target", metavar="DATASET", type=LOCATION)
 @_JSON
 def inspect(target: str, as_json: bool) -> int:
     """Show the splits, features, labels and counts of a dataset.

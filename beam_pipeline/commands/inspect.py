@@ -1,17 +1,9 @@
-"""The command `inspect`: what a dataset or a single file contains.
-
-Of a dataset the manifest knows it all, so no record is read. A file that no manifest
-names is read once, in batches, and its features are summed up from its records, as are
-those of several such files together.
-"""
+"""The command `inspect`: what the manifest of a dataset states; no record is read."""
 
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from beam_pipeline.commands.head import describe_bytes, is_text
-from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_files
-from beam_pipeline.datasets.file_summary import RecordPlace, Variant, summarize_files
+from beam_pipeline.datasets.dataset import Dataset, open_files
 from beam_pipeline.terminal.console import print_line, print_splits, print_table
 from beam_pipeline.terminal.printing import print_text
 from beam_pipeline.terminal.words import (
@@ -24,43 +16,39 @@ from beam_pipeline.terminal.words import (
     size_text,
 )
 from transforms.core.manifest import Account, FeatureFacts, Manifest
-from transforms.core.schema import Feature, Kind
-from transforms.core.statistics import Statistics
+from transforms.core.schema import Kind
 from transforms.errors import UsageError
 
 # More classes than this are not listed.
 _MAX_CLASSES = 20
-# Columns of a terminal that a class name or a sample may take.
+# Columns of a terminal that a class name may take.
 _MAX_NAME = 40
 # Kinds whose statistics are about the lengths of values in bytes.
 _MEASURED = (Kind.TEXT, Kind.BYTES, Kind.IMAGE, Kind.TENSOR)
 
 
 def show(path: str, *, as_json: bool = False) -> int:
-    """Prints what is at a path; returns 0.
+    """Prints what a dataset contains; returns 0.
 
-    With `as_json` it prints the `dataset` part of a manifest; see the reference.
+    With `as_json` it prints the `dataset` part of its manifest; see the reference.
 
     Raises:
-      UsageError: there is neither a dataset nor a TFRecord file; or JSON is asked of
-        files without a manifest.
-      DamageError: the manifest or the file is damaged.
+      UsageError: there is no dataset.
+      DamageError: the manifest is damaged.
     """
     target = open_files(path)
-    if isinstance(target, Dataset):
-        manifest = target.manifest
-        if as_json:
-            facts = manifest.dataset_json() | {"digest": manifest.digest}
-            print_text(json.dumps(facts, indent=1))
-        else:
-            _print_dataset(manifest)
-    elif as_json:
+    if not isinstance(target, Dataset):
         raise UsageError(
-            "JSON is the manifest's, and these files have none. Leave out --json, or "
-            "convert them."
+            f"'inspect' shows what a manifest states, and {path!r} has none. 'verify' "
+            f"counts its records, 'spec' shows their features, and 'convert' makes a "
+            f"dataset of them."
         )
+    manifest = target.manifest
+    if as_json:
+        facts = manifest.dataset_json() | {"digest": manifest.digest}
+        print_text(json.dumps(facts, indent=1))
     else:
-        _print_files(path, [target] if isinstance(target, SingleFile) else target.files)
+        _print_dataset(manifest)
     return 0
 
 
@@ -108,18 +96,11 @@ def _values_text(facts: FeatureFacts) -> str:
     if feature.kind is Kind.LABEL:
         text = count_text(len(facts.classes), "class", "classes")
     else:
-        text = _extent(facts.statistics, feature.kind in _MEASURED, feature)
+        text = range_text(facts.statistics.minimum, facts.statistics.maximum, feature)
+        if text and feature.kind in _MEASURED:
+            text += " byte" if text == "1" else " bytes"
     each = range_text(facts.statistics.fewest, facts.statistics.most)
     return "; ".join(filter(None, (text, each and f"{each} each")))
-
-
-def _extent(
-    statistics: Statistics, of_lengths: bool, feature: Feature | None = None
-) -> str:
-    """Returns the smallest and the largest value, or the range of lengths in bytes."""
-    text = range_text(statistics.minimum, statistics.maximum, feature)
-    unit = "byte" if text == "1" else "bytes"
-    return f"{text} {unit}" if of_lengths and text else text
 
 
 def _print_classes(
@@ -163,54 +144,3 @@ def _print_account(account: Account) -> None:
             rows.append((f"{part} {word}", counts.get(word, 0), remark))
     shown = [(word, f"{count:,}", remark) for word, count, remark in rows]
     print_table(("source", "items", ""), shown, right=("items",))
-
-
-def _print_files(path: str, files: Sequence[SingleFile]) -> None:
-    """Prints what the records of files hold that no manifest states."""
-    summary = summarize_files(files)
-    of = range_text(summary.shortest, summary.longest)
-    records, size = count_text(summary.records, "record"), size_text(summary.bytes)
-    where = f" in {count_text(len(files), 'file')}" if len(files) > 1 else ""
-    compressed = ", ".join(sorted(summary.compressions - {"none"}))
-    how = f" with {compressed}" if compressed else ""
-    print_line(path, "bold", f"  {records} of {of} bytes, {size}{where}{how}")
-    beside = files[0].dataset
-    text = "without a manifest: what follows was read from the records"
-    if beside is not None:
-        text = f"a shard of the dataset {beside.manifest.name!r} beside it"
-    print_line(text, "dim")
-    if summary.variants:
-        names = [variant.name for variant in summary.variants]
-        rows = [
-            _variant_row(variant, summary.records, names.count(variant.name) > 1)
-            for variant in summary.variants
-        ]
-        print_table(("feature", "type", "present", "values"), rows, right=("present",))
-    if summary.first_not_example is not None:
-        print_line(
-            f"{count_text(summary.not_examples, 'record')} cannot be read as a "
-            f"tf.train.Example; the first is {_place(summary.first_not_example)}",
-            "red",
-        )
-
-
-def _place(place: RecordPlace) -> str:
-    """Returns which record it is, and of which file."""
-    path, number = place
-    return f"{os.path.basename(path)}, record {number:,}"
-
-
-def _variant_row(variant: Variant, records: int, is_one_of_several: bool) -> list[str]:
-    kind, statistics = variant.type, variant.statistics
-    if (statistics.fewest, statistics.most) != (1, 1):
-        kind += f", {range_text(statistics.fewest, statistics.most)} each"
-    extent = _extent(statistics, variant.type == "bytes")
-    if variant.sample:
-        # Without the size: the range says it.
-        sample = describe_bytes(variant.sample).partition(", ")[2]
-        if variant.all_text and is_text(variant.sample):
-            sample = f'text, as "{shortened(variant.sample.decode(), _MAX_NAME)}"'
-        extent += f"; {sample}"
-    if is_one_of_several:
-        extent += f" (first in {_place(variant.first)})"
-    return [variant.name, kind, share_text(statistics.present, records), extent]

@@ -9,7 +9,7 @@ Without a manifest a folder or glob refers to these files:
 Never one of these, which other programs leave in the folder: hidden files, `_SUCCESS`,
 checksums, indexes, descriptions, unfinished files.
 
-`inspect`, `head`, `verify` and `repair` read TFRecord. What is of another format by its
+`head`, `verify` and `repair` read TFRecord. What is of another format by its
 name is named as that, with the commands that read it, and is not called damaged.
 
 Imports nothing slow: `verify` of a small file is mostly its start-up.
@@ -151,7 +151,7 @@ def open_dataset_folder(path: str, use: str) -> Dataset:
     if isinstance(target, SingleFile):
         raise UsageError(
             f"{use} needs a dataset with a manifest; {path!r} is a single file. Name "
-            f"the folder of its dataset, or see 'inspect'."
+            f"the folder of its dataset, or see 'verify'."
         )
     return target
 

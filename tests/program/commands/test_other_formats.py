@@ -78,10 +78,10 @@ def test_datasets_below_a_folder_are_named(tmp_path: Folder, reader: str) -> Non
 def test_text_is_called_text(tmp_path: Folder) -> None:
     """A text under any name is no transfer that went wrong."""
     (tmp_path / "notes").write_bytes(b"first line\r\nsecond line\r\nthird\r\n")
-    run = command("inspect", tmp_path / "notes")
+    run = command("verify", tmp_path / "notes")
     assert run.code == 1
-    assert "It looks like text." in run.err
-    assert "binary mode" not in run.err
+    assert "It looks like text." in run.out
+    assert "binary mode" not in run.out
 
 
 def test_records_of_any_file_name_are_read(tmp_path: Folder) -> None:

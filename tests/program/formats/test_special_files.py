@@ -81,7 +81,6 @@ SHARD = "ds/animals-train.tfrecord-00000-of-00002"
         (SHARD, ("verify", SHARD)),
         (SHARD, ("repair", SHARD, "fixed")),
         (SHARD, ("head", "ds")),
-        (SHARD, ("inspect", SHARD)),
         (SHARD, ("spec", SHARD)),
         (SHARD, ("convert", SHARD, "out")),
         ("ds/manifest.json", ("verify", "ds")),

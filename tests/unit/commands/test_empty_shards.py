@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from beam_pipeline.commands import head, inspect, repair, verify
+from beam_pipeline.commands import head, repair, verify
 from tests.support.datasets import example, write_records
 
 Folder = pathlib.Path
@@ -24,12 +24,10 @@ def folder(tmp_path: Folder, request: pytest.FixtureRequest) -> Folder:
 def test_commands_take_an_empty_shard(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is named by `verify`, lacks no feature in `inspect`, and `repair` keeps it."""
+    """It is named by `verify`, `head` shows none, and `repair` keeps it."""
     for path in (folder, folder / EMPTY):
         assert verify.show(str(path)) == 0
         assert f"{EMPTY}: holds no record" in capsys.readouterr().out
-        inspect.show(str(path))
-        assert "absent" not in capsys.readouterr().out
     head.show(str(folder / EMPTY))
     assert capsys.readouterr().out.endswith("no records\n")
     target = folder.parent / "out"

@@ -1,17 +1,15 @@
-"""`inspect`: facts of the manifest, and facts of a single file."""
+"""`inspect`: facts of the manifest."""
 
-import io
-import os
 import pathlib
 import re
+import shutil
 
 import pytest
-from PIL import Image
 
 from beam_pipeline.commands import inspect
 from beam_pipeline.datasets.dataset import open_target
 from beam_pipeline.terminal.words import count_text, share_text, size_text
-from tests.support.datasets import animals, example, write_dataset, write_records
+from tests.support.datasets import animals, write_dataset
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.manifest import MANIFEST_NAME, Account
 from transforms.errors import UsageError
@@ -64,89 +62,21 @@ def test_dataset_needs_no_record(
 
 
 def test_empty_dataset(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without records there are no ranges or shares, and an empty shard is shown."""
+    """Without records there are no ranges or shares."""
     write_dataset(tmp_path / "out", {"train": [[]]})
     assert "0 records" in printed(tmp_path / "out", capsys)
-    shard = tmp_path / "out" / "animals-train.tfrecord-00000-of-00001"
-    assert "0 records" in printed(shard, capsys)
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
-def test_single_file(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
-) -> None:
-    """Features with types and ranges from the records; the first line says no more."""
-    file = io.BytesIO()
-    Image.new("RGB", (40, 30)).save(file, "PNG")
-    image = file.getvalue()
-    rows = [{"a": n, "b": n / 8, "c": "글자" * (n + 1), "d": image} for n in range(9)]
-    rows.append({"a": -1, "b": float("nan"), "d": image[:5]})
-    path = tmp_path / "x"
-    facts = write_records(path, [example(row) for row in rows], compression)
-    out = printed(path, capsys)
-    head, manifest = out.splitlines()[:2]
-    assert head.startswith(f"{path}  10 records")
-    assert size_text(facts.bytes) in head
-    assert head.endswith(f" {compression}") is (compression != "none")
-    assert "manifest" in manifest
-    features = table(out, "feature")
-    assert {name: cells[:2] for name, cells in features.items()} == {
-        "a": ["int64", "100 %"],
-        "b": ["float", "100 %"],
-        "c": ["bytes", "90.0 %"],
-        "d": ["bytes", "100 %"],
-    }
-    values = {name: numbers(cells[2]) for name, cells in features.items()}
-    size = str(len(image))
-    assert values == {
-        "a": ["-1", "8"],
-        "b": ["0", "1"],
-        "c": ["6", "54"],
-        "d": ["5", size, "40x30", "89", "50", "4e", "47"],
-    }
-    assert '"글자"' in features["c"][2]
-    assert "PNG" in features["d"][2]
-
-
-def test_a_file_of_a_dataset(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The line below the first names the dataset beside it."""
+def test_files_without_a_manifest(tmp_path: Folder) -> None:
+    """A shard, a folder and a pattern are named, with the commands that read them."""
     write_dataset(tmp_path / "out", {"train": animals(3)})
     shard = tmp_path / "out" / "animals-train.tfrecord-00000-of-00001"
-    assert "'animals'" in printed(shard, capsys).splitlines()[1]
-
-
-def test_records_that_disagree(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each variant with the first record that has it; what is no Example is counted."""
-    records = [example({"a": 1})] * 3 + [b"\xff"] + [example({"a": 1.5})] * 2
-    write_records(tmp_path / "x", [*records, b"\xff\xff"])
-    out = printed(tmp_path / "x", capsys)
-    lines = out.splitlines()
-    kinds = {
-        kind: numbers(line)
-        for line in lines
-        for kind in ("int64", "float")
-        if kind in line
-    }
-    assert kinds["int64"][-2:] == ["1", "0"]
-    assert kinds["float"][-2:] == ["1.5", "4"]
-    (unreadable,) = (line for line in lines if "tf.train.Example" in line)
-    assert numbers(unreadable) == ["2", "3"]
-
-
-def test_pipe(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    """What can be read only once is read only once."""
-    write_records(tmp_path / "x", [example({"a": 5})] * 3, "gzip")
-    read, write = os.pipe()
-    os.write(write, (tmp_path / "x").read_bytes())
-    os.close(write)
-    out = printed(Folder(f"/dev/fd/{read}"), capsys)
-    os.close(read)
-    assert "3 records" in out
-    assert "gzip" in out
+    (tmp_path / "bare").mkdir()
+    shutil.copy(shard, tmp_path / "bare")
+    for path in (shard, tmp_path / "bare", tmp_path / "bare" / "*"):
+        with pytest.raises(UsageError, match="'verify'") as caught:
+            inspect.show(str(path))
+        assert str(path) in str(caught.value)
 
 
 def test_no_dataset(tmp_path: Folder) -> None:

@@ -21,7 +21,7 @@ Sources: TensorFlow, `tensorflow/core/example/example.proto`; TensorFlow Serving
 
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -168,34 +168,20 @@ def decode_examples(
     """
     if not isinstance(payloads, PayloadBatch):
         payloads = PayloadBatch.of(payloads)
-    return _decoded(payloads, schema, message)
-
-
-def decode_records(payloads: PayloadBatch) -> pa.RecordBatch:
-    """Returns what `decode_examples` does of n records of any kind.
-
-    The number of values that each step of a list `x` has is in `x` + `STEPS`.
-    """
-    return _decoded(payloads, None, any_message)
-
-
-def _decoded(
-    batch: PayloadBatch, schema: pa.Schema | None, parse: Callable[[bytes], Any]
-) -> pa.RecordBatch:
     wanted = None if schema is None else schema.names
-    decoded = read_columns(batch, wanted=wanted, parse=parse)
+    decoded = read_columns(payloads, wanted=wanted)
     _check(decoded)
     if schema is None:
         names = sorted({*decoded.features, *decoded.untyped})
         schema = pa.schema([_field(name, decoded.features.get(name)) for name in names])
     arrays = [
-        _array(decoded.features.get(field.name, {}), field, len(batch))
+        _array(decoded.features.get(field.name, {}), field, len(payloads))
         for field in schema
     ]
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     # A record batch without columns has no rows; a struct array without fields may.
-    none = pa.Array.from_buffers(pa.struct([]), len(batch), [None], children=[])
+    none = pa.Array.from_buffers(pa.struct([]), len(payloads), [None], children=[])
     return pa.RecordBatch.from_struct_array(none)
 
 

@@ -70,7 +70,7 @@ def test_other_messages(
     """SequenceExamples and lists of Examples: the same rows in all that reads them."""
     path, out = tmp_path / "a.tfrecord", tmp_path / "out"
     write_records(path, [record] * 30)
-    for words in (["spec"], ["head"], ["inspect"], ["verify"], ["index"]):
+    for words in (["spec"], ["head"], ["verify"], ["index"]):
         assert command(words[0], path, *words[1:]).code == 0
     convert(path, out)
     assert command("merge", path, path, tmp_path / "merged").code == 2

@@ -17,9 +17,8 @@ from tests.support.sequences import (
     sequence,
 )
 from transforms.codec.encode import encode_example
-from transforms.core.example.decoder import StepTypeError, decode_records, parse_record
+from transforms.core.example.decoder import StepTypeError, parse_record
 from transforms.core.example.messages import replaced_ids
-from transforms.core.schema import STEPS
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import (
     ExampleError,
@@ -67,22 +66,6 @@ def test_what_would_be_lost_is_an_error(data: bytes, error: type[Exception]) -> 
     """Two types in a list, a context feature called like a list, other fields."""
     with pytest.raises(error):
         parse_record(data)
-
-
-def test_columns_of_several_records() -> None:
-    """A list of each record has values and steps; absent ones are null."""
-    records = [
-        sequence({"n": [1]}, {"x": [[1], [2, 3]], "u": [None]}),
-        sequence({}, {"y": [[b"a"]]}),
-        sequence({}, {"x": []}),
-    ]
-    found = decode_records(PayloadBatch.of(records * 7)).to_pydict()
-    assert found["n"] == [1, None, None] * 7
-    assert found["lists/x"] == [[1, 2, 3], None, None] * 7
-    assert found["lists/x" + STEPS] == [[1, 2], None, []] * 7
-    assert found["lists/y"] == [None, b"a", None] * 7
-    assert found["lists/u" + STEPS] == [0, None, None] * 7
-    assert "lists/u" not in found
 
 
 @given(st.sampled_from([SEQUENCE, RANKING]), st.data())
