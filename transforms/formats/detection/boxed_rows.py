@@ -24,9 +24,8 @@ from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.image.png_encode import encode_class_png
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.model import Block
+from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, FaultError, Reason
-from transforms.errors import SpecError
 from transforms.formats.detection.objects import (
     ANY_SIZE,
     BOXES,
@@ -34,26 +33,20 @@ from transforms.formats.detection.objects import (
     OBJECT,
     OBJECT_MASK,
     POINT,
+    RULES,
     SIDES,
     TOLERANCE_PIXELS,
     BoxedObject,
-    BoxFault,
-    BoxForm,
     BoxPolicy,
-    CheckedBoxes,
     Found,
     ImageObjects,
     about,
     check_boxes,
-    describe,
-    image_rejection,
-    object_rejection,
-    refusal_of,
+    rejection,
     size_of_image,
 )
 from transforms.formats.pairs import MASK_WORDS, class_mask_column
-from transforms.formats.raw_rows import rejecter
-from transforms.formats.table import RawRows, TableFormat
+from transforms.formats.table import Complaint, RawRows, TableFormat
 from transforms.formats.table_source import RunReader
 
 Floats = npt.NDArray[np.float64]
@@ -82,7 +75,8 @@ class BoxedReader(TableFormat, RunReader):
     """
 
     image_base: ClassVar[Literal["file", "root"]] = "root"
-    form: ClassVar[BoxForm] = BoxForm.XYXY
+    # Whether boxes are x, y, width, height; not xmin, ymin, xmax, ymax.
+    sized: ClassVar[bool] = False
     # The column of splits.
     split_name: ClassVar[str] = "image set"
     # Whether a row is known by its annotation, not its image, and has a place of its
@@ -103,13 +97,6 @@ class BoxedReader(TableFormat, RunReader):
     values: tuple[str, ...] = ()
     points: int = 0
     named_points: bool = False
-
-    def __post_init__(self) -> None:
-        if self.bad_box not in set(BoxPolicy):
-            raise SpecError(
-                f"bad_box must be one of {', '.join(BoxPolicy)}; found "
-                f"{self.bad_box!r}."
-            )
 
     @abc.abstractmethod
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
@@ -177,8 +164,10 @@ class BoxedReader(TableFormat, RunReader):
           is_sample: whether no image is looked into.
         """
         reasons = [row["reason"] or "" for row in rows]
-        parsed = {
-            i: refusal_of(row) or self.objects_of(row, root)
+        parsed: dict[int, Found] = {
+            i: (Fault(Reason(reasons[i]), row["message"]), row.get("raw"))
+            if reasons[i]
+            else self.objects_of(row, root)
             for i, row in enumerate(rows)
             if not reasons[i].startswith("/")
         }
@@ -201,14 +190,14 @@ class BoxedReader(TableFormat, RunReader):
         if not self.fractions:
             stated, sizes, lost = _sizes(images, size_of)
             columns |= stated
-        checked, points, faults = self._checked(objects, sizes[parents])
+        relative, points, faults = self._checked(objects, sizes[parents])
         drawn: dict[int, bytes] = {}
         for i in range(len(objects)) if self.masks == "all" else ():
             parent = int(parents[i])
             if i in faults or parent in lost:
                 continue
             size = size_of(parent) if self.fractions else tuple(sizes[parent])
-            mask = self._drawn(objects[i], size, checked.relative[i])
+            mask = self._drawn(objects[i], size, relative[i])
             if isinstance(mask, Fault):
                 faults[i] = about(objects[i], *mask)
             else:
@@ -224,7 +213,7 @@ class BoxedReader(TableFormat, RunReader):
         counts = np.bincount(parents[keep], minlength=len(images))[stays]
         places = np.array(read, np.int64)[stays]
         columns = {n: values.filter(pa.array(stays)) for n, values in columns.items()}
-        sides = pa.array(checked.relative[keep].ravel())
+        sides = pa.array(relative[keep].ravel())
         boxes = pa.FixedSizeListArray.from_arrays(sides, 4)
         columns[f"{OBJECT}bbox"] = list_of(boxes, counts)
         lists = self._lists([objects[i] for i in kept], points[keep])
@@ -241,13 +230,26 @@ class BoxedReader(TableFormat, RunReader):
         columns[self.split_name] = pa.array(splits, pa.string())
         known_by = "annotation" if self.by_annotation else "path"
         positions = np.array([row["position"] for row in of_rows], np.int64)
+
+        def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+            return [
+                rejection(
+                    rows[i],
+                    Fault(*fault),
+                    parsed[i][1],
+                    rows[i].get("row"),
+                    rows[i].get("line"),
+                )
+                for i, *fault in complaints
+            ]
+
         skipped = collections.Counter(r[1:] for r in reasons if r.startswith("/"))
         return RawRows(
             block,
             columns,
             np.array([row.get("row") or 0 for row in of_rows], np.int64),
             refused=[*refused, *((read[i], *fault) for i, fault in lost.items())],
-            reject=rejecter(image_rejection, rows, parsed),
+            reject=reject,
             places=places,
             origins=pa.array([row[known_by] for row in of_rows], pa.string()),
             stamps=pa.array([row["stamp"] for row in of_rows], pa.int64()),
@@ -255,7 +257,14 @@ class BoxedReader(TableFormat, RunReader):
             parts={BOXES: len(objects) + gone},
             parts_gone={BOXES: int((~has_row).sum()) + gone},
             part_rejections=[
-                object_rejection(objects[i], rows[read[parents[i]]], faults[i])
+                rejection(
+                    rows[read[parents[i]]],
+                    faults[i],
+                    objects[i].raw,
+                    objects[i].row,
+                    objects[i].line,
+                    part=BOXES,
+                )
                 for i in sorted(faults)
                 if has_row[i]
             ],
@@ -278,7 +287,7 @@ class BoxedReader(TableFormat, RunReader):
 
     def _checked(
         self, objects: Sequence[BoxedObject], extents: Floats
-    ) -> tuple[CheckedBoxes, Floats, dict[int, Fault]]:
+    ) -> tuple[npt.NDArray[np.float32], Floats, dict[int, Fault]]:
         """Returns the boxes of m objects, their key points, and what is wrong of some.
 
         Args:
@@ -287,18 +296,21 @@ class BoxedReader(TableFormat, RunReader):
         """
         given = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
         clip = self.bad_box == BoxPolicy.CLIP
-        checked = check_boxes(
+        relative, broken = check_boxes(
             given - np.array([self.first_pixel] * 2 + [0, 0]),
             extents,
-            form=self.form,
+            sized=self.sized,
             tolerance=self.tolerance,
             clip=clip,
         )
         faults: dict[int, Fault] = {}
-        for i in np.flatnonzero(checked.faults).tolist():
-            size = None if self.fractions else extents[i]
-            box_fault = BoxFault(checked.faults[i])
-            words = describe(box_fault, given[i].tolist(), size, self.form)
+        form = "x, y, width, height" if self.sized else "xmin, ymin, xmax, ymax"
+        for i in np.flatnonzero(broken).tolist():
+            numbers = ", ".join(f"{value:.10g}" for value in given[i].tolist())
+            of = "in fractions, 0 to 1"
+            if not self.fractions:
+                of = "in an image of {:g} x {:g} pixels".format(*extents[i])
+            words = f"box ({form}) [{numbers}] {of}: {RULES[broken[i]]}"
             faults[i] = about(objects[i], Reason.BAD_BOX, words)
         for i, item in enumerate(objects):
             if item.fault is not None:
@@ -330,7 +342,7 @@ class BoxedReader(TableFormat, RunReader):
         with np.errstate(invalid="ignore"):
             points[:, :, :2] = np.clip(points[:, :, :2] / extents[:, None, :], 0, 1)
         points[(points[:, :, 2] <= 0) | outside] = 0
-        return checked, points, faults
+        return relative, points, faults
 
     def _drawn(
         self, item: BoxedObject, size: tuple[float, float] | Fault, box: Floats

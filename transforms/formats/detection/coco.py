@@ -59,10 +59,9 @@ from transforms.formats.detection.objects import (
     BOXES,
     NO_BOX,
     BoxedObject,
-    BoxForm,
     Found,
     ImageObjects,
-    object_rejection,
+    rejection,
 )
 from transforms.formats.file_names import split_in_path
 from transforms.formats.table import InputFile, Planned, RawRows
@@ -118,7 +117,7 @@ class CocoReader(ListedReader):
     """
 
     title: ClassVar[str] = "COCO JSON"
-    form: ClassVar[BoxForm] = BoxForm.XYWH
+    sized: ClassVar[bool] = True
     by_annotation: ClassVar[bool] = True
     origins_name_rows: ClassVar[bool] = False
     by_file: ClassVar[bool] = True
@@ -282,15 +281,14 @@ class CocoReader(ListedReader):
 
 def _strays(row: Mapping[str, Any]) -> Iterator[Rejection]:
     """Yields a rejection for each annotation of no image."""
-    image = {"annotation": row["annotation"], "stated": None}
     for item in annotations_of(row["strays"]):
         message = (
             f"annotation {id_of(item.get('id'))}: it is of image "
             f"{id_of(item.get('image_id'))}, which is not in the file; its box is "
             f"{box_of(item)}"
         )
-        stray = BoxedObject("", NO_BOX, "", item)
-        yield object_rejection(stray, image, Fault(Reason.BAD_BOX, message))
+        fault = Fault(Reason.BAD_BOX, message)
+        yield rejection(row, fault, item, None, None, part=BOXES)
 
 
 def _listed(coco: CocoFile, folder: str, left_out: int) -> Iterator[pa.Table]:

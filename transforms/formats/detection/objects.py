@@ -28,7 +28,6 @@ A box that crosses an edge by at most the tolerance, as after rounding, is cut a
 edge.
 """
 
-import dataclasses
 import enum
 import json
 import os
@@ -44,7 +43,6 @@ from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.formats.pairs import mask_features
 from transforms.formats.raw_rows import rejection_of
-from transforms.formats.table import Complaint
 from transforms.storage.entries import TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings
@@ -58,12 +56,8 @@ SIDES = ("width", "height")
 NO_BOX = (np.nan,) * 4
 # Stands for a size that nothing states, in a sample: any box fits.
 ANY_SIZE = (2**31 - 1, 2**31 - 1)
-
-
 # Tools round outwards, and differ in whether the last pixel belongs to a box.
 TOLERANCE_PIXELS = 1.0
-
-Floats = npt.NDArray[np.float64]
 
 
 def _lists(kind: Kind, start: str, *ends: str) -> list[Feature]:
@@ -178,50 +172,31 @@ def about(item: BoxedObject, reason: Reason, words: str) -> Fault:
     return Fault(reason, f"{item.place}: {words}")
 
 
-def refusal_of(row: Mapping[str, Any]) -> Found | None:
-    """Returns why a row of a listing is no row, if it is none."""
-    if not row["reason"]:
-        return None
-    return Fault(Reason(row["reason"]), row["message"]), row.get("raw")
-
-
-def image_rejection(
-    rows: Sequence[Mapping[str, Any]],
-    found: Mapping[int, Found],
-    complaint: Complaint,
-) -> Rejection:
-    """Returns the rejection of an image."""
-    index, reason, message = complaint
-    row = rows[index]
-    where = row.get("row"), row.get("line")
-    named = row["stated"] or row.get("name")
-    return _rejection(row, named, Fault(reason, message), found[index][1], where)
-
-
-def object_rejection(
-    item: BoxedObject, row: Mapping[str, Any], fault: Fault
-) -> Rejection:
-    """Returns the rejection of an object of an image."""
-    where = item.row, item.line
-    return _rejection(row, row["stated"], fault, item.raw, where, part=BOXES)
-
-
-def _rejection(
+def rejection(
     row: Mapping[str, Any],
-    named: str | None,
     fault: Fault,
     raw: Any,
-    where: tuple[int | None, int | None],
+    number: int | None,
+    line: int | None,
     *,
     part: str = "",
 ) -> Rejection:
-    number, line = where
-    reason, message = fault
+    """Returns the rejection of an image, or of an object of it.
+
+    Args:
+      row: of the image in the listing.
+      fault: what is wrong.
+      raw: what the source has of it; see `BoxedObject`.
+      number, line: where it is in the file that the row names.
+      part: see `Rejection`.
+    """
     if raw is not None and not isinstance(raw, bytes):
         raw = json.dumps(raw, ensure_ascii=False).encode(errors="replace")
+    named = row["stated"] or (None if part else row.get("name"))
+    message = f"{named!r}: {fault.message}" if named else fault.message
     return rejection_of(
         row["annotation"] or row["path"],
-        (number or 0, reason, f"{named!r}: {message}" if named else message),
+        (number or 0, fault.reason, message),
         raw,
         line=line,
         part=part,
@@ -263,24 +238,6 @@ def size_of_image(
     return Fault(Reason.UNREADABLE, f"image {path!r}: there is no such file")
 
 
-class BoxForm(enum.StrEnum):
-    """The meaning of the four numbers of a box."""
-
-    XYWH = "x, y, width, height"
-    XYXY = "xmin, ymin, xmax, ymax"
-
-
-class BoxFault(enum.IntEnum):
-    """The fault of a box; see the module's docstring."""
-
-    NONE = 0
-    NOT_NUMBERS = 1
-    REVERSED = 2
-    EMPTY = 3
-    NORMALISED = 4
-    OUTSIDE = 5
-
-
 class BoxPolicy(enum.StrEnum):
     """What becomes of a bad box."""
 
@@ -292,48 +249,37 @@ class BoxPolicy(enum.StrEnum):
     CLIP = "clip"
 
 
-_WORDS = {
-    BoxFault.NOT_NUMBERS: "four finite numbers are needed",
-    BoxFault.REVERSED: "its width and height must not be negative",
-    BoxFault.EMPTY: "it has no area",
-    BoxFault.NORMALISED: (
-        "it lies within one pixel; fractions of the image, perhaps, where pixels are "
-        "needed"
-    ),
-    BoxFault.OUTSIDE: "it must lie inside the image",
-}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CheckedBoxes:
-    """The results of `check_boxes` for n boxes.
-
-    Attributes:
-      relative: float32 array (n, 4) of xmin, ymin, xmax, ymax from 0 to 1, minimum
-        below maximum; zeros where the box is bad.
-      faults: int8 array of n, of `BoxFault`.
-    """
-
-    relative: npt.NDArray[np.float32]
-    faults: npt.NDArray[np.int8]
+# What must hold of a box, by its fault; see the module's docstring.
+RULES = (
+    "",
+    "four finite numbers are needed",
+    "its width and height must not be negative",
+    "it has no area",
+    "it lies within one pixel; fractions of the image, perhaps, where pixels are "
+    "needed",
+    "it must lie inside the image",
+)
+NOT_NUMBERS, REVERSED, EMPTY, NORMALISED, OUTSIDE = range(1, len(RULES))
 
 
 def check_boxes(
     boxes: npt.ArrayLike,
     sizes: npt.ArrayLike,
     *,
-    form: BoxForm,
+    sized: bool = False,
     tolerance: float = TOLERANCE_PIXELS,
     clip: bool = False,
-) -> CheckedBoxes:
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
     """Returns boxes relative to their images, and the faults of bad ones.
 
-    For boxes that are relative already, give sizes of 1 and a tolerance in that unit.
+    The first are n times xmin, ymin, xmax, ymax from 0 to 1, minimum below maximum;
+    zeros where the box is bad. The faults are indices of `RULES`, 0 of good boxes. For
+    boxes that are relative already, give sizes of 1 and a tolerance in that unit.
 
     Args:
       boxes: n x 4 numbers in pixels; NaN for missing ones.
       sizes: n x 2, width and height in pixels of each box's image; both above 0.
-      form: the meaning of the four numbers.
+      sized: whether boxes are x, y, width, height; not xmin, ymin, xmax, ymax.
       tolerance: pixels by which a box may cross an edge.
       clip: cut boxes at the edges, however far they cross them; boxes of which nothing
         remains are still `OUTSIDE`.
@@ -342,55 +288,22 @@ def check_boxes(
     extents = np.asarray(sizes, np.float64).reshape(-1, 2)
     corners = given.copy()
     with np.errstate(over="ignore", invalid="ignore"):
-        if form is BoxForm.XYWH:
+        if sized:
             corners[:, 2:] += corners[:, :2]
-            spans = given[:, 2:]
-        else:
-            spans = corners[:, 2:] - corners[:, :2]
+        low, high = corners[:, :2], corners[:, 2:]
+        spans = given[:, 2:] if sized else high - low
         cut = np.clip(corners.reshape(-1, 2, 2), 0.0, extents[:, None, :])
         relative = (cut / extents[:, None, :]).reshape(-1, 4).astype(np.float32)
         # In ascending precedence: each rule overwrites the faults of those above it.
         faults = np.zeros(len(given), np.int8)
-        faults[~_has_area(relative)] = BoxFault.EMPTY
+        faults[~(relative[:, 2:] > relative[:, :2]).all(1)] = EMPTY
         reach = np.inf if clip else tolerance
-        faults[_outside(corners, extents, reach)] = BoxFault.OUTSIDE
+        crosses = (low < -reach) | (high > extents + reach)
+        faults[(crosses | (high <= 0.0) | (low >= extents)).any(1)] = OUTSIDE
         tiny = (corners <= 1.0) & (corners >= 0.0)
-        faults[tiny.all(1) & (extents > 1.0).all(1)] = BoxFault.NORMALISED
-        faults[(spans == 0.0).any(1)] = BoxFault.EMPTY
-        faults[(spans < 0.0).any(1)] = BoxFault.REVERSED
-    faults[~np.isfinite(corners).all(1)] = BoxFault.NOT_NUMBERS
-    relative[faults != BoxFault.NONE] = 0.0
-    return CheckedBoxes(relative, faults)
-
-
-def _has_area(relative: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    return np.asarray((relative[:, 2:] > relative[:, :2]).all(1))
-
-
-def _outside(corners: Floats, extents: Floats, reach: float) -> npt.NDArray[np.bool_]:
-    """Returns which boxes cross an edge by more than `reach`, or miss the image."""
-    low, high = corners[:, :2], corners[:, 2:]
-    crosses = (low < -reach) | (high > extents + reach)
-    apart = (high <= 0.0) | (low >= extents)
-    return np.asarray((crosses | apart).any(1))
-
-
-def describe(
-    fault: BoxFault, box: Sequence[float], size: Sequence[float] | None, form: BoxForm
-) -> str:
-    """Returns a sentence about the fault of a box, with its values.
-
-    Args:
-      fault: what `check_boxes` found.
-      box: its four numbers.
-      size: width and height of its image; None for a box in fractions of it.
-      form: the meaning of the four numbers.
-    """
-    numbers = ", ".join(f"{value:.10g}" for value in box)
-    if size is None:
-        return f"box ({form}) [{numbers}] in fractions, 0 to 1: {_WORDS[fault]}"
-    width, height = size
-    return (
-        f"box ({form}) [{numbers}] in an image of {width:g} x {height:g} pixels: "
-        f"{_WORDS[fault]}"
-    )
+        faults[tiny.all(1) & (extents > 1.0).all(1)] = NORMALISED
+        faults[(spans == 0.0).any(1)] = EMPTY
+        faults[(spans < 0.0).any(1)] = REVERSED
+    faults[~np.isfinite(corners).all(1)] = NOT_NUMBERS
+    relative[faults != 0] = 0.0
+    return relative, faults

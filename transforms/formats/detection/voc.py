@@ -109,11 +109,6 @@ class VocReader(ListedReader):
     first_pixel: int = 0  # type: ignore[misc]
     image_set: str = "Main"
 
-    def __post_init__(self) -> None:
-        ListedReader.__post_init__(self)
-        if self.first_pixel not in (0, 1):
-            raise SpecError(f"first_pixel must be 0 or 1; found {self.first_pixel!r}.")
-
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Parses all files for their classes; finds masks and splits.
 

@@ -24,7 +24,7 @@ from tests.support.detection import (
 )
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
-from transforms.errors import SourceError, SpecError
+from transforms.errors import SourceError
 from transforms.formats.detection import coco_file
 from transforms.formats.detection.coco import CocoReader
 from transforms.formats.file_names import split_in_path
@@ -709,12 +709,6 @@ def test_a_file_that_changes_after_planning(root: Folder) -> None:
     whole = read_all(source)
     write_json(root / "annotations/instances_train2017.json", coco([image(1)], []))
     assert read_all(source) == whole
-
-
-def test_bad_settings() -> None:
-    """An unknown policy names those that there are."""
-    with pytest.raises(SpecError, match="box, image, clip"):
-        CocoReader(bad_box="drop")
 
 
 @pytest.mark.parametrize(
