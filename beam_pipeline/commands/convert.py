@@ -14,7 +14,7 @@ from beam_pipeline.beam_internals.loading import (
     let_arrow_look,
     load_for_engine,
 )
-from beam_pipeline.commands.progress import shown_planning, shown_progress
+from beam_pipeline.commands.progress import shown_progress
 from beam_pipeline.commands.report_file import check_report, write_report
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.planning.plan import Plan, free_bytes, make_plan, need_text
@@ -139,18 +139,17 @@ def _convert(
         engine = find_engine(spec, beam_flags)
     # A run that was killed while publishing is completed or undone first.
     target.at(spec.output).recover()
-    with shown_planning(quiet=quiet):
-        let_arrow_look()
-        prepared = None
-        # If the dataset is up to date, Beam is not needed: look before loading it.
-        if storage(os.path.join(spec.output, MANIFEST_NAME)).exists():
-            prepared = prepare(spec)
-            if prepared.done is not None:
-                _up_to_date(prepared.spec, prepared.done, report, quiet)
-                return
-        with beam_loading() as loaded:
-            plan = make_plan(prepared or spec)
-            loaded()
+    let_arrow_look()
+    prepared = None
+    # If the dataset is up to date, Beam is not needed: look before loading it.
+    if storage(os.path.join(spec.output, MANIFEST_NAME)).exists():
+        prepared = prepare(spec)
+        if prepared.done is not None:
+            _up_to_date(prepared.spec, prepared.done, report, quiet)
+            return
+    with beam_loading() as loaded:
+        plan = make_plan(prepared or spec)
+        loaded()
 
     def say(text: str) -> None:
         if not quiet:

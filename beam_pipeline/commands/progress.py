@@ -6,17 +6,15 @@ progress of a run shows, whatever runs the job.
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import Line
-from beam_pipeline.terminal.words import count_text, size_text
+from beam_pipeline.terminal.words import size_text
 from transforms.errors import StorageError
 from transforms.storage.files import storage
-from transforms.storage.local import listed_so_far
 from transforms.storage.paths import is_remote
 
 if TYPE_CHECKING:  # it loads Arrow, and `verify` starts in 0.14 s
@@ -28,45 +26,31 @@ if TYPE_CHECKING:  # it loads Arrow, and `verify` starts in 0.14 s
 _READ_SHARE, _NAMES_SHARE = 0.5, 0.15
 # Seconds between lines where stderr is no terminal, such as a log file.
 _LINE_SECONDS = 30.0
-# Seconds between looks at a disk, on a terminal.
-_LOOK_SECONDS = 0.2
 # Seconds between looks into an object store, where each costs several requests.
 _FAR_SECONDS = 3.0
 # Less than this is read within a second: no line is shown.
 _MIN_BYTES = 300_000_000
 
 
-class Progressed(NamedTuple):
-    """How far a run has come.
+def look(plan: "Plan") -> tuple[float, str]:
+    """Returns the share of a plan's run that is done, 0 to 1, and what it is doing.
 
-    Attributes:
-      phase: what is being done: "reading", "writing" or "committing".
-      share: of the whole job that is done, 0 to 1.
-      written: bytes of shards so far.
+    That is "reading", "writing" or "committing".
     """
-
-    phase: str
-    share: float
-    written: int = 0
-
-
-def look(plan: "Plan") -> Progressed:
-    """Returns how far the run of a plan has come."""
     from transforms.work.store import Store
 
     store = Store(plan.work_folder)
     read = _share_read(plan, store)
     # Until all blocks are read, unfinished files are segments, not shards.
-    done, written = _share_written(plan, store, unfinished=read is None or read >= 1)
+    done = _share_written(plan, store, unfinished=read is None or read >= 1)
     loaded = plan.planned.schema.loaded
     share = _READ_SHARE if all(feature.inline for feature in loaded) else _NAMES_SHARE
     if plan.inline:
         share = 0.0
     if not done:
         read = read or 0.0
-        return Progressed("writing" if read >= 1 else "reading", share * read)
-    phase = "writing" if done < 1 else "committing"
-    return Progressed(phase, share + (1 - share) * done, written)
+        return share * read, "writing" if read >= 1 else "reading"
+    return share + (1 - share) * done, "writing" if done < 1 else "committing"
 
 
 def _share_read(plan: "Plan", store: "Store") -> float | None:
@@ -87,10 +71,8 @@ def _share_read(plan: "Plan", store: "Store") -> float | None:
     return 0.0
 
 
-def _share_written(
-    plan: "Plan", store: "Store", *, unfinished: bool
-) -> tuple[float, int]:
-    """Returns the share of the shards that is written, and its bytes if known.
+def _share_written(plan: "Plan", store: "Store", *, unfinished: bool) -> float:
+    """Returns the share of the shards that is written.
 
     Args:
       unfinished: whether files in the making are counted.
@@ -100,93 +82,53 @@ def _share_written(
     if is_remote(store.folder):
         # There shards go into the target at once, beside those of an older dataset.
         _, shards = count_finished(store)
-        return min(shards / max(sum(plan.sharding.shards.values()), 1), 1.0), 0
+        return min(shards / max(sum(plan.sharding.shards.values()), 1), 1.0)
     size = 0
     for folder in (store.dataset, store.attempts) if unfinished else (store.dataset,):
         # A file may be renamed, or the folder published, while it is looked at.
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
             size += sum(entry.stat().st_size for entry in entries)
-    return min(size / (sum(plan.planned.record_bytes.values()) or 1), 1.0), size
-
-
-class _Shown:
-    """Shows texts on standard error: on a terminal in a line that is drawn again.
-
-    A log gets one every 30 seconds.
-    """
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._line = Line(quiet=quiet)
-        self._is_quiet = quiet
-        self._next = time.monotonic() + _LINE_SECONDS
-        self.seconds = _LOOK_SECONDS if self._line else _LINE_SECONDS
-        self.clear = self._line.clear
-
-    def tell(self, text: Callable[[], str]) -> None:
-        """Shows what a function returns, if it is time."""
-        if self._line:
-            self._line.show(text())
-        elif not self._is_quiet and time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LINE_SECONDS
-            printing.say(text())
-
-
-@contextlib.contextmanager
-def shown_planning(*, quiet: bool) -> Iterator[None]:
-    """Shows that the source is being listed and sampled, and how many files it has."""
-    shown, ended = _Shown(quiet=quiet), threading.Event()
-
-    def listing() -> str:
-        count = listed_so_far()
-        counted = f": {count_text(count, 'file')}" if count else ""
-        return f"listing and sampling the source{counted}"
-
-    def watch() -> None:
-        while not ended.wait(shown.seconds):
-            shown.tell(listing)
-
-    thread = threading.Thread(target=watch, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        shown.clear()
+    return min(size / (sum(plan.planned.record_bytes.values()) or 1), 1.0)
 
 
 @contextlib.contextmanager
 def shown_progress(plan: "Plan", *, quiet: bool) -> Iterator[Callable[[], None]]:
-    """Yields a function to call while the plan runs; it shows progress on stderr."""
-    shown = _Shown(quiet=quiet)
-    seconds = _FAR_SECONDS if is_remote(plan.work_folder) else 0
+    """Yields a function to call while the plan runs; it shows progress on stderr.
+
+    On a terminal that is a line which is drawn again; a log gets one every 30 seconds.
+    """
+    line = Line(quiet=quiet)
+    pause = _FAR_SECONDS if is_remote(plan.work_folder) else 0
     began = time.monotonic()
-    due = began + seconds
-    seen = Progressed("reading", 0.0)
+    due, log_due = began + pause, began + _LINE_SECONDS
+    seen = 0.0, "reading"
     # What an earlier run has done does not count for the time that is left.
     first: float | None = None
 
-    def progress() -> str:
-        nonlocal seen, first, due
+    def show() -> None:
+        nonlocal seen, first, due, log_due
         now = time.monotonic()
+        if not line and (quiet or now < log_due):
+            return
+        log_due = now + _LINE_SECONDS
         # Progress is not worth a failure: the next look may succeed.
         with contextlib.suppress(OSError, StorageError):
             if now >= due:
-                due = now + seconds
+                due = now + pause
                 # What is published is gone from the work folder.
-                seen = max(look(plan), seen, key=lambda progressed: progressed.share)
-                first = seen.share if first is None else first
-        parts = [f"{seen.share:4.0%} {seen.phase}"]
-        if (done := seen.share - (first or 0)) > 0:
-            left = round((1 - seen.share) * (now - began) / done)
-            parts.append(f"ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}")
-        parts += [f"{size_text(seen.written)} written"] if seen.written else []
-        return ", ".join(parts)
+                seen = max(look(plan), seen)
+                first = seen[0] if first is None else first
+        share, phase = seen
+        text = f"{share:4.0%} {phase}"
+        if (done := share - (first or 0)) > 0:
+            left = round((1 - share) * (now - began) / done)
+            text += f", ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
+        (line.show if line else printing.say)(text)
 
     try:
-        yield lambda: shown.tell(progress)
+        yield show
     finally:
-        shown.clear()
+        line.clear()
 
 
 @contextlib.contextmanager

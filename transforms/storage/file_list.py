@@ -193,13 +193,9 @@ class FileLister:
 
     A path that is found twice is listed once, as it was found last: a folder may be
     read again after a failure.
-
-    Attributes:
-      count: how many files were found so far.
     """
 
     def __init__(self) -> None:
-        self.count = 0
         self._sorter = RowSorter(_SCHEMA, "path", unique=True)
         self._start()
 
@@ -234,7 +230,6 @@ class FileLister:
         self._sizes.extend(sizes)
         self._modified.extend(modified_ns)
         self._hidden += bytes(hidden or len(names))
-        self.count += len(names)
         if len(self._sizes) >= BATCH_ROWS:
             self._flush()
 

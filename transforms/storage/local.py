@@ -7,7 +7,6 @@ changes names, and publishes a directory, is in `transforms.storage.folders`.
 
 import array
 import bisect
-import collections
 import contextlib
 import ctypes
 import errno
@@ -62,8 +61,6 @@ _PIECE_BYTES = 1 << 24
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _attempts = itertools.count()
-# How many files the listing under way has found, for who shows it.
-_listed: collections.deque[int] = collections.deque([0], maxlen=1)
 
 
 class LocalPath(StoredPath):
@@ -110,9 +107,7 @@ class LocalPath(StoredPath):
             _, folder = heapq.heappop(pending)
             full = os.path.join(self.path, folder) if folder else self.path
             scan = functools.partial(_scan, full, folder, seen, lister)
-            below = persistently(scan)
-            _listed.append(lister.count)
-            for path in below:
+            for path in persistently(scan):
                 heapq.heappush(pending, (os.fsencode(path), path))
         return lister.files()
 
@@ -208,11 +203,6 @@ class LocalPath(StoredPath):
 
     def sync_directory(self) -> None:
         persistently(functools.partial(_sync_directory, self.path), path=self.path)
-
-
-def listed_so_far() -> int:
-    """Returns how many files the running (or last) `list_tree` has found so far."""
-    return _listed[0]
 
 
 def _scan(
