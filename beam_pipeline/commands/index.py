@@ -1,8 +1,8 @@
 """The command `index`: where each record is, for readers that look records up.
 
-OUT/index/SHARD.u64                       see `transforms.core.tfrecord.walk`
-OUT/index/SHARD.idx                       the same as text, for DALI and vahidk
-OUT/catalogue/SPLIT-00000-of-0000N.pq     with --catalogue: a row for each record
+index/SHARD.u64                       see `transforms.core.tfrecord.walk`
+index/SHARD.idx                       the same as text, for DALI and vahidk
+catalogue/SPLIT-00000-of-0000N.pq     with --catalogue: a row for each record
 
 In a committed dataset all stays as it is, but its manifest. On a disk the files are
 written in the work folder beside the dataset, and renamed when all of them are whole;
@@ -14,9 +14,10 @@ left is finished, taken over or removed by the next run, of `index` or any other
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import google_crc32c
 
@@ -36,9 +37,9 @@ from transforms.publishing import target
 from transforms.publishing.derived_files import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue
 from transforms.sidecars.render import render_sidecars
-from transforms.storage import folders
 from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
+from transforms.storage.folders import make
 from transforms.storage.paths import absolute, is_remote, plain
 from transforms.storage.retry import storing
 from transforms.work.store import Store
@@ -47,43 +48,39 @@ _MAKER = "beam-tfrecord"
 _WORK = hashlib.blake2b(b"derived files", digest_size=16).hexdigest()
 
 
+@dataclasses.dataclass
 class _Deriving:
     """Writes derived files of one dataset.
 
     Attributes:
+      directory: of the dataset.
       manifest: of the dataset, as it was at the start.
-      attempts: a folder for temporary files.
+      store: where the files are until they are whole.
+      overwrite: whether files of others that have their names are replaced.
       replaced: names of files that may be replaced.
+      facts: of what is there in the end, by name.
       has_written: whether files are written that the dataset lacks, or has damaged.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        manifest: Manifest,
-        store: Store,
-        *,
-        overwrite: bool,
-    ) -> None:
-        self.manifest = manifest
-        self.attempts = store.attempts
-        self.replaced = {facts.file for facts in manifest.derived}
-        self.has_written = False
-        self._store = store
-        self._directory = directory
-        self._overwrite = overwrite
-        self._facts: dict[str, FileFacts] = {}
+    directory: str
+    manifest: Manifest
+    store: Store
+    overwrite: bool
+    replaced: set[str]
+    facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
+    has_written: bool = False
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a derived file.
+        """Writes a derived file, unless it is there.
 
         Raises:
           TargetError: a file of others has its name.
         """
-        path = self.manifest.path(self._directory, name)
+        path = self.manifest.path(self.directory, name)
         if not storage(path).exists() or storage(path).read_bytes() != data:
-            storage(self.free_path_of(name)).write_file(data, attempts=self.attempts)
-        self.add([FileFacts(name, len(data), google_crc32c.value(data))])
+            free = storage(self.free_path_of(name))
+            free.write_file(data, attempts=self.store.attempts)
+        self.facts[name] = FileFacts(name, len(data), google_crc32c.value(data))
 
     def free_path_of(self, name: str) -> str:
         """Returns where a derived file is to be written; its folder is there.
@@ -92,17 +89,17 @@ class _Deriving:
           TargetError: a file of others has its name.
         """
         self.has_written = True
-        path = self.manifest.path(self._directory, name)
-        if self._store.placed:
+        path = self.manifest.path(self.directory, name)
+        if self.store.placed:
             self._make_room(name, path)
         elif name not in self.replaced:
             if not storage(path).exists():
-                self._store.announce(name)
-            elif self._overwrite:
+                self.store.announce(name)
+            elif self.overwrite:
                 self.replaced.add(name)
             else:
                 raise taken_name(path)
-        return os.path.join(self._store.dataset, name)
+        return os.path.join(self.store.dataset, name)
 
     def _make_room(self, name: str, path: str) -> None:
         """Removes a file in an object store that may be replaced.
@@ -110,66 +107,22 @@ class _Deriving:
         What a run of the same kind has left may be equal; who writes it looks.
         """
         named = {facts.file: facts for facts in self.manifest.derived}.get(name)
-        if not storage(path).exists() or not (named or self._overwrite):
+        if not storage(path).exists() or not (named or self.overwrite):
             return
-        if named and not self._overwrite and storage(path).size_of() == named.bytes:
+        if named and not self.overwrite and storage(path).size_of() == named.bytes:
             crc = google_crc32c.value(storage(path).read_bytes())
             if crc == named.crc32c:
                 raise taken_name(path)
         storage(path).remove_file()
 
-    def add(self, facts: Sequence[FileFacts]) -> None:
-        """Notes files that are written."""
-        self._facts |= {file.file: file for file in facts}
-
     def finished(self) -> Manifest:
         """Returns the manifest with what was written."""
-        made = {
+        derived = {facts.file: facts for facts in self.manifest.derived} | {
             name: DerivedFile(name, facts.bytes, facts.crc32c, _MAKER, __version__)
-            for name, facts in self._facts.items()
+            for name, facts in self.facts.items()
         }
-        merged = {facts.file: facts for facts in self.manifest.derived} | made
-        derived = tuple(merged[name] for name in sorted(merged))
-        return dataclasses.replace(self.manifest, derived=derived)
-
-
-class _Beside:
-    """Writes the same files into a folder of their own.
-
-    Args:
-      output: the folder.
-      overwrite: whether files there that differ are replaced.
-    """
-
-    def __init__(self, output: str, *, overwrite: bool) -> None:
-        self._output, self._overwrite = output, overwrite
-        self.attempts = os.path.join(output, "catalogue")
-
-    def write(self, name: str, data: bytes) -> None:
-        """Writes a file under a temporary name, and gives it its own when it is whole.
-
-        Raises:
-          TargetError: another one is there.
-        """
-        path = os.path.join(self._output, name)
-        if storage(path).exists():
-            if storage(path).read_bytes() == data:
-                return
-            if not self._overwrite:
-                raise TargetError(
-                    f"An index must be new, or the one that is there; {path!r} "
-                    f"differs. Give --overwrite to replace it."
-                )
-        _make(os.path.dirname(path))
-        storage(path).write_file(data, attempts=os.path.dirname(path))
-
-    def free_path_of(self, name: str) -> str:
-        """Returns where a part of a catalogue is to be written; its folder is there."""
-        _make(self.attempts)
-        return os.path.join(self._output, name)
-
-    def add(self, facts: Sequence[FileFacts]) -> None:
-        """Does nothing: no manifest names the files."""
+        by_name = tuple(derived[name] for name in sorted(derived))
+        return dataclasses.replace(self.manifest, derived=by_name)
 
 
 def run(
@@ -205,49 +158,50 @@ def run(
             f"parts. Name one of them: {os.path.join(path, source.parts[0])!r}."
         )
     dataset = os.path.dirname(source.edition.manifest)
-    if catalogue and not dataset:
+    if catalogue and (output or not dataset):
         raise UsageError(
-            f"A catalogue needs a dataset of this program, whose manifest knows the "
-            f"features; {path!r} has none. Convert it first."
+            f"A catalogue is written into a dataset of this program, whose manifest "
+            f"knows the features; {output or path!r} is none. Leave out -o, or convert "
+            f"the files first."
         )
-    writer: contextlib.AbstractContextManager[_Deriving | _Beside]
+    parts = 0
     if dataset and not output:
-        writer = _deriving(dataset, overwrite=overwrite)
-        text = text or any(feature.kind is Kind.IMAGE for feature in source.features)
-    else:
-        output, text = output or _folder_of(path, source), True
-        _check_output(path, output, dataset, source)
-        writer = contextlib.nullcontext(_Beside(output, overwrite=overwrite))
-    features, left_out = catalogue_features(source.features if catalogue else ())
-    with writer as work:
-        count, records, notes = _index_all(source, work.write, text=text)
-        splits = source.splits
-        if isinstance(work, _Deriving):
+        with _deriving(dataset, overwrite=overwrite) as work:
+            has_images = any(f.kind is Kind.IMAGE for f in source.features)
+            indexed, notes = _index_all(source, work.write, text=text or has_images)
             for file, data in render_sidecars(work.manifest).derived.items():
                 work.write(file, data)
-            # One that the conversion has written knows where each record comes from.
-            splits = tuple(s for s in splits if not work.manifest.catalogue_parts(s))
-        parts: list[FileFacts] = []
-        for split in splits if catalogue else ():
-            shards = [shard for name, shard in source.shards if name == split]
-            if shards:
-                parts += write_catalogue(
-                    *(work.free_path_of, split, shards, features),
-                    attempts=work.attempts,
-                )
-        work.add(parts)
-    for note in [*notes, *left_out]:
+            if catalogue:
+                parts, left_out = _write_catalogue(source, work)
+                notes += left_out
+    else:
+        output = output or _folder_of(path, source)
+        _check_output(path, output, dataset, source)
+        write = functools.partial(_write_beside, output, overwrite=overwrite)
+        indexed, notes = _index_all(source, write, text=True)
+    for note in notes:
         printing.say(f"note: {note}")
     if not quiet:
-        files = count_text(len(source.shards), "file")
-        written = (
-            f"indexed {count_text(records, 'record')} of {count:,} of {files} in "
-            f"{output or dataset}"
-        )
-        if catalogue:
-            written += f", {count_text(len(parts), 'catalogue part')}"
-        print_line(written)
+        more = f", {count_text(parts, 'catalogue part')}" if catalogue else ""
+        print_line(f"indexed {indexed} in {output or dataset}{more}")
     return 0
+
+
+def _write_catalogue(source: Readable, work: _Deriving) -> tuple[int, list[str]]:
+    """Writes the catalogue of splits that have none; returns its parts, and notes."""
+    features, left_out = catalogue_features(source.features)
+    parts = 0
+    for split in source.splits:
+        shards = [shard for name, shard in source.shards if name == split]
+        # One that the conversion has written knows where each record comes from.
+        if not shards or work.manifest.catalogue_parts(split):
+            continue
+        written = write_catalogue(
+            *(work.free_path_of, split, shards, features), attempts=work.store.attempts
+        )
+        work.facts |= {facts.file: facts for facts in written}
+        parts += len(written)
+    return parts, [*left_out]
 
 
 def _check_output(path: str, output: str, dataset: str, source: Readable) -> None:
@@ -267,7 +221,7 @@ def _check_output(path: str, output: str, dataset: str, source: Readable) -> Non
 
 def _index_all(
     source: Readable, write: Callable[[str, bytes], None], *, text: bool
-) -> tuple[int, int, list[str]]:
+) -> tuple[str, list[str]]:
     """Writes the indexes of files.
 
     Args:
@@ -276,7 +230,7 @@ def _index_all(
       text: whether files are indexed as text, too.
 
     Returns:
-      How many files have indexes, their records, and notes on other files.
+      What has indexes, in words, and notes on other files.
     """
     shards = [shard for _, shard in source.shards]
     sizes = [shard.bytes or storage(shard.path).size_of() for shard in shards]
@@ -295,24 +249,42 @@ def _index_all(
             for file, data in contents.items():
                 if text or file != text_index_file(name):
                     write(file, data)
-    return len(shards) - len(notes), records, notes
+    files = count_text(len(shards), "file")
+    of = f"{len(shards) - len(notes):,} of {files}"
+    return f"{count_text(records, 'record')} of {of}", notes
 
 
 def _folder_of(path: str, source: Readable) -> str:
     """Returns the folder of the files, if it is the same for all."""
-    places = {os.path.dirname(shard.path) for _, shard in source.shards}
-    if len(places) != 1:
+    folders = {os.path.dirname(shard.path) for _, shard in source.shards}
+    if len(folders) != 1:
         raise UsageError(
             f"The indexes of {path!r} need a folder of their own, for the folders of "
             f"the files differ. Name one: -o DIR."
         )
-    return places.pop()
+    return folders.pop()
 
 
-def _make(folder: str) -> None:
+def _write_beside(output: str, name: str, data: bytes, *, overwrite: bool) -> None:
+    """Writes an index into a folder, under its name when it is whole.
+
+    Raises:
+      TargetError: another one is there.
+    """
+    path = os.path.join(output, name)
+    if storage(path).exists():
+        if storage(path).read_bytes() == data:
+            return
+        if not overwrite:
+            raise TargetError(
+                f"An index must be new, or the one that is there; {path!r} differs. "
+                f"Give --overwrite to replace it."
+            )
+    folder = os.path.dirname(path)
     # An object store has no folders.
     if not is_remote(folder):
-        folders.make(folder)
+        make(folder)
+    storage(path).write_file(data, attempts=folder)
 
 
 @contextlib.contextmanager
@@ -333,10 +305,10 @@ def _deriving(directory: str, *, overwrite: bool) -> Iterator[_Deriving]:
     with storing(directory), there.held():
         seen = storage(os.path.join(directory, MANIFEST_NAME)).look().version
         manifest = target.read_manifest(directory)
-        folder = there.work_path(_WORK, seen="")
-        store = there.open_derived(Store(folder), manifest)
+        store = there.open_derived(Store(there.work_path(_WORK, seen="")), manifest)
+        named = {facts.file for facts in manifest.derived}
+        work = _Deriving(directory, manifest, store, overwrite, named)
         try:
-            work = _Deriving(directory, manifest, store, overwrite=overwrite)
             yield work
             finished = work.finished()
             if work.has_written or finished != manifest:
