@@ -20,7 +20,7 @@ from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import picture
 from tests.support.outputs import account, names, rejects, rows
-from tests.support.runs import convert, process, refused
+from tests.support.runs import convert, refused
 from tests.support.sources import write_csv, write_files
 from transforms.errors import InputError
 
@@ -32,39 +32,6 @@ JPEG, PNG = picture("JPEG"), picture("PNG")
 
 
 class TestImages:
-    def test_an_empty_webp_is_a_reject(self, tmp_path: Folder) -> None:
-        """A WebP of no pixels among nine good files is damaged; they stay (row 83)."""
-        empty = b"RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0/\0\0\0"
-        good = {f"a/{number}.jpg": JPEG for number in range(9)}
-        source = write_files(tmp_path / "tree", {**good, "b/bad.jpg": empty})
-        convert(source, tmp_path / "out", "--max-reject-rate", 0.1)
-        (found,) = rejects(tmp_path / "out")
-        assert (found["source"], found["reason"]) == ("b/bad.jpg", "damaged_image")
-        assert len(rows(tmp_path / "out")) == 9
-
-    def test_links_to_nothing_and_to_themselves_are_rejects(
-        self, tmp_path: Folder
-    ) -> None:
-        """A link that leads nowhere loses one image, not the run (row 124)."""
-        source = write_files(tmp_path / "tree", {"a/good.jpg": JPEG})
-        (source / "a" / "dangling.jpg").symlink_to("nothing")
-        (source / "a" / "self.jpg").symlink_to("self.jpg")
-        convert(source, tmp_path / "out", "--max-reject-rate", 0.7)
-        assert [(r["source"], r["reason"]) for r in rejects(tmp_path / "out")] == [
-            ("a/dangling.jpg", "unreadable"),
-            ("a/self.jpg", "unreadable"),
-        ]
-
-    def test_a_pipe_named_like_an_image_does_not_hang(self, tmp_path: Folder) -> None:
-        """What is no regular file is a reject at once (rows 68, 116)."""
-        source = write_files(tmp_path / "tree", {"a/good.jpg": JPEG})
-        os.mkfifo(source / "a" / "pipe.jpg")
-        out = tmp_path / "out"
-        options = ("--max-reject-rate", 0.5)
-        run = process("convert", source, out, *options, timeout=15)
-        assert run.returncode == 0, run.stderr
-        assert [r["source"] for r in rejects(out)] == ["a/pipe.jpg"]
-
     def test_an_unreadable_image_is_a_reject(
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -130,12 +97,6 @@ class TestTrees:
 
 
 class TestSources:
-    def test_an_image_named_like_a_table_is_an_error(self, tmp_path: Folder) -> None:
-        """A JPEG named t.csv is exit code 4, and named; nothing is written."""
-        source = write_files(tmp_path / "s", {"t.csv": JPEG}) / "t.csv"
-        assert "t.csv" in refused(4, source, tmp_path / "out")
-        assert names(tmp_path) == ["s"]
-
     @pytest.mark.parametrize(
         ("name", "word", "code"),
         [
@@ -172,19 +133,3 @@ class TestSources:
         options = ("--format", "images", "--min-records=0")
         convert(tmp_path / "empty", tmp_path / "out", *options)
         assert account(tmp_path / "out")["written"] == 0
-
-    def test_the_output_is_outside_a_folder_of_tables(self, tmp_path: Folder) -> None:
-        """An output in a folder of CSV, or that is the file, is exit code 2."""
-        source = write_csv(tmp_path / "s" / "t.csv", "n", [1])
-        refused(2, tmp_path / "s", tmp_path / "s" / "out")
-        refused(2, source, source)
-        assert names(tmp_path / "s") == ["t.csv"]
-        assert source.read_text() == "n\n1\n"
-
-
-class TestMessages:
-    def test_long_names_make_short_messages(self, tmp_path: Folder) -> None:
-        """Whatever a message quotes, it is at most 1 KiB and one line (row 70)."""
-        path = tmp_path / "/".join(["n" * 200] * 8) / "t.csv"
-        message = refused(2, path, tmp_path / "out")
-        assert message.count("\n") == 1

@@ -8,7 +8,6 @@ a header or a cell is taken for is tested in `tests/unit/formats/csv/`,
 
 import gzip
 import pathlib
-import re
 from typing import Any
 
 import pytest
@@ -68,14 +67,6 @@ def test_fault_098_nul_bytes_are_kept_in_text_and_refused_in_numbers(
     assert r"'3\x00'" in reject["message"]
 
 
-def test_fault_099_a_long_field_is_whole(tmp_path: Folder) -> None:
-    """Beyond 131,072 characters, where Python's csv module stops."""
-    long = 'x"\n,' * 500_000
-    quoted = long.replace('"', '""')
-    found = converted(tmp_path, f'n,w\n1,"{quoted}"\n2,b\n')
-    assert found == [{"n": 1, "w": long.encode()}, AB[1]]
-
-
 def test_fault_101_a_compressed_header_alone(tmp_path: Folder) -> None:
     """A .gz of a mark and a header is exit code 4, and empty with --min-records 0.
 
@@ -88,15 +79,6 @@ def test_fault_101_a_compressed_header_alone(tmp_path: Folder) -> None:
     convert(source, tmp_path / "out", "--min-records=0")
     written = account(tmp_path / "out")
     assert (written["read"], written["written"]) == (0, 0)
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_fault_101_an_empty_file_has_no_header(suffix: str, tmp_path: Folder) -> None:
-    """That is an error even where an empty dataset is allowed."""
-    stored = gzip.compress(b"") if suffix else b""
-    source = made(tmp_path, stored, f"t.csv{suffix}")
-    refused(4, source, tmp_path / "out", "--min-records=0")
-    assert names(tmp_path) == ["s"]
 
 
 def test_fault_107_a_number_too_small_is_counted_and_named(tmp_path: Folder) -> None:
@@ -113,42 +95,6 @@ def test_fault_107_a_number_too_small_is_counted_and_named(tmp_path: Folder) -> 
     for word in ("2 values", "'f'", "'-1E-46'", "row 2", "a.csv"):
         assert word in note
     assert note in run.out
-
-
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [("'a','b'\n'1,5','2'\n", ()), ('"a","b"\n"1,5","2"\n', ("--quote", "'"))],
-)
-def test_fault_111_a_wrong_quote_is_an_error(
-    text: str, options: tuple[str, ...], tmp_path: Folder
-) -> None:
-    """Quotes that are not those of the file are exit code 4; --quote is named."""
-    assert "--quote" in error_of(tmp_path, text, *options)
-
-
-def test_fault_111_every_dialect_is_read_when_it_is_named(tmp_path: Folder) -> None:
-    """Delimiter, quote and escape, from the command line; .tsv by its name."""
-    data = "n;w\n1;'a;\\'b'\n2;b\\;\n"
-    options = ("--delimiter", ";", "--quote", "'", "--escape", "\\")
-    found = converted(tmp_path, data, *options)
-    assert [row["w"] for row in found] == [b"a;'b", b"b;"]
-    source = made(tmp_path, "n\tw\n1\ta\n2\tb\n", "t.tsv")
-    convert(source, tmp_path / "other", "--no-shuffle")
-    assert rows(tmp_path / "other") == AB
-
-
-def test_fault_112_a_repeated_header_is_skipped_and_counted(tmp_path: Folder) -> None:
-    """The account and the summary count it; numbers of rows stay.
-
-    The reader skips it in `tests/unit/formats/csv/`; the stages carry the count.
-    """
-    text = "n,w\n" + "1,a\n" * 150 + "n,w\n" + "1,a\n" * 150 + "1,a,b\n"
-    run = convert(made(tmp_path, text), tmp_path / "out")
-    found = account(tmp_path / "out")
-    assert found["skipped"] == {"repeated_header": 1}
-    assert (found["read"], found["written"]) == (302, 300)
-    assert [reject["row"] for reject in rejects(tmp_path / "out")] == [302]
-    assert "repeated_header" in run.out
 
 
 def test_fault_113_spaces_in_names_and_labels_are_reported(tmp_path: Folder) -> None:
@@ -190,22 +136,3 @@ def test_fault_113_names_that_trimming_makes_unusable_are_errors(
 ) -> None:
     """Two columns of one name, or one of none: exit code 4, and the column."""
     assert word in error_of(tmp_path, text, "--trim")
-
-
-def test_fault_113_json_lines_are_not_trimmed(tmp_path: Folder) -> None:
-    """The flag is exit code 2 for JSON lines, and named."""
-    source = made(tmp_path, '{"a": 1}\n', "t.jsonl")
-    assert "trim" in refused(2, source, tmp_path / "out", "--trim")
-
-
-def test_fault_114_tables_need_neither_pandas_nor_beams_readers() -> None:
-    """Their versions drift apart; no code here imports either."""
-    root = pathlib.Path(__file__).parents[2]
-    paths = [*root.glob("transforms/**/*.py"), *root.glob("beam_pipeline/*.py")]
-    assert len(paths) > 50
-    for path in paths:
-        code = path.read_text(encoding="utf-8")
-        found = re.search(
-            r"apache_beam\.dataframe|ReadFromCsv|^ *import pandas", code, re.M
-        )
-        assert found is None, path

@@ -10,7 +10,6 @@ changed inputs: `test_resume`; retries, signals and full disks: `test_retry`; ta
 
 import os
 import pathlib
-import time
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from beam_pipeline.settings.spec import make_spec
 from tests.support import direct_run
 from tests.support.direct_run import run_directly
 from tests.support.file_operations import watched
-from tests.support.outputs import contents, manifest
+from tests.support.outputs import contents
 from tests.support.runs import command, convert
 from tests.support.sources import write_csv
 from transforms.errors import BeamTFRecordError
@@ -92,42 +91,6 @@ def test_row_10_an_attempt_that_ends_late_is_never_seen(
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
 
 
-def test_row_18_unfinished_work_is_on_the_targets_file_system(
-    table: Folder, tmp_path: Folder
-) -> None:
-    """Every rename stays in the target's parent: none can cross a device."""
-    out = tmp_path / "out"
-    seen: list[str] = []
-    with watched(lambda what, path: seen.append(path) if " -> " in path else None):
-        run_directly(settings(table, out, shards=2))
-    assert seen
-    for renamed in seen:
-        for path in renamed.split(" -> "):
-            # The second argument of `mkdir` is a mode.
-            assert path.startswith(str(tmp_path)) or path.isdecimal()
-
-
-def test_row_26_runs_of_one_second_share_no_names(tmp_path: Folder) -> None:
-    """Attempts are named by process, number and chance, never by the clock."""
-    names = set()
-    for _ in range(200):
-        with storage(str(tmp_path / "f")).create(attempts=str(tmp_path)) as file:
-            file.write(b"")
-            names |= {n for n in os.listdir(tmp_path) if n.endswith(".tmp")}
-    assert len(names) == 200
-    assert str(int(time.time()))[:6] not in "".join(sorted(names)[:1])
-
-
-def test_row_31_a_record_over_the_shard_size_has_its_shard(tmp_path: Folder) -> None:
-    """It is written, alone or with others; nothing is split and nothing is lost."""
-    wide = "x" * 300_000
-    source = write_csv(tmp_path / "in" / "t.csv", "t", ["a", wide, "b"])
-    convert(source, tmp_path / "out", "--shard-size", "100KB")
-    facts = manifest(tmp_path / "out")["dataset"]
-    assert facts["account"]["written"] == 3
-    assert max(s["bytes"] for s in facts["splits"][0]["shards"]) > 300_000
-
-
 def test_row_34_shards_are_read_again_before_the_commit(
     table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,16 +116,3 @@ def test_row_34_shards_are_read_again_before_the_commit(
     monkeypatch.setattr(local._LocalDraft, "publish", publish)
     convert(table, out)
     assert command("verify", out).code == 0
-
-
-def test_row_35_the_clock_decides_nothing(
-    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a clock that jumps back and forth the bytes are the same."""
-    run_directly(settings(table, tmp_path / "one"))
-    jumps = iter(range(10**9))
-    monkeypatch.setattr(time, "time", lambda: 1e9 * (next(jumps) % 3))
-    run_directly(settings(table, tmp_path / "two"))
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    digests = [manifest(tmp_path / n)["dataset"]["digest"] for n in ("one", "two")]
-    assert digests[0] == digests[1]

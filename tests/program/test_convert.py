@@ -7,39 +7,12 @@ import sys
 
 import pytest
 
-from beam_pipeline import sample
-from tests.support.outputs import (
-    TFDS_FILES,
-    contents,
-    names,
-    split_sizes,
-)
 from tests.support.runs import command, convert, refused
 
 Folder = pathlib.Path
 
 
 class TestOutputDirectory:
-    def test_images_give_shards_manifest_and_tfds_files(
-        self, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """The directory of an image job holds these files and no others."""
-        run = convert(photos, tmp_path / "out")
-        assert names(tmp_path / "out") == [
-            "catalogue",
-            *TFDS_FILES,
-            "index",
-            "label.labels.txt",
-            "manifest.json",
-            "photos-test.tfrecord-00000-of-00001",
-            "photos-train.tfrecord-00000-of-00001",
-            "photos-validation.tfrecord-00000-of-00001",
-            "schema.pbtxt",
-        ]
-        assert split_sizes(tmp_path / "out") == sample.IMAGES_PER_SPLIT
-        assert str(tmp_path / "out") in run.out.splitlines()[-1]
-        assert "Traceback" not in run.err
-
     @pytest.mark.parametrize("output", [".", "./", "..", "../../out", "../in"])
     def test_the_current_folder_is_not_replaced(
         self,
@@ -71,19 +44,6 @@ class TestOutputDirectory:
         (tmp_path / "outs").mkdir(exist_ok=True)
         left = os.listdir(os.path.dirname(out))
         assert left == ([b"bad\xff"] if run.returncode == 0 else [])
-
-
-class TestOverwrite:
-    def test_a_failed_run_keeps_the_old_dataset(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """A source that breaks during the run leaves the old dataset (row 7)."""
-        convert(small, tmp_path / "out")
-        before = contents(tmp_path / "out")
-        small.write_text('number,word\n1,"a\n')
-        refused(4, small, tmp_path / "out", "--overwrite")
-        assert contents(tmp_path / "out") == before
-        assert sorted(names(tmp_path)) == ["out", "source"]
 
 
 class TestPlan:
