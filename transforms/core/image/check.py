@@ -37,17 +37,15 @@ from typing import Any, cast
 from PIL import BmpImagePlugin, Image, ImageFile, features
 
 from transforms.core.image.formats import (
-    PLUGIN_ERRORS,
     ImageFormat,
     ImageInfo,
     check_pixels,
     damaged,
-    decoding,
     fault_of_unknown,
     unsupported,
 )
 from transforms.core.image.jpeg import decode_jpeg, read_jpeg
-from transforms.core.image.pixels import TURNED
+from transforms.core.image.pixels import TURNED, decoding
 from transforms.core.image.png import SIGNATURE, decode_png, read_png
 from transforms.core.image.resize import MAX_PIXELS, Check, read_orientation
 from transforms.core.reasons import Fault, FaultError, Reason
@@ -63,11 +61,6 @@ _UNDONE = {**TURNED, 6: TURNED[8], 8: TURNED[6]}
 _pixel_information = re.compile(rb"pixi\x00{4}[\x01-\x04](.)", re.DOTALL).search
 _SIZ = b"\xff\x4f\xff\x51"
 _SIZ_FIELDS = struct.Struct(">HHIIIIIIIIHB")
-# Sizes of the canvas: VP8X less one in 24 bits, VP8L less one and VP8 in 14 bits.
-_canvas = re.compile(
-    rb"RIFF....WEBPVP8(?:X.{8}(.{3})(.{3})|L.{4}/(.{4})| .{7}\x9d\x01\*(..)(..))",
-    re.DOTALL,
-).match
 # Features that Pillow may be built without.
 _NEEDED = {"webp": "webp", "jpeg2000": "jpg_2000", "avif": "avif"}
 
@@ -90,204 +83,6 @@ _BMP_DEPTHS = {
 _BGRA_MASKS = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
 _WINDOWS_HEADER_BYTES = 40
 """A shorter header is one of OS/2."""
-
-
-def open_lazily(
-    data: bytes, format: ImageFormat, limit: int
-) -> tuple[ImageInfo, ImageFile.ImageFile]:
-    """Reads the header, and ensures that decoding stays within the limit of pixels.
-
-    Returns:
-      Facts and notes, and Pillow's object, not loaded yet.
-
-    Raises:
-      FaultError: the header is invalid or states too many pixels, or nothing here
-        decodes the kind of image.
-    """
-    name = format.name
-    plugin = _plugin(format)
-    if plugin is None:
-        raise FaultError(
-            Reason.UNSUPPORTED_FORMAT,
-            f"{name}: this installation has no decoder for it"
-            + ("; install beam-tfrecord[heif]" if name == "heic" else ""),
-        )
-    if name == "jpeg2000":
-        _bound_codestreams(data, limit)
-    elif name == "webp":
-        _bound_canvas(data, limit)
-    source = _Source(data)
-    with _decoding(name):
-        with _without_warnings():
-            image = plugin(source)
-        if name != "tiff":
-            check_pixels(image.height, image.width, limit)
-        info, several = _describe(image, data, name)
-        check_pixels(info.height, info.width, limit)
-        if name == "tiff":
-            tags = cast(Any, image).tag_v2
-            # Decoders allocate whole tiles, even for a small image.
-            tile = tags.get(_TILE_HEIGHT, 1), tags.get(_TILE_WIDTH, 1)
-            check_pixels(*tile, max(limit, 1 << 20))
-        if (name == "gif" and source.has_ended) or _lacks_rows(data, image):
-            raise damaged(f"{name}: truncated: it has {len(data)} bytes")
-    if info.height < 1 or info.width < 1:
-        raise damaged(f"{name}: {info.width} x {info.height} pixels")
-    return info.noting(several=several), image
-
-
-def load(info: ImageInfo, image: ImageFile.ImageFile) -> Image.Image:
-    """Decodes the first image, in the orientation in which it is stored.
-
-    Raises:
-      FaultError: Pillow cannot decode it.
-    """
-    loaded: Image.Image = image
-    with _decoding(info.format):
-        if info.format == "tiff":
-            with _without_warnings():
-                image.load()
-            if info.orientation > 1:
-                # Pillow applies it to TIFF, but the policy decides whether to.
-                loaded = image.transpose(_UNDONE[info.orientation])
-        else:
-            image.load()
-    if (loaded.height, loaded.width) != (info.height, info.width):
-        raise damaged(
-            f"{info.format}: {loaded.width} x {loaded.height} pixels where the header "
-            f"says {info.width} x {info.height}"
-        )
-    return loaded
-
-
-@contextlib.contextmanager
-def _decoding(name: str) -> Iterator[None]:
-    try:
-        with decoding(name, PLUGIN_ERRORS):
-            yield
-    except Image.DecompressionBombError as error:
-        raise FaultError(Reason.TOO_MANY_PIXELS, str(error)) from error
-
-
-@contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Suppresses Pillow's warnings about odd TIFF tags, and about many pixels.
-
-    Filters of warnings belong to the process, so only one thread may change them.
-    """
-    with _quiet, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-class _Source(io.BytesIO):
-    """A file in memory, of which Pillow reads a GIF block by block.
-
-    Attributes:
-      has_ended: whether more bytes were asked for than there are.
-    """
-
-    has_ended = False
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Reads the next bytes."""
-        data = super().read(size)
-        self.has_ended |= size is not None and len(data) < size
-        return data
-
-
-def _describe(
-    image: ImageFile.ImageFile, data: bytes, name: str
-) -> tuple[ImageInfo, bool]:
-    """Returns facts of an image that was opened, and whether it is one of several.
-
-    The modes of Pillow do not always tell the bits of a sample.
-    """
-    height, width, orientation, bits, several = image.height, image.width, 1, 8, False
-    if name == "tiff":
-        # Pillow's TiffImageFile, a class that only TIFF needs to import.
-        tags = cast(Any, image).tag_v2
-        # From the tags: Pillow's `size` is the one after turning.
-        height, width = int(tags[_IMAGE_HEIGHT]), int(tags[_IMAGE_WIDTH])
-        # Before loading, which applies it; Pillow also finds it in XMP.
-        stated = image.getexif().get(_ORIENTATION, 1)
-        orientation = stated if stated in range(1, 9) else 1
-        stated = tags.get(_BITS_PER_SAMPLE, (8,))
-        bits = max(stated) if isinstance(stated, tuple) else int(stated)
-        several = bool(cast(Any, image).is_animated)
-    elif name in ("gif", "webp", "avif", "heic"):
-        several = getattr(image, "n_frames", 1) > 1
-        if name in ("webp", "avif"):  # HEIC's decoder applies it
-            exif, xmp = (image.info.get(key) or b"" for key in ("exif", "xmp"))
-            orientation = read_orientation(exif, xmp)
-        if name in ("avif", "heic"):
-            pixel_info = _pixel_information(data[:65_536])
-            bits = pixel_info[1][0] if pixel_info else 8
-    elif name == "jpeg2000":
-        # Whether samples are signed is in the top bit.
-        bits = (_siz_fields(data)[-1] & 0x7F) + 1
-    elif name == "pnm":
-        bits = {"I": 16, "1": 1}.get(image.mode, 8)
-    return ImageInfo(name, height, width, 0, orientation, bits), several
-
-
-def _lacks_rows(data: bytes, image: ImageFile.ImageFile) -> bool:
-    """Whether a BMP with run lengths is cut short; Pillow leaves missing rows black."""
-    return image.tile[:1] != [] and (
-        image.tile[0].codec_name == "bmp_rle"
-        and int.from_bytes(data[2:6], "little") > len(data)
-    )
-
-
-def _bound_codestreams(data: bytes, limit: int) -> None:
-    """Checks the size in the codestream, which need not agree with JP2's header."""
-    _, _, right, bottom, left, top, *_, components, _ = _siz_fields(data)
-    if right <= left or bottom <= top or not 1 <= components <= 4:
-        raise damaged(
-            f"jpeg2000: {right - left} x {bottom - top} pixels of {components} "
-            f"components at byte {data.find(_SIZ)}"
-        )
-    check_pixels(bottom, right, limit)
-
-
-def _siz_fields(data: bytes) -> tuple[int, ...]:
-    """Returns the fields of the codestream's SIZ marker (T.800 A.5.1).
-
-    FF 4F | FF 51 | length, 2 | capabilities, 2 | Xsiz, 4 | Ysiz, 4 | XOsiz, 4
-    | YOsiz, 4 | XTsiz, 4 | YTsiz, 4 | XTOsiz, 4 | YTOsiz, 4 | components, 2 | bits, 1
-    """
-    at = data.find(_SIZ)
-    if at < 0 or len(data) < at + 4 + _SIZ_FIELDS.size:
-        raise damaged("jpeg2000: there is no codestream")
-    return _SIZ_FIELDS.unpack_from(data, at + 4)
-
-
-def _bound_canvas(data: bytes, limit: int) -> None:
-    """Checks the size of a WebP, for which Pillow allocates when it opens the file."""
-    match = _canvas(data)
-    if match is None:
-        raise damaged("webp: there is no image in it")
-    numbers = [int.from_bytes(field, "little") for field in match.groups(b"")]
-    width, height, both, lossy_width, lossy_height = numbers
-    if match[1]:
-        check_pixels(height + 1, width + 1, limit)
-    elif match[3]:
-        check_pixels((both >> 14 & 0x3FFF) + 1, (both & 0x3FFF) + 1, limit)
-    else:
-        check_pixels(lossy_height & 0x3FFF, lossy_width & 0x3FFF, limit)
-
-
-@functools.cache
-def _plugin(format: ImageFormat) -> _Plugin | None:
-    """Returns the decoder's class; None where Pillow was built without it."""
-    name = format.decoder
-    module = "pillow_heif" if name == "Heif" else f"PIL.{name}ImagePlugin"
-    needed = _NEEDED.get(format.name)
-    if importlib.util.find_spec(module) is None:
-        return None
-    if needed and not features.check(needed):
-        return None
-    return cast(_Plugin, getattr(importlib.import_module(module), f"{name}ImageFile"))
 
 
 def check_image(
@@ -352,14 +147,11 @@ def _read_bmp(data: bytes, check: Check, limit: int) -> ImageInfo:
     """
     if len(data) < _BMP_FIELDS.size:
         raise damaged(f"BMP: truncated: {len(data)} bytes hold no header")
+    offset, header_bytes, bits = _BMP_FIELDS.unpack_from(data)
     with decoding("BMP"):
         image = BmpImagePlugin.BmpImageFile(io.BytesIO(data))
-        offset, header_bytes, bits = _BMP_FIELDS.unpack_from(data)
     codec, _, start, arguments = image.tile[0]
-    layout: str = ""
-    row_bytes: int = 0
-    if codec == "raw":
-        layout, row_bytes, _ = cast(tuple[str, int, int], arguments)
+    layout, row_bytes, _ = cast(Any, arguments) if codec == "raw" else ("", 0, 0)
     depth = _BMP_DEPTHS.get((bits, layout), 0)
     has_masks = image.info["compression"] != 0
     if (
@@ -380,3 +172,198 @@ def _read_bmp(data: bytes, check: Check, limit: int) -> ImageInfo:
         with decoding("BMP"):
             image.load()
     return ImageInfo("bmp", height, width, depth).noting()
+
+
+def open_lazily(
+    data: bytes, format: ImageFormat, limit: int
+) -> tuple[ImageInfo, ImageFile.ImageFile]:
+    """Reads the header, and ensures that decoding stays within the limit of pixels.
+
+    Returns:
+      Facts and notes, and Pillow's object, not loaded yet.
+
+    Raises:
+      FaultError: the header is invalid or states too many pixels, or nothing here
+        decodes the kind of image.
+    """
+    name = format.name
+    plugin = _plugin(format)
+    if plugin is None:
+        raise FaultError(
+            Reason.UNSUPPORTED_FORMAT,
+            f"{name}: this installation has no decoder for it"
+            + ("; install beam-tfrecord[heif]" if name == "heic" else ""),
+        )
+    if name in _SIZES:
+        check_pixels(*_SIZES[name](data), limit)
+    source = _Source(data)
+    with decoding(name, rare=True):
+        with _without_warnings():
+            image = plugin(source)
+        if name == "tiff":
+            info, several = _describe_tiff(image)
+            tags = cast(Any, image).tag_v2
+            # Decoders allocate whole tiles, even for a small image.
+            tile = tags.get(_TILE_HEIGHT, 1), tags.get(_TILE_WIDTH, 1)
+            check_pixels(info.height, info.width, limit)
+            check_pixels(*tile, max(limit, 1 << 20))
+        else:
+            check_pixels(image.height, image.width, limit)
+            info, several = _describe(image, data, name)
+        if source.has_ended if name == "gif" else _lacks_rows(data, image):
+            raise damaged(f"{name}: truncated: it has {len(data)} bytes")
+    if info.height < 1 or info.width < 1:
+        raise damaged(f"{name}: {info.width} x {info.height} pixels")
+    return info.noting(several=several), image
+
+
+def load(info: ImageInfo, image: ImageFile.ImageFile) -> Image.Image:
+    """Decodes the first image, in the orientation in which it is stored.
+
+    Raises:
+      FaultError: Pillow cannot decode it.
+    """
+    loaded: Image.Image = image
+    is_tiff = info.format == "tiff"
+    quietly = _without_warnings() if is_tiff else contextlib.nullcontext()
+    with decoding(info.format, rare=True), quietly:
+        image.load()
+        if is_tiff and info.orientation > 1:
+            # Pillow applies it to TIFF, but the policy decides whether to.
+            loaded = image.transpose(_UNDONE[info.orientation])
+    if (loaded.height, loaded.width) != (info.height, info.width):
+        raise damaged(
+            f"{info.format}: {loaded.width} x {loaded.height} pixels where the header "
+            f"says {info.width} x {info.height}"
+        )
+    return loaded
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Suppresses Pillow's warnings about odd TIFF tags, and about many pixels.
+
+    Filters of warnings belong to the process, so only one thread may change them.
+    """
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+class _Source(io.BytesIO):
+    """A file in memory, of which Pillow reads a GIF block by block.
+
+    Attributes:
+      has_ended: whether more bytes were asked for than there are.
+    """
+
+    has_ended = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Reads the next bytes."""
+        data = super().read(size)
+        self.has_ended |= size is not None and len(data) < size
+        return data
+
+
+def _describe_tiff(image: ImageFile.ImageFile) -> tuple[ImageInfo, bool]:
+    """Returns facts of a TIFF that was opened, and whether it has several pages."""
+    # Pillow's TiffImageFile, a class that only TIFF needs to import.
+    tags = cast(Any, image).tag_v2
+    # Before loading, which applies it; Pillow also finds it in XMP.
+    stated = image.getexif().get(_ORIENTATION, 1)
+    orientation = stated if stated in range(1, 9) else 1
+    bits = tags.get(_BITS_PER_SAMPLE, (8,))
+    bits = max(bits) if isinstance(bits, tuple) else int(bits)
+    # From the tags: Pillow's `size` is the one after turning.
+    height, width = int(tags[_IMAGE_HEIGHT]), int(tags[_IMAGE_WIDTH])
+    info = ImageInfo("tiff", height, width, 0, orientation, bits)
+    return info, bool(cast(Any, image).is_animated)
+
+
+def _describe(
+    image: ImageFile.ImageFile, data: bytes, name: str
+) -> tuple[ImageInfo, bool]:
+    """Returns facts of an image that was opened, and whether it is one of several.
+
+    The modes of Pillow do not always tell the bits of a sample.
+    """
+    orientation, bits = 1, 8
+    if name in ("webp", "avif"):  # HEIC's decoder applies it
+        exif, xmp = (image.info.get(key) or b"" for key in ("exif", "xmp"))
+        orientation = read_orientation(exif, xmp)
+    if name in ("avif", "heic"):
+        pixel_info = _pixel_information(data[:65_536])
+        bits = pixel_info[1][0] if pixel_info else 8
+    elif name == "jpeg2000":
+        # Whether samples are signed is in the top bit.
+        bits = (_siz_fields(data)[-1] & 0x7F) + 1
+    elif name == "pnm":
+        bits = {"I": 16, "1": 1}.get(image.mode, 8)
+    info = ImageInfo(name, image.height, image.width, 0, orientation, bits)
+    return info, getattr(image, "n_frames", 1) > 1
+
+
+def _lacks_rows(data: bytes, image: ImageFile.ImageFile) -> bool:
+    """Whether a BMP with run lengths is cut short; Pillow leaves missing rows black."""
+    return any(tile.codec_name == "bmp_rle" for tile in image.tile) and (
+        int.from_bytes(data[2:6], "little") > len(data)
+    )
+
+
+def _codestream_size(data: bytes) -> tuple[int, int]:
+    """Returns the size in the codestream, which need not agree with JP2's header."""
+    _, _, right, bottom, left, top, *_, components, _ = _siz_fields(data)
+    if right <= left or bottom <= top or not 1 <= components <= 4:
+        raise damaged(
+            f"jpeg2000: {right - left} x {bottom - top} pixels of {components} "
+            f"components at byte {data.find(_SIZ)}"
+        )
+    return bottom, right
+
+
+def _siz_fields(data: bytes) -> tuple[int, ...]:
+    """Returns the fields of the codestream's SIZ marker (T.800 A.5.1).
+
+    FF 4F | FF 51 | length, 2 | capabilities, 2 | Xsiz, 4 | Ysiz, 4 | XOsiz, 4
+    | YOsiz, 4 | XTsiz, 4 | YTsiz, 4 | XTOsiz, 4 | YTOsiz, 4 | components, 2 | bits, 1
+    """
+    at = data.find(_SIZ)
+    if at < 0 or len(data) < at + 4 + _SIZ_FIELDS.size:
+        raise damaged("jpeg2000: there is no codestream")
+    return _SIZ_FIELDS.unpack_from(data, at + 4)
+
+
+def _canvas_size(data: bytes) -> tuple[int, int]:
+    """Returns the size of a WebP, for which Pillow allocates when it opens the file.
+
+    VP8X states sides less one in 24 bits, VP8L less one in 14, VP8 in 14 of 16 bits.
+    """
+    kind = data[12:16]
+    if kind == b"VP8L" and data[20:21] == b"/" and len(data) >= 25:
+        sides = int.from_bytes(data[21:25], "little")
+        return (sides >> 14 & 0x3FFF) + 1, (sides & 0x3FFF) + 1
+    width, height = data[24:27], data[27:30]
+    if kind == b"VP8X" and len(data) >= 30:
+        return int.from_bytes(height, "little") + 1, int.from_bytes(width, "little") + 1
+    if kind != b"VP8 " or data[23:26] != b"\x9d\x01*" or len(data) < 30:
+        raise damaged("webp: there is no image in it")
+    sides = int.from_bytes(data[26:30], "little")
+    return sides >> 16 & 0x3FFF, sides & 0x3FFF
+
+
+_SIZES = {"jpeg2000": _codestream_size, "webp": _canvas_size}
+"""Formats whose sizes are read before Pillow opens their files."""
+
+
+@functools.cache
+def _plugin(format: ImageFormat) -> _Plugin | None:
+    """Returns the decoder's class; None where Pillow was built without it."""
+    name = format.decoder
+    module = "pillow_heif" if name == "Heif" else f"PIL.{name}ImagePlugin"
+    needed = _NEEDED.get(format.name)
+    if importlib.util.find_spec(module) is None:
+        return None
+    if needed and not features.check(needed):
+        return None
+    return cast(_Plugin, getattr(importlib.import_module(module), f"{name}ImageFile"))

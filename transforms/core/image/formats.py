@@ -6,41 +6,15 @@ only named. The list is closed: no file can choose a format whose decoder starts
 program, as that of EPS does with Ghostscript.
 """
 
-import contextlib
 import enum
 import os
 import re
-import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from transforms.core.reasons import Fault, FaultError, Reason
 
 _THIN = 1000
 """An image whose sides differ by this factor is most likely not a picture."""
-
-
-_ERRORS = (
-    OSError,  # the stream is broken or ends early
-    SyntaxError,  # raised by plugins for a header that they do not understand
-    ValueError,  # sizes and modes that contradict each other
-    struct.error,  # a header ends within a number
-)
-# Exceptions of Pillow's plugins for rarer formats on damaged files. They parse headers
-# in Python and index, unpack and divide with the values, so none of these means a bug
-# here, or a lack of memory.
-PLUGIN_ERRORS = (
-    *_ERRORS,
-    EOFError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    RuntimeError,
-    MemoryError,
-    Warning,  # where the process has turned warnings into errors
-)
 
 
 class ImageNote(enum.StrEnum):
@@ -176,9 +150,6 @@ FORMATS = (
 _signature = re.compile(
     b"|".join(b"(%s)" % each.signature for each in FORMATS), re.DOTALL
 ).match
-_rare_bmp = re.compile(
-    "Unsupported BMP (pixel depth|bitfields layout|compression)"
-).match
 _SUFFIXES = {each.name: each.suffixes for each in FORMATS if each.name}
 _FORMAT_OF = {suffix: name for name in _SUFFIXES for suffix in _SUFFIXES[name]}
 
@@ -229,22 +200,6 @@ def unsupported(kind: str) -> FaultError:
         f"{kind}: TensorFlow does not read this kind as one image; "
         "convert it to baseline JPEG or PNG",
     )
-
-
-@contextlib.contextmanager
-def decoding(
-    title: str, errors: tuple[type[BaseException], ...] = _ERRORS
-) -> Iterator[None]:
-    """Makes of exceptions of Pillow's decoders the fault that the image is damaged."""
-    try:
-        yield
-    except FaultError:
-        raise
-    except errors as error:
-        if _rare_bmp(str(error)):
-            raise unsupported(str(error).removeprefix("Unsupported ")) from error
-        said = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise damaged(f"{title}: Pillow cannot decode it: {said}") from error
 
 
 def check_pixels(height: int, width: int, limit: int) -> None:

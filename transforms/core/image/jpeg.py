@@ -17,6 +17,7 @@ tables nor entropy-coded bytes: only a decoder finds a wrong bit there.
 import io
 import re
 import struct
+from collections.abc import Iterator
 
 from PIL import Image, JpegImagePlugin
 
@@ -24,9 +25,9 @@ from transforms.core.image.formats import (
     ImageInfo,
     check_pixels,
     damaged,
-    decoding,
     unsupported,
 )
+from transforms.core.image.pixels import decoding
 from transforms.core.image.resize import Check, read_orientation
 
 _EOI, _SOS, _APP1, _APP2 = 0xD9, 0xDA, 0xE1, 0xE2
@@ -66,7 +67,6 @@ _PLAIN = frozenset([0xFFE0, 0xFFC4, 0xFFDB, 0xFFDD])
 # `jdmarker.c` (APP0_DATA_LEN, APP14_DATA_LEN); of comments and others none.
 _LEAST_BYTES = dict.fromkeys((*range(0xE1, 0xF0), 0xDC, 0xFE), 1 << 16)
 _LEAST_BYTES |= {0xE0: 14, 0xEE: 12}
-_NONE = memoryview(b"")
 # Scaled decoding averages blocks. It must leave the filter twice the pixels of the
 # result, as Pillow's `reducing_gap=2` does; with fewer, edges are off by 70 grays.
 _DRAFT_GAP = 2
@@ -90,33 +90,41 @@ def read_jpeg(data: bytes, check: Check, limit: int) -> ImageInfo:
     Raises:
       FaultError: names the fault and its byte.
     """
-    end, at = len(data), 2
-    exif = xmp = _NONE
-    several = False
-    while True:
-        marker, start, stop = _segment(data, at, _PLAIN)
+    end = len(data)
+    exif = xmp = b""
+    progressive = several = False
+    height = width = components = scans = 0
+    for marker, start, stop in _segments(data, _PLAIN):
         if marker in _FRAMES:
-            break
-        if marker == _APP1:
+            if components:
+                raise damaged(f"JPEG: second frame header at byte {start - 4}")
+            height, width, components = _read_frame(data, marker, start, stop)
+            check_pixels(height, width, limit)
+            progressive = marker in _PROGRESSIVE
+            if check == "none":
+                break
+        elif marker == _SOS and components:
+            scans += 1
+            # A scan of all components is the last one, so that the end of the file is
+            # that of the image; unless other images follow (CIPA DC-007, MPF).
+            is_whole = data.endswith(b"\xff\xd9") and data[start] == components
+            if is_whole and not (progressive or several):
+                break
+            if scans > _MAX_SCANS:
+                raise damaged(f"JPEG: more than {_MAX_SCANS} scans")
+        elif marker == _EOI and scans:
+            end = stop
+        elif marker in (_SOS, _EOI):
+            raise damaged(f"JPEG: no frame or scan before byte {stop}")
+        elif marker == _APP1 and not components:
             if not exif and data.startswith(_EXIF_NAME, start):
-                exif = memoryview(data)[start + len(_EXIF_NAME) : stop]
+                exif = data[start + len(_EXIF_NAME) : stop]
             elif data.startswith(_XMP_NAME, start):
-                xmp = memoryview(data)[start + len(_XMP_NAME) : stop]
-        elif marker == _APP2:
+                xmp = data[start + len(_XMP_NAME) : stop]
+        elif marker == _APP2 and not components:
             several |= data.startswith(_MPF_NAME, start)
-        if marker in (_SOS, _EOI):
-            at = start - (4 if marker == _SOS else 2)
-            raise damaged(
-                f"JPEG: no frame header before marker {marker:02X} at byte {at}"
-            )
-        at = stop
-    height, width, components = _read_frame(data, marker, start, stop)
-    check_pixels(height, width, limit)
-    progressive = marker in _PROGRESSIVE
-    if check != "none":
-        end = _walk(data, stop, sole=0 if progressive or several else components)
-        if progressive or check == "decode":
-            decode_jpeg(data)
+    if check == "decode" or (progressive and check != "none"):
+        decode_jpeg(data)
     orientation = read_orientation(exif, xmp) if exif or xmp else 1
     info = ImageInfo("jpeg", height, width, 1 if components == 1 else 3, orientation)
     return info.noting(cmyk=components == 4, trailing=end < len(data))
@@ -144,37 +152,42 @@ def _read_frame(
     return height, width, components
 
 
-def _walk(data: bytes, at: int, *, sole: int) -> int:
-    """Walks over the segments behind the frame header; returns where the image ends.
+def _segments(
+    data: bytes, skipped: frozenset[int] = frozenset()
+) -> Iterator[tuple[int, int, int]]:
+    """Yields a marker's code and where its payload starts and stops, up to EOI.
+
+    Any number of fill bytes FF may come before a code (T.81 B.1.1.2). EOI has neither
+    length nor payload: both offsets are the end of the marker.
 
     Args:
       data: the file.
-      at: where the frame header ends.
-      sole: components of a file in which a scan of that many is the last one, so that
-        the end of the file is that of the image; 0 if scans may follow, or other images
-        (CIPA DC-007, MPF).
+      skipped: markers that are not yielded; most segments are plain, and images many.
+
+    Raises:
+      FaultError: a segment does not follow another one, or there is no EOI.
     """
-    scans = 0
+    at, size = 2, len(data)
     while True:
-        marker, start, at = _segment(data, at, _PLAIN)
-        if marker == _SOS:
-            scans += 1
-            if sole and data.endswith(b"\xff\xd9") and data[start] == sole:
-                return len(data)
-            match = _find_marker(data, at)
-            if match is None:
-                raise damaged(
-                    f"JPEG: truncated: no end-of-image marker in {len(data)} bytes"
-                )
-            at = match.start()
-            if scans > _MAX_SCANS:
-                raise damaged(f"JPEG: more than {_MAX_SCANS} scans")
-        elif marker == _EOI:
-            if not scans:
-                raise damaged(f"JPEG: ends without a scan at byte {at - 2}")
-            return at
-        elif marker in _FRAMES:
-            raise damaged(f"JPEG: second frame header at byte {start - 4}")
+        mark, length = _mark_and_length(data, at) if at + 4 <= size else (0, 0)
+        stop = at + 2 + length
+        if mark in _WITH_LENGTH and length >= 2 and stop <= size:
+            if mark not in skipped:
+                yield mark & 0xFF, at + 4, stop
+                if mark & 0xFF == _SOS:
+                    match = _find_marker(data, stop)
+                    stop = match.start() if match else size
+            at = stop
+        elif data.startswith(b"\xff\xff", at):
+            at += 1
+        elif data.startswith(b"\xff\xd9", at):
+            yield _EOI, at + 2, at + 2
+            return
+        else:
+            raise damaged(
+                f"JPEG: truncated or damaged: a whole segment or the end-of-image "
+                f"marker is expected at byte {at} of {size}"
+            )
 
 
 def decode_jpeg(
@@ -213,56 +226,11 @@ def _pixels_only(data: bytes) -> bytes:
     decoder, where they could fail. The segments of JFIF and Adobe stay, because libjpeg
     derives the color space from them (`jdapimin.c`, default_decompress_parms).
     """
-    pieces, at = [data[:2]], 2
-    while True:
-        marker, start, stop = _segment(data, at)
+    pieces = [data[:2]]
+    for marker, start, stop in _segments(data):
         if marker == _SOS:
-            return b"".join((*pieces, data[at:]))
-        if stop - start >= _LEAST_BYTES.get(marker, 0):
-            pieces.append(data[at:stop])
-        at = stop
-
-
-def _segment(
-    data: bytes, at: int, skipped: frozenset[int] = frozenset()
-) -> tuple[int, int, int]:
-    """Returns the code of a marker, and start and stop of its payload.
-
-    The marker is the one at `at`, or the next behind segments of `skipped` codes: most
-    segments are plain, and images are many. Any number of fill bytes FF may come before
-    a marker's code (T.81 B.1.1.2). EOI has neither length nor payload: both offsets are
-    the end of the marker.
-    """
-    last = len(data)
-    while at + 4 <= last:
-        mark, length = _mark_and_length(data, at)
-        stop = at + 2 + length
-        if mark not in _WITH_LENGTH or length < 2 or stop > last:
+            pieces.append(data[start - 4 :])
             break
-        if mark not in skipped:
-            return mark & 0xFF, at + 4, stop
-        at = stop
-    # Fill bytes, the end, or damage.
-    try:
-        if data[at] != 0xFF:
-            raise damaged(f"JPEG: stray bytes instead of a marker at byte {at}")
-        marker = data[at + 1]
-        while marker == 0xFF:
-            at += 1
-            marker = data[at + 1]
-        if marker == _EOI:
-            return marker, at + 2, at + 2
-        if marker < 0xC0 or 0xD0 <= marker <= 0xD8:
-            raise damaged(f"JPEG: unexpected marker {marker:02X} at byte {at}")
-        length = data[at + 2] << 8 | data[at + 3]
-    except IndexError:
-        raise damaged(
-            f"JPEG: truncated: a marker was expected at byte {at} of {len(data)}"
-        ) from None
-    stop = at + 2 + length
-    if length < 2 or stop > len(data):
-        raise damaged(
-            f"JPEG: segment {marker:02X} of {length} bytes at byte {at} "
-            f"of {len(data)} is cut short or has a wrong length"
-        )
-    return marker, at + 4, stop
+        if stop - start >= _LEAST_BYTES.get(marker, 0):
+            pieces.append(data[start - 4 : stop])
+    return b"".join(pieces)

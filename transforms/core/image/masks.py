@@ -101,22 +101,20 @@ def run_counts(text: str) -> list[int]:
 
 
 def _of_runs(outline: Mapping[str, Any], height: int, width: int) -> Mask:
-    size = outline.get("size")
-    counts: Any = outline.get("counts")
-    if size != [height, width]:
+    if outline.get("size") != [height, width]:
         raise _bad(
             f"its runs must be of the image's size, [{height}, {width}]; found "
-            f"{size!r:.60}"
+            f"{outline.get('size')!r:.60}"
         )
+    counts: Any = outline.get("counts")
     counts = run_counts(counts) if isinstance(counts, str) else counts
-    whole = isinstance(counts, list) and {*map(type, counts)} <= {int}
-    counts = counts if whole else []
+    is_whole = isinstance(counts, list) and {*map(type, counts)} == {int}
     # Before any of it is expanded: runs may claim 10^12 pixels.
-    total = max(min(sum(counts), 10**18), 0)
-    if min(counts, default=0) < 0 or total != height * width:
+    total = min(sum(counts), 10**18) if is_whole and min(counts) >= 0 else 0
+    if total != height * width:
         raise _bad(
             f"its runs must be whole numbers that fill {height} x {width} = "
-            f"{height * width} pixels; they are of {total:.6g}"
+            f"{height * width} pixels; they fill {total}"
         )
     ones = (np.arange(len(counts)) & 1).astype(np.uint8)
     return np.repeat(ones, np.array(counts, np.int64)).reshape(width, height).T
@@ -136,14 +134,8 @@ def polygon_mask(polygons: Sequence[Any], height: int, width: int) -> Mask:
     mask = np.zeros((height, width), np.uint8)
     crossings = area = 0
     for polygon in polygons:
-        corners = _on_grid(polygon)
-        edges = _Edges(corners, width)
-        crossings += edges.crossings
-        if crossings > _MOST_CROSSINGS:
-            raise _bad(
-                f"its edges cross more than {_MOST_CROSSINGS:,} columns of pixels"
-            )
-        rows, columns = edges.crossed(height)
+        rows, columns = _crossings(_on_grid(polygon), height, width, crossings)
+        crossings += len(rows)
         if not len(rows):
             continue
         top, bottom = int(rows.min()), int(rows.max())
@@ -178,57 +170,60 @@ def _on_grid(polygon: Any) -> _Ints:
     return np.trunc(_GRID * numbers.reshape(-1, 2) + 0.5).astype(np.int64)
 
 
-class _Edges:
-    """The edges of a polygon and the columns of pixels whose centres they cross.
+def _crossings(
+    corners: _Ints, height: int, width: int, before: int
+) -> tuple[_Ints, _Ints]:
+    """Returns the columns of pixels whose centres edges cross, and at which rows.
 
     pycocotools walks each edge in steps of the grid, along x where it is rather flat
     and along y where it is steep. A column is crossed between the steps 5k + 2 and
     5k + 3; the row is that of the lesser of the two points.
+
+    Args:
+      corners: of a polygon, on the grid.
+      height, width: of the image.
+      before: crossings of the object's other polygons.
+
+    Returns:
+      The row, 0 to `height`, and the column of each crossing.
     """
+    begins, ends = corners, np.roll(corners, -1, axis=0)
+    lengths = np.abs(ends - begins)
+    flat = lengths[:, 0] >= lengths[:, 1]
+    lefts, rights = np.minimum(begins, ends)[:, 0], np.maximum(begins, ends)[:, 0]
+    first = (-((2 - lefts) // _GRID)).clip(0, width)
+    counts = np.maximum(((rights - 3) // _GRID + 1).clip(0, width) - first, 0)
+    if before + int(counts.sum()) > _MOST_CROSSINGS:
+        raise _bad(f"its edges cross more than {_MOST_CROSSINGS:,} columns of pixels")
+    by_x, by_y = (begins > ends).T
+    backward = np.where(flat, by_x, by_y)[:, np.newaxis]
+    edge = np.repeat(np.arange(len(counts)), counts)
+    column = np.arange(len(edge)) + (first - np.cumsum(counts) + counts)[edge]
+    (x0, y0), (x1, y1) = (
+        np.where(backward, ends, begins)[edge].T,
+        np.where(backward, begins, ends)[edge].T,
+    )
+    flat = flat[edge]
+    left = _GRID * column + 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.where(flat, (y1 - y0) / (x1 - x0), (x1 - x0) / (y1 - y0))
 
-    def __init__(self, corners: _Ints, width: int) -> None:
-        begins, ends = corners, np.roll(corners, -1, axis=0)
-        lengths = np.abs(ends - begins)
-        self._flat = lengths[:, 0] >= lengths[:, 1]
-        backward = np.where(
-            self._flat, begins[:, 0] > ends[:, 0], begins[:, 1] > ends[:, 1]
-        )[:, np.newaxis]
-        self._begins = np.where(backward, ends, begins)
-        self._ends = np.where(backward, begins, ends)
-        least = np.minimum(begins[:, 0], ends[:, 0])
-        most = np.maximum(begins[:, 0], ends[:, 0])
-        self._first = (-((2 - least) // _GRID)).clip(0, width)
-        stops = ((most - 3) // _GRID + 1).clip(0, width)
-        self._counts = np.maximum(stops - self._first, 0)
-        self.crossings = int(self._counts.sum())
+        def at(step: Any, start: _Ints) -> Any:
+            return np.trunc(start + slope * step + 0.5)
 
-    def crossed(self, height: int) -> tuple[_Ints, _Ints]:
-        """Returns the row, 0 to `height`, and the column of each crossing."""
-        edge = np.repeat(np.arange(len(self._counts)), self._counts)
-        before = np.cumsum(self._counts) - self._counts
-        column = np.arange(len(edge)) + (self._first - before)[edge]
-        (x0, y0), (x1, y1) = self._begins[edge].T, self._ends[edge].T
-        flat = self._flat[edge]
-        left = _GRID * column + 2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope = np.where(flat, (y1 - y0) / (x1 - x0), (x1 - x0) / (y1 - y0))
+        def is_past(step: Any) -> Any:
+            x = at(step, x0)
+            return np.where(slope > 0, x >= left + 1, x <= left)
 
-            def at(step: Any, start: _Ints) -> Any:
-                return np.trunc(start + slope * step + 0.5)
-
-            def is_past(step: Any) -> Any:
-                x = at(step, x0)
-                return np.where(slope > 0, x >= left + 1, x <= left)
-
-            lower = np.minimum(at(left - x0, y0), at(left + 1 - x0, y0))
-            step = np.ceil((left + 0.5 - x0) / slope)
-            # Rounding may move the step at which a steep edge is past the centre.
-            step = np.where(
-                is_past(step - 1), step - 1, np.where(is_past(step), step, step + 1)
-            )
-        y = np.where(flat, lower, y0 + step - 1)
-        row = np.ceil(((y + 0.5) / _GRID - 0.5).clip(0, height)).astype(np.int64)
-        return row, column
+        lower = np.minimum(at(left - x0, y0), at(left + 1 - x0, y0))
+        step = np.ceil((left + 0.5 - x0) / slope)
+        # Rounding may move the step at which a steep edge is past the centre.
+        step = np.where(
+            is_past(step - 1), step - 1, np.where(is_past(step), step, step + 1)
+        )
+    y = np.where(flat, lower, y0 + step - 1)
+    row = np.ceil(((y + 0.5) / _GRID - 0.5).clip(0, height)).astype(np.int64)
+    return row, column
 
 
 def _bad(message: str) -> FaultError:
@@ -243,6 +238,8 @@ _COLOUR = re.compile(r"(\d+)\s*,\s*(\d+)\s*,\s*(\d+)[\s,]+(\S.*)")
 _VALUE = re.compile(r"(\d+)[\s,]+(\S.*)")
 # Pillow spreads the grays of two and four bits over 0 to 255.
 _SPREAD = {2: 85, 4: 17}
+# Red, green and blue as one number.
+_WEIGHTS = np.array([1 << 16, 1 << 8, 1])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -292,11 +289,12 @@ class MaskClasses:
             raise ValueError("names and values must differ")
         if max(map(max, values)) > most:
             raise ValueError(f"values must be at most {most}")
-        weights = (65536, 256, 1) if len(values[0]) > 1 else (1,)
+        # As bytes, red, green and blue are one number.
+        are_colours = len(values[0]) > 1
         numbers = tuple(
-            sum(n * w for n, w in zip(value, weights, strict=True)) for value in values
+            int.from_bytes(value) if are_colours else value[0] for value in values
         )
-        return cls(tuple(names), numbers, len(weights) > 1)
+        return cls(tuple(names), numbers, are_colours)
 
 
 def class_numbers(
@@ -313,22 +311,22 @@ def class_numbers(
     Raises:
       FaultError: nothing says what colours mean; it is transparent, or JPEG.
     """
-    near = classes is not None and not classes.are_colours and len(classes.values) == 2
-    if format == "jpeg" and not near:
-        raise _unsupported(
-            "JPEG changes class numbers: PNG is expected, or --mask-classes with two "
-            "grays, of which the nearer one is taken"
-        )
-    if image.mode == "P" and classes is not None and classes.are_colours:
+    of_colours = classes is not None and classes.are_colours
+    if format == "jpeg":
+        if classes is None or of_colours or len(classes.values) != 2:
+            raise _unsupported(
+                "JPEG changes class numbers: PNG is expected, or --mask-classes with "
+                "two grays, of which the nearer one is taken"
+            )
+        grays = np.asarray(image.convert("L")).astype(int)
+        first, second = (np.abs(grays - value) for value in classes.values)
+        nearer: Numbers = (second < first).astype(np.uint8)
+        return nearer
+    if image.mode == "P" and of_colours:
         image = image.convert("RGB")
-    image = image.convert("L") if format == "jpeg" else image
-    numbers: Any = _one_channel(_opaque(image), bits, classes)
+    numbers: Any = _one_channel(_opaque(image), bits, of_colours=of_colours)
     if classes is not None:
-        if format == "jpeg":
-            first, second = (np.abs(numbers.astype(int) - v) for v in classes.values)
-            numbers = second < first
-        else:
-            numbers = _ids(numbers, classes)
+        numbers = _ids(numbers, classes)
     small = int(numbers.max(initial=0)) < 256
     stored: Numbers = numbers.astype(np.uint8 if small else np.uint16)
     return stored
@@ -338,30 +336,26 @@ def _opaque(image: Image.Image) -> Image.Image:
     """Returns an image without its alpha channel, which must be 255 everywhere."""
     if image.mode not in ("LA", "PA", "RGBA"):
         return image
-    *_, alpha = image.split()
-    if alpha.getextrema() != (255, 255):
+    if image.getchannel("A").getextrema() != (255, 255):
         raise _unsupported("the mask is transparent in places")
-    base = {"LA": "L", "PA": "P"}.get(image.mode, "RGB")
-    return image.convert(base) if base != "P" else image.getchannel("P")
+    return image.convert("RGB") if image.mode == "RGBA" else image.getchannel(0)
 
 
-def _one_channel(image: Image.Image, bits: int, classes: MaskClasses | None) -> Any:
+def _one_channel(image: Image.Image, bits: int, *, of_colours: bool) -> Any:
     """Returns the number of each pixel; of listed colours one number for the three."""
     pixels: Numbers = np.asarray(image)
-    if image.mode == "1":
+    if image.mode in ("1", "P"):
         return pixels.astype(np.uint8)
-    if image.mode in ("P", "L"):
-        return pixels // _SPREAD.get(bits, 1) if image.mode == "L" else pixels
+    if image.mode == "L":
+        return pixels // _SPREAD.get(bits, 1)
     if image.mode.startswith("I"):
         if pixels.size and not 0 <= pixels.min() <= pixels.max() < _MOST_CLASSES:
             raise _unsupported(f"class numbers must be below {_MOST_CLASSES:,}")
-        return pixels.astype(np.uint16)
+        return pixels
     if image.mode != "RGB" or bits > 8:
         raise _unsupported(f"a mask cannot be of the kind {image.mode}, {bits} bits")
-    if classes is not None and classes.are_colours:
-        codes = pixels[..., 0].astype(np.int64) << 16
-        codes |= pixels[..., 1].astype(np.int64) << 8
-        return codes | pixels[..., 2]
+    if of_colours:
+        return pixels.astype(np.int64) @ _WEIGHTS
     if (pixels == pixels[..., :1]).all():
         return pixels[..., 0]
     raise _unsupported("the mask has colours: --mask-classes FILE says what they mean")
@@ -376,11 +370,9 @@ def _ids(numbers: Numbers, classes: MaskClasses) -> Numbers:
     unknown = values[ids] != numbers
     if unknown.any():
         value = int(numbers[unknown][0])
-        shown = (
-            f"colour {value >> 16},{value >> 8 & 255},{value & 255}"
-            if classes.are_colours
-            else f"value {value}"
-        )
+        shown = f"value {value}"
+        if classes.are_colours:
+            shown = f"colour {value >> 16},{value >> 8 & 255},{value & 255}"
         raise FaultError(
             Reason.UNKNOWN_LABEL, f"{shown} of the mask is not in --mask-classes"
         )

@@ -6,13 +6,43 @@
 Scaling comes before turning, because turning then moves fewer pixels.
 """
 
+import contextlib
 import io
+import re
+import struct
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from PIL import Image
 
+from transforms.core.image.formats import damaged, unsupported
 from transforms.core.image.resize import ImageStep, make_exif
 from transforms.core.reasons import FaultError, Reason
+
+_DAMAGE = (
+    OSError,  # the stream is broken or ends early
+    SyntaxError,  # raised by plugins for a header that they do not understand
+    ValueError,  # sizes and modes that contradict each other
+    struct.error,  # a header ends within a number
+)
+# Exceptions of Pillow's plugins for rarer formats on damaged files. They parse headers
+# in Python and index, unpack and divide with the values, so none of these means a bug
+# here, or a lack of memory.
+_RARE_DAMAGE = (
+    *_DAMAGE,
+    EOFError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    MemoryError,
+    Warning,  # where the process has turned warnings into errors
+)
+_rare_bmp = re.compile(
+    "Unsupported BMP (pixel depth|bitfields layout|compression)"
+).match
 
 DEPTHS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 """Channels of each mode that leaves this module, as TensorFlow decodes them; that of a
@@ -33,6 +63,26 @@ _OF_EIGHT_BITS |= {"1": "L", "La": "LA", "RGBa": "RGBA"}
 _OF_EIGHT_BITS |= dict.fromkeys(("P", "PA", "CMYK", "YCbCr", "RGBX"), "RGB")
 
 _PNG_LEVEL = 6
+
+
+@contextlib.contextmanager
+def decoding(title: str, *, rare: bool = False) -> Iterator[None]:
+    """Makes of exceptions of Pillow's decoders the fault that the image is damaged.
+
+    Args:
+      title: of the format, in messages.
+      rare: whether the format is none of the three that TensorFlow reads.
+    """
+    errors = _RARE_DAMAGE if rare else _DAMAGE
+    try:
+        yield
+    except Image.DecompressionBombError as error:
+        raise FaultError(Reason.TOO_MANY_PIXELS, str(error)) from error
+    except errors as error:
+        if _rare_bmp(str(error)):
+            raise unsupported(str(error).removeprefix("Unsupported ")) from error
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise damaged(f"{title}: Pillow cannot decode it: {said}") from error
 
 
 def depth_of(image: Image.Image) -> int:
@@ -56,14 +106,12 @@ def normalize(
       FaultError: floats, 32-bit integers, CIE Lab.
     """
     mode = image.mode
-    if mode == "P" and keep_palette:
+    if mode == "I;16" or (mode == "P" and keep_palette):
         return image
     if target := _OF_EIGHT_BITS.get(mode):
         if image.has_transparency_data and target in ("L", "RGB"):
             target += "A"
         return image if mode == target else image.convert(target)
-    if mode == "I;16":
-        return image
     if mode.startswith("I;16") or (mode == "I" and format in ("pnm", "png")):
         # Here, because few images need it, and it doubles the start of a decoder
         # process.
@@ -116,51 +164,43 @@ def place(
       numbers: whether pixels are numbers: they are copied, whatever the filter.
       mask: whether they are class numbers: the padding is class 0, and not black.
     """
-    size = step.scaled_as_stored[::-1]
-    if image.size != size:
-        image = _scaled(image, step, size, numbers)
+    height, width = step.scaled_as_stored
+    if numbers:
+        image = image.resize((width, height), Image.Resampling.NEAREST)
+    elif image.size != (width, height):
+        filter = step.filter
+        rows, columns = step.source
+        if filter in ("box", "hamming") and (width > columns or height > rows):
+            filter = "bilinear"
+        # Scaled decoding divides both sides by the same power of two and rounds up, so
+        # the source's edge is within the last pixels: `box` excludes the rest of them.
+        scale = 1
+        while image.width < -(-columns // scale):
+            scale *= 2
+        image = image.resize(
+            (width, height),
+            Image.Resampling[filter.upper()],
+            box=(0.0, 0.0, columns / scale, rows / scale),
+        )
     if step.orientation > 1:
         image = image.transpose(TURNED[step.orientation])
-    layout = step.layout
-    if layout is None or image.size == (layout.width, layout.height):
+    (top, left), (height, width) = step.offset, step.size
+    if image.size == (width, height):
         return image
-    left, top = layout.left, layout.top
     black: int | None = 0
-    if image.mode == "P" and not mask and (left < 0 or top < 0):
-        black = _index_of_black(image)
+    if image.mode == "P" and not mask and min(left, top) < 0:
+        # The index of black in an opaque palette, if it has black.
+        black = None
+        if image.palette is not None and not image.has_transparency_data:
+            black = image.palette.colors.get((0, 0, 0))
         if black is None:
             image = normalize(image, format="png")
     # Zeros are beyond the edges.
-    out = image.crop((left, top, left + layout.width, top + layout.height))
+    out = image.crop((left, top, left + width, top + height))
     if black:
         out.paste(black, (0, 0, *out.size))
         out.paste(image, (-left, -top))
     return out
-
-
-def _index_of_black(image: Image.Image) -> int | None:
-    """Returns the index of black in an opaque palette; None where there is none."""
-    if image.palette is None or image.has_transparency_data:
-        return None
-    return image.palette.colors.get((0, 0, 0))
-
-
-def _scaled(
-    image: Image.Image, step: ImageStep, size: tuple[int, int], nearest: bool
-) -> Image.Image:
-    if nearest:
-        return image.resize(size, Image.Resampling.NEAREST)
-    grows = size[0] > step.width or size[1] > step.height
-    filter = step.filter
-    if grows and filter in ("box", "hamming"):
-        filter = "bilinear"
-    # Scaled decoding divides both sides by the same power of two and rounds up, so the
-    # source's edge is within the last pixels: `box` excludes the rest of them.
-    scale = 1
-    while image.width < -(-step.width // scale):
-        scale *= 2
-    box = 0.0, 0.0, step.width / scale, step.height / scale
-    return image.resize(size, Image.Resampling[filter.upper()], box=box)
 
 
 def encode(
@@ -177,19 +217,19 @@ def encode(
     chunk before a PNG's pixels. Within one version of Pillow, equal pixels give equal
     bytes.
     """
-    options: dict[str, Any] = {}
-    if image.mode == "P":
+    options: dict[str, Any] = {"compress_level": _PNG_LEVEL}
+    if name == "jpeg":
+        options = {"quality": quality, "subsampling": "4:2:0"}
+    elif image.mode == "P":
         if image.has_transparency_data:
             options["transparency"] = image.info["transparency"]
         # Pillow would cut off the upper bits of an index beyond the palette.
         if any(image.histogram()[len(image.getpalette() or ()) // 3 :]):
             options["bits"] = 8
     image.info = {}
+    if orientation > 1:
+        exif = make_exif(orientation)
+        options["exif"] = b"Exif\0\0" + exif if name == "jpeg" else exif
     out = io.BytesIO()
-    exif = make_exif(orientation) if orientation > 1 else b""
-    if name == "jpeg":
-        named = b"Exif\0\0" + exif if exif else b""
-        image.save(out, "JPEG", quality=quality, subsampling="4:2:0", exif=named)
-    else:
-        image.save(out, "PNG", compress_level=_PNG_LEVEL, exif=exif, **options)
+    image.save(out, name.upper(), **options)
     return out.getvalue()

@@ -25,8 +25,8 @@ from transforms.core.image.formats import (
     ImageInfo,
     check_pixels,
     damaged,
-    decoding,
 )
+from transforms.core.image.pixels import decoding
 from transforms.core.image.resize import Check, read_orientation
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -92,19 +92,19 @@ def read_png(data: bytes, check: Check, limit: int) -> ImageInfo:
         raise damaged("PNG: unknown compression, filter or interlace at byte 26")
     check_pixels(height, width, limit)
     has_palette = color_type == _PALETTE
-    chunks = [*_chunks(data, strict=check != "none")]
-    if check != "none":
-        _check_order(chunks, has_palette)
-        if check == "decode":
-            decode_png(data)
+    is_strict = check != "none"
     several = has_data = False
-    transparent: bool | None = None
     end, entries, exif = len(data), 0, b""
-    for kind, start, stop in chunks:
+    kinds: list[bytes] = []
+    transparent: bool | None = None
+    for kind, start, stop in _chunks(data, strict=is_strict):
         size = stop - start
+        kinds.append(kind if kind[0] < _LOWER_CASE or not kind.isalpha() else _OTHER)
         if kind == b"IDAT":
             has_data = True
         elif kind == b"PLTE":
+            if is_strict and (size % 3 or not 3 <= size <= 768):
+                raise damaged(f"PNG: palette of {size} bytes at byte {start - 8}")
             # Entries beyond what the pixels can name are dropped.
             entries = min(size // 3, 1 << bits)
         elif kind == b"tRNS" and transparent is None and 0 < size <= entries:
@@ -117,6 +117,13 @@ def read_png(data: bytes, check: Check, limit: int) -> ImageInfo:
             exif = data[start:stop]
         elif kind == b"IEND":
             end = stop + 4
+    order = _in_order(b"".join(kinds))
+    if is_strict and (order is None or (has_palette and not order[1])):
+        raise damaged(
+            "PNG: a chunk that its pixels need is missing, unknown or out of place"
+        )
+    if check == "decode":
+        decode_png(data)
     depth = 3 + bool(transparent) if has_palette else _CHANNELS[color_type]
     orientation = read_orientation(exif) if exif else 1
     info = ImageInfo("png", height, width, depth, orientation, bits, has_palette)
@@ -138,31 +145,17 @@ def _chunks(data: bytes, *, strict: bool = False) -> Iterator[_Chunk]:
             return
         length, kind = _CHUNK_HEADER.unpack_from(data, at)
         stop = at + 8 + length
-        if strict:
-            if stop + 4 > size:
-                raise damaged(
-                    f"PNG: chunk {_shown(kind)} of {length} bytes at byte {at} of "
-                    f"{size} is cut short or has a wrong length"
-                )
-            if zlib.crc32(view[at + 4 : stop]) != _UINT32.unpack_from(data, stop)[0]:
-                raise damaged(f"PNG: wrong CRC of chunk {_shown(kind)} at byte {at}")
+        if strict and (
+            stop + 4 > size
+            or zlib.crc32(view[at + 4 : stop]) != _UINT32.unpack_from(data, stop)[0]
+        ):
+            # The type of a damaged chunk may be any bytes.
+            raise damaged(
+                f"PNG: cut short, or wrong CRC of chunk "
+                f"{kind.decode('ascii', 'backslashreplace')} at byte {at} of {size}"
+            )
         yield kind, at + 8, stop
         at = stop + 4
-
-
-def _check_order(chunks: list[_Chunk], has_palette: bool) -> None:
-    """Refuses a file that lacks a chunk that its pixels need."""
-    kinds = []
-    for kind, start, stop in chunks:
-        length = stop - start
-        if kind == b"PLTE" and (length % 3 or not 3 <= length <= 768):
-            raise damaged(f"PNG: palette of {length} bytes at byte {start - 8}")
-        kinds.append(kind if kind[0] < _LOWER_CASE or not kind.isalpha() else _OTHER)
-    order = _in_order(b"".join(kinds))
-    if order is None or (has_palette and not order[1]):
-        raise damaged(
-            "PNG: a chunk that its pixels need is missing, unknown or out of place"
-        )
 
 
 def decode_png(data: bytes) -> Image.Image:
@@ -225,8 +218,3 @@ def _check_rows(data: bytes) -> None:
             f"PNG: the image data ends early: {len(raw)} bytes of {expected} for "
             f"{width} x {height} pixels"
         )
-
-
-def _shown(kind: bytes) -> str:
-    """Returns a chunk type as printable text; damaged ones may hold any bytes."""
-    return kind.decode("ascii", "backslashreplace")

@@ -8,12 +8,11 @@ other formats as PNG. The result depends on the bytes and the policy alone.
 """
 
 import dataclasses
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from PIL import Image
+from PIL import Image, ImageFile
 
-from transforms.core.image import pixels as image_pixels
 from transforms.core.image.check import (
     TENSORFLOW_MAX_PIXELS,
     check_image,
@@ -21,7 +20,20 @@ from transforms.core.image.check import (
     load,
     open_lazily,
 )
-from transforms.core.image.formats import ImageInfo, ImageNote, find_format
+from transforms.core.image.formats import (
+    ImageFormat,
+    ImageInfo,
+    ImageNote,
+    find_format,
+)
+from transforms.core.image.pixels import (
+    depth_of,
+    encode,
+    normalize,
+    place,
+    to_channels,
+    to_eight_bits,
+)
 from transforms.core.image.resize import (
     AS_STORED,
     MAX_BYTES,
@@ -104,6 +116,11 @@ class ImagePolicy:
         """Whether every upright still image that TensorFlow reads stays as it is."""
         return not (self.channels or self.resize or self.output or self.class_mask)
 
+    @property
+    def most_pixels(self) -> int:
+        """Limit of pixels of what is decoded here: the policy's or TensorFlow's."""
+        return min(self.max_pixels, TENSORFLOW_MAX_PIXELS)
+
     def for_masks(self, *, of_image: bool = False) -> "ImagePolicy":
         """Returns the policy for images of class numbers beside those of this one.
 
@@ -173,15 +190,29 @@ def prepare_image(
         if not data:
             return Fault(Reason.EMPTY_FILE, "the file is empty")
         return PreparedImage(data, _NO_IMAGE, _NO_IMAGE)
-    checked = check_image(data, policy.check, policy.max_pixels)
     try:
-        if isinstance(checked, Fault):
-            return _prepare_foreign(data, policy, checked, foreign)
-        if policy.is_passive and not checked.notes:
-            return PreparedImage(data, checked, checked)
-        return _prepare_native(data, policy, checked)
+        source = check_image(data, policy.check, policy.max_pixels)
+        opened = None
+        if isinstance(source, Fault):
+            format = _foreign(data, source)
+            if format is None or policy.foreign == "reject":
+                return source
+            if foreign is not None:
+                return foreign(data, policy)
+            source, opened = open_lazily(data, format, policy.most_pixels)
+        elif policy.is_passive and not source.notes:
+            return PreparedImage(data, source, source)
+        return _prepare(data, policy, source, opened)
     except FaultError as error:
         return Fault(error.fault.reason, bounded(error.fault.message))
+
+
+def _foreign(data: bytes, refused: Fault) -> ImageFormat | None:
+    """Returns the format of an image that Pillow may decode, as TensorFlow does not."""
+    format = find_format(data)
+    is_decodable = format is not None and format.decoder
+    of_kind = refused.reason is Reason.UNSUPPORTED_FORMAT
+    return format if of_kind and is_decodable else None
 
 
 def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
@@ -193,8 +224,8 @@ def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
     """
     checked = check_image(data, "none", policy.max_pixels)
     if isinstance(checked, Fault):
-        format = find_format(data)
-        if format is None or not format.decoder:
+        format = _foreign(data, checked)
+        if format is None:
             return checked
         try:
             checked, _ = open_lazily(data, format, policy.max_pixels)
@@ -213,85 +244,66 @@ def too_many_bytes(size: int, limit: int) -> Fault:
     )
 
 
-def _prepare_native(
-    data: bytes, policy: ImagePolicy, source: ImageInfo
+def _prepare(
+    data: bytes,
+    policy: ImagePolicy,
+    source: ImageInfo,
+    opened: ImageFile.ImageFile | None,
 ) -> PreparedImage | Fault:
-    """Prepares a JPEG, PNG or BMP that may have to change."""
-    step = _step(source, policy)
-    output = policy.output or source.format
-    if (
-        step is None
-        and policy.channels in (None, source.depth)
-        and output == source.format
-        and (not policy.class_mask or _has_class_numbers(source, policy))
-    ):
-        return _finished(data, source, source, step, _shortfall(source, policy))
-    if policy.check == "none":
-        # No decoder gets an unchecked file, even if the policy trusts the source.
-        checked = check_image(data, "structure", policy.max_pixels)
-        if isinstance(checked, Fault):
-            return checked
-    image = decode_native(
-        data,
-        source.format,
-        gray=policy.channels == 1,
-        at_least=None if step is None or policy.mask else step.scaled_as_stored,
-    )
-    return _changed(image, policy, source, step, set())
-
-
-def _has_class_numbers(source: ImageInfo, policy: ImagePolicy) -> bool:
-    """Whether TensorFlow decodes a file to the class numbers that are in it."""
-    is_plain = source.depth == 1 and source.bits == 8 and not source.has_palette
-    return source.format == "png" and is_plain and policy.mask_classes is None
-
-
-def _prepare_foreign(
-    data: bytes, policy: ImagePolicy, refused: Fault, elsewhere: Prepare | None
-) -> PreparedImage | Fault:
-    """Re-encodes an image that TensorFlow does not read, or returns why it is refused.
+    """Prepares an image that may have to change.
 
     Args:
       data: the file.
       policy: how it is changed.
-      refused: of the check.
-      elsewhere: see `prepare_image`.
+      source: its facts.
+      opened: by `open_lazily`; None for an image that TensorFlow reads.
     """
-    format = find_format(data)
-    if (
-        refused.reason is not Reason.UNSUPPORTED_FORMAT
-        or policy.foreign == "reject"
-        or format is None
-        or not format.decoder
-    ):
-        return refused
-    if elsewhere is not None:
-        return elsewhere(data, policy)
-    limit = min(policy.max_pixels, TENSORFLOW_MAX_PIXELS)
-    source, opened = open_lazily(data, format, limit)
-    step = _step(source, policy)
-    image = load(source, opened)
-    notes = {ImageNote.REENCODED}
-    if image.mode == "CMYK":
-        notes.add(ImageNote.CMYK)
-    return _changed(image, policy, source, step, notes)
-
-
-def _step(source: ImageInfo, policy: ImagePolicy) -> ImageStep | None:
-    """Returns how the pixels of an image move; refuses one of several."""
     if ImageNote.SEVERAL_FRAMES in source.notes and policy.animation == "reject":
         raise FaultError(
             Reason.ANIMATED_IMAGE,
             f"{source.format.upper()}: there are several images in it, one is "
             "expected; --animations first takes the first",
         )
-    return step_of(
-        source.height,
-        source.width,
+    step = step_of(
+        (source.height, source.width),
         orientation=source.orientation if policy.exif == "apply" else 1,
         resize=policy.resize,
-        limit=min(policy.max_pixels, TENSORFLOW_MAX_PIXELS),
+        limit=policy.most_pixels,
     )
+    notes: set[ImageNote] = set()
+    if opened is not None:
+        image = load(source, opened)
+        is_cmyk = image.mode == "CMYK"
+        notes = (
+            {ImageNote.REENCODED, ImageNote.CMYK} if is_cmyk else {ImageNote.REENCODED}
+        )
+    elif (
+        step is None
+        and policy.channels in (None, source.depth)
+        and policy.output in (None, source.format)
+        and (not policy.class_mask or _has_class_numbers(source, policy))
+    ):
+        return _finished(data, source, source, step, _shortfall(source, policy))
+    else:
+        if policy.check == "none":
+            # No decoder gets an unchecked file, even if the policy trusts the source.
+            checked = check_image(data, "structure", policy.max_pixels)
+            if isinstance(checked, Fault):
+                return checked
+        image = decode_native(
+            data,
+            source.format,
+            gray=policy.channels == 1,
+            at_least=None if step is None or policy.mask else step.scaled_as_stored,
+        )
+    change = _class_mask if policy.class_mask else _changed
+    return change(image, policy, source, step, notes)
+
+
+def _has_class_numbers(source: ImageInfo, policy: ImagePolicy) -> bool:
+    """Whether TensorFlow decodes a file to the class numbers that are in it."""
+    is_gray = source.format == "png" and (source.depth, source.bits) == (1, 8)
+    return is_gray and policy.mask_classes is None
 
 
 def _changed(
@@ -302,28 +314,24 @@ def _changed(
     notes: set[ImageNote],
 ) -> PreparedImage:
     """Applies channels and step to decoded pixels, and encodes them."""
-    if policy.class_mask:
-        return _class_mask(image, policy, source, step)
     keeps_jpeg = source.format == "jpeg" and policy.channels != 4 and not policy.mask
     output: Literal["jpeg", "png"] = policy.output or ("jpeg" if keeps_jpeg else "png")
     numbers = policy.mask or image.mode == "P"
     keeps_palette = (
         output == "png"
         and (policy.mask or step is not None)
-        and policy.channels in (None, image_pixels.depth_of(image))
+        and policy.channels in (None, depth_of(image))
     )
-    image = image_pixels.normalize(
-        image, format=source.format, keep_palette=keeps_palette
-    )
+    image = normalize(image, format=source.format, keep_palette=keeps_palette)
     had_alpha = image.mode in ("LA", "RGBA")
     channels: int | None = policy.channels
     if channels is None and output == "jpeg" and had_alpha:
-        channels = image_pixels.depth_of(image) - 1
+        channels = depth_of(image) - 1
     if (step is not None or output == "jpeg") and not policy.mask:
-        image = image_pixels.to_eight_bits(image)
-    image = image_pixels.to_channels(image, channels)
+        image = to_eight_bits(image)
+    image = to_channels(image, channels)
     if step is not None:
-        image = image_pixels.place(image, step, numbers=numbers, mask=policy.mask)
+        image = place(image, step, numbers=numbers, mask=policy.mask)
     if max(image.size) > _MAX_SIDES[output]:
         raise FaultError(
             Reason.TOO_MANY_PIXELS,
@@ -334,14 +342,18 @@ def _changed(
         notes.add(ImageNote.FLATTENED)
     if source.bits > 8 and image.mode != "I;16":
         notes.add(ImageNote.LOST_PRECISION)
-    info = ImageInfo(output, image.height, image.width, image_pixels.depth_of(image))
+    info = ImageInfo(output, image.height, image.width, depth_of(image))
     orientation = source.orientation if policy.exif == "keep" else 1
-    data = image_pixels.encode(image, output, policy.quality, orientation=orientation)
+    data = encode(image, output, policy.quality, orientation=orientation)
     return _finished(data, info, source, step, notes | _shortfall(info, policy))
 
 
 def _class_mask(
-    image: Image.Image, policy: ImagePolicy, source: ImageInfo, step: ImageStep | None
+    image: Image.Image,
+    policy: ImagePolicy,
+    source: ImageInfo,
+    step: ImageStep | None,
+    _: set[ImageNote],
 ) -> PreparedImage:
     """Moves class numbers as the pixels of their image are moved, and encodes them."""
     # Here, because NumPy doubles the start of a decoder process.
@@ -353,10 +365,10 @@ def _class_mask(
     numbers = class_numbers(image, source.format, source.bits, policy.mask_classes)
     image = Image.fromarray(numbers)
     if step is not None:
-        image = image_pixels.place(image, step, numbers=True, mask=True)
+        image = place(image, step, numbers=True, mask=True)
     data = encode_class_png(np.asarray(image))
     info = ImageInfo("png", image.height, image.width, 1)
-    return _finished(data, info, source, step)
+    return _finished(data, info, source, step, set())
 
 
 def _shortfall(info: ImageInfo, policy: ImagePolicy) -> set[ImageNote]:
@@ -371,8 +383,9 @@ def _finished(
     info: ImageInfo,
     source: ImageInfo,
     step: ImageStep | None,
-    more: Set[ImageNote] = frozenset(),
+    more: set[ImageNote],
 ) -> PreparedImage:
+    """Adds the notes on both, and what maps boxes."""
     notes = tuple(n for n in ImageNote if n in source.notes or n in more)
     if step is None:
         return PreparedImage(data, info, source, notes=notes)

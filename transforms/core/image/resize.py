@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Buffer = bytes | memoryview
+_Size = tuple[int, int]
 
 _ORIENTATION = 0x0112
 _SHORT = 3
@@ -169,25 +170,13 @@ class Geometry:
 
 AS_STORED = Geometry()
 
-# EXIF orientation -> (exchange x and y, then mirror x, mirror y).
-_ORIENTED = {
-    1: (False, False, False),
-    2: (False, True, False),
-    3: (False, True, True),
-    4: (False, False, True),
-    5: (True, False, False),
-    6: (True, True, False),
-    7: (True, True, True),
-    8: (True, False, True),
-}
-
 
 def oriented(orientation: int) -> Geometry:
     """Returns the geometry of applying an EXIF orientation, 1 to 8."""
-    swapped, mirror_x, mirror_y = _ORIENTED[orientation]
-    x = (-1.0, 1.0) if mirror_x else (1.0, 0.0)
-    y = (-1.0, 1.0) if mirror_y else (1.0, 0.0)
-    return Geometry(swapped).then(x=x, y=y)
+    return Geometry(turns(orientation)).then(
+        x=(-1.0, 1.0) if orientation in (2, 3, 6, 7) else (1.0, 0.0),
+        y=(-1.0, 1.0) if orientation in (3, 4, 7, 8) else (1.0, 0.0),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -232,22 +221,16 @@ class Resize:
                 f"not {self.height} x {self.width}"
             )
 
-    def lay_out(self, height: int, width: int) -> "Scaling":
-        """Returns the layout of an image of this size, after turning."""
-        if self.mode == "exact":
-            scaled = size = (
-                (self.height, self.width)
-                if self.enlarge
-                else (min(self.height, height), min(self.width, width))
-            )
-        else:
-            scaled = size = self._scaled(height, width)
+    def lay_out(self, height: int, width: int) -> tuple[_Size, _Size]:
+        """Returns the sizes of the scaled picture and of the result, (height, width).
+
+        Args:
+          height, width: of the image, after turning.
+        """
+        scaled = self._scaled(height, width)
         if self.mode == "crop":
-            size = min(self.height, scaled[0]), min(self.width, scaled[1])
-        elif self.mode == "pad":
-            size = self.height, self.width
-        top, left = ((scaled[i] - size[i]) // 2 for i in (0, 1))
-        return Scaling(*scaled, *size, top, left)
+            return scaled, (min(self.height, scaled[0]), min(self.width, scaled[1]))
+        return scaled, (self.height, self.width) if self.mode == "pad" else scaled
 
     def asks_more_than(self, height: int, width: int) -> bool:
         """Whether an image of this size is smaller than what was asked for."""
@@ -256,8 +239,12 @@ class Resize:
             return side(height, width) < self.height
         return height < self.height or width < self.width
 
-    def _scaled(self, height: int, width: int) -> tuple[int, int]:
-        """Returns the size that keeps the aspect ratio: one side as given."""
+    def _scaled(self, height: int, width: int) -> _Size:
+        """Returns the size that keeps the aspect ratio, unless that is "exact"."""
+        if self.mode == "exact":
+            if self.enlarge:
+                return self.height, self.width
+            return min(self.height, height), min(self.width, width)
         # The other side follows the one that needs the larger scale, or the smaller
         # one; scales are compared without dividing.
         target_width = self.width or self.height
@@ -271,39 +258,35 @@ class Resize:
         return (target, scaled) if by_height else (scaled, target)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Scaling:
-    """The size of the scaled picture, of the result, and the offset between them.
-
-    Attributes:
-      scaled_height, scaled_width: pixels of the whole picture after scaling.
-      height, width: pixels of the result.
-      top, left: pixels cut off the scaled picture on this side; padding if negative.
-    """
-
-    scaled_height: int
-    scaled_width: int
-    height: int
-    width: int
-    top: int = 0
-    left: int = 0
-
-
 class ImageStep(NamedTuple):
     """How the pixels of one image move: scaled, turned, then cropped or padded.
 
+    Sizes are (height, width).
+
     Attributes:
-      height, width: of the source, as stored.
+      source: size as stored.
+      scaled: of the whole picture, scaled and turned.
+      size: of the result.
       orientation: of EXIF, which is applied; 1 for none.
-      layout: of the turned image; None where it keeps its size.
       filter: by which it is scaled.
     """
 
-    height: int
-    width: int
+    source: _Size
+    scaled: _Size
+    size: _Size
     orientation: int
-    layout: Scaling | None
     filter: Filter
+
+    @property
+    def offset(self) -> _Size:
+        """Pixels that are cut off above and at the left; padding if negative."""
+        (height, width), (rows, columns) = self.scaled, self.size
+        return (height - rows) // 2, (width - columns) // 2
+
+    @property
+    def scaled_as_stored(self) -> _Size:
+        """Size after scaling and before turning."""
+        return self.scaled[::-1] if turns(self.orientation) else self.scaled
 
     def geometry(self, orientation: int) -> Geometry:
         """Returns what maps boxes of the source to the result.
@@ -312,30 +295,23 @@ class ImageStep(NamedTuple):
           orientation: of EXIF, that the boxes lack; 1 where they are of the turned
             source.
         """
-        turned, layout = oriented(orientation), self.layout
-        if layout is None:
-            return turned
-        return turned.then(
-            x=(layout.scaled_width / layout.width, -layout.left / layout.width),
-            y=(layout.scaled_height / layout.height, -layout.top / layout.height),
+        (rows, columns), (height, width), (top, left) = (
+            self.scaled,
+            self.size,
+            self.offset,
         )
-
-    @property
-    def scaled_as_stored(self) -> tuple[int, int]:
-        """Height and width after scaling and before turning."""
-        if self.layout is None:
-            return self.height, self.width
-        size = self.layout.scaled_height, self.layout.scaled_width
-        return size[::-1] if turns(self.orientation) else size
+        return oriented(orientation).then(
+            x=(columns / width, -left / width), y=(rows / height, -top / height)
+        )
 
 
 def step_of(
-    height: int, width: int, *, orientation: int, resize: Resize | None, limit: int
+    source: _Size, *, orientation: int, resize: Resize | None, limit: int
 ) -> ImageStep | None:
     """Returns the step for one image; None if every pixel stays where it is.
 
     Args:
-      height, width: of the source, as stored.
+      source: height and width as stored.
       orientation: of EXIF, to be applied; 1 for none.
       resize: the resize of the turned image; None for none.
       limit: pixels of the result and of every image on the way.
@@ -343,21 +319,15 @@ def step_of(
     Raises:
       FaultError: the result would be too large.
     """
-    size = (width, height) if turns(orientation) else (height, width)
-    layout = None if resize is None else resize.lay_out(*size)
-    if layout == Scaling(*size, *size):
-        layout = None
-    if layout is None and orientation == 1:
+    turned = source[::-1] if turns(orientation) else source
+    scaled, size = (turned, turned) if resize is None else resize.lay_out(*turned)
+    if scaled == size == turned and orientation == 1:
         return None
-    if layout is not None:
-        for rows, columns in (
-            (layout.scaled_height, layout.scaled_width),
-            (layout.height, layout.width),
-        ):
-            if rows * columns > limit:
-                raise FaultError(
-                    Reason.TOO_MANY_PIXELS,
-                    f"resized to {columns} x {rows} it has more than {limit:,} pixels",
-                )
-    chosen = "hamming" if resize is None else resize.filter
-    return ImageStep(height, width, orientation, layout, chosen)
+    for height, width in (scaled, size):
+        if height * width > limit:
+            raise FaultError(
+                Reason.TOO_MANY_PIXELS,
+                f"resized to {width} x {height} it has more than {limit:,} pixels",
+            )
+    filter: Filter = "hamming" if resize is None else resize.filter
+    return ImageStep(source, scaled, size, orientation, filter)

@@ -25,9 +25,9 @@ from transforms.core.image import check as image_check
 from transforms.core.image.formats import (
     ImageInfo,
     ImageNote,
-    decoding,
     is_image_start,
 )
+from transforms.core.image.pixels import decoding
 from transforms.core.image.resize import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
