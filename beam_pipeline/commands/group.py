@@ -244,9 +244,7 @@ def rejects(target: str, **options: Any) -> int:
 @click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
 @text_option("-o output", "FOLDER", "Write into this folder.")
 @click.option("--text", is_flag=True, help="Index as text, too, without images.")
-@click.option(
-    "--catalogue", is_flag=True, help="Write the catalogue, too."
-)
+@click.option("--catalogue", is_flag=True, help="Write the catalogue, too.")
 @click.option("--overwrite", is_flag=True, help="Replace indexes that differ.")
 @_QUIET
 def index(target: str, output: str, **options: Any) -> int:

@@ -9,8 +9,8 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, cast
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
 
 import google_crc32c
 
@@ -42,10 +42,6 @@ from transforms.storage.files import storage
 
 # Sidecars may be large, so they are read in pieces.
 _STEP_BYTES = 1 << 20
-_NO_MANIFEST = (
-    "Without a manifest: records missing at the end of a file, doubled or in another "
-    "order would not show."
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +69,10 @@ class Finding:
     is_damage: bool = True
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+_remark = functools.partial(Finding, is_damage=False)
+
+
+@dataclasses.dataclass(slots=True)
 class Findings:
     """What was checked, and what was found.
 
@@ -83,22 +82,24 @@ class Findings:
       records, bytes: of the TFRecord files that are sound; bytes as stored.
     """
 
-    findings: tuple[Finding, ...]
-    files: int
-    records: int
-    bytes: int
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+    files: int = 0
+    records: int = 0
+    bytes: int = 0
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing is damaged; there may be findings that are none."""
         return not any(finding.is_damage for finding in self.findings)
 
-
-def print_findings(report: Findings) -> None:
-    """Prints a line for each finding; on a terminal in colour and wrapped."""
-    for finding in report.findings:
-        word, style = ("damage ", "red") if finding.is_damage else ("warning", "yellow")
-        print_line(word, style, f"  {finding.file}: {finding.message}")
+    def add(self, other: "Findings", folder: str = "") -> None:
+        """Adds what was checked in a folder, whose name then precedes those in it."""
+        for finding in other.findings:
+            file = os.path.join(folder, finding.file)
+            self.findings.append(dataclasses.replace(finding, file=file))
+        self.files += other.files
+        self.records += other.records
+        self.bytes += other.bytes
 
 
 def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
@@ -114,7 +115,9 @@ def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
         facts = {"sound": report.is_sound, **dataclasses.asdict(report)}
         print_text(json.dumps(facts, indent=1))
     else:
-        print_findings(report)
+        for finding in report.findings:
+            style = ("damage ", "red") if finding.is_damage else ("warning", "yellow")
+            print_line(*style, f"  {finding.file}: {finding.message}")
         if not quiet:
             _print_verdict(path, report, checked)
     return 0 if report.is_sound else 1
@@ -139,67 +142,56 @@ def verify_dataset(dataset: Dataset) -> Findings:
     if dataset.parts:
         return _verify_parts(dataset)
     manifest = dataset.manifest
-    shards = [shard for split in manifest.splits for shard in split.shards]
-    findings: list[Finding] = []
-    checks = (_check_sidecar(dataset.path(f.file), f) for f in manifest.beside)
-    beside = [finding for finding in checks if finding]
+    beside = [
+        finding
+        for facts in manifest.beside
+        if (finding := _checked(dataset.path(facts.file), facts, _sidecar))
+    ]
+    report = Findings(files=len(manifest.beside))
     sound = {f.file for f in manifest.derived} - {finding.file for finding in beside}
     faults = []
-    records = size = 0
-    with shown_reading(sum(shard.bytes for shard in shards)) as add:
+    with shown_reading(sum(split.bytes for split in manifest.splits)) as add:
         for split in manifest.splits:
             check = DerivedCheck(dataset, split, sound)
             for shard in split.shards:
-                path = dataset.path(shard.file)
                 see, faults_of_shard = check.next_shard()
-                stated = shard, manifest.compression, see
-                differs = functools.partial(_shard_differs, *stated)
-                finding = _checked(path, shard, differs)
+                measure = _shard(shard, manifest.compression, see)
+                finding = _checked(dataset.path(shard.file), shard, measure)
                 add(shard.bytes)
-                if finding is not None:
-                    findings.append(finding)
-                    continue
-                records += shard.records
-                size += shard.bytes
-                faults += faults_of_shard()
+                report.add(_of_shard(shard, finding))
+                faults += [] if finding else faults_of_shard()
             faults += check.wrong_length()
     again = f"Make it again: beam-tfrecord index {dataset.directory}"
-    findings += beside
-    findings += [Finding(name, "content", f"{what} {again}") for name, what in faults]
-    findings += _unnamed(dataset.directory, manifest)
-    return Findings(tuple(findings), len(shards) + len(manifest.beside), records, size)
+    report.findings += [
+        *beside,
+        *(Finding(name, "content", f"{what} {again}") for name, what in faults),
+        *_unnamed(dataset.directory, manifest),
+    ]
+    return report
 
 
 def _verify_parts(dataset: Dataset) -> Findings:
     """Checks each part by itself, what is beside them, and for keys in several."""
-    reports = [
-        _renamed(
-            verify_dataset(part),
-            functools.partial(os.path.join, os.path.basename(part.directory)),
-        )
-        for part in dataset.parts
-    ]
-    names = {n.rstrip("/") for n in storage(dataset.directory).names_in()}
-    names -= {os.path.basename(part.directory) for part in dataset.parts}
+    report, names = Findings(), {PARTS_NAME}
+    for part in dataset.parts:
+        name = os.path.basename(part.directory)
+        names.add(name)
+        report.add(verify_dataset(part), name)
+    is_sound = report.is_sound
+    entries = {name.rstrip("/") for name in storage(dataset.directory).names_in()}
     what = "is no part: it was put there by others."
-    more = [
-        Finding(name, "unnamed", what, is_damage=False)
-        for name in sorted(names - {PARTS_NAME})
+    report.findings += (
+        _remark(name, "unnamed", what)
+        for name in sorted(entries - names)
         if not name.startswith(".")
-    ]
-    if all(report.is_sound for report in reports):
+    )
+    if is_sound:
         # Loaded where there are parts; damaged ones are not read once more.
         from beam_pipeline.commands.part_keys import shared_keys
 
         if what := shared_keys(dataset):
-            more.append(Finding(PARTS_NAME, "keys", what, is_damage=False))
-    return _joined(reports, more)
-
-
-def _renamed(report: Findings, name_of: Callable[[str], str]) -> Findings:
-    """Returns a report in which files have other names."""
-    findings = (dataclasses.replace(f, file=name_of(f.file)) for f in report.findings)
-    return dataclasses.replace(report, findings=tuple(findings))
+            report.findings.append(_remark(PARTS_NAME, "keys", what))
+    return report
 
 
 def verify_single_file(file: SingleFile) -> Findings:
@@ -208,19 +200,26 @@ def verify_single_file(file: SingleFile) -> Findings:
     Raises:
       UsageError: it cannot be opened.
     """
-    facts = file.facts
+    try:
+        if file.facts is None or file.dataset is None:
+            return _verify_bare(file)
+        measure = _shard(file.facts, file.dataset.manifest.compression)
+        return _of_shard(file.facts, _damage(file.path, file.facts, measure))
+    except OSError as error:
+        raise UsageError(
+            f"The file must be readable; {file.path!r} is not: "
+            f"{error.strerror or error}."
+        ) from error
+
+
+def _verify_bare(file: SingleFile) -> Findings:
+    """Checks a file of which no manifest states anything."""
+    report, position = Findings(files=1), 0
     try:
         with (
             shown_reading(storage(file.path).size_of()) as add,
             storage(file.path).open_unbuffered() as source,
         ):
-            stream = cast(BinaryIO, source)
-            if facts is not None and file.dataset is not None:
-                compression = file.dataset.manifest.compression
-                if message := _shard_differs(facts, compression, None, stream):
-                    return Findings((Finding(facts.file, "content", message),), 1, 0, 0)
-                return Findings((), 1, facts.records, facts.bytes)
-            position = 0
 
             def see(_: PayloadBatch) -> None:
                 nonlocal position
@@ -229,119 +228,125 @@ def verify_single_file(file: SingleFile) -> Findings:
                     add(source.tell() - position)
                     position = source.tell()
 
+            stream = cast(BinaryIO, source)
             reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
             read = reader.verify(see)
-            remarks = tuple(_remarks(file.path, reader))
     except (TFRecordError, SourceError) as error:
-        name = file.path if facts is None else facts.file
-        return Findings((_framing_finding(name, file.path, error),), 1, 0, 0)
-    except OSError as error:
-        raise UsageError(
-            f"The file must be readable; {file.path!r} is not: "
-            f"{error.strerror or error}."
-        ) from error
-    return Findings(remarks, 1, read.records, read.stored_bytes)
+        report.findings.append(_framing_finding(file.path, file.path, error))
+    else:
+        report.findings += _remarks(file.path, reader)
+        report.records, report.bytes = read.records, read.stored_bytes
+    return report
 
 
 def verify_bare_files(bare: BareFiles) -> Findings:
     """Checks TFRecord files that no manifest names, and their numbers as shards."""
-    reports = []
+    report = Findings()
     for file in bare.files:
         try:
-            reports.append(verify_single_file(file))
+            report.add(verify_single_file(file))
         except UsageError as error:
             finding = Finding(file.path, "unreadable", str(error))
-            reports.append(Findings((finding,), 1, 0, 0))
+            report.add(Findings([finding], 1))
     # A glob may be meant to name some shards only.
-    more = [
+    report.findings += (
         Finding(name, "shards", what, is_damage=bare.is_folder)
         for name, what in missing_shards(bare.paths)
-    ]
-    return _joined(reports, more)
+    )
+    return report
 
 
-def _joined(reports: Sequence[Findings], more: Sequence[Finding]) -> Findings:
-    """Returns several reports as one, with more findings after theirs."""
-    findings = [finding for report in reports for finding in report.findings]
-    counts = [(report.files, report.records, report.bytes) for report in reports]
-    return Findings((*findings, *more), *map(sum, zip((0, 0, 0), *counts, strict=True)))
+def _of_shard(facts: ShardFacts, finding: Finding | None) -> Findings:
+    """Returns what was found in a shard of a dataset."""
+    if finding is not None:
+        return Findings([finding], 1)
+    return Findings([], 1, facts.records, facts.bytes)
 
 
 def _remarks(path: str, reader: TFRecordReader) -> Iterator[Finding]:
     """Yields what deserves a look in a file that is sound."""
-    remark = functools.partial(Finding, path, is_damage=False)
     suffix = os.path.splitext(path)[1].lower()
     stated = {".gz": "gzip", ".zlib": "zlib"}.get(suffix, "none")
     if stated != reader.compression:
-        yield remark(
-            "stored",
+        yield _remark(
+            *(path, "stored"),
             f"its compression is {reader.compression}, its name says {stated}: a "
             f"reader that goes by the name, or TensorFlow without the right "
             f"compression_type, fails.",
         )
     if reader.padding_bytes:
-        yield remark(
-            "stored",
+        yield _remark(
+            *(path, "stored"),
             f"{count_text(reader.padding_bytes, 'zero byte')} follow the end of the "
             f"gzip stream: TensorFlow and Beam report an error there. 'repair' "
             f"removes them.",
         )
     if not reader.records:
         lost = "holds no record, as some shards do; or its content was lost."
-        yield remark("empty", lost)
+        yield _remark(path, "empty", lost)
 
 
-def _checked(
-    path: str, facts: FileFacts, differs: Callable[[BinaryIO], str]
-) -> Finding | None:
-    """Returns what is wrong with a file of a dataset.
+# Returns the facts of an open file that are numbers.
+_Measure = Callable[[BinaryIO], dict[str, Any]]
 
-    Args:
-      path: where it should be.
-      facts: what the manifest states.
-      differs: returns in words how the open file differs from that; empty for sound.
-    """
+
+def _checked(path: str, facts: FileFacts, measure: _Measure) -> Finding | None:
+    """Returns what is wrong with a file of a dataset that should be at a path."""
     try:
-        with storage(path).open_unbuffered() as source:
-            message = differs(cast(BinaryIO, source))
+        return _damage(path, facts, measure)
     except FileNotFoundError:
         lost = ""
         if isinstance(facts, ShardFacts):
             lost = f": {count_text(facts.records, 'record')} of the dataset"
         return Finding(facts.file, "missing", f"is missing{lost}.")
-    except (TFRecordError, SourceError) as error:
-        return _framing_finding(facts.file, path, error)
     except OSError as error:
         return Finding(facts.file, "unreadable", f"cannot be read: {error.strerror}.")
-    return Finding(facts.file, "content", message) if message else None
 
 
-def _shard_differs(
+def _damage(path: str, facts: FileFacts, measure: _Measure) -> Finding | None:
+    """Returns how a file that can be opened differs from what the manifest states."""
+    try:
+        with storage(path).open_unbuffered() as source:
+            numbers = measure(cast(BinaryIO, source))
+    except (TFRecordError, SourceError) as error:
+        return _framing_finding(facts.file, path, error)
+    measured = dataclasses.replace(facts, **numbers)
+    if measured == facts:
+        return None
+    message = f"holds {_held(measured)}; the manifest states {_held(facts)}."
+    return Finding(facts.file, "content", f"{message} It was changed.")
+
+
+def _held(facts: FileFacts) -> str:
+    text = f"{count_text(facts.bytes, 'byte')} with CRC32C {facts.crc32c:08x}"
+    if isinstance(facts, ShardFacts):
+        text = f"{count_text(facts.records, 'record')} in {text}"
+    return text
+
+
+def _shard(
     facts: ShardFacts,
     compression: str,
-    see: Callable[[PayloadBatch], None] | None,
-    source: BinaryIO,
-) -> str:
-    """Returns how sound records differ from what the manifest states of a shard.
+    see: Callable[[PayloadBatch], None] | None = None,
+) -> _Measure:
+    """Returns what measures a shard, and shows `see` each batch of its records."""
 
-    Args:
-      facts: what the manifest states.
-      compression: of the dataset.
-      see: called with each batch of records.
-      source: the shard.
-    """
-    is_empty = facts.records == 0
-    reader = TFRecordReader(source, compression=compression, allow_empty=is_empty)
-    read = reader.verify(see)
-    numbers = (read.stored_bytes, read.crc32c, read.records, read.payload_bytes)
-    if facts == ShardFacts(facts.file, *numbers):
-        return ""
-    return (
-        f"holds {count_text(read.records, 'record')} in "
-        f"{count_text(read.stored_bytes, 'byte')} with CRC32C {read.crc32c:08x}; the "
-        f"manifest states {facts.records:,} in {facts.bytes:,} with "
-        f"{facts.crc32c:08x}. Its records are sound, but not those of the dataset."
-    )
+    def measure(source: BinaryIO) -> dict[str, Any]:
+        is_empty = facts.records == 0
+        reader = TFRecordReader(source, compression=compression, allow_empty=is_empty)
+        read = reader.verify(see)
+        numbers = {"records": read.records, "payload_bytes": read.payload_bytes}
+        return {"bytes": read.stored_bytes, "crc32c": read.crc32c, **numbers}
+
+    return measure
+
+
+def _sidecar(source: BinaryIO) -> dict[str, Any]:
+    """Measures a file beside the shards."""
+    size = crc = 0
+    while data := source.read(_STEP_BYTES):
+        size, crc = size + len(data), google_crc32c.extend(crc, data)
+    return {"bytes": size, "crc32c": crc}
 
 
 def _framing_finding(
@@ -352,21 +357,6 @@ def _framing_finding(
         return Finding(name, "unreadable", message)
     record, offset = (n if n >= 0 else None for n in (error.record, error.offset))
     return Finding(name, error.kind, message, record, offset)
-
-
-def _check_sidecar(path: str, facts: FileFacts) -> Finding | None:
-    def differs(file: BinaryIO) -> str:
-        size = crc = 0
-        while data := file.read(_STEP_BYTES):
-            size, crc = size + len(data), google_crc32c.extend(crc, data)
-        if (size, crc) == (facts.bytes, facts.crc32c):
-            return ""
-        return (
-            f"has {size:,} bytes with CRC32C {crc:08x}; the manifest states "
-            f"{facts.bytes:,} with {facts.crc32c:08x}. It was changed."
-        )
-
-    return _checked(path, facts, differs)
 
 
 def _unnamed(directory: str, manifest: Manifest) -> Iterator[Finding]:
@@ -381,7 +371,7 @@ def _unnamed(directory: str, manifest: Manifest) -> Iterator[Finding]:
     for name in strangers:
         if parse_shard_name(os.path.basename(name), manifest.name) is None:
             message = "is not named by the manifest: it was put there by others."
-            yield Finding(name, "unnamed", message, is_damage=False)
+            yield _remark(name, "unnamed", message)
         else:
             message = (
                 "looks like a shard of this dataset, but the manifest does not name "
@@ -393,11 +383,16 @@ def _unnamed(directory: str, manifest: Manifest) -> Iterator[Finding]:
 def _without_manifest(path: str, error: DamageError) -> Findings:
     """Checks the files of a dataset whose manifest is damaged."""
     directory = path if storage(path).is_folder() else os.path.dirname(path) or "."
-    reports = [Findings((Finding(MANIFEST_NAME, "manifest", str(error)),), 1, 0, 0)]
+    report = Findings([Finding(MANIFEST_NAME, "manifest", str(error))], 1)
     with contextlib.suppress(UsageError):
         if (bare := find_bare_files(directory)) is not None:
-            reports.append(_renamed(verify_bare_files(bare), os.path.basename))
-    return _joined(reports, ())
+            found = verify_bare_files(bare)
+            found.findings = [
+                dataclasses.replace(finding, file=os.path.basename(finding.file))
+                for finding in found.findings
+            ]
+            report.add(found)
+    return report
 
 
 def _print_verdict(path: str, report: Findings, checked: str) -> None:
@@ -414,7 +409,10 @@ def _print_verdict(path: str, report: Findings, checked: str) -> None:
         checks = checked or "all checksums match"
         print_line(f"{path}: sound: {content} in {files}; {checks}.")
         if not checked:
-            print_line(_NO_MANIFEST)
+            print_line(
+                "Without a manifest: records missing at the end of a file, doubled or "
+                "in another order would not show."
+            )
         return
     foreign = {f.file for f in report.findings if f.kind == "foreign"}
     damaged = {f.file for f in report.findings if f.is_damage} - foreign
