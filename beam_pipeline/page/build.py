@@ -22,8 +22,8 @@ from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.page.pictures import (
     Picture,
     PictureClass,
-    PictureReader,
     equal_images,
+    picture_reader,
     pictures,
 )
 from beam_pipeline.page.sample import (
@@ -105,9 +105,10 @@ def build_page(dataset: Dataset) -> str:
     equal: list[list[Picture]] = []
     equal_count = 0
     if image is not None:
-        reader = PictureReader(opened, image, counts[0] if counts else None)
-        gallery = pictures(reader, samples)
-        equal, equal_count = equal_images(reader, samples)
+        of_label = counts[0] if counts else None
+        read = picture_reader(opened, image, of_label)
+        gallery = pictures(read, of_label, samples)
+        equal, equal_count = equal_images(read, samples)
     facts = {
         "manifest": manifest,
         "colours": {s.name: n % _COLOURS for n, s in enumerate(manifest.splits)},

@@ -7,11 +7,12 @@ as stored, without the orientation of EXIF, as readers decode them.
 import base64
 import concurrent.futures
 import dataclasses
+import hashlib
 import io
 import itertools
 import struct
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,19 +33,13 @@ from transforms.core.schema import Feature, Kind
 MOST_THUMBNAILS = 1_200
 SIDE = 96
 _QUALITY = 60
-_MOST_EACH = 12
+_MOST_EACH, _UNLABELLED_EACH = 12, 48
 _MOST_CLASSES = 1_000
+_MOST_EQUAL = 24
+# Images that are in memory together.
+_TOGETHER = 64
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 _BOX, _BOX_EDGE = "#ffd400", "#000000"
-# Of classes and objects, over the picture.
-_COLOURS = np.array(
-    [
-        *((230, 25, 75), (60, 180, 75), (0, 130, 200), (245, 130, 48)),
-        *((145, 30, 180), (70, 240, 240), (240, 50, 230), (210, 245, 60)),
-    ],
-    np.uint16,
-)
-
 # What Pillow and its plugins raise for files that are damaged, or too large.
 _UNDECODABLE = (
     *(OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError),
@@ -105,17 +100,12 @@ def chosen(
     }
 
 
-def draw(
-    data: bytes,
-    boxes: Sequence[Sequence[float]] = (),
-    masks: Sequence[Sequence[bytes]] = (),
-) -> Thumbnail | None:
+def draw(data: bytes, boxes: Sequence[Sequence[float]] = ()) -> Thumbnail | None:
     """Returns the thumbnail of an image; None where it cannot be decoded.
 
     Args:
       data: the file.
       boxes: xmin, ymin, xmax, ymax of each, from 0 to 1.
-      masks: PNGs of class numbers, one a list; or the masks of objects.
     """
     try:
         with warnings.catch_warnings():
@@ -127,12 +117,9 @@ def draw(
             image.draft("RGB", (SIDE, SIDE))
             small = _in_rgb(image)
             small.thumbnail((SIDE, SIDE), Image.Resampling.BILINEAR)
-            for pngs in masks:
-                small = _with_masks(small, pngs)
     except _UNDECODABLE:
         return None
-    if len(boxes):
-        _draw_boxes(small, boxes)
+    _draw_boxes(small, boxes)
     out = io.BytesIO()
     small.save(out, "WEBP", quality=_QUALITY, method=4)
     return Thumbnail(base64.b64encode(out.getvalue()).decode(), *small.size, *full)
@@ -152,20 +139,6 @@ def _in_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _with_masks(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
-    """Returns an image with colours over it: of one mask its classes, else objects."""
-    pixels = np.asarray(image).astype(np.uint16)
-    for number, png in enumerate(masks, start=1):
-        mask = Image.open(io.BytesIO(png), formats=["PNG"])
-        if mask.width * mask.height > MAX_PIXELS:
-            continue
-        numbers = np.asarray(mask.resize(image.size, Image.Resampling.NEAREST))
-        shown = numbers > 0
-        of_pixel = numbers[shown] if len(masks) == 1 else np.full(shown.sum(), number)
-        pixels[shown] = (pixels[shown] + _COLOURS[of_pixel % len(_COLOURS)]) // 2
-    return Image.fromarray(pixels.astype(np.uint8))
-
-
 def _draw_boxes(image: Image.Image, boxes: Sequence[Sequence[float]]) -> None:
     canvas = ImageDraw.Draw(image)
     width, height = image.width - 1, image.height - 1
@@ -179,12 +152,6 @@ def _draw_boxes(image: Image.Image, boxes: Sequence[Sequence[float]]) -> None:
         canvas.rectangle((left - 1, top - 1, right + 1, bottom + 1), None, _BOX, 2)
 
 
-_UNLABELLED_EACH = 48
-_MOST_EQUAL = 24
-# Images that are in memory together.
-_TOGETHER = 64
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Picture:
     """A record's image.
@@ -196,6 +163,7 @@ class Picture:
       name: of its file, where records have that.
       label: names of its classes.
       boxes: how many it has.
+      sha256: of the image.
     """
 
     thumbnail: Thumbnail | None
@@ -204,6 +172,7 @@ class Picture:
     name: str
     label: str
     boxes: int
+    sha256: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,63 +190,46 @@ class PictureClass:
     splits: Mapping[str, Sequence[Picture]]
 
 
-class PictureReader:
-    """Reads the pictures of records, with the classes of a label.
+Reader = Callable[[str, Sequence[int]], Iterator[Picture]]
+"""Yields the pictures of records: of a split, by their positions, in that order."""
 
-    Attributes:
-      counts: of the label; None where records have none.
-    """
 
-    def __init__(
-        self, dataset: OpenDataset, image: Feature, counts: SampledClasses | None
-    ) -> None:
-        features = dataset.features
-        self.counts = counts
-        self._dataset, self._image = dataset, image.name
-        self._label = counts.facts.feature.name if counts else ""
-        self._boxes = next((n for n, f in features.items() if f.kind is Kind.BOX), "")
-        self._name = next((n for n, f in features.items() if names_files(f)), "")
-        self._masks = [
-            n for n, f in features.items() if f.mask and f.derived_from == image.name
-        ]
-        ids = zip(counts.ids, counts.names, strict=True) if counts else ()
-        self._classes = dict(ids)
+def picture_reader(
+    dataset: OpenDataset, image: Feature, counts: SampledClasses | None
+) -> Reader:
+    """Returns what reads pictures, with the classes of a label if records have one."""
+    features = dataset.features
+    label = counts.facts.feature.name if counts else ""
+    classes = dict(zip(counts.ids, counts.names, strict=True)) if counts else {}
+    boxes = next((n for n, f in features.items() if f.kind is Kind.BOX), "")
+    name = next((n for n, f in features.items() if names_files(f)), "")
+    columns = [column for column in (image.name, label, boxes, name) if column]
 
-    def data(self, split: str, position: int) -> bytes:
-        """Returns the bytes of an image."""
-        row = self._dataset[split].select([self._image])[position]
-        return bytes(row[self._image])
+    def picture(split: str, position: int, row: Mapping[str, Any]) -> Picture:
+        data = row[image.name] or b""
+        drawn = row.get(boxes)
+        drawn = [] if drawn is None else [*drawn]
+        ids = [] if row.get(label) is None else np.ravel(row[label]).tolist()
+        names = dict.fromkeys(classes.get(number, str(number)) for number in ids)
+        return Picture(
+            *(draw(data, drawn), split, position, str(row.get(name) or "")),
+            *(", ".join(names), len(drawn), hashlib.sha256(data).digest()),
+        )
 
-    def read(self, split: str, positions: Sequence[int]) -> Iterator[Picture]:
-        """Yields the pictures of records, in the order of the positions."""
-        names = (self._image, self._label, self._boxes, self._name, *self._masks)
-        view = self._dataset[split].select([name for name in names if name])
+    def read(split: str, positions: Sequence[int]) -> Iterator[Picture]:
+        view = dataset[split].select(columns)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for start in range(0, len(positions), _TOGETHER):
                 some = [*positions[start : start + _TOGETHER]]
-                yield from pool.map(
-                    self._picture, itertools.repeat(split), some, [*view[some]]
-                )
+                rows = [*view[some]]
+                yield from pool.map(picture, itertools.repeat(split), some, rows)
 
-    def _picture(self, split: str, position: int, row: Mapping[str, Any]) -> Picture:
-        data, boxes, label = (
-            row[self._image],
-            row.get(self._boxes),
-            row.get(self._label),
-        )
-        boxes = [] if boxes is None else [*boxes]
-        masks = [row[name] for name in self._masks if row[name] is not None]
-        lists = [[m] if isinstance(m, bytes) else [*m] for m in masks]
-        thumbnail = draw(bytes(data), boxes, lists) if data else None
-        name = str(row.get(self._name) or "")
-        label = row.get(self._label)
-        ids = [] if label is None else np.ravel(label).tolist()
-        names = dict.fromkeys(self._classes.get(number, str(number)) for number in ids)
-        shown = ", ".join(names)
-        return Picture(thumbnail, split, position, name, shown, len(boxes))
+    return read
 
 
-def pictures(reader: PictureReader, samples: Sequence[Sample]) -> list[PictureClass]:
+def pictures(
+    read: Reader, counts: SampledClasses | None, samples: Sequence[Sample]
+) -> list[PictureClass]:
     """Returns the pictures of the classes that are shown, in the order of their ids.
 
     Errors are those of reading a row of the dataset.
@@ -285,26 +237,26 @@ def pictures(reader: PictureReader, samples: Sequence[Sample]) -> list[PictureCl
     shown, per_class = [0], _UNLABELLED_EACH
     names: list[str | None] = [None]
     totals = [sum(map(len, samples))]
-    if reader.counts is not None:
-        names, totals = [*reader.counts.names], reader.counts.totals
+    if counts is not None:
+        names, totals = [*counts.names], counts.totals
         most, per_class = share_of_each(len(names), len(samples))
         shown = sorted(ends_of(totals, most))
     by_split: dict[str, dict[int, list[Picture]]] = {}
     for sample in samples:
-        rows, classes = _rows_of_classes(sample, reader.counts)
+        rows, classes = _rows_of_classes(sample, counts)
         some = np.isin(classes, np.array(shown, np.int64))
-        places = chosen(sample.fingerprints, rows[some], classes[some], per_class)
-        positions = np.unique(np.concatenate([np.empty(0, np.int64), *places.values()]))
-        read = reader.read(sample.split, sample.positions[positions].tolist())
-        by_row = dict(zip(positions.tolist(), read, strict=True))
+        of_class = chosen(sample.fingerprints, rows[some], classes[some], per_class)
+        every = np.unique(np.concatenate([rows[:0], *of_class.values()]))
+        made = read(sample.split, sample.positions[every].tolist())
+        by_row = dict(zip(every.tolist(), made, strict=True))
         by_split[sample.split] = {
-            n: [by_row[row] for row in rows.tolist()] for n, rows in places.items()
+            n: [by_row[row] for row in rows.tolist()] for n, rows in of_class.items()
         }
     return [
         PictureClass(
             names[n],
             totals[n],
-            {split: of_classes.get(n, []) for split, of_classes in by_split.items()},
+            {split: by_class.get(n, []) for split, by_class in by_split.items()},
         )
         for n in shown
     ]
@@ -330,12 +282,12 @@ def _rows_of_classes(
 
 
 def equal_images(
-    reader: PictureReader, samples: Sequence[Sample]
+    read: Reader, samples: Sequence[Sample]
 ) -> tuple[list[list[Picture]], int]:
     """Returns equal images of several splits, and how many there are among the samples.
 
-    Of each of those that are returned there is a picture a split; they were compared
-    byte by byte.
+    Of each of those that are returned there is a picture a split; their SHA-256 is the
+    same.
     """
     prints = [np.empty(0, np.uint64), *(entry.fingerprints for entry in samples)]
     splits = np.repeat(np.arange(-1, len(samples)), [*map(len, prints)])
@@ -343,11 +295,11 @@ def equal_images(
     shared = find_shared(every, counted, count=max(len(samples), 1)).without([0])
     groups = []
     for fingerprint in shared.values[:_MOST_EQUAL]:
-        places = [
-            (sample.split, int(sample.positions[rows[0]]))
+        group = [
+            next(read(sample.split, [int(sample.positions[rows[0]])]))
             for sample in samples
             if len(rows := np.flatnonzero(sample.fingerprints == fingerprint))
         ]
-        if len({reader.data(*place) for place in places}) == 1:
-            groups.append([next(reader.read(split, [at])) for split, at in places])
+        if len({picture.sha256 for picture in group}) == 1:
+            groups.append(group)
     return groups, len(shared.values)
