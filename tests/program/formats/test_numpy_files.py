@@ -89,17 +89,6 @@ def test_named_fields_are_columns(tmp_path: pathlib.Path) -> None:
     }
 
 
-@pytest.mark.parametrize("limit", [1, 99, 101])
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_limit_takes_the_first_rows(
-    tmp_path: pathlib.Path, save: Any, limit: int
-) -> None:
-    """With a limit the blocks hold this many rows."""
-    save(tmp_path / "a.npz", i=np.arange(100))
-    read = read_all(NumpyReader(), tmp_path, ["a.npz"], limit=limit, block_bytes=80)
-    assert read.columns["i"] == list(range(min(limit, 100)))
-
-
 class Bomb:
     """Runs code when it is loaded from a pickle."""
 
@@ -216,16 +205,3 @@ def test_a_header_that_is_no_literal(header: bytes, tmp_path: pathlib.Path) -> N
     (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(SourceError, match=r"a\.npy cannot be read as NumPy"):
         NumpyReader().plan(listed(tmp_path, ["a.npy"]))
-
-
-def test_sample_is_spread_and_bounded(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows from all of a file, about as many bytes as a sample may hold."""
-    monkeypatch.setattr(NumpyReader, "sample_bytes", 1 << 16)
-    np.save(tmp_path / "a.npy", np.arange(1_000_000))
-    sample = NumpyReader().plan(listed(tmp_path, ["a.npy"])).sample
-    values = np.array(sample.columns["value"])
-    assert sample.total_rows == 1_000_000
-    assert len(values) <= 8192
-    assert values.max() > 980_000

@@ -67,18 +67,6 @@ def test_large_batches_come_in_pieces(
         assert len(read.pieces) > 20
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("limit", [1, 99, 100, 101, 250, 9999])
-def test_limit_takes_the_first_rows(
-    tmp_path: pathlib.Path, stream: bool, limit: int
-) -> None:
-    """Inside a record batch too."""
-    write(tmp_path / "a.arrow", pa.table({"i": range(300)}), stream=stream, rows=100)
-    read = read_all(ArrowReader(), tmp_path, ["a.arrow"], limit=limit, block_bytes=1)
-    assert read.columns["i"] == list(range(300))[:limit]
-    assert sum(block.rows for block in read.blocks) == min(limit, 300)
-
-
 def test_what_is_no_arrow_is_an_error(tmp_path: pathlib.Path) -> None:
     """Empty, cut off, text, and Feather of version 1."""
     write(tmp_path / "a.arrow", pa.table({"i": range(1000)}), rows=100)
@@ -90,25 +78,6 @@ def test_what_is_no_arrow_is_an_error(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.arrow").write_bytes(b"FEA1" + bytes(100))
     with pytest.raises(SourceError, match="Feather version 1"):
         read_all(ArrowReader(), tmp_path, ["a.arrow"])
-
-
-def test_sample_is_bounded(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a file all parts are sampled, of a stream the first; rows of files count."""
-    monkeypatch.setattr(ArrowReader, "sample_bytes", 1 << 17)
-    table = pa.table({"i": range(200_000)})
-    write(tmp_path / "a.arrow", table, rows=1000)
-    write(tmp_path / "b.arrows", table, stream=True, rows=1000)
-    file = ArrowReader().plan(listed(tmp_path, ["a.arrow"])).sample
-    assert file.total_rows == 200_000
-    assert file.columns["i"].to_pylist()[-1] > 190_000
-    assert file.rows < 40_000
-    stream = ArrowReader().plan(listed(tmp_path, ["b.arrows"])).sample
-    assert stream.total_rows is None
-    assert stream.rows < 40_000
-    size = (tmp_path / "b.arrows").stat().st_size
-    assert abs(size * stream.rows / stream.sampled_bytes - 200_000) < 20_000
 
 
 @pytest.mark.parametrize("large", [False, True])

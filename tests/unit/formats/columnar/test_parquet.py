@@ -26,10 +26,7 @@ def test_rows_are_those_of_the_whole_file(
     tmp_path: pathlib.Path, block_bytes: int, group_rows: int
 ) -> None:
     """By blocks of row groups, values and types are those that pyarrow reads."""
-    if group_rows == 1 and block_bytes == 1:
-        table = mixed(40)
-    else:
-        table = mixed(400)
+    table = mixed(40 if group_rows == 1 else 400)
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=group_rows)
     read = read_all(ParquetReader(), tmp_path, ["a.parquet"], block_bytes=block_bytes)
     found = [dict(sorted(row.items())) for row in rows_of(read)]
@@ -83,18 +80,6 @@ def test_only_wanted_columns_are_read(tmp_path: pathlib.Path) -> None:
     assert raw.columns["i"].to_pylist() == list(range(1000))
     with pytest.raises(SourceError, match=r"b\.parquet cannot be read as Parquet"):
         list(ParquetReader().read(files[0], block, ["f"]))
-
-
-@pytest.mark.parametrize("limit", [1, 99, 100, 101, 250, 9999])
-def test_limit_takes_the_first_rows(tmp_path: pathlib.Path, limit: int) -> None:
-    """Inside a row group too."""
-    table = pa.table({"i": range(300)})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
-    read = read_all(
-        ParquetReader(), tmp_path, ["a.parquet"], limit=limit, block_bytes=1
-    )
-    assert read.columns["i"] == list(range(300))[:limit]
-    assert sum(block.rows for block in read.blocks) == min(limit, 300)
 
 
 def test_widths_are_no_drift(tmp_path: pathlib.Path) -> None:

@@ -195,18 +195,6 @@ def test_damage_is_an_error_with_file_and_offset(
     assert (caught.value.record, caught.value.offset) == (700, at)
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-def test_a_compressed_file_that_was_cut_off_is_an_error(
-    tmp_path: pathlib.Path, pack: Callable[..., Any]
-) -> None:
-    """Its records are not a shorter table."""
-    write(tmp_path / "a.tfrecord", [example(a=i) for i in range(9999)], pack)
-    data = (tmp_path / "a.tfrecord").read_bytes()
-    (tmp_path / "a.tfrecord").write_bytes(data[:-3])
-    with pytest.raises(TFRecordError, match=r"a\.tfrecord"):
-        read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"])
-
-
 @pytest.mark.parametrize("data", [b"", b"id,x\n" * 99, b"\x28\xb5\x2f\xfd" + bytes(99)])
 def test_what_is_no_tfrecord_is_an_error(tmp_path: pathlib.Path, data: bytes) -> None:
     """Empty, text and zstd files."""
@@ -280,20 +268,6 @@ def test_other_messages_behind_a_sample_of_examples(tmp_path: pathlib.Path) -> N
         (2, Reason.MALFORMED),
         (3, Reason.MALFORMED),
     ]
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-@pytest.mark.parametrize("limit", [1, 99, 100, 101])
-def test_limit_takes_the_first_records(
-    tmp_path: pathlib.Path, limit: int, pack: Callable[..., Any] | type[Any]
-) -> None:
-    """With a limit the blocks hold this many records."""
-    write(tmp_path / "a.tfrecord", [example(a=i) for i in range(100)], pack)
-    read = read_all(
-        TFRecordFiles(), tmp_path, ["a.tfrecord"], limit=limit, block_bytes=90
-    )
-    assert read.columns["a"] == list(range(min(limit, 100)))
-    assert sum(block.rows for block in read.blocks) == min(limit, 100)
 
 
 def test_large_records_are_walked_over(tmp_path: pathlib.Path) -> None:
