@@ -55,8 +55,8 @@ def kinds(report: dict[str, Any]) -> list[tuple[str, bool]]:
 
 
 @needs_proc
-def test_fault_044_hostile_lengths_cost_no_memory_to_repair(tmp_path: Folder) -> None:
-    """Lengths above and below the limit, plain and gzip: 16 MiB at most."""
+def test_fault_044_hostile_lengths_cost_no_memory(tmp_path: Folder) -> None:
+    """To check, to read and to repair, plain and gzip: 16 MiB at most."""
     (tmp_path / "good").write_bytes(frame(bytes(1000)) * 3000)
     paths = []
     for length in (1 << 29, *HOSTILE):
@@ -64,17 +64,31 @@ def test_fault_044_hostile_lengths_cost_no_memory_to_repair(tmp_path: Folder) ->
         for pack, suffix in ((bytes, ""), (gzip.compress, ".gz")):
             paths.append(tmp_path / f"{length}{suffix}")
             paths[-1].write_bytes(pack(data))
+    bomb = tmp_path / "bomb"
+    with gzip.open(bomb, "wb", compresslevel=6) as file:
+        file.write(header(2**40))
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+    assert bomb.stat().st_size < 350_000
     code = """
         from beam_pipeline.commands.repair import repair_file
         def repaired(path):
             return repair_file(path, path + ".out", overwrite=True)[0]
-        repaired(sys.argv[1])
+        good, bomb, *paths = sys.argv[1:]
+        repaired(good)
         before = peak_kib()
-        print(*[repaired(path).records for path in sys.argv[2:]])
+        for path in (bomb, *paths):
+            for use in (TFRecordReader.verify, list):
+                try:
+                    use(TFRecordReader(path))
+                except TFRecordError as error:
+                    print(error.kind)
+        print(*[repaired(path).records for path in paths])
         print(peak_kib() - before)
     """
-    *kept, growth_kib = run_child(code, tmp_path / "good", *paths)
-    assert kept == ["10"] * len(paths)
+    *found, growth_kib = run_child(code, tmp_path / "good", bomb, *paths)
+    kinds = ["too-long"] * 2 + ["truncated"] * 4 + ["too-long"] * 4 * len(HOSTILE)
+    assert found == [*kinds, *["10"] * len(paths)]
     assert int(growth_kib) < 16 * 1024
 
 

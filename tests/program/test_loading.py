@@ -13,12 +13,9 @@ from tests.support.runs import python
 _SLOW = "apache_beam tensorflow pandas"
 _MODULES = {
     "beam_pipeline.cli": _SLOW,
-    "beam_pipeline.commands.convert": _SLOW,
     "beam_pipeline.commands.report": _SLOW,
     "beam_pipeline.commands.repair": f"{_SLOW} pyarrow",
     "beam_pipeline.commands.verify": f"{_SLOW} pyarrow pydantic click PIL",
-    "transforms.core.image.policy": _SLOW,
-    "transforms.core.manifest": f"{_SLOW} pyarrow",
     "transforms.core.tfrecord": f"{_SLOW} pyarrow pydantic google.protobuf",
     "transforms.formats.csv.reader": "apache_beam tensorflow",
     "transforms.work.store": "apache_beam tensorflow",

@@ -1,13 +1,13 @@
 """Strata of random batches, collected in pieces."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from tests.support.placing import batch_of
-from transforms.core.model import Batch, Block, Segment
+from transforms.core.model import Batch
 from transforms.core.placing.placement import (
     LOCK,
     SPLIT,
@@ -22,10 +22,8 @@ from transforms.core.placing.strata import (
     cut_classes,
     share_out,
     sum_counts,
-    unpack,
 )
 from transforms.stages.stratify import hash_classes
-from transforms.work.store import Store
 
 NAMES = ("train", "val", "test")
 
@@ -78,28 +76,3 @@ def random_batches(seed: int, count: int = 4) -> list[Batch]:
             batch_of(range(size), labels=labels.tolist(), origin=f"{number}.csv")
         )
     return out
-
-
-class _Unmoved(Batch):
-    """A batch that cannot leave the stage that made it."""
-
-    def __reduce__(self) -> tuple[Callable[[], Batch], tuple[()]]:
-        # Beam pickles some elements for their size alone; only a stage unpickles.
-        return _crossed, ()
-
-
-def _crossed() -> Batch:
-    raise AssertionError("a batch crossed from stage to stage")
-
-
-SOURCES = {batch.block.origin: batch for batch in random_batches(3)}
-
-
-def read(block: Block) -> Batch:
-    batch = SOURCES[block.origin]
-    return _Unmoved(batch.block, batch.rows, batch.numbers)
-
-
-def loaded(piece: Segment, store: Store) -> Strata:
-    """Returns the strata of two splits that a stage has stored."""
-    return Strata(*unpack(store.get(piece), 1))

@@ -8,7 +8,6 @@ import io
 import multiprocessing
 import os
 import pathlib
-import shutil
 import sys
 import time
 import unicodedata
@@ -86,14 +85,6 @@ def test_create_is_whole_or_absent(
     assert contents(attempts) == {}
 
 
-def test_create_replaces(tmp_path: Folder, attempts: Folder) -> None:
-    """A second attempt replaces what the first one left."""
-    for data in (b"first, and longer", b"second"):
-        with storage(str(tmp_path / "file")).create(attempts=str(attempts)) as file:
-            file.write(data)
-    assert (tmp_path / "file").read_bytes() == b"second"
-
-
 @pytest.mark.parametrize("most", [1, 7, 1000, 10**6])
 def test_pieces_are_written_in_order(
     tmp_path: Folder, attempts: Folder, monkeypatch: pytest.MonkeyPatch, most: int
@@ -131,28 +122,6 @@ def test_short_writes_go_on(
     path = tmp_path / "file"
     storage(str(path)).write_file(b"0123456789", attempts=str(attempts))
     assert path.read_bytes() == b"0123456789"
-
-
-def test_create_syncs_before_the_rename(
-    tmp_path: Folder, attempts: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bytes are on disk before the name is."""
-    steps: list[str] = []
-    real_fsync, real_replace = os.fsync, os.replace
-
-    def fsync(descriptor: int) -> None:
-        steps.append("sync")
-        real_fsync(descriptor)
-
-    def replace(source: str, target: str) -> None:
-        steps.append("rename")
-        real_replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "replace", replace)
-    with storage(str(tmp_path / "file")).create(attempts=str(attempts)) as file:
-        file.write(b"x")
-    assert steps == ["sync", "rename"]
 
 
 def test_create_fails_where_the_rename_does(tmp_path: Folder, attempts: Folder) -> None:
@@ -333,15 +302,6 @@ def test_patterns(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     assert storage("*.tsv").expand() == []
 
 
-@pytest.mark.parametrize("size", [0, 1, 4096, 300_000])
-def test_read_bytes(tmp_path: Folder, size: int) -> None:
-    """A whole file, empty or not."""
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * size)
-    assert storage(str(path)).read_bytes() == b"x" * size
-    assert storage(str(path)).size_of() == size
-
-
 def test_sizes_of_the_files_that_are_there(tmp_path: Folder) -> None:
     """A file that is named twice is one; what is not there has no size."""
     first, second, gone = (str(tmp_path / name) for name in ("a", "b", "c"))
@@ -358,14 +318,6 @@ def test_read_bytes_of_what_has_no_size() -> None:
     assert b"Pid:" in storage("/proc/self/status").read_bytes()
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 7), (4, 4), (9, 10)])
-def test_read_range(tmp_path: Folder, start: int, stop: int) -> None:
-    """Exactly the bytes asked for."""
-    path = tmp_path / "file"
-    path.write_bytes(b"0123456789")
-    assert storage(str(path)).read_range(start, stop) == b"0123456789"[start:stop]
-
-
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (9, 12), (10, 11), (50, 60)])
 def test_read_range_of_a_shorter_file(tmp_path: Folder, start: int, stop: int) -> None:
     """A file that has become shorter is an error, never fewer bytes."""
@@ -373,14 +325,6 @@ def test_read_range_of_a_shorter_file(tmp_path: Folder, start: int, stop: int) -
     path.write_bytes(b"0123456789")
     with pytest.raises(OSError, match="shorter"):
         storage(str(path)).read_range(start, stop)
-
-
-def test_missing_files_are_os_errors(tmp_path: Folder) -> None:
-    """Reading a missing file says so."""
-    missing = storage(str(tmp_path / "nothing"))
-    for read in (missing.read_bytes, missing.size_of, missing.open_input):
-        with pytest.raises(FileNotFoundError):
-            read()
 
 
 @pytest.mark.parametrize("name", AWKWARD)
@@ -528,12 +472,3 @@ def test_lock_is_of_the_name_not_of_a_removed_file(
         exclusive_lock(path),
     ):
         pass
-
-
-def test_sync_directory(tmp_path: Folder) -> None:
-    """A folder can be synced; a file in its place is refused."""
-    storage(str(tmp_path)).sync_directory()
-    write(tmp_path, "file")
-    with pytest.raises(NotADirectoryError):
-        storage(str(tmp_path / "file")).sync_directory()
-    shutil.rmtree(tmp_path)

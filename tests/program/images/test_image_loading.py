@@ -27,9 +27,7 @@ def _source(folder: Folder) -> Folder:
     "options",
     [
         (),
-        ("--no-shuffle",),
         ("--splits", "train=0.6,test=0.4", "--shard-size", "4KB"),
-        ("--compression", "gzip"),
         ("--exif", "apply", "--preset", "imagenet"),
     ],
 )

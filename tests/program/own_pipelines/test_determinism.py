@@ -103,13 +103,6 @@ def test_order_of_rows(tmp_path: Folder, expected: Mapping[str, bytes]) -> None:
     assert bytes_of(tmp_path / "out") == expected
 
 
-@pytest.mark.parametrize("bundles", sizes(7, 2, 64))
-def test_bundles(tmp_path: Folder, expected: Mapping[str, bytes], bundles: int) -> None:
-    """Two bundles, some, or one of few rows each."""
-    write_rows(shuffled(ROWS, bundles), tmp_path / "out", bundles=bundles, **SHARDED)
-    assert bytes_of(tmp_path / "out") == expected
-
-
 def test_sizes_of_pieces(
     tmp_path: Folder,
     expected: Mapping[str, bytes],
@@ -312,16 +305,6 @@ def test_collisions_of_keys(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(placement, "hash_texts", few)
     rows = [{"id": f"key {n}", "x": n % 2} for n in range(200)]
     assert len(both_ways(rows, tmp_path, key="id", num_shards=2)) == 200
-
-
-@pytest.mark.parametrize("key", sizes("id", "text"))
-def test_keys(tmp_path: Folder, key: str) -> None:
-    """With a key too, of integers or of texts, in three arrangements."""
-    rows = [
-        {**row, "text": f"key {number}", "id": number}
-        for number, row in enumerate(ROWS)
-    ]
-    both_ways(rows, tmp_path, key=key, splits=SHARES, label="kind", num_shards=3)
 
 
 def test_one_row_many_times(tmp_path: Folder) -> None:

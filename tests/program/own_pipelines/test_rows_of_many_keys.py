@@ -1,20 +1,14 @@
 """Rows with a few of many keys: all values come back, however rows are batched."""
 
 import contextlib
-import pathlib
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline import open_dataset
 from tests.support.gathered_rows import gather
-from tests.support.own_pipelines import write_rows
 from transforms.core.reasons import Reason
 from transforms.errors import BeamTFRecordError
 from transforms.rows import row_batches, spool
@@ -118,27 +112,3 @@ def test_an_empty_list_is_of_no_type() -> None:
     assert [each.reason for each in expected.rejections] == [Reason.NOT_AN_INTEGER]
     with smaller_batches(1):
         assert gather([rows], features=features).facts == expected.facts
-
-
-def generated(count: int, keys: int, each: int = 10) -> list[Row]:
-    """Returns rows with some of many keys."""
-    chooser = random.Random(count)
-    return [
-        {f"k{k:05}": chooser.random() for k in chooser.sample(range(keys), each)}
-        for _ in range(count)
-    ]
-
-
-@pytest.mark.parametrize("shards", [2, 7])
-def test_rows_of_small_shards_keep_their_keys(
-    shards: int, tmp_path: pathlib.Path
-) -> None:
-    """Small shards, each with other keys, give all rows back."""
-    rows = [{"id": n, **row} for n, row in enumerate(generated(60, 2_000))]
-    write_rows(rows, tmp_path / "out", num_shards=shards)
-    view = open_dataset(tmp_path / "out")["train"]
-    found = sorted(view, key=lambda row: row["id"])
-    assert len(found) == len(rows)
-    for row, expected in zip(found, rows, strict=True):
-        held = {name: float(x) for name, x in row.items() if x is not None}
-        assert held == {name: float(np.float32(x)) for name, x in expected.items()}

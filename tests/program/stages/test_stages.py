@@ -166,15 +166,6 @@ def test_steps_may_change_labels(source: Folder) -> None:
     assert {row["animal"] for row in records(plan)} == {0}
 
 
-def test_the_job_is_what_the_command_does(source: Folder) -> None:
-    """Built by hand or by `convert`: the same bytes and the same digest."""
-    by_hand = plan_of(source)
-    manifest, _ = run(by_hand)
-    by_command = plan_of(source, output=str(source.parent / "out2"))
-    assert convert_plan(by_command).digest == manifest.digest
-    assert stored(by_command) == stored(by_hand)
-
-
 @pytest.mark.parametrize("where", [IN_MEMORY, IN_FILES])
 def test_repeated_bundles_change_no_byte(source: Folder, where: str) -> None:
     """Every bundle done twice, as after a retry: the same files, nothing doubled."""
@@ -216,7 +207,6 @@ def test_batches_are_measured_unpickled() -> None:
     assert coder.estimate_size(batch) == 2 * 8
 
 
-@pytest.mark.parametrize("where", [IN_MEMORY, IN_FILES])
 @pytest.mark.parametrize(
     ("step", "error"),
     [
@@ -230,19 +220,17 @@ def test_steps_that_leave_nothing_or_double(
     source: Folder,
     step: beam.PTransform[Any, Any],
     error: type[BeamTFRecordError],
-    where: str,
 ) -> None:
     """No record is left, or a batch is there twice: nothing is committed."""
-    plan = plan_of(source, where)
+    plan = plan_of(source)
     with pytest.raises(error):
         convert_plan(plan, between=step)
     assert not pathlib.Path(plan.spec.output).exists()
 
 
-@pytest.mark.parametrize("where", [IN_MEMORY, IN_FILES])
-def test_steps_may_drop_rows(source: Folder, where: str) -> None:
+def test_steps_may_drop_rows(source: Folder) -> None:
     """What they drop is in the account, and the rest are the bytes that they were."""
-    plan = plan_of(source, where)
+    plan = plan_of(source)
     manifest, _ = run(plan, between=beam.Map(without_first).with_output_types(Batch))
     account = manifest.account
     assert account.dropped_by_steps > 0
@@ -528,22 +516,6 @@ def test_rows_without_a_split(splits: list[str | None] | None) -> None:
     rule = SplitRule(SplitSource.COLUMN, ("a",))
     with pytest.raises(EncodingError, match="must carry its split"):
         place.cut_batch(batch_of(3, splits=splits), Sharding(rule, {"a": 1}))
-
-
-def test_unshuffled_rows_are_cut_by_bytes() -> None:
-    """Without shuffling, shards are runs of the input."""
-    sharding = Sharding(
-        SplitRule(), {"train": 4}, shuffle=False, total_bytes={"train": 1000}
-    )
-    found = cut(batch_of(8), sharding)
-    assert found == {("train", i): [2 * i, 2 * i + 1] for i in range(4)}
-
-
-def test_an_empty_batch_touches_no_shard() -> None:
-    """A block whose rows were all rejected places nothing."""
-    assert cut(batch_of(0), Sharding(SplitRule(), {"train": 3})) == {}
-    rule = SplitRule(SplitSource.COLUMN, ("a",))
-    assert cut(batch_of(0, splits=[]), Sharding(rule, {"a": 3})) == {}
 
 
 def test_a_target_that_fills_meanwhile(source: Folder) -> None:

@@ -7,7 +7,7 @@ import pathlib
 import pyarrow as pa
 import pytest
 
-from transforms.core.model import Rejection, RejectLog, Segment
+from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.errors import StorageError
 from transforms.work.rejects import read_lines
@@ -44,20 +44,6 @@ def places_in(log: RejectLog | None) -> list[tuple[str, int | None]]:
     assert log is not None
     items = map(json.loads, read_lines(log))
     return [(item["source"], item["row"]) for item in items]
-
-
-def test_make_is_repeatable(tmp_path: Folder) -> None:
-    """The folders are made once and may exist."""
-    store = Store(str(tmp_path / "a/b"))
-    store.make()
-    store.make()
-    assert sorted(os.listdir(store.folder)) == [
-        "attempts",
-        "dataset",
-        "receipts",
-        "rejects",
-        "segments",
-    ]
 
 
 def test_segments_come_back(store: Store) -> None:
@@ -117,12 +103,6 @@ def test_failed_writes_leave_nothing(
         assert os.listdir(folder) == []
 
 
-def test_empty_payload_is_inline() -> None:
-    """An inline segment needs no folder at all."""
-    store = Store("/nowhere", inline=True)
-    assert store.get(Segment("a", 0, rows=0, size=0)).size == 0
-
-
 def test_rejects_are_counted(store: Store) -> None:
     """A log has the rejections as they came, and counts by reason."""
     places = [("b", 2), ("a", 10), ("a", 9), ("c", None)]
@@ -131,12 +111,6 @@ def test_rejects_are_counted(store: Store) -> None:
     assert places_in(log) == places
     assert log.counts == {Reason.FIELD_COUNT: 4}
     assert log.items == 4
-
-
-def test_no_rejects_are_no_log(store: Store) -> None:
-    """A task without rejections leaves nothing."""
-    assert store.put_rejects("task", []) is None
-    assert os.listdir(store.rejects) == []
 
 
 def test_long_logs_are_spilled(store: Store) -> None:
