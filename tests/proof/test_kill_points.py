@@ -14,7 +14,7 @@ import re
 import shutil
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from tests.conftest import Headline
 from tests.support.datasets import seen_at
 from tests.support.direct_run import BROKEN, COMMITTED, REFUSED, forked, run_directly
 from tests.support.file_operations import watched
+from tests.support.killed_runs import at_operation, failing, kill, operations
 from tests.support.outputs import contents
 from tests.support.segments import IN_FILES, IN_MEMORY, decide, waiting
 from tests.support.stress import sizes
@@ -121,11 +122,11 @@ class Place:
         self.out.parent.mkdir()
         self.old: dict[str, str] | None = None
         if case.before is not None:
-            self.made(self.settings(case.before))
+            assert forked(lambda: self.run(self.settings(case.before))) == COMMITTED
             self.old = self.found()
         self.saved = root / "saved"
         shutil.copytree(self.out.parent, self.saved)
-        self.made(self.settings(case.after))
+        assert forked(self.again) == COMMITTED
         self.new = self.found()
         assert self.new is not None
         assert self.new != self.old
@@ -139,15 +140,21 @@ class Place:
             "overwrite": True,
         }
 
-    def made(self, settings: dict[str, Any]) -> None:
-        assert forked(lambda: self.run(settings)) == COMMITTED
-
     def run(self, settings: dict[str, Any]) -> None:
         drafts._FILES = self.case.group
         decide(self.case.where)
         if not self.case.exchange:
             folders.exchange = lambda source, target: False
         run_directly(settings)
+
+    def again(self) -> None:
+        self.run(self.settings(self.case.after))
+
+    def operations(self) -> int:
+        """Returns how many operations an undisturbed run has."""
+        total = len(operations(self.again))
+        self.reset()
+        return total
 
     def reset(self) -> None:
         """Makes the target what it was before the run."""
@@ -190,53 +197,9 @@ class Place:
 
     def check_end(self) -> None:
         """Runs again, undisturbed: the new dataset, and nothing beside it."""
-        assert forked(lambda: self.run(self.settings(self.case.after))) == COMMITTED
+        assert forked(self.again) == COMMITTED
         assert self.found() == self.new
         assert os.listdir(self.out.parent) == ["out"]
-
-
-def operations(place: Place) -> list[str]:
-    """Returns the operations of an undisturbed run, in their order."""
-    read_end, write_end = os.pipe()
-
-    def counted() -> None:
-        seen: list[str] = []
-        with watched(lambda what, path: seen.append(what)):
-            place.run(place.settings(place.case.after))
-        os.write(write_end, json.dumps(seen).encode())
-
-    assert forked(counted) == COMMITTED
-    os.close(write_end)
-    data = b""
-    while part := os.read(read_end, 1 << 16):
-        data += part
-    os.close(read_end)
-    place.reset()
-    return list(json.loads(data))
-
-
-def at_operation(
-    place: Place, number: int, act: Callable[[], None], *, times: int = 1
-) -> int:
-    """Runs with an act at the number-th operation (and the next ones); its status."""
-
-    def disturbed() -> None:
-        seen = 0
-
-        def hook(what: str, path: str) -> None:
-            nonlocal seen
-            seen += 1
-            if number < seen <= number + times:
-                act()
-
-        with watched(hook):
-            place.run(place.settings(place.case.after))
-
-    return forked(disturbed)
-
-
-def kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -246,23 +209,16 @@ def test_row_1_to_5_killed_at_every_operation(
 ) -> None:
     """A reader finds the old or the new dataset whole, and a rerun ends clean."""
     place = Place(tmp_path / "place", CASES[name])
-    total = len(operations(place))
+    total = place.operations()
     views = {"old": 0, "new": 0, "nothing": 0}
     for number in range(0, total, step):
-        assert at_operation(place, number, kill) == -signal.SIGKILL
+        assert at_operation(place.again, number, kill) == -signal.SIGKILL
         views[place.check_view()] += 1
         place.check_end()
         place.reset()
     tried = sum(views.values())
     assert tried == len(range(0, total, step))
     headline("H1", f"{name}: {tried} of {total} kill points, 0 failures ({views})")
-
-
-def failing(code: int) -> Callable[[], None]:
-    def fail() -> None:
-        raise OSError(code, os.strerror(code))
-
-    return fail
 
 
 @pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
@@ -273,10 +229,10 @@ def test_row_13_to_17_an_error_at_every_operation(
 ) -> None:
     """The run ends well after a retry, or with an error and the old data intact."""
     place = Place(tmp_path / "place", CASES[name])
-    total = len(operations(place))
+    total = place.operations()
     retried = failed = 0
     for number in range(0, total, step):
-        status = at_operation(place, number, failing(code))
+        status = at_operation(place.again, number, failing(code))
         assert status in (COMMITTED, REFUSED)
         view = place.check_view()
         if status == COMMITTED:
@@ -300,10 +256,10 @@ def test_row_13_a_disk_that_stays_full(
 ) -> None:
     """Every operation from one on fails: an error, the old dataset, a clean rerun."""
     place = Place(tmp_path / "place", CASES[name])
-    total = len(operations(place))
+    total = place.operations()
     points = range(0, total, step * 3)
     for number in points:
-        status = at_operation(place, number, failing(errno.ENOSPC), times=10**9)
+        status = at_operation(place.again, number, failing(errno.ENOSPC), times=10**9)
         assert status in (COMMITTED, REFUSED)
         if status == COMMITTED:
             assert place.check_view() == "new"

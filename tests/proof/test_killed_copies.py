@@ -8,7 +8,6 @@ import os
 import pathlib
 import shutil
 import signal
-from collections.abc import Callable
 
 import pytest
 
@@ -16,7 +15,7 @@ from beam_pipeline.commands import copies
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset
 from tests.support.direct_run import COMMITTED, REFUSED, forked
-from tests.support.file_operations import watched
+from tests.support.killed_runs import at_operation, failing, kill, operations
 from tests.support.outputs import contents
 from tests.support.runs import command
 from tests.support.stress import sizes
@@ -71,6 +70,13 @@ class Place:
             quiet=True,
         )
 
+    def operations(self) -> int:
+        """Returns how many operations an undisturbed run has."""
+        seen = operations(self.run)
+        assert "link" in seen
+        self.reset()
+        return len(seen)
+
     def reset(self) -> None:
         shutil.rmtree(self.work)
         shutil.copytree(self.saved, self.work)
@@ -109,47 +115,6 @@ class Place:
         assert sorted(os.listdir(self.work)) == self.names
 
 
-def operations(place: Place) -> int:
-    """Returns the number of operations of an undisturbed run."""
-    read_end, write_end = os.pipe()
-
-    def counted() -> None:
-        seen: list[str] = []
-        with watched(lambda what, path: seen.append(what)):
-            place.run()
-        assert "link" in seen
-        os.write(write_end, str(len(seen)).encode())
-
-    assert forked(counted) == COMMITTED
-    os.close(write_end)
-    with open(read_end, "rb") as pipe:
-        total = int(pipe.read())
-    place.reset()
-    return total
-
-
-def at_operation(place: Place, number: int, act: Callable[[], None]) -> int:
-    """Runs with an act at the number-th operation; returns how the run ended."""
-
-    def disturbed() -> None:
-        seen = 0
-
-        def hook(what: str, path: str) -> None:
-            nonlocal seen
-            seen += 1
-            if seen == number + 1:
-                act()
-
-        with watched(hook):
-            place.run()
-
-    return forked(disturbed)
-
-
-def kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @pytest.mark.parametrize("step", sizes(41, 1))
 @pytest.mark.parametrize("case", CASES)
 def test_killed_at_every_operation(
@@ -157,10 +122,10 @@ def test_killed_at_every_operation(
 ) -> None:
     """A reader finds the old or the new dataset whole, and a rerun ends clean."""
     place = Place(tmp_path / "place", case)
-    total = operations(place)
+    total = place.operations()
     views = {"old": 0, "new": 0}
     for number in range(0, total, step):
-        assert at_operation(place, number, kill) == -signal.SIGKILL
+        assert at_operation(place.run, number, kill) == -signal.SIGKILL
         views[place.check_view()] += 1
         place.check_end()
         place.reset()
@@ -178,11 +143,8 @@ def test_an_error_at_every_operation(
     """The run ends well after a retry, or with an error and the old data intact."""
     place = Place(tmp_path / "place", case)
 
-    def fail() -> None:
-        raise OSError(code, os.strerror(code))
-
-    for number in range(0, operations(place), step):
-        status = at_operation(place, number, fail)
+    for number in range(0, place.operations(), step):
+        status = at_operation(place.run, number, failing(code))
         assert status in (COMMITTED, REFUSED)
         view = place.check_view()
         assert status == REFUSED or view == "new"

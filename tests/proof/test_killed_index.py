@@ -1,6 +1,5 @@
 """`index` of a dataset, killed at every file operation: what comes next goes on."""
 
-import functools
 import os
 import pathlib
 import shutil
@@ -10,7 +9,8 @@ import pytest
 
 from tests.support.datasets import animals, write_dataset
 from tests.support.direct_run import COMMITTED, forked
-from tests.support.file_operations import killed_at, watched
+from tests.support.file_operations import watched
+from tests.support.killed_runs import at_operation, kill
 from tests.support.outputs import contents, dataset
 from tests.support.runs import command
 from tests.support.sources import write_csv
@@ -47,7 +47,7 @@ def test_killed_at_every_operation(after: str, step: int, tmp_path: Folder) -> N
     for number in range(0, 10_000, step):
         shutil.rmtree(work)
         shutil.copytree(saved, work)
-        if forked(functools.partial(killed_at, number, run)) == COMMITTED:
+        if at_operation(run, number, kill) == COMMITTED:
             break
         assert dataset(out)["digest"] == digest
         done = command(*follow_ups[after])
@@ -73,7 +73,7 @@ def test_a_name_that_others_took_after_a_kill(tmp_path: Folder) -> None:
     def killed() -> None:
         def hook(what: str, path: str) -> None:
             if what == "renameat2" and path.endswith(f"d/index/{name}"):
-                os.kill(os.getpid(), signal.SIGKILL)
+                kill()
 
         with watched(hook):
             command("index", tmp_path / "d")

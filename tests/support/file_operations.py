@@ -1,4 +1,4 @@
-"""Counts the program's file operations, and stops or fails at any of them.
+"""Announces the program's file operations, or makes one fail.
 
 What changes files goes through a few functions of `os`, through files opened for
 writing, and through `renameat2`; within `watched` each call of them is an operation
@@ -11,7 +11,6 @@ import builtins
 import contextlib
 import io
 import os
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ import pytest
 
 from transforms.storage import folders
 
-__all__ = ["CHANGES", "Hook", "failing_once", "killed_at", "watched"]
+__all__ = ["CHANGES", "Hook", "failing_once", "watched"]
 
 # (what, path): called before the operation; may raise, or not return.
 Hook = Callable[[str, str], None]
@@ -33,25 +32,6 @@ _LOOKS = ("listdir", "lstat", "stat", "scandir")
 CHANGES = frozenset(
     ("replace", "rename", "unlink", "rmdir", "mkdir", "_rename_with"),
 )
-
-
-def killed_at(number: int, run: Callable[[], object]) -> None:
-    """Runs something in this process, which dies at one of its operations.
-
-    Args:
-      number: of the operation, from 0; where there are fewer, the process lives.
-      run: what is run.
-    """
-    seen = 0
-
-    def hook(what: str, path: str) -> None:
-        nonlocal seen
-        if seen == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        seen += 1
-
-    with watched(hook):
-        run()
 
 
 @contextlib.contextmanager
