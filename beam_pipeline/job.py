@@ -103,16 +103,13 @@ def run_facts(spec: Spec, notes: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def make_job(
-    plan: Plan, store: Store, *, resumes: bool = False, detached: bool = False
-) -> Job:
+def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
     """Returns a plan with what its stages need besides.
 
     Args:
       plan: of the job.
       store: its work folder, made.
       resumes: whether an earlier run has left segments in the work folder.
-      detached: see `transforms.stages.job_plan.Publication`.
     """
     spec, planned = plan.spec, plan.planned
     source: Source = planned.make(store.listing)
@@ -155,7 +152,6 @@ def make_job(
         label_map=planned.label_map,
         new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
         shares=_shares(plan),
-        detached=detached,
     )
     table, lock = plan.splits.tables_in(store)
     job_plan = JobPlan(

@@ -5,13 +5,11 @@ The operator comes with `apache-airflow-providers-apache-beam` and also imports
 everything as flags, and fails the task unless the exit code is 0. The program has its
 own environment, which the scheduler's variable BEAM_TFRECORD_PYTHON names.
 
-The operator has four peculiarities:
+The operator has three peculiarities:
 
 - `False` leaves an option out: write `no_shuffle: True`, not `shuffle: False`.
 - A list becomes one flag for each value, as `include` needs it.
 - `labels` already means the labels of Google Cloud: name a table of labels in a `spec`.
-- With `runner="DataflowRunner"` it stops reading the program's output once the job has
-  an id, and waits for the job itself: add `no_wait_until_finish: True`.
 """
 
 import datetime

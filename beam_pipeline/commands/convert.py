@@ -157,20 +157,6 @@ def _convert(
 
     for note in plan.notes:
         say(note)
-    if engine is not None and engine.detaches(beam_flags):
-        from beam_pipeline.engines.submit import RunHooks
-        from beam_pipeline.running.convert import submit_plan
-
-        job = submit_plan(plan, engine, RunHooks(beam_flags, say=say))
-        result = {"status": "submitted", "exit_code": 0, "output": plan.directory}
-        report({**result, "job": job}, "The job is submitted.")
-        if not quiet:
-            seconds = time.monotonic() - started
-            text = f"{spec.output}  (job {job}, {seconds:.1f} s)"
-            print_line("submitted ", "green", text)
-            there = f"it is there once {spec.output}/{MANIFEST_NAME} is"
-            print_line(f"{there}; beam-tfrecord verify looks", "dim")
-        return
     with shown_progress(plan, quiet=quiet) as watch:
         from beam_pipeline.engines.submit import RunHooks
         from beam_pipeline.running.convert import run_plan

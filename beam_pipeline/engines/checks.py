@@ -4,9 +4,7 @@ Without these checks Beam would fail only after minutes, or search Google's serv
 what is missing. Beam's flags are read without importing Beam, which is slow to load.
 """
 
-import ipaddress
 import json
-import os
 import re
 import socket
 from collections.abc import Iterable, Sequence
@@ -24,8 +22,11 @@ if TYPE_CHECKING:
 FLINK_VERSION = "1.20"
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
-# Beam's flag for a job that is only handed over.
-NO_WAIT = "no_wait_until_finish"
+# Flags of Beam that a local run and Dataflow would ignore, or that leave a job alone.
+_OF_OTHERS = (
+    *("job_endpoint", "flink_master", "spark_master_url"),
+    *("no_wait_until_finish", "template_location"),
+)
 # How long a job server or a master may take to answer.
 _ASK_SECONDS = 10.0
 START_THERE = (
@@ -36,13 +37,7 @@ START_THERE = (
     '"/opt/venv/bin/beam-tfrecord-worker"}.'
 )
 """What to do where the engine's machines do not see the file that starts workers."""
-_OTHER_STARTS = (
-    f"{START_THERE} Or, with a disk that all machines share, set TMPDIR to a folder "
-    f"that every machine sees under this very path and say --shared-output."
-)
 _ENVIRONMENT = ("environment_type", "environment_config", "environment_options")
-# Java's words for a file that is not there or that cannot be run, and Prism's.
-_NOT_STARTED = re.compile(r"\berror=(2|13), |process failed to start")
 
 
 def check_words(flags: Sequence[str]) -> None:
@@ -50,24 +45,15 @@ def check_words(flags: Sequence[str]) -> None:
 
     Flags in kebab case are refused, for Beam ignores them without an error.
     """
-    words = [
-        flag
-        for before, flag in zip(["", *flags], flags, strict=False)
-        if not flag.startswith("-")
-        # Not the value of the flag before.
-        if not before.startswith("--") or "=" in before
-    ]
-    kebab = [
-        flag
-        for flag in flags
-        if flag.startswith("--") and "-" in flag.partition("=")[0][2:]
-    ]
-    for wrong in words + kebab:
-        raise SpecError(
-            f"What follows -- must be flags of Beam in snake case, as --job_name=NAME "
-            f"is; found {wrong!r}. Give SOURCE, OUTPUT and the program's own flags "
-            f"before --."
-        )
+    for before, flag in zip(["", *flags], flags, strict=False):
+        is_value = before.startswith("--") and "=" not in before
+        is_kebab = flag.startswith("--") and "-" in flag.partition("=")[0][2:]
+        if is_kebab or not (flag.startswith("-") or is_value):
+            raise SpecError(
+                f"What follows -- must be flags of Beam in snake case, as "
+                f"--job_name=NAME is; found {flag!r}. Give SOURCE, OUTPUT and the "
+                f"program's own flags before --."
+            )
 
 
 def flag_given(flags: Sequence[str], name: str) -> str | None:
@@ -99,17 +85,17 @@ def starts_elsewhere(flags: Sequence[str]) -> bool:
 
 
 def refuse_starts(flags: Sequence[str], who: str) -> None:
-    """Raises SpecError for flags of engines with a job server, which this is not.
+    """Raises SpecError for flags that only other ways to run a job take.
 
     Args:
       flags: Beam's.
-      who: runs the job, as in "a local run".
+      who: runs the job, as in "A local run".
     """
-    for name in ("job_endpoint", "flink_master", "spark_master_url"):
-        if flag_given(flags, name):
+    for name in _OF_OTHERS:
+        if has_flag(flags, name):
             raise SpecError(
-                f"--{name} is for Flink, Spark and Prism, and this is {who}. Leave it "
-                f"out, or choose the engine with --runner."
+                f"{who} takes no --{name}, and it was given. Leave it out, or choose "
+                f"another engine with --runner."
             )
 
 
@@ -134,8 +120,8 @@ def check_shared(
 ) -> None:
     """Refuses what workers on other machines could not see, or could not start from.
 
-    What starts a worker, and what it leaves, is a file too: it is in the work folder,
-    or where that is in an object store in the folder of temporary files.
+    What starts a worker is a file too, in the folder of temporary files where the
+    output is in an object store.
 
     Raises:
       TargetError: a path is of this machine alone.
@@ -151,7 +137,9 @@ def check_shared(
     if not apart:
         raise UsageError(
             f"{who} must see the file that starts workers, and it is in this machine's "
-            f"folder of temporary files. {_OTHER_STARTS}"
+            f"folder of temporary files. {START_THERE} Or, with a disk that all "
+            f"machines share, set TMPDIR to a folder that every machine sees under "
+            f"this very path and say --shared-output."
         )
 
 
@@ -185,52 +173,35 @@ def check_paths(
             )
 
 
-def not_started(name: str, worker: str, said: str) -> UsageError | None:
-    """Returns the error of an engine that cannot start workers; None for another.
-
-    An address says nothing of where an engine runs: a port may be forwarded, and a
-    container has a disk of its own.
-
-    Args:
-      name: of the engine.
-      worker: path of the file that starts them; empty where Beam's flags say another.
-      said: what the engine, or its job server, has said.
-    """
-    if not _NOT_STARTED.search(said):
-        return None
-    return UsageError(
-        f"The machines of {name} must see the file that starts workers; "
-        f"{worker or 'the command of --environment_config'!r} is not there, so they "
-        f"are others than this one, or containers, whatever their address is. "
-        f"{_OTHER_STARTS} Nothing was committed."
-    )
-
-
 def host_elsewhere(address: str) -> str:
     """Returns the host of a master or a server; empty where it is this machine."""
     if address in WITHIN_SERVER or re.fullmatch(r"local(\[.*\])?", address):
         return ""
     place = address.rpartition("//")[2].partition("/")[0]
-    host = place[: place.find("]") + 1] or place.partition(":")[0]
-    names = ("", socket.gethostname(), socket.getfqdn())
-    return "" if host in names or _is_loopback(host) else host.strip("[]")
+    host = (place[: place.find("]") + 1] or place.partition(":")[0]).strip("[]")
+    names = ("", "localhost", "::1", socket.gethostname(), socket.getfqdn())
+    return "" if host in names or host.startswith("127.") else host
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether a host is this machine for whoever says it."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-# The ways to say what a worker has installed.
-_WORKER_FLAGS = (
-    *("sdk_container_image", "setup_file", "extra_package", "extra_packages"),
-    "files_to_stage",
+# What Dataflow needs: one of these flags, in this form, as in this example. For folders
+# of another form Beam would try to create a bucket.
+_NEEDED = (
+    (("project",), r".+", "my-project"),
+    (("region",), r".+", "europe-west1"),
+    (
+        ("temp_location", "staging_location"),
+        r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*",
+        "gs://bucket/tmp",
+    ),
+    (
+        (
+            *("sdk_container_image", "extra_package", "extra_packages"),
+            *("setup_file", "files_to_stage"),
+        ),
+        r".+",
+        f"IMAGE, which has beam-tfrecord {__version__} (see examples/dataflow)",
+    ),
 )
-# The form that Beam requires; for others it would try to create a bucket.
-_FOLDER = re.compile(r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*", re.DOTALL)
 # URI parameters that grant no access.
 _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 
@@ -238,12 +209,10 @@ _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
     """Raises unless a job can be handed to Dataflow.
 
-    Beam would search Google's services for what is missing, and make buckets.
-
     Raises:
-      UsageError: a flag of Beam's is missing.
+      UsageError: a flag of Beam's is missing; Beam would search Google's services.
       TargetError: the source or the output is not in a bucket of Google's.
-      SpecError: a path brings keys, or nobody waits who would write the lock.
+      SpecError: a path brings keys.
     """
     for what, path in _places(settings):
         if not path.startswith("gs://"):
@@ -253,48 +222,20 @@ def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
                 f"run without --runner."
             )
     # They would be in the bucket, within the staged job.
-    for address, names in paths.parameters_given().items():
-        if wrong := sorted(names - _HARMLESS):
+    for address, given in paths.parameters_given().items():
+        if wrong := sorted(given - _HARMLESS):
             raise SpecError(
                 f"On Dataflow access is by the workers' service account, and no key is "
                 f"sent there; {', '.join(wrong)} was given with {address!r}. Take it "
                 f"off, and let the account read and write the place."
             )
-    if has_flag(flags, NO_WAIT) and settings.split_lock:
-        raise SpecError(
-            f"split_lock is written after the job, and with --{NO_WAIT} nobody waits "
-            f"for that. Leave either out."
-        )
-    temporary = flag_given(flags, "temp_location")
-    staging = flag_given(flags, "staging_location")
-    region = flag_given(flags, "region") or os.environ.get("CLOUDSDK_COMPUTE_REGION")
-    for name, value, example in (
-        ("project", flag_given(flags, "project"), "my-project"),
-        ("region", region, "europe-west1"),
-        ("temp_location", temporary or staging, "gs://bucket/tmp"),
-    ):
-        if not value:
+    for names, form, example in _NEEDED:
+        values = [flag_given(flags, name) or "" for name in names]
+        if not any(re.fullmatch(form, value, re.DOTALL) for value in values):
             raise UsageError(
-                f"Dataflow needs --{name} after --, as in -- --{name}={example}; it "
-                f"was not given."
+                f"Dataflow needs --{' or --'.join(names)} after --, as in -- "
+                f"--{names[0]}={example}; found {''.join(values) or 'none'!r}."
             )
-    for value in filter(None, (temporary, staging)):
-        if not _FOLDER.fullmatch(value):
-            raise UsageError(
-                f"What is staged must be in a folder of a bucket, as in --temp_location"
-                f"=gs://bucket/tmp; found {value!r}."
-            )
-    if has_flag(flags, "template_location"):
-        raise UsageError(
-            "No templates are made: leave out --template_location, and let a scheduler "
-            "run this program."
-        )
-    if not has_flag(flags, *_WORKER_FLAGS):
-        raise UsageError(
-            f"Dataflow's workers must have beam-tfrecord {__version__}; say after -- "
-            f"where from: an image, --sdk_container_image=IMAGE (examples/dataflow has "
-            f"its Dockerfile), or a package, --extra_package=FILE (pip wheel makes it)."
-        )
 
 
 def check_answers(who: str, addresses: str) -> None:
@@ -336,18 +277,13 @@ def flink_size(master: str) -> tuple[int, int]:
         raise UsageError(
             f"The Flink at {master!r} must be of {FLINK_VERSION}, as the job server "
             f"is, and have task slots (bin/taskmanager.sh start); it is of {version}, "
-            f"and has {machines} task managers with {slots} slots."
+            f"and has {slots} slots."
         )
     return slots, -(-slots // max(machines, 1))
 
 
 def ask_flink(master: str, path: str, method: str = "GET") -> dict[str, Any]:
-    """Returns what the REST interface of a Flink answers.
-
-    Args:
-      master: as `HOST:PORT`, or with `http://`.
-      path: of what is asked for.
-      method: of HTTP.
+    """Returns what the REST interface of a Flink, at HOST:PORT, answers.
 
     Raises:
       OSError, ValueError: it does not answer.

@@ -92,20 +92,17 @@ class Engine:
 
     Attributes:
       name: as `--runner` takes it.
-      module: of Beam, that has the engine's runner.
-      runner: the class of the runner.
-      given: flags of Beam, which name values of a job in braces.
-      job_server: the class of the job server; empty for an engine that takes jobs by
-        itself.
+      runner: Beam's name of it.
+      given: flags of Beam or of the job server, which name values of a job in braces.
+      job_server: Beam's class of the job server, with its module; empty for an engine
+        that takes jobs by itself.
       program: of the job server; see `brought`.
       program_flag: Beam's flag that names another one.
       master_flag: Beam's flag that names a master; empty where there is none.
       default_master: where none is named.
-      known: flags that only the engine's job server knows.
     """
 
     name: str
-    module: str
     runner: str
     given: tuple[str, ...]
     job_server: str = ""
@@ -113,7 +110,6 @@ class Engine:
     program_flag: str = ""
     master_flag: str = ""
     default_master: str = ""
-    known: frozenset[str] = frozenset()
 
     @property
     def is_service(self) -> bool:
@@ -136,10 +132,6 @@ class Engine:
     def works_elsewhere(self, beam_flags: Sequence[str]) -> bool:
         """Whether workers share nothing with this machine but the target's store."""
         return self.is_service or checks.starts_elsewhere(beam_flags)
-
-    def detaches(self, beam_flags: Sequence[str]) -> bool:
-        """Whether nobody waits for the job, which is only handed over."""
-        return self.is_service and checks.has_flag(beam_flags, checks.NO_WAIT)
 
     def place(self, settings: Spec, beam_flags: Sequence[str]) -> WorkerPlace:
         """Returns the master, the job server and the machines of a job.
@@ -228,9 +220,8 @@ def _job_name(output: str) -> str:
 
 _FLINK = Engine(
     name="flink",
-    module="apache_beam.runners.portability.flink_runner",
     runner="FlinkRunner",
-    job_server="FlinkJarJobServer",
+    job_server="apache_beam.runners.portability.flink_runner.FlinkJarJobServer",
     master_flag="flink_master",
     default_master="localhost:8081",
     program_flag="flink_job_server_jar",
@@ -244,29 +235,13 @@ _FLINK = Engine(
         "--execution_mode_for_batch=BATCH_FORCED",
         "--parallelism={parallelism}",
     ),
-    known=frozenset(
-        """
-        auto_balance_write_files_sharding_enabled auto_watermark_interval
-        attach_mode checkpoint_timeout_millis checkpointing_interval checkpointing_mode
-        disable_metrics execution_mode_for_batch execution_retry_delay faster_copy
-        fail_on_checkpointing_errors file_input_split_max_size_m_b flink_conf_dir
-        force_slot_sharing_group force_unaligned_checkpoint_enabled
-        job_check_interval_in_secs latency_tracking_interval max_bundle_size
-        max_bundle_time_mills number_of_concurrent_checkpoints
-        number_of_execution_retries object_reuse operator_chaining
-        re_iterable_group_by_key_result retain_externalized_checkpoints_on_cancellation
-        savepoint_path shutdown_sources_after_idle_ms state_backend
-        use_data_stream_for_batch
-        """.split()
-    ),
 )
 
 # Spark's settings are properties of Java, which its driver, the job server, reads.
 _SPARK = Engine(
     name="spark",
-    module="apache_beam.runners.portability.spark_runner",
     runner="SparkRunner",
-    job_server="SparkJarJobServer",
+    job_server="apache_beam.runners.portability.spark_runner.SparkJarJobServer",
     master_flag="spark_master_url",
     default_master="spark://localhost:7077",
     program_flag="spark_job_server_jar",
@@ -294,21 +269,12 @@ _SPARK = Engine(
             )
         ),
     ),
-    known=frozenset(
-        """
-        batch_interval_millis bundle_size cache_disabled checkpoint_dir
-        checkpoint_duration_millis enable_spark_metric_sinks max_records_per_batch
-        min_read_time_millis prefer_group_by_key_to_handle_huge_values
-        read_time_percentage storage_level use_provided_spark_context
-        """.split()
-    ),
 )
 
 _PRISM = Engine(
     name="prism",
-    module="apache_beam.runners.portability.prism_runner",
     runner="PrismRunner",
-    job_server="PrismJobServer",
+    job_server="apache_beam.runners.portability.prism_runner.PrismJobServer",
     program_flag="prism_location",
     program="engines/prism-{}-loopback",
     given=(*_WITH_SERVER, "--prism_location={program}", "--prism_log_level=warn"),
@@ -316,7 +282,6 @@ _PRISM = Engine(
 
 _DATAFLOW = Engine(
     name="dataflow",
-    module="apache_beam.runners.dataflow.dataflow_runner",
     runner="DataflowRunner",
     given=(
         # Nothing is defined in `__main__`: the workers install all modules.

@@ -30,14 +30,8 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_pipeline.engines.beam_errors import (
-    Failure,
-    JobWatch,
-    in_text,
-    last_words,
-    translated,
-)
-from beam_pipeline.engines.checks import ask_flink, not_started
+from beam_pipeline.engines.beam_errors import JobWatch, translated
+from beam_pipeline.engines.checks import WITHIN_SERVER, ask_flink
 from beam_pipeline.engines.presets import Engine, WorkerPlace, worker_file
 from beam_pipeline.engines.worker import write_worker
 from transforms.errors import BeamTFRecordError, StorageError, UsageError, bounded
@@ -62,7 +56,7 @@ _NOT_HAD = (AssertionError, KeyError, zipfile.BadZipFile)
 _ENDED = ("CANCELED", "FAILED", "FINISHED")
 # After it a job server is ended by force.
 _LEAVE_SECONDS = 5.0
-_LOG_BYTES = 1 << 16
+_FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 _PR_SET_PDEATHSIG = 1
 # Loaded before the fork: between fork and exec a child may call hardly anything.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -96,10 +90,8 @@ def run_on_engine(
     *,
     work_folder: str,
     reports: Reports,
-) -> str:
+) -> None:
     """Runs a pipeline on an engine and returns when it is done.
-
-    Where nobody waits for the job, returns its id once it is submitted.
 
     Args:
       engine: that runs it.
@@ -114,41 +106,48 @@ def run_on_engine(
     """
     with (
         _room(work_folder) as room,
-        _options(engine, place, hooks, room) as (options, last_lines),
+        _options(engine, place, hooks, room) as options,
     ):
-        name = options.view_as(GoogleCloudOptions).job_name
+        ask, cancel = (lambda: ""), (lambda: None)
         # The cluster of [local] and [auto] is in the job server, and ends with it.
-        master = "" if place.master.startswith("[") else place.master
-        is_flink = engine.name == "flink" and bool(master)
-        worker = "" if place.starts_elsewhere else worker_file(room)
-        unstarted = functools.partial(not_started, engine.name, worker)
-
-        def ask() -> list[Failure]:
-            told = _flink_traces(master, name) if is_flink else []
-            errors = [(at, in_text(text) or unstarted(text)) for at, text in told]
-            return [(at, error) for at, error in errors if error is not None]
-
-        def cancel() -> None:
-            if is_flink:
-                _cancel_on_flink(master, name)
-
+        if engine.name == "flink" and place.master not in WITHIN_SERVER:
+            name = options.view_as(GoogleCloudOptions).job_name
+            ask = functools.partial(_flink_traces, place.master, name)
+            cancel = functools.partial(_cancel_on_flink, place.master, name)
         watch = JobWatch(engine.name, reports, hooks.say, ask)
         try:
             with _pipeline(engine, options, add_stages) as pipeline, watch.watching():
-                if engine.detaches(hooks.beam_flags):
-                    return _say_id(pipeline.run(), hooks)
                 run_watched(pipeline, watch.look, hooks, cancel)
         except BeamTFRecordError:
             raise
         except Exception as failure:
-            lines = last_lines()
-            said = "\n".join([str(failure), *lines])
-            error = watch.latest() or unstarted(said) or translated(failure)
+            watch.read()
+            error = watch.failure or translated(failure)
             if type(error) is BeamTFRecordError:
                 # Of Beam or the engine, whose job server may know more.
-                error = BeamTFRecordError(f"{error}{last_words(lines, str(error))}")
+                error = BeamTFRecordError(
+                    f"{error}{last_words(_log(room), str(error))}"
+                )
             raise error from failure
-    return ""
+
+
+def _log(room: str) -> str:
+    return os.path.join(room, "job-server.log")
+
+
+def last_words(log: str, error: str) -> str:
+    """Returns a job server's own account of a failure, as a sentence to add; or "".
+
+    Args:
+      log: of the job server, of which the last fault, or line, is taken; may not exist.
+      error: the message so far; lines that only repeat it are left out.
+    """
+    lines = []
+    with contextlib.suppress(FileNotFoundError), open(log, errors="replace") as file:
+        lines = [line for line in map(str.strip, file) if line]
+    faults = [line for line in lines if _FAULT.search(line)] or lines
+    news = [line for line in faults if line.rstrip(".") not in error]
+    return f" The job server's last words: {news[-1]}" if news else ""
 
 
 @contextlib.contextmanager
@@ -172,24 +171,18 @@ def _room(work_folder: str) -> Iterator[str]:
 @contextlib.contextmanager
 def _options(
     engine: Engine, place: WorkerPlace, hooks: RunHooks, room: str
-) -> Iterator[tuple[PipelineOptions, Callable[[], list[str]]]]:
-    """Yields the options of a job, and what returns its job server's last lines.
-
-    The job server is started unless one runs already, or the engine has none.
-    """
+) -> Iterator[PipelineOptions]:
+    """Yields the options of a job; starts a job server, if one is needed."""
     name = f"{place.job_name}-{secrets.token_hex(_NAME_BYTES)}"
     place = dataclasses.replace(place, job_name=name)
     options = PipelineOptions([*engine.presets(place, room), *hooks.beam_flags])
     if place.job_endpoint or engine.is_service:
-        yield options, list
+        yield options
         return
-    if not options.get_all_options()[engine.program_flag]:
-        hooks.say("Beam has its job server in ~/.apache_beam/cache, or downloads it")
     command, endpoint = _server(engine, options)
-    log = os.path.join(room, "job-server.log")
-    with _job_server(command, endpoint, log):
+    with _job_server(command, endpoint, _log(room)):
         options.view_as(PortableOptions).job_endpoint = endpoint
-        yield options, functools.partial(_last_lines, log)
+        yield options
 
 
 def _server(engine: Engine, options: PipelineOptions) -> tuple[list[str], str]:
@@ -198,7 +191,8 @@ def _server(engine: Engine, options: PipelineOptions) -> tuple[list[str], str]:
     Raises:
       UsageError: it cannot be had.
     """
-    server = getattr(importlib.import_module(engine.module), engine.job_server)
+    module, _, kind = engine.job_server.rpartition(".")
+    server = getattr(importlib.import_module(module), kind)
     try:
         command, endpoint = server(options).subprocess_cmd_and_endpoint()
     except (*_NOT_HAD, OSError, RuntimeError, ValueError) as error:
@@ -234,7 +228,7 @@ def _job_server(command: Sequence[str], endpoint: str, log: str) -> Iterator[Non
                 stderr=out,
                 start_new_session=True,
                 # Safe with threads: it calls one C function, which is loaded already.
-                preexec_fn=_end_with_parent,
+                preexec_fn=functools.partial(end_with_parent, signal.SIGTERM),
             )
         except OSError as error:
             raise UsageError(
@@ -247,7 +241,7 @@ def _job_server(command: Sequence[str], endpoint: str, log: str) -> Iterator[Non
             if server.poll() is not None:
                 raise BeamTFRecordError(
                     f"The job server must listen until the job ends; it has ended with "
-                    f"{server.returncode}.{last_words(_last_lines(log), '')}"
+                    f"{server.returncode}.{last_words(log, '')}"
                 )
             time.sleep(_LOOK_SECONDS)
         yield
@@ -260,9 +254,10 @@ def _job_server(command: Sequence[str], endpoint: str, log: str) -> Iterator[Non
             server.wait()
 
 
-def _end_with_parent() -> None:
+def end_with_parent(number: signal.Signals) -> None:
+    """Lets Linux send this process a signal when its parent ends, even by SIGKILL."""
     if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _listens(endpoint: str) -> bool:
@@ -272,20 +267,12 @@ def _listens(endpoint: str) -> bool:
     return False
 
 
-def _last_lines(path: str) -> list[str]:
-    """Returns the end of a log; a Java trace fits."""
-    with open(path, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
-        return file.read().decode("utf-8", "replace").splitlines()
-
-
 @contextlib.contextmanager
 def _pipeline(
     engine: Engine, options: PipelineOptions, add_stages: AddStages
 ) -> Iterator[beam.Pipeline]:
     """Yields the whole pipeline; removes Beam's folder of it at the end."""
-    runner = getattr(importlib.import_module(engine.module), engine.runner)
-    pipeline = beam.Pipeline(runner=runner(), options=options)
+    pipeline = beam.Pipeline(engine.runner, options)
     try:
         add_stages(pipeline)
         yield pipeline
@@ -313,7 +300,8 @@ def run_watched(
     def run() -> None:
         results.append(pipeline.run())
         if hasattr(results[0], "job_id"):
-            _say_id(results[0], hooks)
+            # As schedulers such as Airflow look for it.
+            hooks.say(f"Created job with id: [{results[0].job_id()}]")
         results[0].wait_until_finish()
 
     def look_both() -> None:
@@ -338,13 +326,6 @@ def run_watched(
     failure = watched(run, done, look_both, abandon=hooks.abandon, end=end)
     if failure is not None:
         raise failure
-
-
-def _say_id(result: Any, hooks: RunHooks) -> str:
-    """Says and returns the id of a job, as schedulers such as Airflow look for it."""
-    job: str = result.job_id()
-    hooks.say(f"Created job with id: [{job}]")
-    return job
 
 
 def watched(
@@ -417,34 +398,34 @@ def stop(abandon: Callable[[], None], end: Callable[[], None]) -> None:
             thread.join()
 
 
-def _flink_jobs(master: str, name: str) -> list[str]:
-    """Returns the ids of the jobs of a name that Flink has not ended."""
-    return [
+def _flink_job(master: str, name: str) -> str:
+    """Returns the id of the job of a name that Flink has not ended; else "".
+
+    If several have the name, it is of none: they may belong to others.
+    """
+    jobs = [
         job["jid"]
         for job in ask_flink(master, "jobs/overview")["jobs"]
         if job["name"] == name and job["state"] not in _ENDED
     ]
+    return jobs[0] if len(jobs) == 1 else ""
 
 
 def _cancel_on_flink(master: str, name: str) -> None:
-    """Cancels the job of a name; Beam would only end its call to Flink.
-
-    If several jobs have the name, none is cancelled: they may belong to others.
-    """
+    """Cancels the job of a name; Beam would only end its call to Flink."""
     end = time.monotonic() + _END_SECONDS
-    while len(jobs := _flink_jobs(master, name)) == 1 and time.monotonic() < end:
-        ask_flink(master, f"jobs/{jobs[0]}?mode=cancel", "PATCH")
+    while (job := _flink_job(master, name)) and time.monotonic() < end:
+        ask_flink(master, f"jobs/{job}?mode=cancel", "PATCH")
         time.sleep(_LOOK_SECONDS)
 
 
-def _flink_traces(master: str, name: str) -> list[tuple[float, str]]:
-    """Returns when tasks of the job of a name have failed, and the traces of that.
+def _flink_traces(master: str, name: str) -> str:
+    """Returns what tasks of the job of a name have raised, the newest first.
 
     Flink may try a hundred times before it says so.
     """
-    jobs = _flink_jobs(master, name)
-    if len(jobs) != 1:
-        return []
-    thrown = ask_flink(master, f"jobs/{jobs[0]}/exceptions")
-    entries = thrown.get("exceptionHistory", {}).get("entries", [])
-    return [(each["timestamp"] / 1000, each.get("stacktrace", "")) for each in entries]
+    job = _flink_job(master, name)
+    if not job:
+        return ""
+    history = ask_flink(master, f"jobs/{job}/exceptions")["exceptionHistory"]
+    return "\n".join(entry["stacktrace"] for entry in history["entries"])

@@ -8,17 +8,13 @@ submitter, installed or not.
 """
 
 import argparse
-import importlib.metadata
 import os
-import platform
 import shlex
 import stat
 import sys
 import threading
 import time
 from collections.abc import Sequence
-
-from beam_pipeline.version import __version__
 
 _START = (
     "import sys; sys.path[:] = sys.argv[2 : 2 + int(sys.argv[1])]; "
@@ -61,7 +57,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(_NAME, usage=_USAGE, allow_abbrev=False)
     for required in ("id", "provision_endpoint"):
         parser.add_argument(f"--{required}", required=True)
-    parser.add_argument("--version", action="version", version=_versions())
     given, _ = parser.parse_known_args(argv)
     # The engine may never read stdout, and a full pipe would block the worker.
     os.dup2(2, 1)
@@ -81,9 +76,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
     os._exit(1)
-
-
-def _versions() -> str:
-    beam = importlib.metadata.version("apache-beam")
-    python = platform.python_version()
-    return f"beam-tfrecord {__version__}, Beam {beam}, Python {python}"

@@ -26,7 +26,6 @@ from transforms.errors import (
     RaceError,
     SpecError,
     StorageError,
-    UsageError,
     bounded,
 )
 from transforms.formats.listing import write_listing
@@ -47,7 +46,6 @@ def open_work_folder(
     plan: Plan,
     *,
     say: Callable[[str], None] = lambda _text: None,
-    stays: bool = False,
 ) -> Iterator[tuple[Store, bool]]:
     """Prepares the target's work folder; yields it, and whether it has finished work.
 
@@ -56,7 +54,6 @@ def open_work_folder(
     Args:
       plan: of the job.
       say: called with what was found.
-      stays: whether a submitted job uses the folder after this context has ended.
     """
     keeps_items = plan.spec.keep_rejected_bytes
     with target.at_work(
@@ -66,7 +63,6 @@ def open_work_folder(
         seen=plan.seen,
         # Own steps may do something else in each run.
         alone=plan.request.steps,
-        stays=stays,
         say=say,
     ) as (store, resumes):
         write_listing(plan.planned.listing, store.listing, attempts=store.attempts)
@@ -85,7 +81,7 @@ def find_engine(spec: Spec, beam_flags: Sequence[str]) -> Engine | None:
     if beam_flags:
         check_beam_flags(beam_flags, engine)
     if engine is None:
-        refuse_starts(beam_flags, "a local run")
+        refuse_starts(beam_flags, "A local run")
     else:
         engine.check(spec, beam_flags)
     return engine
@@ -116,11 +112,6 @@ def convert_plan(
       BeamTFRecordError: the run failed and nothing was committed.
     """
     engine = find_engine(plan.spec, beam_flags)
-    if engine is not None and engine.detaches(beam_flags):
-        raise UsageError(
-            "convert() waits for the dataset; --no_wait_until_finish works on the "
-            "command line only. Leave it out."
-        )
     return run_plan(plan, engine, RunHooks(beam_flags, between, watch, say))
 
 
@@ -222,32 +213,11 @@ def _account(store: Store) -> Mapping[str, Any] | None:
     return account if isinstance(account, dict) else None
 
 
-def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> str:
-    """Hands a plan to an engine, where its commit ends it; returns the job's id.
-
-    Args:
-      plan, engine, hooks: see `run_plan`.
-
-    Raises:
-      BeamTFRecordError: it was not taken.
-    """
-    place = engine.place(plan.spec, hooks.beam_flags)
-    with _opened(plan, engine, hooks, detached=True) as job:
-        return run_job(job, hooks, workers=1, engine=engine, place=place)
-
-
 @contextlib.contextmanager
-def _opened(
-    plan: Plan, engine: Engine | None, hooks: RunHooks, *, detached: bool = False
-) -> Iterator[Job]:
-    """Yields the job of a plan, its work folder made.
-
-    Args:
-      plan, engine, hooks: see `run_plan`.
-      detached: whether a submitted job works, and reports, when this has ended.
-    """
+def _opened(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Iterator[Job]:
+    """Yields the job of a plan, its work folder made; see `run_plan`."""
     with (
-        open_work_folder(plan, say=hooks.say, stays=detached) as (store, resumes),
+        open_work_folder(plan, say=hooks.say) as (store, resumes),
         contextlib.ExitStack() as stack,
     ):
         if engine is not None:
@@ -259,9 +229,7 @@ def _opened(
             store = dataclasses.replace(store, rules=rules)
             reports.begin()
             stack.callback(_end, reports)
-        yield make_job(plan, store, resumes=resumes, detached=detached)
-        if detached:
-            stack.pop_all()
+        yield make_job(plan, store, resumes=resumes)
 
 
 def _rules(

@@ -43,13 +43,13 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
 
     Args:
       flags: what follows `--` on the command line.
-      engine: whose job server knows some more.
+      engine: whose presets name some that only its job server knows.
     """
     check_words(flags)
     flag_names = set(PipelineOptions([]).get_all_options())
     given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
     if engine is not None:
-        flag_names |= engine.known
+        flag_names |= {flag.partition("=")[0][2:] for flag in engine.given}
     unknown = sorted(given.keys() - flag_names)
     if unknown:
         near = closest(unknown[0], flag_names)
@@ -66,10 +66,8 @@ def run_job(
     workers: int,
     engine: Engine | None = None,
     place: WorkerPlace | None = None,
-) -> str:
+) -> None:
     """Runs the job and returns when it is committed.
-
-    Where nobody waits for the job, returns its id at the engine; else "".
 
     Args:
       job: planned, with its work folder made.
@@ -88,9 +86,10 @@ def run_job(
         with collected_retries(), _quiet_beam(), plain_labels():
             add = functools.partial(build, job=job, between=hooks.between)
             folder = job.plan.store.folder
-            return run_on_engine(
+            run_on_engine(
                 *(engine, place, add, hooks), work_folder=folder, reports=reports
             )
+        return
     flags = [
         f"--direct_num_workers={workers}",
         SERVICE_TIMEOUT,
@@ -120,7 +119,6 @@ def run_job(
             decoders.SHARED.end_idle()
             # Beam does not remove it where the run was stopped.
             storage(pipeline.local_tempdir).remove_tree()
-    return ""
 
 
 def _build(pipeline: beam.Pipeline, job: Job, hooks: RunHooks) -> None:

@@ -11,7 +11,6 @@ unused.
 """
 
 import contextlib
-import ctypes
 import dataclasses
 import os
 import signal
@@ -25,6 +24,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from beam_pipeline.beam_internals.local_runner import NO_THREAD, serve_runner
+from beam_pipeline.engines.submit import end_with_parent
 from beam_pipeline.running.retry_notes import print_retries
 from transforms.errors import BeamTFRecordError, no_memory
 from transforms.storage.visibility import python_command
@@ -33,7 +33,6 @@ from transforms.storage.visibility import python_command
 # that was told to stop has as long.
 _LEAVE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.002
-_PR_SET_PDEATHSIG = 1
 # Of the workers' log, for an error.
 _LAST_BYTES = 500
 # Where this program is: another package of its name may have come before it since.
@@ -267,10 +266,9 @@ def work(read_end: int, parent: int) -> None:
     # its parent dies, even by SIGKILL; the parent may have died before that call.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            return
+    end_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        return
     print_retries()
     command = os.read(read_end, 65_536).decode()
     if command:

@@ -58,7 +58,6 @@ def at_work(
     job: str,
     seen: str,
     alone: bool = False,
-    stays: bool = False,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[tuple[Store, bool]]:
     """Holds a target for a run; yields its store, and whether it has finished work.
@@ -71,7 +70,6 @@ def at_work(
       target: of the run.
       store: at `Target.work_path`.
       job, seen, alone: see `Target.open_store`.
-      stays: whether a submitted job uses the folder after this context has ended.
       say: called with what was found.
 
     Raises:
@@ -101,8 +99,6 @@ def at_work(
                 # Another run may have removed the files that this one was using.
                 raise later from error
             raise
-        if stays:
-            return
         try:
             target.end(store)
         except (OSError, StorageError) as error:

@@ -117,10 +117,7 @@ def commit_job(facts: Sequence[Fact], shard_counts: ShardCounts, plan: JobPlan) 
     Errors are those of `commit_dataset`.
     """
     publication, store = plan.publication, plan.store
-    done = commit_dataset(facts, shard_counts, publication=publication, store=store)
-    if publication.detached:
-        target.at(publication.directory).end(store)
-    return done
+    return commit_dataset(facts, shard_counts, publication=publication, store=store)
 
 
 def commit_dataset(

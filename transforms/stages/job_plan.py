@@ -81,7 +81,6 @@ class Publication:
       shares: of the splits, where shares alone decide; they sum to one.
       keeps_equal: whether nothing is published where the target holds an equal dataset.
       keeps_others: whether another dataset that the target holds ends the job.
-      detached: whether nobody waits for the job, which therefore ends its work itself.
       steps: what users' own steps between reading and placing may do beside changing
         rows: "drop" some, or also "add" some, which the account counts. Empty: none.
     """
@@ -106,7 +105,6 @@ class Publication:
     shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
     keeps_equal: bool = False
     keeps_others: bool = False
-    detached: bool = False
     steps: Literal["", "drop", "add"] = ""
 
 

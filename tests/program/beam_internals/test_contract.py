@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.job_server import SubprocessJobServer
-from apache_beam.runners.runner import PipelineRunner
+from apache_beam.runners.runner import PipelineRunner, create_runner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main
 from apache_beam.transforms import userstate
 from apache_beam.transforms.userstate import CombiningValueStateSpec
@@ -138,10 +138,11 @@ def test_local_runner_renews_the_threads_of_a_fork() -> None:
 def test_runners_are_found_by_name(name: str) -> None:
     """Every engine's runner is a class of Beam's, and so is its job server."""
     engine = ENGINES[name]
-    module = importlib.import_module(engine.module)
-    assert issubclass(getattr(module, engine.runner), PipelineRunner)
+    assert isinstance(create_runner(engine.runner), PipelineRunner)
     if engine.job_server:
-        assert issubclass(getattr(module, engine.job_server), SubprocessJobServer)
+        module, _, kind = engine.job_server.rpartition(".")
+        server = getattr(importlib.import_module(module), kind)
+        assert issubclass(server, SubprocessJobServer)
 
 
 def test_views_of_options_are_made_once_while_steps_are_added() -> None:

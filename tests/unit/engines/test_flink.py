@@ -11,8 +11,6 @@ from beam_pipeline.engines import checks, submit
 from beam_pipeline.engines.beam_errors import in_text
 from transforms.errors import RejectLimitError, UsageError
 
-NOW = 2_000_000_000
-
 
 class _Flink(http.server.ThreadingHTTPServer):
     """Answers as Flink's job manager does; a cancelled job takes a while to end."""
@@ -22,7 +20,7 @@ class _Flink(http.server.ThreadingHTTPServer):
         self.master = f"127.0.0.1:{self.server_port}"
         self.jobs = {"a": ["ours", "RUNNING"], "b": ["other", "RUNNING"]}
         self.asked: list[str] = []
-        self.thrown: list[tuple[int, str]] = []
+        self.thrown: list[str] = []
         self.overview: dict[str, object] = {}
 
 
@@ -31,10 +29,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.endswith("/exceptions"):
-            entries = [
-                {"timestamp": seconds * 1000, "stacktrace": trace}
-                for seconds, trace in self.server.thrown
-            ]
+            entries = [{"stacktrace": trace} for trace in self.server.thrown]
             return self._answer({"exceptionHistory": {"entries": entries}})
         if self.path == "/overview":
             return self._answer(self.server.overview)
@@ -90,18 +85,18 @@ def test_jobs_that_cannot_be_distinguished_continue(server: _Flink) -> None:
 
 
 def test_what_tasks_have_raised(server: _Flink) -> None:
-    """When and what, of the job of a name alone; it may name an error of ours."""
+    """Of the job of a name alone; it may name an error of ours."""
     trace = (
         "java.lang.RuntimeException: Error received from SDK harness for "
         "instruction 3: Traceback\ntransforms.errors.RejectLimitError: At most 1% "
         "[while running 'Commit']\n\n\tat java.base"
     )
-    server.thrown = [(NOW, trace)]
-    assert submit._flink_traces(server.master, "ours") == [(NOW, trace)]
+    server.thrown = [trace]
+    assert submit._flink_traces(server.master, "ours") == trace
     error = in_text(trace)
     assert isinstance(error, RejectLimitError)
     assert str(error) == "At most 1%"
-    assert submit._flink_traces(server.master, "none") == []
+    assert submit._flink_traces(server.master, "none") == ""
 
 
 def test_sizes(server: _Flink) -> None:
@@ -111,7 +106,7 @@ def test_sizes(server: _Flink) -> None:
     assert checks.flink_size(server.master) == (5, 3)
     for wrong, said in (
         ({"flink-version": "1.19.1"}, "of 1.19.1"),
-        ({"slots-total": 0}, "with 0 slots"),
+        ({"slots-total": 0}, "has 0 slots"),
     ):
         server.overview = {**overview, **wrong}
         with pytest.raises(UsageError, match=said):

@@ -134,8 +134,9 @@ def test_names_of_runners() -> None:
 def test_flags_of_another_engine_are_unknown() -> None:
     """Storage levels are Spark's: Flink's job server would silently drop the flag."""
     check_beam_flags(["--storage_level=DISK_ONLY"], ENGINES["spark"])
-    with pytest.raises(SpecError, match="storage_level is none"):
-        check_beam_flags(["--storage_level=DISK_ONLY"], ENGINES["flink"])
+    for flag, name in (("storage_level=DISK_ONLY", "flink"), ("batch=1", "spark")):
+        with pytest.raises(SpecError, match=f"{flag.partition('=')[0]} is none"):
+            check_beam_flags([f"--{flag}"], ENGINES[name])
 
 
 @pytest.mark.parametrize(

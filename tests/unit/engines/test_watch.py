@@ -3,17 +3,12 @@
 import os
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
-from beam_pipeline.engines.beam_errors import (
-    Failure,
-    JobWatch,
-    last_words,
-    lasting,
-    translated,
-)
+from beam_pipeline.engines.beam_errors import JobWatch, translated
+from beam_pipeline.engines.submit import last_words
 from transforms.errors import (
     BeamTFRecordError,
     RejectLimitError,
@@ -60,20 +55,22 @@ def watch_of(reports: Reports) -> tuple[JobWatch, list[str]]:
     return JobWatch("flink", reports, said.append), said
 
 
-def test_an_error_of_a_worker_ends_the_job(reports: Reports) -> None:
-    """As it was raised; a worker that cannot report is heard through the engine."""
+@pytest.mark.parametrize(
+    "kind",
+    [RejectLimitError, StorageError, WorkerError],
+    ids=lambda kind: kind.__name__,
+)
+def test_an_error_of_a_worker_ends_the_job(
+    reports: Reports, kind: type[BeamTFRecordError]
+) -> None:
+    """The first one, as it was raised; workers have tried again what may pass."""
     watch, _ = watch_of(reports)
     watch.read()
     watch.look()
-    assert watch.latest() is None
-    reports.leave_failure(WORKER, "transforms.errors.RejectLimitError: At most 1%")
-    watch.read()
-    with pytest.raises(RejectLimitError, match="At most 1%"):
-        watch.look()
-    assert isinstance(watch.latest(), RejectLimitError)
-    watch, _ = watch_of(Reports(reports.folder + "-of-none", ""))
-    watch._engines = [(1.0, WorkerError("no keys"))]
-    with pytest.raises(WorkerError, match="no keys"):
+    for text in ("At most 1%", "another"):
+        reports.leave_failure(WORKER, f"transforms.errors.{kind.__name__}: {text}")
+        watch.read()
+    with pytest.raises(kind, match="At most 1%"):
         watch.look()
 
 
@@ -104,58 +101,17 @@ def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> Non
 
 
 def test_what_the_engine_says_ends_the_job() -> None:
-    """However often it would try again."""
+    """However often it would try again: a worker that cannot report is heard so."""
     watch = JobWatch(
         *("flink", Reports("/none", ""), lambda _text: None),
-        ask=lambda: [(1.0, WorkerError("not started"))],
+        ask=lambda: "at java\ntransforms.errors.WorkerError: not started\nat java",
     )
     with watch.watching():
         until = time.monotonic() + 30
-        while not watch._engines and time.monotonic() < until:
+        while watch.failure is None and time.monotonic() < until:
             time.sleep(0.01)
     with pytest.raises(WorkerError, match="not started"):
         watch.look()
-
-
-def failures(*errors: BeamTFRecordError) -> list[Failure]:
-    return [(float(number), error) for number, error in enumerate(errors)]
-
-
-def test_failures_end_a_job_by_their_type() -> None:
-    """Only faults of storage may pass; whatever else a worker raises ends the job."""
-    assert lasting([]) is None
-    assert lasting(failures(StorageError("disk"))) is None
-    limit = RejectLimitError("At most 1%")
-    assert lasting(failures(StorageError("disk"), limit)) is limit
-    assert lasting(failures(limit, StorageError("full"))) is limit
-    assert lasting(failures(StorageError("no"), WorkerError("old"))) is not None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "lasts"),
-    [
-        # A task in each of eight slots, at once; then the engine's next try as well.
-        ([0.0] * 8, False),
-        ([0, 0, 0, 0, 10, 10, 10, 10], False),
-        # A full disk: try after try.
-        ([*range(0, 62, 2)], True),
-        # A store that stays away; an attempt may itself retry for minutes.
-        ([0, 30, 60, 90], True),
-        ([0, 90, 180, 270], True),
-        ([0, 70, 71], False),
-        # One that has passed, and minutes later a task in each of three slots.
-        ([0, 250, 250, 251], False),
-        # Two faults that have passed, hours apart, and one of another day.
-        ([0, 1, 2, 9_000, 9_001, 9_002, 90_000], False),
-    ],
-)
-def test_faults_of_storage_that_do_not_pass(
-    seconds: Sequence[float], lasts: bool
-) -> None:
-    """Who goes on meeting one for a minute is not left to the engine's patience."""
-    errors = [StorageError(f"full {number}") for number in range(len(seconds))]
-    error = lasting(list(zip(seconds, errors, strict=True)))
-    assert str(error) == (f"full {len(seconds) - 1}" if lasts else "None")
 
 
 # As Spark 3.5.0 and Beam's job server of it print them.
@@ -182,9 +138,13 @@ _FAILED = f"The pipeline failed: {_STOPPED} Nothing was committed."
         ([_STOPPED, "Stopping"], ""),
     ],
 )
-def test_the_last_fault_with_details_is_reported(lines: list[str], told: str) -> None:
+def test_the_last_fault_with_details_is_reported(
+    lines: list[str], told: str, tmp_path: Folder
+) -> None:
     """Of a job server: neither what the error says already, nor what comes after."""
-    assert last_words(lines, _FAILED).rpartition("words: ")[2] == told
+    log = tmp_path / "log"
+    log.write_text("\n".join(lines))
+    assert last_words(str(log), _FAILED).rpartition("words: ")[2] == told
 
 
 def test_an_exception_of_any_name_leaves_nothing_committed() -> None:
