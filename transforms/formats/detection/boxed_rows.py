@@ -235,12 +235,12 @@ class BoxedReader(TableFormat, RunReader):
             return [
                 rejection(
                     rows[i],
-                    Fault(*fault),
+                    Fault(reason, message),
                     parsed[i][1],
                     rows[i].get("row"),
                     rows[i].get("line"),
                 )
-                for i, *fault in complaints
+                for i, reason, message in complaints
             ]
 
         skipped = collections.Counter(r[1:] for r in reasons if r.startswith("/"))

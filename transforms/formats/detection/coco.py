@@ -215,7 +215,10 @@ class CocoReader(ListedReader):
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
         """Returns the annotations of an image."""
         image = ImageObjects(
-            [self._object(row, item) for item in annotations_of(row["annotations"])],
+            [
+                self._object(row, item)
+                for item in annotations_of(row["annotations"], row["path"])
+            ],
             row["width"],
             row["height"],
             path=row["image"],
@@ -281,7 +284,7 @@ class CocoReader(ListedReader):
 
 def _strays(row: Mapping[str, Any]) -> Iterator[Rejection]:
     """Yields a rejection for each annotation of no image."""
-    for item in annotations_of(row["strays"]):
+    for item in annotations_of(row["strays"], row["path"]):
         message = (
             f"annotation {id_of(item.get('id'))}: it is of image "
             f"{id_of(item.get('image_id'))}, which is not in the file; its box is "

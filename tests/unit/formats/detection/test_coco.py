@@ -649,7 +649,6 @@ def test_windows_change_no_row(
     whole = read(root)
     assert whole.rows[0]["image/filename"] == "사진 😀.jpg"
     monkeypatch.setattr(coco_file, "_WINDOW", window)
-    monkeypatch.setattr(coco_file, "_ITEMS", 3)
     monkeypatch.setattr(CocoReader, "run_bytes", 1000)
     assert read(root) == whole
 
