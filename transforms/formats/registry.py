@@ -35,7 +35,7 @@ class Format:
       companions: a pattern of files that are read beside the inputs, and are no items
         themselves.
       below: whether companions of a file that is named are in folders below it, too.
-      content_check: module and function of (files, head), which returns None if the
+      content_check: module and function of (files, head), whose result is empty if the
         files belong to another format in spite of their names; empty for none.
       options: the settings that its reader knows and most formats do not. A setting
         that is an option of no format concerns all sources.
@@ -95,7 +95,7 @@ class Format:
         if not self.content_check:
             return True
         check = cast(Callable[..., object], _named(self.content_check))
-        return check(files, head) is not None
+        return bool(check(files, head))
 
 
 def _named(path: str) -> object:

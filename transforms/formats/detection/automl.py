@@ -305,20 +305,14 @@ def _corners(texts: Sequence[str]) -> Sequence[float]:
     return [xmin, ymin, xmax, ymax]
 
 
-def recognise(
-    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
-) -> tuple[str, ...] | None:
-    """Returns the CSV files if all of them start like manifests, else None.
-
-    Raises:
-      OSError: a file cannot be read.
-    """
-    names: list[str] = []
+def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
+    """Whether all CSV files start like manifests; raises OSError."""
+    is_one = False
     for path, _ in files:
         if plain_name(path).lower().endswith(".csv"):
             # The first of millions says that they are others.
             use, image = [*first_row(head(path)), "-", ""][:2]
-            if use.upper() not in _USES or not _is_path(image):
-                return None
-            names.append(path)
-    return tuple(names) or None
+            is_one = use.upper() in _USES and _is_path(image)
+            if not is_one:
+                break
+    return is_one

@@ -37,7 +37,6 @@ from transforms.formats.detection.listed import (
     RowsReader,
     SourcePaths,
     class_ids,
-    completed,
     listing_of,
     root_of,
 )
@@ -120,22 +119,31 @@ def list_images(
     stated = names.take(pa.array(first))
     paths = [path_of(n) if n.strip() else file.origin for n in stated.to_pylist()]
     words = pc.list_element(cells.take(pa.array(first)), 0)
+    splits = pc.if_else(pc.equal(words, ""), None, words)
+    if splits.null_count == len(paths):
+        split = split_in_path(file.origin)
+        folders = map(posixpath.dirname, paths)
+        splits = pa.array([split or split_in_path(f) or None for f in folders])
     columns = {
         "path": paths,
-        "annotation": pa.repeat(file.origin, len(paths)),
+        "annotation": [file.origin] * len(paths),
         "stated": stated,
-        "split": pc.if_else(pc.equal(words, ""), None, words),
+        "split": splits.cast(pa.string()),
         "row": numbers[first],
         "line": None if lines is None else lines.take(pa.array(first)),
         "rows": by_image(pa.array(numbers)),
         "lines": None if lines is None else by_image(lines),
         "cells": by_image(cells),
     }
-    if columns["split"].null_count == len(paths):
-        split = split_in_path(file.origin)
-        folders = map(posixpath.dirname, paths)
-        columns["split"] = [split or split_in_path(f) or None for f in folders]
-    listed = completed(columns, len(paths), TABLE_COLUMNS)
+    absent = listing_of([{}] * len(paths), TABLE_COLUMNS)
+    listed = pa.table(
+        {
+            field.name: absent[field.name] if values is None else values
+            for field in absent.schema
+            for values in [columns.get(field.name)]
+        },
+        absent.schema,
+    )
     if unread:
         common = {"path": file.origin, "annotation": file.origin}
         others = listing_of([{**common, **row} for row in unread], TABLE_COLUMNS)
@@ -400,11 +408,7 @@ def _columns_of(fields: Sequence[str]) -> Mapping[str, str] | None:
     return names | {role: given[n] for n, role in beside.items() if n in given}
 
 
-def recognise(
-    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
-) -> tuple[str, ...] | None:
-    """Returns the CSV files with a row a box, None if there is none; raises OSError."""
+def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
+    """Whether one of the first CSV files has a row a box; raises OSError."""
     tables = [path for path, _ in files if plain_name(path).lower().endswith(".csv")]
-    looked_at = tables[:_LOOKED_AT]
-    matches = [p for p in looked_at if _columns_of(first_row(head(p))) is not None]
-    return tuple(matches) or None
+    return any(_columns_of(first_row(head(p))) for p in tables[:_LOOKED_AT])

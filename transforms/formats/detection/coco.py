@@ -425,14 +425,11 @@ def _classes_of(loaded: Sequence[CocoFile]) -> dict[int, str]:
     return dict(sorted(out.items()))
 
 
-def recognise(
-    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
-) -> tuple[str, ...] | None:
-    """Returns files that begin like COCO's, None if none do; raises OSError."""
+def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
+    """Whether one of the largest files begins like COCO's; raises OSError."""
     named = [each for each in files if each[0].lower().endswith(".json")]
     looked_at = heapq.nlargest(_LOOKED_AT, named, key=lambda each: each[1])
-    matches = [path for path, _ in looked_at if _is_coco(head(path))]
-    return tuple(matches) or None
+    return any(_is_coco(head(path)) for path, _ in looked_at)
 
 
 def _is_coco(start: bytes) -> bool:

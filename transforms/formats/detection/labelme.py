@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
@@ -75,12 +75,8 @@ class _Mask(NamedTuple):
                     message = f"its mask, {image.size}, crosses the edge of the image"
                     raise FaultError(Reason.BAD_MASK, message)
                 drawn = np.asarray(image.convert("L")) > 0
-        except UnidentifiedImageError as error:
-            # The error's own words hold an address, another one in each run.
-            message = "its mask is no PNG in base64"
-            raise FaultError(Reason.BAD_MASK, message) from error
         except (OSError, ValueError, SyntaxError) as error:
-            message = f"its mask is no PNG in base64: {error}"
+            message = "its mask is no PNG in base64"
             raise FaultError(Reason.BAD_MASK, message) from error
         pixels[self.top : bottom, self.left : right] |= drawn
 
@@ -107,27 +103,13 @@ class LabelmeReader(ListedReader):
         names: set[str] = set()
         others: list[str] = []
         outlines = 0
-        for file in files:
-            content, _ = self.load(file)
-            if content is None:
-                others.append(file.origin)
-                continue
-            stated = ""
-            if isinstance(content, ImageObjects):
-                stated = content.path
-                names.update(item.name for item in content.objects)
-                outlines += sum(map(_outlines_of, content.objects))
-            image = self._image_path(stated, file.origin, paths)
-            split = split_in_path(posixpath.dirname(file.origin))
-            rows.append(
-                {
-                    "path": image,
-                    "position": file.position,
-                    "annotation": file.origin,
-                    "label_stamp": file.stamp,
-                    "split": split or split_in_path(posixpath.dirname(image)) or None,
-                }
-            )
+        for row, image in self.listed_files(files, names, others):
+            outlines += sum(map(_outlines_of, image.objects))
+            row["path"] = self._image_path(image.path, row["annotation"], paths)
+            if row["split"] is None:
+                folder = posixpath.dirname(row["path"])
+                row["split"] = split_in_path(folder) or None
+            rows.append(row)
         if not rows:
             raise InputError(
                 f"LabelMe's files must have shapes; none of {len(files):,} below "
@@ -135,10 +117,7 @@ class LabelmeReader(ListedReader):
             )
         reader = dataclasses.replace(self, class_ids=class_ids(names))
         return reader.planned(
-            [listing_of(rows)],
-            root,
-            others=others,
-            outlines=outlines,
+            [listing_of(rows)], root, others=others, outlines=outlines
         )
 
     def mask_of(
@@ -280,11 +259,8 @@ def _side(value: Any) -> float | None:
     return float(value) if is_number and abs(value) < 2**53 else None
 
 
-def recognise(
-    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
-) -> tuple[str, ...] | None:
-    """Returns JSON files that begin like LabelMe's, None if none do; raises OSError."""
+def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
+    """Whether one of the first files begins like LabelMe's; raises OSError."""
     named = [path for path, _ in files if path.lower().endswith(".json")]
-    starts = ((path, head(path)) for path in named[:_LOOKED_AT])
-    matches = [p for p, s in starts if _SHAPES.search(s) and _OTHER_KEYS.search(s)]
-    return tuple(matches) or None
+    starts = map(head, named[:_LOOKED_AT])
+    return any(_SHAPES.search(s) and _OTHER_KEYS.search(s) for s in starts)

@@ -36,9 +36,10 @@ from transforms.formats.detection.objects import (
     ImageObjects,
     detection_features,
 )
-from transforms.formats.file_names import is_image_name
+from transforms.formats.file_names import is_image_name, split_in_path
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
+    InputFile,
     Planned,
     RawRows,
     SourceFile,
@@ -76,7 +77,7 @@ TABLE_COLUMNS = {
     "cells": pa.list_(pa.list_(pa.string())),
 }
 # Columns that have no nulls.
-_STATED = frozenset(["size", "position", "stamp"])
+_STATED = {"size": 0, "position": 0, "stamp": 0}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,6 +162,29 @@ class ListedReader(BoxedReader):
         if image is None:
             image = Fault(Reason.CHANGED_DURING_RUN, f"it is no {self.title} any more")
         return image, data
+
+    def listed_files(
+        self, files: Sequence[InputFile], names: set[str], others: list[str]
+    ) -> Iterator[tuple[dict[str, Any], ImageObjects]]:
+        """Yields files of one image as rows of the listing, with what they say.
+
+        Adds the names of their classes to `names`, and files of others to `others`.
+        """
+        for file in files:
+            image, _ = self.load(file)
+            if image is None:
+                others.append(file.origin)
+                continue
+            image = ImageObjects(()) if isinstance(image, Fault) else image
+            names.update(item.name for item in image.objects)
+            row = {
+                "path": file.origin,
+                "position": file.position,
+                "annotation": file.origin,
+                "label_stamp": file.stamp,
+                "split": split_in_path(posixpath.dirname(file.origin)) or None,
+            }
+            yield row, image
 
     def companion_images(self) -> "SourcePaths":
         """Returns the images beside the files that are planned."""
@@ -325,39 +349,16 @@ def class_ids(names: Set[str]) -> dict[str, int]:
 
 
 def listing_of(
-    rows: Sequence[Mapping[str, Any]], more: Mapping[str, pa.DataType] = {}
+    rows: Sequence[dict[str, Any]], more: Mapping[str, pa.DataType] = {}
 ) -> pa.Table:
-    """Returns rows as a listing; what a row lacks is null, and 0 of a number.
+    """Returns rows as a listing; what a row lacks is null, or 0 of a file.
 
     Args:
       rows: with the columns that the module draws.
       more: the layout's own columns, and their types.
     """
-    names = [*_COLUMNS, *more]
-    values = {name: [row.get(name) for row in rows] for name in names}
-    stated = {name: [it or 0 for it in values[name]] for name in _STATED}
-    return completed(values | stated, len(rows), more)
-
-
-def completed(
-    columns: Mapping[str, Any], count: int, more: Mapping[str, pa.DataType]
-) -> pa.Table:
-    """Returns columns as a listing; one that is absent is null, or 0 of a number.
-
-    Args:
-      columns: as arrays or lists.
-      count: of rows.
-      more: the layout's own columns, and their types.
-    """
-    out = {}
-    for name, kind in {**_COLUMNS, **more}.items():
-        values = columns.get(name)
-        if values is None:
-            absent = pa.scalar(0 if name in _STATED else None, kind)
-            values = pa.repeat(absent, count)
-        is_made = isinstance(values, pa.Array | pa.ChunkedArray)
-        out[name] = values if is_made else pa.array(values, kind)
-    return pa.table(out)
+    schema = pa.schema({**_COLUMNS, **more})
+    return pa.Table.from_pylist([_STATED | row for row in rows], schema)
 
 
 def annotation_file(root: str, path: str, stamp: int = 0) -> SourceFile:

@@ -68,7 +68,6 @@ from transforms.formats.detection.listed import (
     root_of,
 )
 from transforms.formats.detection.objects import SIDES, BoxedObject, Found, ImageObjects
-from transforms.formats.file_names import split_in_path
 from transforms.formats.pairs import MASK, masks_in
 from transforms.formats.table import InputFile, Planned
 from transforms.storage.files import storage
@@ -120,29 +119,16 @@ class VocReader(ListedReader):
         names: set[str] = set()
         sets: dict[str, Mapping[str, str] | None] = {}
         rows: list[dict[str, Any]] = []
-        for file in files:
-            image, _ = self.load(file)
-            if isinstance(image, ImageObjects):
-                names.update(item.name for item in image.objects)
-            folder, name = posixpath.split(file.origin)
+        for row, _ in self.listed_files(files, names, []):
+            folder, name = posixpath.split(row["path"])
             if folder not in sets:
                 lists = posixpath.join(posixpath.dirname(folder), "ImageSets")
                 lists = os.path.join(root, lists, self.image_set)
                 sets[folder] = _image_sets(lists) if folder else None
-            listed = sets[folder]
-            split = split_in_path(folder) or None
-            if listed is not None:
-                split = listed.get(name.rpartition(".")[0])
-            rows.append(
-                {
-                    "path": file.origin,
-                    "position": file.position,
-                    "annotation": file.origin,
-                    "label_stamp": file.stamp,
-                    "split": split,
-                    "reason": None if split or listed is None else NOT_SELECTED,
-                }
-            )
+            if (listed := sets[folder]) is not None:
+                row["split"] = listed.get(name.rpartition(".")[0])
+                row["reason"] = None if row["split"] else NOT_SELECTED
+            rows.append(row)
         if self.image_set != "Main" and not any(sets.values()):
             raise SpecError(
                 f"image_set must be a folder of ImageSets with lists of images, such "
@@ -370,19 +356,14 @@ def _numbers_in(path: str, policy: ImagePolicy) -> Pixels:
     return np.asarray(decode_png(result.data))
 
 
-def recognise(
-    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
-) -> tuple[str, ...] | None:
-    """Returns the first file if it begins like VOC's, else None.
+def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
+    """Whether the first file begins like VOC's; raises OSError.
 
     Raises:
       InputError: it begins like one of CVAT.
-      OSError: it cannot be read.
     """
     first = next((path for path, _ in files if path.lower().endswith(".xml")), None)
     match = _ROOT.search(head(first)) if first else None
-    if first is None or match is None:
-        return None
-    if match[1] == b"annotations":
+    if match and match[1] == b"annotations":
         raise InputError(f"XML must be Pascal VOC's; {first!r} is {_CVAT}.")
-    return (first,)
+    return match is not None

@@ -259,23 +259,17 @@ def _is_data(start: bytes) -> bool:
     return all(keys) and not _MASKS.search(start)
 
 
-def recognise(
-    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
-) -> tuple[str, ...] | None:
-    """Returns files that say that a source is YOLO's, else None.
+def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
+    """Whether a source is YOLO's; raises OSError.
 
-    Those are the YAML of a dataset, or texts with the names of images, all of which
-    look like labels.
-
-    Raises:
-      OSError: a file cannot be read.
+    It has the YAML of a dataset, or texts with the names of images, all of which look
+    like labels.
     """
     suffixes = (".yaml", ".yml", ".txt")
     named = [path for path, _ in files if path.lower().endswith(suffixes)]
     yamls = [path for path in named if _IS_YAML.search(path)]
-    near = sorted(yamls, key=_by_depth)[:_LOOKED_AT]
-    if stated := [path for path in near if _is_data(head(path))]:
-        return tuple(stated)
+    if any(_is_data(head(p)) for p in sorted(yamls, key=_by_depth)[:_LOOKED_AT]):
+        return True
     texts = [p for p in named if not (_IS_YAML.search(p) or IS_NAMES.search(p))]
     image = next((path for path, _ in files if is_image_name(path)), "")
     # Texts of numbers, and others, which are no labels where images have them.
@@ -287,10 +281,9 @@ def recognise(
             lines = start.split(b"\n")[:20]
             is_label = all(map(_LINE.fullmatch, lines[:-1] or lines))
             (labels if is_label else prose).append(texts[index])
-    labels = [text for text in labels[:_LABELS] if _has_image(text, image, head)]
-    if any(_has_image(text, image, head) for text in prose[:_LABELS] if labels):
-        return None
-    return tuple(labels) or None
+    return any(_has_image(text, image, head) for text in labels[:_LABELS]) and not any(
+        _has_image(text, image, head) for text in prose[:_LABELS]
+    )
 
 
 def _has_image(text: str, image: str, head: Callable[[str], bytes]) -> bool:
