@@ -1,7 +1,6 @@
 """Build the page: read the sample, gather the sections, fill in the template.
 
-A feature has a histogram: of numbers and times, of the lengths in bytes of texts,
-images and tensors, of the boxes of a record. Of lists all values are counted; the
+A feature of numbers or times has a histogram; of lists all values are counted. The
 classes of labels have tables of their own. Histograms and bars are SVG, whose numbers
 have one or two decimals, so that the same facts give the same bytes.
 """
@@ -16,7 +15,6 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.page.pictures import (
@@ -27,6 +25,7 @@ from beam_pipeline.page.pictures import (
     pictures,
 )
 from beam_pipeline.page.sample import (
+    NUMBERS,
     ROWS_A_SHARD,
     Sample,
     class_counts,
@@ -46,7 +45,7 @@ from beam_pipeline.terminal.words import (
 )
 from transforms.core.arrays import values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Kind
 from transforms.publishing.earlier_rejects import RejectGroup, find_rejects
 
 _COLOURS = 6
@@ -58,7 +57,6 @@ _WIDTH, _HEIGHT = 320, 88
 _BINS = 32
 # Beyond, a float has no halves between whole numbers.
 _MOST_WHOLE = 2**51
-_NUMBERS = (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP, Kind.BOOL)
 Floats = npt.NDArray[np.float64]
 
 
@@ -70,14 +68,12 @@ class Chart:
       facts: what the manifest says of it.
       plot: the histogram of its values, as SVG; empty for none.
       ends: the smallest and the largest of them.
-      measured: what the numbers are: "" for the values, or "bytes", "boxes".
       odd: NaN and infinities, which are left out.
     """
 
     facts: FeatureFacts
     plot: str = ""
     ends: tuple[float, float] = (0.0, 0.0)
-    measured: str = ""
     odd: int = 0
 
 
@@ -137,42 +133,30 @@ def _charts(manifest: Manifest, samples: Sequence[Sample]) -> list[Chart]:
     charts = []
     for facts in listed:
         columns = [entry.columns.get(facts.feature.name, ()) for entry in samples]
-        drawn = [c for c in columns if len(c) and facts.feature.kind is not Kind.LABEL]
+        drawn = [c for c in columns if len(c) and facts.feature.kind in NUMBERS]
         charts.append(chart_of(facts, drawn) if drawn else Chart(facts))
     return charts
 
 
 def chart_of(facts: FeatureFacts, columns: Sequence[pa.Array]) -> Chart:
-    """Returns the chart of a feature's values.
-
-    Args:
-      facts: of the feature.
-      columns: its values; of an image its size in bytes, as int64.
-    """
-    feature, measured = facts.feature, ""
-    if feature.kind not in _NUMBERS:
-        measured = "boxes" if feature.kind is Kind.BOX else "bytes"
-    numbers = np.concatenate([_numbers(feature, column) for column in columns])
+    """Returns the chart of a feature's values."""
+    feature = facts.feature
+    numbers = np.concatenate([*map(_numbers, columns)])
     values = numbers[np.isfinite(numbers)]
     odd = len(numbers) - len(values)
     if not len(values):
-        return Chart(facts, measured=measured, odd=odd)
+        return Chart(facts, odd=odd)
     low, high = float(values.min()), float(values.max())
     is_whole = feature.kind is not Kind.FLOAT and max(-low, high) < _MOST_WHOLE
     counts = np.histogram(values, edges_of(low, high, is_whole=is_whole))[0]
     title = html.escape(f"Histogram of {shortened(feature.name)}")
-    return Chart(facts, plot(counts, title), (low, high), measured, odd)
+    return Chart(facts, plot(counts, title), (low, high), odd)
 
 
-def _numbers(feature: Feature, column: pa.Array) -> Floats:
-    if feature.kind is Kind.BOX:
-        values = pc.list_value_length(column).drop_null()
-    else:
-        values = values_and_rows(column)[0].drop_null()
+def _numbers(column: pa.Array) -> Floats:
+    values = values_and_rows(column)[0].drop_null()
     if pa.types.is_timestamp(values.type) or pa.types.is_boolean(values.type):
         values = values.cast(pa.int64())
-    elif not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-        values = pc.binary_length(values)
     return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
 
 

@@ -21,6 +21,7 @@ from transforms.core.placing.leakage import fingerprint_image
 from transforms.core.schema import Feature, Kind
 
 ROWS_A_SHARD = 20_000
+NUMBERS = (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP, Kind.BOOL)
 # Of all shards together: one second of reading from a disk or two.
 _BYTES = {True: 1 << 30, False: 1 << 28}
 _TOGETHER = 4_096
@@ -36,7 +37,7 @@ class Sample:
 
     Attributes:
       split: its name.
-      columns: of each feature but lists of images; of images, their sizes in bytes.
+      columns: of features of numbers, labels and texts.
       positions: of the records in the split, ascending.
       fingerprints: of the image of each record, CRC32C << 32 | size; 0 for none. Empty
         where records have no image.
@@ -67,24 +68,24 @@ def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) ->
       OSError: a shard cannot be read.
     """
     features = dataset.features
-    names = [
-        n for n, f in features.items() if f.kind is not Kind.IMAGE or not f.is_list
-    ]
-    view, image = dataset[split.name].select(names), image_of(manifest)
+    counted = (*NUMBERS, Kind.LABEL, Kind.TEXT)
+    names = [name for name, feature in features.items() if feature.kind in counted]
     kept: dict[str, list[pa.Array]] = {name: [] for name in names}
+    if image := image_of(manifest):
+        names.append(image.name)
+    view = dataset[split.name].select(names)
     prints = [np.empty(0, np.uint64)]
     positions = [np.empty(0, np.int64)]
     for start, stop in _ranges(manifest, split):
         positions.append(np.arange(start, stop))
         for batch in view[start:stop].batches(_TOGETHER) if names else ():
             for name, column in zip(names, batch.columns, strict=True):
-                if image is not None and name == image.name:
+                if name in kept:
+                    kept[name].append(column)
+                else:
                     # A call for each image: its bytes are far more work.
                     hashes = map(_fingerprint, (value.as_py() for value in column))
                     prints.append(np.fromiter(hashes, np.uint64, len(column)))
-                if features[name].kind is Kind.IMAGE:
-                    column = pc.cast(pc.binary_length(column), pa.int64())
-                kept[name].append(column)
     columns = {
         name: pa.concat_arrays(parts) if parts else pa.array([], pa.null())
         for name, parts in kept.items()
