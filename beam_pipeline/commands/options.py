@@ -295,9 +295,7 @@ def split_flags(
         is_clouds = flag == "--labels" and value and _CLOUD_LABELS.match(value)
         option = ours.get(flag)
         if flag in _ARGUMENTS:
-            if not value:
-                raise UsageError(f"{flag} must be given a path.")
-            paths[flag] = value
+            paths[flag] = value or ""
         elif option is None or (is_clouds and not os.path.exists(value or "")):
             beam_flag = f"--{name[2:].replace('-', '_')}"
             if beam_flag not in _BEAMS_TOO and (gone := removed_flag([name])):
@@ -308,14 +306,13 @@ def split_flags(
         else:
             out.append(flag if value is None else f"{flag}={value}")
     has_spec = any(word.startswith("--spec=") for word in out)
-    if [*paths] == ["--output"]:
-        raise UsageError("--output needs --source beside it, or both belong in --spec.")
-    if not has_spec and len(paths) < len(_ARGUMENTS):
-        raise UsageError(
-            "--source and --output must be given, or a --spec that says them. See "
-            "'beam-tfrecord convert --help'."
-        )
     named = [paths[flag] for flag in _ARGUMENTS if flag in paths]
+    is_enough = len(named) == len(_ARGUMENTS) or (has_spec and "--output" not in paths)
+    if not is_enough or not all(named):
+        raise UsageError(
+            "--source=PATH and --output=PATH must be given, or a --spec that says "
+            "them. See 'beam-tfrecord convert --help'."
+        )
     return [*out, "--", *named] if named else out, beams
 
 

@@ -200,39 +200,22 @@ def verify_single_file(file: SingleFile) -> Findings:
     Raises:
       UsageError: it cannot be opened.
     """
+    report = Findings(files=1)
     try:
-        if file.facts is None or file.dataset is None:
-            return _verify_bare(file)
-        measure = _shard(file.facts, file.dataset.manifest.compression)
-        return _of_shard(file.facts, _damage(file.path, file.facts, measure))
+        if file.facts is not None and file.dataset is not None:
+            measure = _shard(file.facts, file.dataset.manifest.compression)
+            return _of_shard(file.facts, _damage(file.path, file.facts, measure))
+        with storage(file.path).open_unbuffered() as source:
+            stream = cast(BinaryIO, source)
+            reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
+            read = reader.verify()
+    except (TFRecordError, SourceError) as error:
+        report.findings.append(_framing_finding(file.path, file.path, error))
     except OSError as error:
         raise UsageError(
             f"The file must be readable; {file.path!r} is not: "
             f"{error.strerror or error}."
         ) from error
-
-
-def _verify_bare(file: SingleFile) -> Findings:
-    """Checks a file of which no manifest states anything."""
-    report, position = Findings(files=1), 0
-    try:
-        with (
-            shown_reading(storage(file.path).size_of()) as add,
-            storage(file.path).open_unbuffered() as source,
-        ):
-
-            def see(_: PayloadBatch) -> None:
-                nonlocal position
-                # A pipe has no position.
-                with contextlib.suppress(OSError):
-                    add(source.tell() - position)
-                    position = source.tell()
-
-            stream = cast(BinaryIO, source)
-            reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
-            read = reader.verify(see)
-    except (TFRecordError, SourceError) as error:
-        report.findings.append(_framing_finding(file.path, file.path, error))
     else:
         report.findings += _remarks(file.path, reader)
         report.records, report.bytes = read.records, read.stored_bytes

@@ -161,10 +161,7 @@ def test_fault_066_shards_that_disagree_with_one_another(tmp_path: Folder) -> No
 
 
 def test_fault_068_a_loop_of_links_is_a_usage_error(tmp_path: Folder) -> None:
-    """`verify` of a link to itself names it.
-
-    The reader's error is tested below; the command looks at the size before it reads.
-    """
+    """`verify` of a link to itself names it."""
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(UsageError, match=re.escape(str(tmp_path / "loop"))):
         verify.show(str(tmp_path / "loop"))

@@ -1,12 +1,11 @@
 """`verify`: each kind of damage is named, by file, record and offset."""
 
-import contextlib
 import gzip
 import io
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -220,24 +219,6 @@ def test_directory_without_a_manifest(
     printed = capsys.readouterr().out
     assert "sound: 14 records, 1.6 kB in 4 files; all checksums match" in printed
     assert "Without a manifest: records missing at the end of a file" in printed
-
-
-def test_progress_of_a_packed_file_counts_its_own_bytes(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not those that it is unpacked to, which are many more."""
-    counted: list[int] = []
-
-    @contextlib.contextmanager
-    def shown(total: int) -> Iterator[Callable[[int], None]]:
-        yield counted.append
-        assert sum(counted) == total
-
-    path = tmp_path / "a.gz"
-    path.write_bytes(gzip.compress(frame.frame(bytes(10_000)) * 1_000))
-    monkeypatch.setattr(verify, "shown_reading", shown)
-    assert verify.show(str(path), quiet=True) == 0
-    assert counted
 
 
 def test_progress_is_for_terminals_and_large_inputs(
