@@ -136,11 +136,6 @@ class TestBeamFlags:
         assert meant in message
         assert names(tmp_path) == ["source"]
 
-    def test_a_known_one_is_accepted(self, table: Folder, tmp_path: Folder) -> None:
-        """A flag of Beam's own does no harm."""
-        convert(table, tmp_path / "out", "--", "--job_name=nightly")
-        assert len(rows(tmp_path / "out")) == 2000
-
 
 def started(
     code: str, arguments: Sequence[object], mark: Folder
@@ -410,27 +405,6 @@ class TestTerminal:
         after = shown[shown.rfind("%") :]
         assert re.search(r"\r +\r", after)
         assert "committed" in after
-
-    @pytest.mark.parametrize("environment", sizes({}, {"TERM": "xterm-256color"}))
-    def test_no_terminal_no_escape_codes(
-        self, environment: dict[str, str], table: Folder, tmp_path: Folder
-    ) -> None:
-        """What goes into a file or a pipe is plain text."""
-        out = tmp_path / "out"
-        given = {**os.environ, **environment}
-        given.pop("FORCE_COLOR", None)
-        for arguments in (
-            ("convert", table, out),
-            ("plan", table, tmp_path / "other"),
-            ("inspect", out),
-            ("head", out),
-            ("code", out),
-            ("verify", out),
-            ("convert", table, out),
-        ):
-            run = process(*arguments, env=given)
-            assert ESCAPE not in run.stdout + run.stderr
-            assert "\r" not in run.stdout + run.stderr
 
     def test_what_can_be_done_next(self, table: Folder, tmp_path: Folder) -> None:
         """After a commit the next commands are printed, and they work."""

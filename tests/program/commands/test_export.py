@@ -187,8 +187,7 @@ def test_json_of_inspect_and_verify(dataset: Folder, tmp_path: Folder) -> None:
     assert (found["sound"], found["records"], found["findings"]) == (True, records, [])
     shutil.copytree(dataset, tmp_path / "copy")
     (shard, *_) = sorted((tmp_path / "copy").glob("*.tfrecord-*"))
-    run = command("inspect", shard.rename(tmp_path / "alone.tfrecord"), "--json")
-    assert run.code == 2
+    shard.unlink()
     run = command("verify", tmp_path / "copy", "--json")
     assert run.code == 1
     assert json.loads(run.out)["findings"][0]["kind"] == "missing"

@@ -114,21 +114,6 @@ class TestTables:
 
 
 class TestKinds:
-    def test_json_lines(self, tmp_path: Folder) -> None:
-        """Lines are kept unchanged."""
-        lines = [f'{{"n": {row}}}' for row in range(30)]
-        lines[3], lines[9] = '{"n": "x" }', "{broken"
-        source = write_files(tmp_path, {"t.jsonl": "\n".join(lines).encode()})
-        source = source / "t.jsonl"
-        features = tmp_path / "s.yaml"
-        features.write_text("features: {n: {kind: int64}}\n")
-        options = ("--spec", features, *ALL)
-        convert(source, tmp_path / "a", *options, "--keep-rejected-bytes")
-        assert [item["bytes"].decode() for item in kept(tmp_path / "a")] == [
-            lines[3],
-            lines[9],
-        ]
-
     def test_parquet(self, tmp_path: Folder) -> None:
         """Rows of typed columns have no bytes of their own: they are kept as JSON."""
         source = tmp_path / "t.parquet"

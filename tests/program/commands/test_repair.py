@@ -121,7 +121,7 @@ def test_nothing_is_overwritten_by_default(tmp_path: Folder) -> None:
     """Neither a file nor the damaged one itself, and never a dataset."""
     (tmp_path / "a").write_bytes(PLAIN)
     (tmp_path / "b").write_bytes(b"mine")
-    with pytest.raises(TargetError):
+    with pytest.raises(TargetError, match="--overwrite"):
         repair(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"mine"
     assert repair(tmp_path / "a", tmp_path / "b", overwrite=True) == 0
@@ -274,8 +274,8 @@ def test_throughput_and_memory(size: int, tmp_path: Folder, headline: Headline) 
 
 
 def test_a_folder_is_not_repaired_into_another_thing(tmp_path: Folder) -> None:
-    """Not into itself, nor a dataset; a second time with --overwrite."""
-    folder, out = tmp_path / "in", tmp_path / "out"
+    """Not into itself, nor a dataset."""
+    folder = tmp_path / "in"
     write_dataset(folder, {"train": animals(3, 2)})
     shard = folder / "animals-train.tfrecord-00001-of-00002"
     shard.write_bytes(flipped(shard.read_bytes(), 40))
@@ -290,8 +290,3 @@ def test_a_folder_is_not_repaired_into_another_thing(tmp_path: Folder) -> None:
                     repair(source, target, overwrite=overwrite)
             after = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
             assert after == before
-    assert repair(folder, out) == 0
-    with pytest.raises(TargetError, match="--overwrite"):
-        repair(folder, out)
-    assert repair(folder, out, overwrite=True) == 0
-    assert repair(tmp_path / "in" / "*.tfrecord-*", tmp_path / "out2") == 0
