@@ -223,13 +223,6 @@ rows_of_one_schema = st.lists(
 )
 
 
-@given(rows_of_one_schema)
-def test_columns_equal_what_protobuf_says(rows: list[Values]) -> None:
-    """Any mixture of present and absent, single and several values."""
-    payloads = [serialise(row) for row in rows]
-    assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
-
-
 @pytest.fixture(autouse=True)
 def few_records_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole-array operations work on any number of records."""

@@ -75,22 +75,6 @@ def test_a_wide_table(form: str) -> None:
     assert found.buffer.equals(wanted.buffer)
 
 
-def test_a_missing_value_makes_its_column_a_single_one() -> None:
-    """The others stay together."""
-    values = [pa.array([1.0, 2.0], pa.float32()) for _ in range(600)]
-    values[300] = pa.array([1.0, None], pa.float32())
-    batch = pa.RecordBatch.from_arrays(values, [f"c{i:03}" for i in range(600)])
-    wide = ExampleEncoder(batch.schema)
-    found = wide.encode_framed(batch)
-    assert [isinstance(step, FloatColumns) for step in wide._steps] == [
-        True,
-        False,
-        True,
-    ]
-    wanted = encoder(batch.schema, 10**9).encode_framed(batch)
-    assert found.buffer.equals(wanted.buffer)
-
-
 def test_checksums_where_texts_are_between_many_floats() -> None:
     """Short runs of floats in many rows: each checksum is that of its record."""
     rows = 400

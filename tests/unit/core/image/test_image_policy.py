@@ -365,14 +365,6 @@ def test_fault_84_heic_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "[heif]" in result.message
 
 
-def test_fault_84_heic_with_its_extra() -> None:
-    """With pillow-heif it is read as any other."""
-    heif = pytest.importorskip("pillow_heif")
-    out = io.BytesIO()
-    heif.from_pillow(picture()).save(out)
-    assert prepared(out.getvalue()).info == ImageInfo("png", 24, 40, 3)
-
-
 @pytest.mark.parametrize(
     "data",
     [
