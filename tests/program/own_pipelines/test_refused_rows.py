@@ -286,24 +286,41 @@ def some(count: int = 200) -> list[dict[str, Any]]:
     return [{"id": f"k{i}", "x": i, "part": splits[i % 3]} for i in range(count)]
 
 
+@pytest.mark.parametrize("again", [1000, "seven"])
 @pytest.mark.parametrize(
-    "settings",
-    [{"splits": {"train": 0.5, "test": 0.5}}, {"splits": "column:part"}, {}],
+    "settings", [{"splits": {"train": 0.5, "test": 0.5}}, {"splits": "column:part"}, {}]
 )
 @pytest.mark.parametrize("collide", sizes(True, False))
 def test_a_key_given_twice_is_named(
-    tmp_path: Folder,
     monkeypatch: pytest.MonkeyPatch,
     settings: dict[str, Any],
     collide: bool,
+    again: object,
 ) -> None:
-    """In one split or in two, and where all keys have one hash; others pass."""
+    """Where all keys have one hash, too, and of rows that do not fit; others pass."""
     if collide:
-
-        def equal(texts: Any, *_: Any, **_options: Any) -> Any:
-            return np.zeros(len(texts), np.uint64)
-
         monkeypatch.setattr(placement, "hash_texts", equal)
+    assert not gather([some()], key="id", **settings).rejections
+    bundles = [[row] for row in (*some(), {"id": "k7", "x": again, "part": "test"})]
+    with pytest.raises(InputError, match="'k7' is given more than once"):
+        gather(bundles, key="id", **settings)
+    kept = gather(bundles, key="id", duplicates="keep", **settings)
+    assert sum(map(len, kept.records.values())) + len(kept.rejections) == 201
+    assert len(kept.rejections) == (again == "seven")
+
+
+def equal(texts: Any, *_: Any, **_options: Any) -> Any:
+    return np.zeros(len(texts), np.uint64)
+
+
+@pytest.mark.parametrize("collide", sizes(True, False))
+def test_a_key_in_two_splits_is_named(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, collide: bool
+) -> None:
+    """Where the rows say their splits; others pass."""
+    if collide:
+        monkeypatch.setattr(placement, "hash_texts", equal)
+    settings = {"splits": "column:part"}
     write(tmp_path / "sound", some(), **settings)
     assert len(rows(tmp_path / "sound")) == 200
     twice = [*some(), {"id": "k7", "x": 1000, "part": "train"}]
@@ -312,14 +329,6 @@ def test_a_key_given_twice_is_named(
     assert not (tmp_path / "out").exists()
     write(tmp_path / "kept", twice, duplicates="keep", **settings)
     assert sorted(row["x"] for row in rows(tmp_path / "kept")) == [*range(200), 1000]
-
-
-@pytest.mark.parametrize("splits", [{"train": 1.0}, "column:part"])
-def test_keys_of_rejected_rows_count(tmp_path: Folder, splits: Any) -> None:
-    """A row that does not fit has a key too."""
-    twice = [*some(), {"id": "k7", "x": "seven", "part": "test"}]
-    with pytest.raises(InputError, match="'k7' is given more than once"):
-        write(tmp_path / "out", twice, splits=splits, max_reject_rate=0.5)
 
 
 @pytest.mark.parametrize("splits", [{"train": 1.0}, "column:part"])
