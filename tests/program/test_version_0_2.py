@@ -4,11 +4,14 @@
 """
 
 import csv
+import importlib.util
 import json
 import os
 import pathlib
 import shutil
+import zipfile
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,20 +23,61 @@ from tests.support.memory_store import MemoryStore, install
 from tests.support.outputs import dataset, flip, manifest, names, rejects
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import Run, command
-from tests.support.version_0_2 import (
-    DATA,
-    JOBS,
-    MAKE,
-    copy_sources,
-    copy_target,
-    flags_of,
-    put_objects,
-)
+from tests.support.segments import IN_FILES
 
 pytestmark = pytest.mark.usefixtures("without_runner")
 
 Folder = pathlib.Path
 Row = dict[str, Any]
+DATA = pathlib.Path(__file__).parents[1] / "data" / "v0.2"
+
+
+def _make() -> ModuleType:
+    """Loads the script that has made the data, whose folder is no package."""
+    spec = importlib.util.spec_from_file_location("make_v0_2", DATA / "make.py")
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MAKE = _make()
+JOBS: dict[str, tuple[str, ...]] = MAKE.JOBS
+
+
+def copy_target(name: str, folder: Folder) -> Folder:
+    """Copies a dataset, or a target with its work folder, into a folder.
+
+    Returns the folder with the name, which a packed target has in a folder of its own.
+    """
+    packed = DATA / f"{name}.zip"
+    if packed.exists():
+        with zipfile.ZipFile(packed) as file:
+            file.extractall(folder / name)
+    else:
+        shutil.copytree(DATA / name, folder / name)
+    return folder / name
+
+
+# Flags that this version lacks, and the arguments of tests that do the same.
+GONE: Mapping[tuple[str, str], list[str]] = {
+    ("--index", "text"): [],
+    ("--catalogue", "full"): [],
+    ("--segments", "files"): [IN_FILES],
+    ("--vocabulary-lock", "names.lock"): ["--vocabulary", "names.lock"],
+}
+
+
+def flags_of(name: str) -> tuple[str, ...]:
+    """Returns the flags of a job of `convert`, without its source, for this version."""
+    flags = [*JOBS[name][1:]]
+    for gone, instead in GONE.items():
+        if gone[0] in flags:
+            at = flags.index(gone[0])
+            assert tuple(flags[at : at + 2]) == gone
+            flags[at : at + 2] = instead
+    return tuple(flags)
+
 
 DATASETS = ("table", "gzip", "locked", "photos", "wide", "rows", "sparse")
 BY_CONTENT = ("table", "locked")
@@ -123,8 +167,8 @@ def check_refusal(run: Run, out: Folder, code: int = 2) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    """The folder that the jobs are run in, with the sources."""
-    copy_sources(tmp_path)
+    """The folder that the jobs are run in, with the sources and their old times."""
+    MAKE.copy_sources(tmp_path / "in")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -264,7 +308,10 @@ def test_a_bucket_is_read_and_replaced(
 ) -> None:
     """Objects of a dataset that replaced one: read, verified, and replaced by one."""
     store = install(MemoryStore(), monkeypatch)
-    put_objects("bucket", store)
+    root = DATA / "bucket"
+    for path in root.rglob("*"):
+        if path.is_file():
+            store.put(path.relative_to(root).as_posix(), path.read_bytes())
     out, before = "s3://b/bucket", store.keys
     rows = {split: {row["id"] for row in rows} for split, rows in records(out).items()}
     assert rows == {split: {*ids} for split, ids in ORDER["table"].items()}

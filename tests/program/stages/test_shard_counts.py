@@ -2,12 +2,12 @@
 
 import pathlib
 import pickle
+from collections.abc import Mapping
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.support.job_plans import job_plan
 from tests.support.placing import batch_of
 from transforms.core.model import Batch, PlaceFacts
 from transforms.core.placing.placement import Sharding, SplitRule
@@ -18,11 +18,24 @@ from transforms.core.segment import (
     put_names,
 )
 from transforms.core.vocabulary import Vocabulary
+from transforms.shards.shard_job import ShardLayout
+from transforms.stages.job_plan import JobPlan, Publication
 from transforms.stages.place import PlaceRows
 from transforms.stages.write import (
     CountShards,
 )
 from transforms.work.store import Store
+
+
+def job_plan(
+    store: Store,
+    schema: Schema | None = None,
+    vocabularies: Mapping[str, Vocabulary] | None = None,
+) -> JobPlan:
+    """Returns the plan of a job on rows, of one split."""
+    layout = ShardLayout("set", schema or Schema(()), Sharding(SplitRule(), {}))
+    publication = Publication("out", "", "job", layout, {}, {}, {})
+    return JobPlan(store, publication, vocabularies or {})
 
 
 def facts_of(store: Store, *names: str) -> PlaceFacts:
@@ -81,7 +94,7 @@ def test_shard_counts_of_lists(tmp_path: pathlib.Path) -> None:
     rows = pa.record_batch([pa.array(tags, pa.list_(pa.string()))], schema.row_schema)
     plain = batch_of(range(5))
     batch = Batch(plain.block, rows, plain.numbers)
-    plan = job_plan(store, schema, Sharding(SplitRule(), {}))
+    plan = job_plan(store, schema)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         placed = (
             pipeline | beam.Create([batch]).with_output_types(Batch) | PlaceRows(plan)
