@@ -37,9 +37,8 @@ def by_opencv(data: bytes, side: int, quality: int) -> bytes:
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     height, width = image.shape[:2]
     if min(height, width) > side:
-        size = Resize("shorter", side).lay_out(height, width)
-        target = size.width, size.height
-        image = cv2.resize(image, target, interpolation=cv2.INTER_AREA)
+        (height, width), _ = Resize("shorter", side).lay_out(height, width)
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
     options = [
         *(cv2.IMWRITE_JPEG_QUALITY, quality),
         *(cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420),
@@ -72,10 +71,10 @@ def error_of(results: Sequence[bytes], files: Sequence[bytes], side: int) -> flo
     for result, data in zip(results, files, strict=True):
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
         found = cv2.imdecode(np.frombuffer(result, np.uint8), cv2.IMREAD_COLOR)
-        layout = Resize("shorter", side).lay_out(*image.shape[:2])
+        (height, width), _ = Resize("shorter", side).lay_out(*image.shape[:2])
         exact = cv2.resize(
             image.astype(np.float32),
-            (layout.width, layout.height),
+            (width, height),
             interpolation=cv2.INTER_AREA,
         )
         total += float(np.abs(found - exact).mean())

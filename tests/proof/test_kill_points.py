@@ -121,8 +121,8 @@ class Place:
         self.out = root / "work" / "out"
         self.out.parent.mkdir()
         self.old: dict[str, str] | None = None
-        if case.before is not None:
-            assert forked(lambda: self.run(self.settings(case.before))) == COMMITTED
+        if (before := case.before) is not None:
+            assert forked(lambda: self.run(self.settings(before))) == COMMITTED
             self.old = self.found()
         self.saved = root / "saved"
         shutil.copytree(self.out.parent, self.saved)

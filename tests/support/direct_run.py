@@ -72,7 +72,7 @@ def run_job(
     workers: int,
     engine: Engine | None = None,
     place: WorkerPlace | None = None,
-) -> str:
+) -> None:
     """Takes the place of `beam_pipeline.running.local.run_job`.
 
     What only a runner can do is left to it: other engines and processes, a user's own
@@ -81,7 +81,8 @@ def run_job(
     stratified = job.plan.layout.sharding.rule.source is SplitSource.STRATIFIED
     elsewhere = engine is not None or workers > 1
     if elsewhere or stratified or job.plan.leaks or hooks.between or hooks.beam_flags:
-        return local.run_job(job, hooks, workers=workers, engine=engine, place=place)
+        local.run_job(job, hooks, workers=workers, engine=engine, place=place)
+        return
     try:
         hooks.watch()
         _run(job)
@@ -89,7 +90,6 @@ def run_job(
         raise translated(error) from error
     finally:
         decoders.SHARED.end_idle()
-    return ""
 
 
 def _run(job: Job) -> str:
