@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 FLINK_VERSION = "1.20"
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
-# Flags of Beam that a local run and Dataflow would ignore, or that leave a job alone.
-_OF_OTHERS = (
-    *("job_endpoint", "flink_master", "spark_master_url"),
-    *("no_wait_until_finish", "template_location"),
-)
 # How long a job server or a master may take to answer.
 _ASK_SECONDS = 10.0
 START_THERE = (
@@ -67,14 +62,9 @@ def flag_given(flags: Sequence[str], name: str) -> str | None:
     return value
 
 
-def has_flag(flags: Sequence[str], *names: str) -> bool:
-    """Whether one of these flags of Beam is there, with a value or without one."""
-    return not {flag.partition("=")[0][2:] for flag in flags}.isdisjoint(names)
-
-
 def environment_given(flags: Sequence[str]) -> bool:
     """Whether Beam's own flags say how workers are started."""
-    return has_flag(flags, *_ENVIRONMENT)
+    return not {flag.partition("=")[0][2:] for flag in flags}.isdisjoint(_ENVIRONMENT)
 
 
 def starts_elsewhere(flags: Sequence[str]) -> bool:
@@ -82,21 +72,6 @@ def starts_elsewhere(flags: Sequence[str]) -> bool:
     # LOOPBACK: as threads of this process.
     is_here = flag_given(flags, "environment_type") == "LOOPBACK"
     return environment_given(flags) and not is_here
-
-
-def refuse_starts(flags: Sequence[str], who: str) -> None:
-    """Raises SpecError for flags that only other ways to run a job take.
-
-    Args:
-      flags: Beam's.
-      who: runs the job, as in "A local run".
-    """
-    for name in _OF_OTHERS:
-        if has_flag(flags, name):
-            raise SpecError(
-                f"{who} takes no --{name}, and it was given. Leave it out, or choose "
-                f"another engine with --runner."
-            )
 
 
 def version_rules(*, images: bool, compressed: bool) -> VersionRules:
@@ -145,10 +120,10 @@ def check_shared(
 
 def _places(settings: "Spec") -> list[tuple[str, str]]:
     """Returns what workers read and write: (what it is, path) of each."""
-    given = [("source", settings.source), ("output", settings.output)]
-    if folder := settings.images_root:
-        given.append(("folder of --images-root", paths.absolute(folder)))
-    return given
+    return [
+        *(("source", settings.source), ("output", settings.output)),
+        ("folder of --images-root", settings.images_folder),
+    ]
 
 
 def check_paths(
@@ -215,7 +190,7 @@ def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
       SpecError: a path brings keys.
     """
     for what, path in _places(settings):
-        if not path.startswith("gs://"):
+        if path and not path.startswith("gs://"):
             raise TargetError(
                 f"Dataflow's workers must see the {what}, as in gs://bucket/folder; "
                 f"{path!r} is not in a bucket of Google's. Copy it there first, or "
@@ -248,15 +223,19 @@ def check_answers(who: str, addresses: str) -> None:
     Raises:
       UsageError: none answers.
     """
-    why = ""
-    for address in addresses.split(","):
-        host, _, port = address.rpartition("//")[2].rpartition(":")
-        try:
-            given = host.strip("[]"), int(port)
-            return socket.create_connection(given, _ASK_SECONDS).close()
-        except (OSError, OverflowError, ValueError) as error:
-            why = str(error)
-    raise _no_answer(who, addresses, why)
+    whys = [why_silent(address) for address in addresses.split(",")]
+    if all(whys):
+        raise _no_answer(who, addresses, whys[-1])
+
+
+def why_silent(address: str) -> str:
+    """Returns why nobody takes connections at HOST:PORT; empty where somebody does."""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ASK_SECONDS).close()
+    except (OSError, OverflowError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def flink_size(master: str) -> tuple[int, int]:
@@ -271,7 +250,7 @@ def flink_size(master: str) -> tuple[int, int]:
         seen = ask_flink(master, "overview")
         version, slots = str(seen["flink-version"]), int(seen["slots-total"])
         machines = int(seen["taskmanagers"])
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
         raise _no_answer("a Flink", master, str(error)) from error
     if not version.startswith(f"{FLINK_VERSION}.") or not slots:
         raise UsageError(
@@ -285,21 +264,15 @@ def flink_size(master: str) -> tuple[int, int]:
 def ask_flink(master: str, path: str, method: str = "GET") -> dict[str, Any]:
     """Returns what the REST interface of a Flink, at HOST:PORT, answers.
 
-    Raises:
-      OSError, ValueError: it does not answer.
+    What it raises is not to be foreseen: another program may listen there.
     """
     # Here, since it takes long to load, and the command line asks for the engines.
-    import http.client
     import urllib.request
 
     url = master if "//" in master else f"http://{master}"
     asked = urllib.request.Request(f"{url}/{path}", method=method)
-    try:
-        with urllib.request.urlopen(asked, timeout=_ASK_SECONDS) as answer:
-            content: dict[str, Any] = json.loads(answer.read() or "{}")
-    except http.client.HTTPException as error:
-        # An address without a port's number, or an answer that is not of HTTP.
-        raise ValueError(str(error)) from error
+    with urllib.request.urlopen(asked, timeout=_ASK_SECONDS) as answer:
+        content: dict[str, Any] = json.loads(answer.read() or "{}")
     return content
 
 

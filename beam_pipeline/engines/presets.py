@@ -14,6 +14,7 @@ import posixpath
 import re
 import string
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from beam_pipeline.engines import checks
 from beam_pipeline.engines.checks import flag_given
@@ -36,6 +37,8 @@ _WITH_SERVER = (
     # Else a list of all packages installed here is staged, which no worker reads.
     "--experiments=disable_logging_submission_environment",
     "--job_endpoint={job_endpoint}",
+    "--environment_type={environment}",
+    "--environment_config={worker}",
 )
 _WITH_JAVA = (
     *_WITH_SERVER,
@@ -55,30 +58,6 @@ _WITH_JAVA = (
 )
 # Of the output's name in the name of a job.
 _NAME_CHARS = 40
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerPlace:
-    """Where a job is to run, and what is there for it: values that presets name.
-
-    Attributes:
-      master: of the cluster.
-      program: path of the job server's jar, or of Prism.
-      job_endpoint: host:port of a job server that runs already; empty for none.
-      starts_elsewhere: whether Beam's own flags say how workers are started.
-      parallelism: tasks at the same time; None for what the cluster does by itself.
-      slots: tasks that one machine of the cluster runs at the same time.
-      job_name: says in the engine's lists whose job it is; submission adds what no
-        other job has.
-    """
-
-    master: str = ""
-    program: str = ""
-    job_endpoint: str = ""
-    starts_elsewhere: bool = False
-    parallelism: int | None = None
-    slots: int = 1
-    job_name: str = ""
 
 
 def worker_file(room: str) -> str:
@@ -123,7 +102,6 @@ class Engine:
           SpecError, TargetError, UsageError: the engine cannot take the job.
         """
         if self.is_service:
-            checks.refuse_starts(beam_flags, "Dataflow")
             checks.check_dataflow(settings, beam_flags)
             return
         master = self._master(beam_flags)
@@ -133,15 +111,18 @@ class Engine:
         """Whether workers share nothing with this machine but the target's store."""
         return self.is_service or checks.starts_elsewhere(beam_flags)
 
-    def place(self, settings: Spec, beam_flags: Sequence[str]) -> WorkerPlace:
-        """Returns the master, the job server and the machines of a job.
+    def place(self, settings: Spec, beam_flags: Sequence[str]) -> dict[str, Any]:
+        """Returns where a job is to run: values that presets name.
+
+        `slots` are the tasks that one machine runs at the same time. Submission adds to
+        `job_name`, which says in the engine's lists whose job it is.
 
         Raises:
           UsageError: what the engine needs is not there.
         """
         workers = settings.workers if isinstance(settings.workers, int) else None
         if self.is_service:
-            return WorkerPlace(parallelism=workers)
+            return {"parallelism": workers}
         master = self._master(beam_flags)
         endpoint = flag_given(beam_flags, "job_endpoint") or ""
         if endpoint:
@@ -151,38 +132,33 @@ class Engine:
             tasks, slots = checks.flink_size(master)
         elif master.startswith("spark://") and not endpoint:
             checks.check_answers("a Spark", master)
-        return WorkerPlace(
-            master=master,
-            program="" if endpoint else brought(self.program),
-            job_endpoint=endpoint,
-            starts_elsewhere=checks.environment_given(beam_flags),
-            parallelism=workers or tasks,
-            slots=slots,
-            job_name=_job_name(settings.output),
-        )
+        home = "" if endpoint else os.environ.get("JAVA_HOME", "")
+        near = master.startswith(("spark://localhost:", "spark://127.0.0.1:"))
+        return {
+            "master": master,
+            "program": "" if endpoint else brought(self.program),
+            "job_endpoint": endpoint,
+            "java": home and os.path.join(home, "bin", "java"),
+            "loopback": near and "127.0.0.1",
+            "parallelism": workers or tasks,
+            # Twice as many partitions as slots, because their sizes differ.
+            "partitions": 2 * (workers or 0),
+            "slots": slots,
+            "job_name": _job_name(settings.output),
+            "environment": not checks.environment_given(beam_flags) and "PROCESS",
+        }
 
-    def presets(self, place: WorkerPlace, room: str) -> list[str]:
+    def presets(self, place: Mapping[str, Any], room: str) -> list[str]:
         """Returns Beam's flags for a job; later flags of the user win.
 
         Args:
           place: of the job.
           room: its folder, with the file that starts workers.
         """
-        near = place.master.startswith(("spark://localhost:", "spark://127.0.0.1:"))
-        home = "" if place.job_endpoint else os.environ.get("JAVA_HOME", "")
-        values = {
-            **dataclasses.asdict(place),
-            "artifacts": os.path.join(room, "artifacts"),
-            "java": home and os.path.join(home, "bin", "java"),
-            "loopback": near and "127.0.0.1",
-            # Twice as many partitions as slots, because their sizes differ.
-            "partitions": 2 * (place.parallelism or 0),
-        }
-        flags = [flag.format_map(values) for flag in self.given if _all(flag, values)]
-        if not (self.is_service or place.starts_elsewhere):
-            config = json.dumps({"command": worker_file(room)})
-            flags += ["--environment_type=PROCESS", f"--environment_config={config}"]
-        return flags
+        values = {**place, "artifacts": os.path.join(room, "artifacts")}
+        if place.get("environment"):
+            values["worker"] = json.dumps({"command": worker_file(room)})
+        return [flag.format_map(values) for flag in self.given if _all(flag, values)]
 
     def _master(self, beam_flags: Sequence[str]) -> str:
         """Returns the master that was named, or else the one of the usual port."""
@@ -209,7 +185,7 @@ def brought(program: str) -> str:
 def _all(flag: str, values: Mapping[str, object]) -> bool:
     """Whether a job has all values that a preset names."""
     names = [name for _, name, _, _ in string.Formatter().parse(flag) if name]
-    return all(values[name] for name in names)
+    return all(values.get(name) for name in names)
 
 
 def _job_name(output: str) -> str:

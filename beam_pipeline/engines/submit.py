@@ -13,14 +13,12 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -31,8 +29,8 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.engines.beam_errors import JobWatch, translated
-from beam_pipeline.engines.checks import WITHIN_SERVER, ask_flink
-from beam_pipeline.engines.presets import Engine, WorkerPlace, worker_file
+from beam_pipeline.engines.checks import WITHIN_SERVER, ask_flink, why_silent
+from beam_pipeline.engines.presets import Engine, worker_file
 from beam_pipeline.engines.worker import write_worker
 from transforms.errors import BeamTFRecordError, StorageError, UsageError, bounded
 from transforms.storage import paths
@@ -51,11 +49,11 @@ _NAME_BYTES = 6
 # How long the engine may take to cancel a job, and that to end.
 _CANCEL_SECONDS = 40.0
 _END_SECONDS = 20.0
-# Of Beam, for a job server that is a folder, or in no zip.
-_NOT_HAD = (AssertionError, KeyError, zipfile.BadZipFile)
 _ENDED = ("CANCELED", "FAILED", "FINISHED")
 # After it a job server is ended by force.
 _LEAVE_SECONDS = 5.0
+# In the folder of the job.
+_LOG = "job-server.log"
 _FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 _PR_SET_PDEATHSIG = 1
 # Loaded before the fork: between fork and exec a child may call hardly anything.
@@ -84,7 +82,7 @@ class RunHooks:
 
 def run_on_engine(
     engine: Engine,
-    place: WorkerPlace,
+    place: Mapping[str, Any],
     add_stages: AddStages,
     hooks: RunHooks,
     *,
@@ -107,16 +105,20 @@ def run_on_engine(
     with (
         _room(work_folder) as room,
         _options(engine, place, hooks, room) as options,
+        contextlib.ExitStack() as stack,
     ):
         ask, cancel = (lambda: ""), (lambda: None)
         # The cluster of [local] and [auto] is in the job server, and ends with it.
-        if engine.name == "flink" and place.master not in WITHIN_SERVER:
-            name = options.view_as(GoogleCloudOptions).job_name
-            ask = functools.partial(_flink_traces, place.master, name)
-            cancel = functools.partial(_cancel_on_flink, place.master, name)
+        if engine.name == "flink" and place["master"] not in WITHIN_SERVER:
+            job = place["master"], options.view_as(GoogleCloudOptions).job_name
+            ask = functools.partial(_flink_traces, *job)
+            cancel = functools.partial(_cancel_on_flink, *job)
         watch = JobWatch(engine.name, reports, hooks.say, ask)
         try:
-            with _pipeline(engine, options, add_stages) as pipeline, watch.watching():
+            pipeline = beam.Pipeline(engine.runner, options)
+            stack.callback(storage(pipeline.local_tempdir).remove_tree)
+            add_stages(pipeline)
+            with watch.watching():
                 run_watched(pipeline, watch.look, hooks, cancel)
         except BeamTFRecordError:
             raise
@@ -125,14 +127,9 @@ def run_on_engine(
             error = watch.failure or translated(failure)
             if type(error) is BeamTFRecordError:
                 # Of Beam or the engine, whose job server may know more.
-                error = BeamTFRecordError(
-                    f"{error}{last_words(_log(room), str(error))}"
-                )
+                said = last_words(os.path.join(room, _LOG), str(error))
+                error = BeamTFRecordError(f"{error}{said}")
             raise error from failure
-
-
-def _log(room: str) -> str:
-    return os.path.join(room, "job-server.log")
 
 
 def last_words(log: str, error: str) -> str:
@@ -170,17 +167,17 @@ def _room(work_folder: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _options(
-    engine: Engine, place: WorkerPlace, hooks: RunHooks, room: str
+    engine: Engine, place: Mapping[str, Any], hooks: RunHooks, room: str
 ) -> Iterator[PipelineOptions]:
     """Yields the options of a job; starts a job server, if one is needed."""
-    name = f"{place.job_name}-{secrets.token_hex(_NAME_BYTES)}"
-    place = dataclasses.replace(place, job_name=name)
-    options = PipelineOptions([*engine.presets(place, room), *hooks.beam_flags])
-    if place.job_endpoint or engine.is_service:
+    name = f"{place.get('job_name')}-{secrets.token_hex(_NAME_BYTES)}"
+    flags = engine.presets({**place, "job_name": name}, room)
+    options = PipelineOptions([*flags, *hooks.beam_flags])
+    if place.get("job_endpoint") or engine.is_service:
         yield options
         return
     command, endpoint = _server(engine, options)
-    with _job_server(command, endpoint, _log(room)):
+    with _job_server(command, endpoint, os.path.join(room, _LOG)):
         options.view_as(PortableOptions).job_endpoint = endpoint
         yield options
 
@@ -195,7 +192,7 @@ def _server(engine: Engine, options: PipelineOptions) -> tuple[list[str], str]:
     server = getattr(importlib.import_module(module), kind)
     try:
         command, endpoint = server(options).subprocess_cmd_and_endpoint()
-    except (*_NOT_HAD, OSError, RuntimeError, ValueError) as error:
+    except Exception as error:
         # A jar's address may have a password.
         said = re.sub(r"//[^/@\s]*@", "//...@", str(error)).rstrip(".") or "no file"
         raise UsageError(
@@ -237,7 +234,7 @@ def _job_server(command: Sequence[str], endpoint: str, log: str) -> Iterator[Non
                 f"install openjdk-17-jre-headless), by JAVA_HOME or the PATH."
             ) from error
     try:
-        while not _listens(endpoint):
+        while why_silent(endpoint):
             if server.poll() is not None:
                 raise BeamTFRecordError(
                     f"The job server must listen until the job ends; it has ended with "
@@ -258,26 +255,6 @@ def end_with_parent(number: signal.Signals) -> None:
     """Lets Linux send this process a signal when its parent ends, even by SIGKILL."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, number)
-
-
-def _listens(endpoint: str) -> bool:
-    host, _, port = endpoint.partition(":")
-    with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
-        return True
-    return False
-
-
-@contextlib.contextmanager
-def _pipeline(
-    engine: Engine, options: PipelineOptions, add_stages: AddStages
-) -> Iterator[beam.Pipeline]:
-    """Yields the whole pipeline; removes Beam's folder of it at the end."""
-    pipeline = beam.Pipeline(engine.runner, options)
-    try:
-        add_stages(pipeline)
-        yield pipeline
-    finally:
-        storage(pipeline.local_tempdir).remove_tree()
 
 
 def run_watched(
@@ -304,10 +281,6 @@ def run_watched(
             hooks.say(f"Created job with id: [{results[0].job_id()}]")
         results[0].wait_until_finish()
 
-    def look_both() -> None:
-        hooks.watch()
-        look()
-
     def cancel_all() -> None:
         # A job that is just being submitted would otherwise run on.
         while not results and not done.wait(_LOOK_SECONDS):
@@ -323,7 +296,8 @@ def run_watched(
         thread.join(_CANCEL_SECONDS)
         done.wait(_END_SECONDS)
 
-    failure = watched(run, done, look_both, abandon=hooks.abandon, end=end)
+    looks = hooks.watch, look
+    failure = watched(run, done, looks, abandon=hooks.abandon, end=end)
     if failure is not None:
         raise failure
 
@@ -331,20 +305,20 @@ def run_watched(
 def watched(
     run: Callable[[], object],
     done: threading.Event,
-    look: Callable[[], None],
+    looks: Iterable[Callable[[], None]],
     *,
     abandon: Callable[[], None],
     end: Callable[[], None],
 ) -> BaseException | None:
     """Runs a job in a thread, so that this one can watch and be interrupted.
 
-    Returns what the job raised; None for nothing. Raises what `look` does, and what a
+    Returns what the job raised; None for nothing. Raises what `looks` do, and what a
     signal raises meanwhile, once the run is stopped.
 
     Args:
       run: submits the job, and waits for its end.
       done: set when it has ended.
-      look: called ten times a second.
+      looks: called ten times a second.
       abandon, end: see `stop`.
     """
     failures: list[BaseException] = []
@@ -361,7 +335,8 @@ def watched(
     thread.start()
     try:
         while not done.wait(_LOOK_SECONDS):
-            look()
+            for look in looks:
+                look()
     except BaseException:
         stop(abandon, end)
         raise

@@ -22,14 +22,6 @@ _START = (
     "from beam_pipeline.engines.worker import main; main()"
 )
 _LOOK_SECONDS = 1.0
-_NAME = "beam-tfrecord-worker"
-_USAGE = f"""{_NAME} --id=ID --provision_endpoint=HOST:PORT
-
-Works for an engine, which starts it. Beam's pool starts it as well:
-
-  python -m apache_beam.runners.worker.worker_pool_main --service_port=50000 \\
-      --container_executable=PATH_OF_{_NAME.upper()}
-"""
 
 
 def write_worker(path: str) -> None:
@@ -54,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
       argv: the engine's flags; None for those of this process.
     """
-    parser = argparse.ArgumentParser(_NAME, usage=_USAGE, allow_abbrev=False)
+    parser = argparse.ArgumentParser("beam-tfrecord-worker", allow_abbrev=False)
     for required in ("id", "provision_endpoint"):
         parser.add_argument(f"--{required}", required=True)
     given, _ = parser.parse_known_args(argv)

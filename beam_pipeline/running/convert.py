@@ -10,7 +10,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.engines.checks import flag_given, refuse_starts, version_rules
+from beam_pipeline.engines.checks import flag_given, version_rules
 from beam_pipeline.engines.presets import Engine, engine_of
 from beam_pipeline.engines.submit import RunHooks
 from beam_pipeline.job import Job, make_job
@@ -80,9 +80,7 @@ def find_engine(spec: Spec, beam_flags: Sequence[str]) -> Engine | None:
     engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
     if beam_flags:
         check_beam_flags(beam_flags, engine)
-    if engine is None:
-        refuse_starts(beam_flags, "A local run")
-    else:
+    if engine is not None:
         engine.check(spec, beam_flags)
     return engine
 
@@ -216,40 +214,28 @@ def _account(store: Store) -> Mapping[str, Any] | None:
 @contextlib.contextmanager
 def _opened(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Iterator[Job]:
     """Yields the job of a plan, its work folder made; see `run_plan`."""
-    with (
-        open_work_folder(plan, say=hooks.say) as (store, resumes),
-        contextlib.ExitStack() as stack,
-    ):
-        if engine is not None:
-            reports = Reports(
-                os.path.join(store.reports, secrets.token_hex(_WORD_BYTES)),
-                store.attempts,
-            )
-            rules = _rules(plan, engine, hooks.beam_flags, reports)
+    with open_work_folder(plan, say=hooks.say) as (store, resumes):
+        if engine is None:
+            yield make_job(plan, store, resumes=resumes)
+            return
+        spec, folder = plan.spec, secrets.token_hex(_WORD_BYTES)
+        reports = Reports(os.path.join(store.reports, folder), store.attempts)
+        rules = WorkerRules(
+            version_rules(
+                images=bool(plan.planned.schema.of_kind(Kind.IMAGE)),
+                compressed=spec.compression != "none",
+            ),
+            reports,
+            elsewhere=engine.works_elsewhere(hooks.beam_flags)
+            and not spec.shared_output,
+            witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_folder),
+            variables=store_variables() if is_remote(plan.directory) else (),
+        )
+        reports.begin()
+        try:
             store = dataclasses.replace(store, rules=rules)
-            reports.begin()
-            stack.callback(_end, reports)
-        yield make_job(plan, store, resumes=resumes)
-
-
-def _rules(
-    plan: Plan, engine: Engine, beam_flags: Sequence[str], reports: Reports
-) -> WorkerRules:
-    """Returns what the workers of an engine must hold to."""
-    spec = plan.spec
-    return WorkerRules(
-        version_rules(
-            images=bool(plan.planned.schema.of_kind(Kind.IMAGE)),
-            compressed=spec.compression != "none",
-        ),
-        reports,
-        elsewhere=engine.works_elsewhere(beam_flags) and not spec.shared_output,
-        witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_folder),
-        variables=store_variables() if is_remote(plan.directory) else (),
-    )
-
-
-def _end(reports: Reports) -> None:
-    # What stays is removed with the rest of the job's work.
-    with contextlib.suppress(OSError, StorageError):
-        reports.end()
+            yield make_job(plan, store, resumes=resumes)
+        finally:
+            # What stays is removed with the rest of the job's work.
+            with contextlib.suppress(OSError, StorageError):
+                reports.end()

@@ -5,8 +5,8 @@ import functools
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import IO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -20,7 +20,7 @@ from beam_pipeline.beam_internals.local_runner import (
 )
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.checks import check_words
-from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine, WorkerPlace
+from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine
 from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
 from beam_pipeline.graph import build, views_made_once
 from beam_pipeline.job import Job
@@ -34,6 +34,12 @@ from transforms.storage.buckets import may_fork
 from transforms.storage.files import storage
 from transforms.storage.visibility import python_command
 
+# Flags for engines with a job server, or that leave a job alone: a local run and
+# Dataflow would ignore them.
+_WITH_SERVERS = {
+    *("job_endpoint", "flink_master", "spark_master_url"),
+    *("no_wait_until_finish", "template_location"),
+}
 # How long the pipeline's thread of a stopped run may take to end.
 _STOP_SECONDS = 2.0
 
@@ -43,19 +49,25 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
 
     Args:
       flags: what follows `--` on the command line.
-      engine: whose presets name some that only its job server knows.
+      engine: whose presets name some that only its job server knows; None for a local
+        run.
     """
     check_words(flags)
-    flag_names = set(PipelineOptions([]).get_all_options())
-    given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
+    names = set(PipelineOptions([]).get_all_options())
+    if engine is None or engine.is_service:
+        names -= _WITH_SERVERS
     if engine is not None:
-        flag_names |= {flag.partition("=")[0][2:] for flag in engine.given}
-    unknown = sorted(given.keys() - flag_names)
-    if unknown:
-        near = closest(unknown[0], flag_names)
+        names |= {flag.partition("=")[0][2:] for flag in engine.given}
+    given = PipelineOptions(list(flags)).get_all_options(
+        drop_default=True, retain_unknown_options=True
+    )
+    if unknown := sorted(given.keys() - names):
+        near = closest(unknown[0], names)
         hint = f" Did you mean --{near}?" if near else ""
         raise SpecError(
-            f"What follows -- must be flags of Beam; --{unknown[0]} is none.{hint}"
+            f"What follows -- must be flags of Beam that the runner "
+            f"{'local' if engine is None else engine.name!r} takes; --{unknown[0]} is "
+            f"none. Leave it out, or choose another with --runner.{hint}"
         )
 
 
@@ -65,7 +77,7 @@ def run_job(
     *,
     workers: int,
     engine: Engine | None = None,
-    place: WorkerPlace | None = None,
+    place: Mapping[str, Any] | None = None,
 ) -> None:
     """Runs the job and returns when it is committed.
 
@@ -81,20 +93,16 @@ def run_job(
       BeamTFRecordError: the run failed and nothing was committed.
     """
     rules = job.plan.store.rules
-    reports = None if rules is None else rules.reports
-    if engine is not None and place is not None and reports is not None:
+    if engine and place and rules and rules.reports:
         with collected_retries(), _quiet_beam(), plain_labels():
             add = functools.partial(build, job=job, between=hooks.between)
-            folder = job.plan.store.folder
             run_on_engine(
-                *(engine, place, add, hooks), work_folder=folder, reports=reports
+                *(engine, place, add, hooks),
+                work_folder=job.plan.store.folder,
+                reports=rules.reports,
             )
         return
-    flags = [
-        f"--direct_num_workers={workers}",
-        SERVICE_TIMEOUT,
-        *hooks.beam_flags,
-    ]
+    flags = [f"--direct_num_workers={workers}", SERVICE_TIMEOUT, *hooks.beam_flags]
     # The sample, whose rows planning has looked at, takes up to 200 MB.
     return_freed_memory()
     with (
@@ -106,27 +114,18 @@ def run_job(
         local_runner(pool) as runner,
     ):
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
-
-        def watch() -> None:
-            hooks.watch()
-            notes.show()
-
+        watches = hooks.watch, notes.show
         try:
             with views_made_once(pipeline.options):
-                _build(pipeline, job, hooks)
-                _run_watched(pipeline, pool, watch, hooks.abandon)
+                try:
+                    build(pipeline, job, between=hooks.between)
+                except Exception as error:
+                    raise translated(error) from error
+                _run_watched(pipeline, pool, watches, hooks.abandon)
         finally:
             decoders.SHARED.end_idle()
             # Beam does not remove it where the run was stopped.
             storage(pipeline.local_tempdir).remove_tree()
-
-
-def _build(pipeline: beam.Pipeline, job: Job, hooks: RunHooks) -> None:
-    """Builds the graph; raises our own error where a step does not fit into it."""
-    try:
-        build(pipeline, job, between=hooks.between)
-    except Exception as error:
-        raise translated(error) from error
 
 
 @contextlib.contextmanager
@@ -175,14 +174,13 @@ def _quiet_beam() -> Iterator[None]:
 def _run_watched(
     pipeline: beam.Pipeline,
     pool: WorkerPool | None,
-    watch: Callable[[], None],
+    watches: Sequence[Callable[[], None]],
     abandon: Callable[[], None],
 ) -> None:
     """Runs the pipeline; raises our own error where it or a worker fails."""
     done = threading.Event()
 
     def look() -> None:
-        watch()
         # First: workers end where this process cannot serve them.
         if THREAD_REFUSED.is_set() and not done.is_set():
             raise no_memory()
@@ -200,7 +198,7 @@ def _run_watched(
         pipeline.run().wait_until_finish()
 
     try:
-        failure = watched(run, done, look, abandon=abandon, end=end)
+        failure = watched(run, done, (*watches, look), abandon=abandon, end=end)
     except RuntimeError as error:
         # The thread of the job itself.
         failure = error

@@ -18,8 +18,6 @@ _LOGGER = logging.getLogger(retry.__name__)
 _PREFIX = b"tried again: "
 # Retries that are reported one by one.
 _SHOWN = 5
-# How often the log is read where that fails.
-_TRIES = 3
 
 
 class RetryNotes:
@@ -35,14 +33,11 @@ class RetryNotes:
 
     def show(self) -> None:
         """Prints what has come since it was last called, the first few lines of it."""
-        number = self.log.fileno()
-        data = b""
+        number, data = self.log.fileno(), b""
         # The disk that is noted here may fail here as well; no message is worth a run.
-        for _ in range(_TRIES):
-            with contextlib.suppress(OSError):
-                size = os.fstat(number).st_size - self._read
-                data = os.pread(number, size, self._read)
-                break
+        with contextlib.suppress(OSError):
+            size = os.fstat(number).st_size - self._read
+            data = os.pread(number, size, self._read)
         # The last line may be on its way.
         whole, end, _ = data.rpartition(b"\n")
         self._read += len(whole + end)

@@ -223,30 +223,6 @@ class WorkerPool:
                 worker.write_end = -1
 
 
-def _check_means(count: int) -> None:
-    """Checks beforehand that workers can be served: the runner would wait for them.
-
-    Args:
-      count: of the workers.
-
-    Raises:
-      BeamTFRecordError: no loopback network, or too few descriptors are left.
-    """
-    # Descriptors that gRPC opens here: some 20, and 3 for each worker.
-    need = 20 + 3 * count
-    try:
-        with contextlib.ExitStack() as opened:
-            for _ in range(need):
-                opened.enter_context(open(os.devnull, "rb", buffering=0))
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            socket.create_connection(server.getsockname(), timeout=5).close()
-    except OSError as error:
-        raise _not_working(
-            f"{count} of them need {need} more open files (ulimit -n) and the loopback "
-            f"network (ip link set lo up): {error.strerror or error}"
-        ) from error
-
-
 def _not_working(reason: str) -> BeamTFRecordError:
     command = python_command()[0]
     return BeamTFRecordError(
@@ -283,8 +259,24 @@ def local_workers(count: int, *, forks: bool, log: IO[bytes]) -> Iterator[Worker
       count: of them.
       forks: whether they are forks of this process, or new interpreters.
       log: gets what they print, and what they try again.
+
+    Raises:
+      BeamTFRecordError: no loopback network, or too few descriptors are left: the
+        runner would wait for its workers.
     """
-    _check_means(count)
+    # Descriptors that gRPC opens here: some 20, and 3 for each worker.
+    need = 20 + 3 * count
+    try:
+        with contextlib.ExitStack() as opened:
+            for _ in range(need):
+                opened.enter_context(open(os.devnull, "rb", buffering=0))
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=5).close()
+    except OSError as error:
+        raise _not_working(
+            f"{count} of them need {need} more open files (ulimit -n) and the loopback "
+            f"network (ip link set lo up): {error.strerror or error}"
+        ) from error
     with contextlib.closing(WorkerPool(log)) as pool:
         for _ in range(count):
             pool.add(forks=forks)

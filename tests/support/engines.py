@@ -4,10 +4,10 @@ import importlib.metadata
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from beam_pipeline.engines.checks import flag_given
-from beam_pipeline.engines.presets import ENGINES, Engine, WorkerPlace, engine_of
+from beam_pipeline.engines.presets import ENGINES, Engine, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
 
 __all__ = ["Chosen", "choose", "put_jar"]
@@ -17,7 +17,7 @@ class Chosen(NamedTuple):
     """An engine and the place that it has found."""
 
     engine: Engine
-    place: WorkerPlace
+    place: dict[str, Any]
 
 
 def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:

@@ -10,6 +10,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.engines import submit
+from beam_pipeline.engines.checks import why_silent
 from beam_pipeline.engines.presets import ENGINES
 from transforms.errors import BeamTFRecordError, UsageError
 
@@ -82,6 +83,6 @@ def test_one_that_listens(tmp_path: Folder) -> None:
     endpoint, log = f"localhost:{port}", str(tmp_path / "log")
     command = [sys.executable, "-c", _LISTENS, str(port)]
     with submit._job_server(command, endpoint, log):
-        assert submit._listens(endpoint)
+        assert not why_silent(endpoint)
         assert pathlib.Path(log).read_text() == "listening\n"
-    assert not submit._listens(endpoint)
+    assert why_silent(endpoint)

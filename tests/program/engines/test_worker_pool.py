@@ -45,11 +45,10 @@ def _watches(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 2, "--container_executable"),
-        (["pool"], 2, "--container_executable"),
+        ([], 2, "--provision_endpoint"),
         # As an engine calls it.
         (["--id=1"], 2, "the following arguments are required: --prov"),
-        (["--help"], 0, "--container_executable"),
+        (["--help"], 0, "--provision_endpoint"),
     ],
 )
 def test_use(arguments: list[str], code: int, says: str) -> None:

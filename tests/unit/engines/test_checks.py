@@ -10,12 +10,11 @@ from beam_pipeline.cli import main
 from beam_pipeline.engines import checks
 from beam_pipeline.engines.checks import (
     host_elsewhere,
-    refuse_starts,
     starts_elsewhere,
 )
 from beam_pipeline.engines.presets import ENGINES
 from tests.support.engines import choose, spec
-from transforms.errors import SpecError, TargetError, UsageError
+from transforms.errors import TargetError, UsageError
 
 Folder = pathlib.Path
 WITH_SERVERS = ("flink", "spark", "prism")
@@ -149,16 +148,3 @@ def test_paths_that_workers_elsewhere_do_not_see(
         "split_lock": "/lock",
     }
     check({**STORES, "runner": runner, **of_submitter}, flags)
-
-
-@pytest.mark.parametrize(
-    "flag",
-    [
-        *("--flink_master=h:1", "--spark_master_url=h:1", "--job_endpoint=h:1"),
-        *("--template_location=gs://b/t", "--no_wait_until_finish"),
-    ],
-)
-def test_a_flag_of_another_way_to_run(flag: str) -> None:
-    """A local run would ignore it, and the user would not know."""
-    with pytest.raises(SpecError, match=flag.partition("=")[0]):
-        refuse_starts([flag], "A local run")

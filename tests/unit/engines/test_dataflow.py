@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
-from beam_pipeline.engines.presets import ENGINES, WorkerPlace
+from beam_pipeline.engines.presets import ENGINES
 from beam_pipeline.settings.spec import Spec, make_spec
 from tests.support.engines import choose
 from transforms.errors import SpecError, TargetError, UsageError
@@ -40,7 +40,7 @@ def without(name: str) -> list[str]:
 
 def test_presets_are_read_by_beam() -> None:
     """No main session; --workers is the most there may be; the user's flags win."""
-    presets = DATAFLOW.presets(WorkerPlace(parallelism=7), "")
+    presets = DATAFLOW.presets({"parallelism": 7}, "")
     own = ["--number_of_worker_harness_threads=5", "--max_num_workers=3"]
     for flags, threads, workers in ((presets, 2, 7), ([*presets, *own], 5, 3)):
         options = PipelineOptions(flags)
@@ -54,7 +54,7 @@ def test_a_whole_job_is_accepted() -> None:
     chosen = choose(spec(workers=4), FLAGS)
     assert chosen is not None
     assert chosen.engine is DATAFLOW
-    assert chosen.place.parallelism == 4
+    assert chosen.place["parallelism"] == 4
     by_beam = choose(spec(runner="local"), [*FLAGS, "--runner=DataflowRunner"])
     assert by_beam is not None
     assert by_beam.engine is DATAFLOW
@@ -117,10 +117,3 @@ def test_keys_in_paths_are_refused() -> None:
     with pytest.raises(SpecError, match=r"access_key, secret_key was given") as caught:
         choose(given, FLAGS)
     assert "hush" not in str(caught.value)
-
-
-@pytest.mark.parametrize("flag", ["no_wait_until_finish", "template_location=gs://b/t"])
-def test_a_job_is_waited_for(flag: str) -> None:
-    """It writes its lock and ends its work here, after the job."""
-    with pytest.raises(SpecError, match=f"no --{flag.partition('=')[0]}"):
-        choose(spec(), [*FLAGS, f"--{flag}"])

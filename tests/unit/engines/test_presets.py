@@ -1,11 +1,11 @@
 """The engines by name: flags of Beam for a job, and where it is to run."""
 
-import dataclasses
 import json
 import os
 import pathlib
 import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -19,7 +19,7 @@ from apache_beam.runners.portability.prism_runner import PrismJobServer
 
 from beam_pipeline.engines import checks, submit
 from beam_pipeline.engines.checks import flag_given
-from beam_pipeline.engines.presets import ENGINES, Engine, WorkerPlace, engine_of
+from beam_pipeline.engines.presets import ENGINES, Engine, engine_of
 from beam_pipeline.graph import build
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import make_plan
@@ -33,13 +33,16 @@ Folder = pathlib.Path
 
 WITH_SERVERS = ("flink", "spark", "prism")
 ROOM = "/some folder"
-PLACE = WorkerPlace(
-    master="spark://localhost:7077",
-    program="/cache/server.jar",
-    parallelism=4,
-    slots=2,
-    job_name="beam-tfrecord-x",
-)
+PLACE = {
+    "master": "spark://localhost:7077",
+    "program": "/cache/server.jar",
+    "java": "/jdk/bin/java",
+    "loopback": "127.0.0.1",
+    "parallelism": 4,
+    "slots": 2,
+    "job_name": "beam-tfrecord-x",
+    "environment": "PROCESS",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +54,7 @@ def around(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/jdk")
 
 
-def place_of(flags: Sequence[str] = (), **settings: object) -> WorkerPlace:
+def place_of(flags: Sequence[str] = (), **settings: object) -> dict[str, Any]:
     chosen = choose(spec(**settings), flags)
     assert chosen is not None
     return chosen.place
@@ -77,7 +80,7 @@ def test_commands_of_job_servers(name: str, tmp_path: Folder) -> None:
     """Flags of Beam name the program, and the port is the one that is asked for."""
     program = tmp_path / "server.jar"
     program.touch()
-    place = dataclasses.replace(PLACE, program=str(program))
+    place = {**PLACE, "program": str(program)}
     own = ["--artifact_port=6", "--job_port=5"]
     options = PipelineOptions([*ENGINES[name].presets(place, ROOM), *own])
     command, endpoint = submit._server(ENGINES[name], options)
@@ -86,7 +89,7 @@ def test_commands_of_job_servers(name: str, tmp_path: Folder) -> None:
     if name != "prism":
         assert command[0] == "/jdk/bin/java"
         assert command[command.index("--artifact-port") + 1] == "6"
-        assert place.master in command
+        assert PLACE["master"] in command
 
 
 @pytest.mark.parametrize("name", WITH_SERVERS)
@@ -96,7 +99,7 @@ def test_a_job_server_that_cannot_be_had(
     """Beam looks for it on the network; the error names it, and the flag for others."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
-    place = dataclasses.replace(PLACE, program="")
+    place = {**PLACE, "program": ""}
     options = PipelineOptions(
         [*ENGINES[name].presets(place, ROOM), f"--jar_cache_dir={tmp_path}"]
     )
@@ -131,12 +134,20 @@ def test_names_of_runners() -> None:
         choose(spec(), ["--runner=SprkRunner"])
 
 
-def test_flags_of_another_engine_are_unknown() -> None:
-    """Storage levels are Spark's: Flink's job server would silently drop the flag."""
+@pytest.mark.parametrize(
+    ("runner", "flag"),
+    [
+        *(("flink", "storage_level=DISK_ONLY"), ("spark", "batch=1")),
+        *(("local", "flink_master=h:1"), ("local", "spark_master_url=h:1")),
+        *(("local", "job_endpoint=h:1"), ("dataflow", "job_endpoint=h:1")),
+        *(("dataflow", "no_wait_until_finish"), ("dataflow", "template_location=x")),
+    ],
+)
+def test_flags_of_another_way_to_run(runner: str, flag: str) -> None:
+    """Beam or the engine would silently drop them: storage levels are Spark's."""
     check_beam_flags(["--storage_level=DISK_ONLY"], ENGINES["spark"])
-    for flag, name in (("storage_level=DISK_ONLY", "flink"), ("batch=1", "spark")):
-        with pytest.raises(SpecError, match=f"{flag.partition('=')[0]} is none"):
-            check_beam_flags([f"--{flag}"], ENGINES[name])
+    with pytest.raises(SpecError, match=f"--{flag.partition('=')[0]} is none"):
+        check_beam_flags([f"--{flag}"], engine_of(runner))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +191,7 @@ def test_where_a_job_runs(
 ) -> None:
     """Beam's flags first, then what is usual."""
     place = place_of(flags, **{"runner": "spark", **settings})
-    assert {name: getattr(place, name) for name in expected} == expected
+    assert {name: place[name] for name in expected} == expected
 
 
 def test_running_job_server() -> None:
@@ -194,12 +205,12 @@ def test_running_job_server() -> None:
 
 def test_the_published_job_server_comes_first() -> None:
     """One that was put together of Maven's parts serves where there is none."""
-    assert place_of(runner="spark").program == ""
+    assert place_of(runner="spark")["program"] == ""
     made = put_jar("spark", "-of-2.70.0")
-    assert place_of(runner="spark").program == made
-    assert place_of(runner="flink").program == ""
+    assert place_of(runner="spark")["program"] == made
+    assert place_of(runner="flink")["program"] == ""
     published = put_jar("spark")
-    assert place_of(runner="spark").program == published
+    assert place_of(runner="spark")["program"] == published
 
 
 def test_the_file_that_starts_a_worker_is_in_tmpdir(

@@ -40,7 +40,7 @@ def on_engine(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) 
 
 
 def here(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) -> None:
-    runner._run_watched(job, job, watch, abandon)
+    runner._run_watched(job, job, [watch], abandon)
 
 
 def interrupted() -> None:
