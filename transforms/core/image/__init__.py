@@ -2,7 +2,7 @@
 
 formats.py   the table of formats; facts and notes about one image
 check.py     a file -> its facts or its fault, or its pixels by Pillow; with
-             jpeg.py and png.py
+             structure.py, which walks over JPEG and PNG
 policy.py    a file and a policy -> the image to store; with resize.py,
              which also turns, and pixels.py
 png_encode.py    raw pixels -> PNG files

@@ -18,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.image.png import SIGNATURE
+from transforms.core.image.structure import MAX_SIDES, SIGNATURE
 from transforms.errors import EncodingError
 
 MAX_PNG_BYTES = 1 << 30
 """Limit of the raw pixels; an IDAT chunk can hold twice as much."""
 
-_MAX_SIDE = 1_000_000
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _PAETH = 4
 # Bytes filtered at once: the six int16 arrays of this size stay in the cache.
@@ -45,7 +44,7 @@ def png_channels(dtype: str, shape: tuple[int, ...]) -> int | None:
     if dtype not in ("uint8", "uint16") or len(shape) not in (2, 3):
         return None
     channels = shape[2] if len(shape) == 3 else 1
-    sides_fit = min(shape[:2]) > 0 and max(shape[:2]) <= _MAX_SIDE
+    sides_fit = min(shape[:2]) > 0 and max(shape[:2]) <= MAX_SIDES["png"]
     return channels if channels in _COLOR_TYPES and sides_fit else None
 
 

@@ -45,14 +45,12 @@ from transforms.core.image.resize import (
     step_of,
     turns,
 )
+from transforms.core.image.structure import MAX_SIDES
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import SpecError, bounded
 
 if TYPE_CHECKING:
     from transforms.core.image.masks import MaskClasses
-
-# The longest side that libjpeg writes, and that libpng reads by default.
-_MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -332,10 +330,10 @@ def _changed(
     image = to_channels(image, channels)
     if step is not None:
         image = place(image, step, numbers=numbers, mask=policy.mask)
-    if max(image.size) > _MAX_SIDES[output]:
+    if max(image.size) > MAX_SIDES[output]:
         raise FaultError(
             Reason.TOO_MANY_PIXELS,
-            f"{output.upper()} holds sides of up to {_MAX_SIDES[output]:,} pixels, "
+            f"{output.upper()} holds sides of up to {MAX_SIDES[output]:,} pixels, "
             f"not {image.width} x {image.height}",
         )
     if had_alpha and image.mode not in ("LA", "RGBA"):
