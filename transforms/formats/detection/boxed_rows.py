@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.image.png_encode import encode_class_png
 from transforms.core.image.policy import ImagePolicy
@@ -107,25 +106,6 @@ class BoxedReader(TableFormat, RunReader):
           root: the source's.
         """
 
-    def mask_of(
-        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
-    ) -> Pixels:
-        """Returns the mask of an object in an image; raises FaultError.
-
-        Args:
-          item: the object; its outline are polygons in the unit of boxes, as a rule.
-          height, width: of the image.
-          box: xmin, ymin, xmax, ymax in pixels.
-        """
-        polygons = item.outline
-        if polygons and self.fractions:
-            scale = (width, height)
-            polygons = [
-                [number * scale[i % 2] for i, number in enumerate(polygon)]
-                for polygon in polygons
-            ]
-        return object_mask(polygons, height, width, box)
-
     def gone_parts(self, row: Mapping[str, Any]) -> int:
         """Returns how many objects planning knows of a row that is no image's."""
         return 0
@@ -183,7 +163,14 @@ class BoxedReader(TableFormat, RunReader):
         paths = [im.path or rows[i]["path"] for i, im in zip(read, images, strict=True)]
         policy = None if is_sample else self.image_policy
         size_of = functools.cache(lambda i: size_of_image(root, paths[i], policy))
-        columns = self._columns(images, paths)
+        named = zip(images, paths, strict=True)
+        names = [im.name or posixpath.basename(path) for im, path in named]
+        ids = [im.source_id or n for im, n in zip(images, names, strict=True)]
+        columns = {
+            ENCODED: pa.array(paths, pa.string()),
+            "image/filename": pa.array(names, pa.string()),
+            "image/source_id": pa.array(ids, pa.string()),
+        }
         columns |= self.class_masks([rows[i] for i in read], root, paths)
         sizes = np.ones((len(images), 2))
         lost: dict[int, Fault] = {}
@@ -272,19 +259,6 @@ class BoxedReader(TableFormat, RunReader):
             skipped=dict(skipped),
         )
 
-    def _columns(
-        self, images: Sequence[ImageObjects], paths: Sequence[str]
-    ) -> dict[str, pa.Array]:
-        """Returns what is stored of images beside their objects and sizes."""
-        named = zip(images, paths, strict=True)
-        names = [im.name or posixpath.basename(path) for im, path in named]
-        ids = [im.source_id or n for im, n in zip(images, names, strict=True)]
-        return {
-            ENCODED: pa.array(paths, pa.string()),
-            "image/filename": pa.array(names, pa.string()),
-            "image/source_id": pa.array(ids, pa.string()),
-        }
-
     def _checked(
         self, objects: Sequence[BoxedObject], extents: Floats
     ) -> tuple[npt.NDArray[np.float32], Floats, dict[int, Fault]]:
@@ -367,7 +341,8 @@ class BoxedReader(TableFormat, RunReader):
             return Fault(Reason.TOO_MANY_PIXELS, words)
         corners = (box * (width, height, width, height)).tolist()
         try:
-            return encode_class_png(self.mask_of(item, height, width, corners))
+            draw = item.draw or functools.partial(object_mask, None)
+            return encode_class_png(draw(height, width, corners))
         except FaultError as error:
             return error.fault
 

@@ -22,6 +22,7 @@ create_coco_tf_record.py of tensorflow/models.
 """
 
 import dataclasses
+import functools
 import heapq
 import json
 import math
@@ -264,22 +265,23 @@ class CocoReader(ListedReader):
             values={"is_crowd": integer_of(item.get("iscrowd")) or 0, "area": area},
             points=None if fault else points,
             point_names=self.point_names[row["path"]].get(category, ()),
-            outline=item if item.get("segmentation") else None,
+            draw=functools.partial(_drawn, item) if item.get("segmentation") else None,
         )
 
     def gone_parts(self, row: Mapping[str, Any]) -> int:
         """Returns how many boxes an image has that is no row."""
         return len(row["annotations"])
 
-    def mask_of(
-        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
-    ) -> Pixels:
-        """Returns the mask of an annotation; raises FaultError."""
-        try:
-            outline = outline_of(item.outline) if item.outline else None
-        except (ValueError, RecursionError) as error:
-            raise FaultError(Reason.BAD_MASK, "its outline is no JSON") from error
-        return object_mask(outline, height, width, box)
+
+def _drawn(
+    item: Mapping[str, Any], height: int, width: int, box: Sequence[float]
+) -> Pixels:
+    """Returns the mask of an annotation; raises FaultError."""
+    try:
+        outline = outline_of(item)
+    except (ValueError, RecursionError) as error:
+        raise FaultError(Reason.BAD_MASK, "its outline is no JSON") from error
+    return object_mask(outline, height, width, box)
 
 
 def _strays(row: Mapping[str, Any]) -> Iterator[Rejection]:

@@ -15,6 +15,7 @@ Source: wkentaro/labelme, `label_file.py` and `examples/instance_segmentation`.
 
 import base64
 import dataclasses
+import functools
 import io
 import itertools
 import json
@@ -22,7 +23,7 @@ import math
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -54,31 +55,9 @@ _OTHER_KEYS = re.compile(rb'"(imagePath|shape_type)"\s*:')
 _LOOKED_AT = 64
 # Of a circle that is drawn, as LabelMe's own export does.
 _CORNERS = 64
-
-
-class _Mask(NamedTuple):
-    """Pixels of a shape: a PNG in base64, and where its first pixel is."""
-
-    png: str
-    left: int
-    top: int
-
-    def draw(self, pixels: Pixels) -> None:
-        """Sets those of an image to 1; raises FaultError for what is no such PNG."""
-        try:
-            data = base64.b64decode(self.png, validate=True)
-            with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-                # Not more than the image has is read, whatever the header claims.
-                height, width = pixels.shape
-                right, bottom = self.left + image.width, self.top + image.height
-                if min(self.left, self.top) < 0 or right > width or bottom > height:
-                    message = f"its mask, {image.size}, crosses the edge of the image"
-                    raise FaultError(Reason.BAD_MASK, message)
-                drawn = np.asarray(image.convert("L")) > 0
-        except (OSError, ValueError, SyntaxError) as error:
-            message = "its mask is no PNG in base64"
-            raise FaultError(Reason.BAD_MASK, message) from error
-        pixels[self.top : bottom, self.left : right] |= drawn
+# What is drawn of a shape: the corners of a polygon, or pixels as a PNG in base64 with
+# the column and the row of the first.
+_Piece = list[float] | tuple[str, int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,20 +99,6 @@ class LabelmeReader(ListedReader):
             [listing_of(rows)], root, others=others, outlines=outlines
         )
 
-    def mask_of(
-        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
-    ) -> Pixels:
-        """Returns the union of an object's polygons and masks."""
-        if not item.outline:
-            return object_mask(None, height, width, box)
-        union = np.zeros((height, width), np.uint8)
-        for piece in item.outline:
-            if isinstance(piece, _Mask):
-                piece.draw(union)
-            else:
-                union |= object_mask([piece], height, width, box)
-        return union
-
     def _image_path(self, stated: str, origin: str, paths: SourcePaths) -> str:
         """Returns the path of the image of a file; a likely one where there is none."""
         folder, name = posixpath.split(origin)
@@ -162,16 +127,19 @@ class LabelmeReader(ListedReader):
         if not isinstance(shapes, list):
             raise ValueError("shapes must be a list")
         objects: list[BoxedObject] = []
+        drawn: list[list[_Piece]] = []
         groups: dict[tuple[str, str], int] = {}
         for number, shape in enumerate(shapes, start=1):
-            item, group = _object(number, shape)
+            item, group, piece = _object(number, shape)
             index = groups.setdefault((item.name, group), len(objects))
             if group and item.fault is None and index < len(objects):
                 objects[index] = _joined(objects[index], item)
+                drawn[index].append(piece)
                 continue
             if item.fault is not None:
                 groups.pop((item.name, group), None)
-            objects.append(item)
+            drawn.append([piece])
+            objects.append(item._replace(draw=functools.partial(_drawn, drawn[-1])))
         image = content.get("imagePath")
         return ImageObjects(
             objects,
@@ -179,6 +147,32 @@ class LabelmeReader(ListedReader):
             _side(content.get("imageHeight")),
             image if isinstance(image, str) else "",
         )
+
+
+def _drawn(
+    pieces: Sequence[_Piece], height: int, width: int, box: Sequence[float]
+) -> Pixels:
+    """Returns the union of an object's polygons and masks; raises FaultError."""
+    union = np.zeros((height, width), np.uint8)
+    for piece in pieces:
+        if isinstance(piece, list):
+            union |= object_mask([piece], height, width, box)
+            continue
+        png, left, top = piece
+        try:
+            data = base64.b64decode(png, validate=True)
+            with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+                # Not more than the image has is read, whatever the header claims.
+                right, bottom = left + image.width, top + image.height
+                if min(left, top) < 0 or right > width or bottom > height:
+                    message = f"its mask, {image.size}, crosses the edge of the image"
+                    raise FaultError(Reason.BAD_MASK, message)
+                drawn = np.asarray(image.convert("L")) > 0
+        except (OSError, ValueError, SyntaxError) as error:
+            message = "its mask is no PNG in base64"
+            raise FaultError(Reason.BAD_MASK, message) from error
+        union[top:bottom, left:right] |= drawn
+    return union
 
 
 def _outlines_of(item: BoxedObject) -> int:
@@ -189,8 +183,8 @@ def _outlines_of(item: BoxedObject) -> int:
     )
 
 
-def _object(number: int, shape: Any) -> tuple[BoxedObject, str]:
-    """Returns a shape as an object, and its group."""
+def _object(number: int, shape: Any) -> tuple[BoxedObject, str, _Piece]:
+    """Returns a shape as an object, its group, and what is drawn of it."""
     where = f"shape {number}"
     shape = shape if isinstance(shape, dict) else {}
     raw = {key: value for key, value in shape.items() if key != "mask"}
@@ -199,25 +193,23 @@ def _object(number: int, shape: Any) -> tuple[BoxedObject, str]:
     group = shape.get("group_id")
     fault = None
     box: Sequence[float] = NO_BOX
-    outline = None
+    piece: _Piece = []
     if kind not in _KINDS:
         message = f"{where}: {str(kind)[:60]!r} is no {', '.join(_KINDS)}"
         fault = Fault(Reason.UNSUPPORTED_FORMAT, message)
     else:
         try:
-            box, outline = _shape(kind, shape.get("points"), shape.get("mask"))
+            box, piece = _shape(kind, shape.get("points"), shape.get("mask"))
         except (TypeError, ValueError, OverflowError):
             rule = f"a {kind} needs {_KINDS[kind]} points of two finite numbers"
             fault = Fault(Reason.BAD_BOX, f"{where}, {name[:60]!r}: {rule}")
     if name:
         where += f", {name[:60]!r}"
-    item = BoxedObject(name, box, where, [raw], fault=fault, outline=[outline])
-    return item, "" if group is None else json.dumps(group)
+    item = BoxedObject(name, box, where, [raw], fault=fault)
+    return item, "" if group is None else json.dumps(group), piece
 
 
-def _shape(
-    kind: str, points: Any, mask: Any
-) -> "tuple[Sequence[float], list[float] | _Mask]":
+def _shape(kind: str, points: Any, mask: Any) -> tuple[Sequence[float], _Piece]:
     """Returns the box around a shape and what is drawn of it.
 
     Raises what `_object` catches.
@@ -239,7 +231,7 @@ def _shape(
     xs, ys = zip(*pairs, strict=True)
     left, top, right, bottom = box = min(xs), min(ys), max(xs), max(ys)
     if kind == "mask":
-        return box, _Mask(mask if isinstance(mask, str) else "", int(left), int(top))
+        return box, (mask if isinstance(mask, str) else "", int(left), int(top))
     if kind == "rectangle":
         return box, [left, top, right, top, right, bottom, left, bottom]
     return box, [*itertools.chain(*pairs)]
@@ -249,9 +241,7 @@ def _joined(one: BoxedObject, other: BoxedObject) -> BoxedObject:
     """Returns two shapes of a group as one object."""
     low = [min(a, b) for a, b in zip(one.box[:2], other.box[:2], strict=True)]
     high = [max(a, b) for a, b in zip(one.box[2:], other.box[2:], strict=True)]
-    outline = [*(one.outline or ()), *(other.outline or ())]
-    raw = [*one.raw, *other.raw]
-    return one._replace(box=(*low, *high), raw=raw, outline=outline)
+    return one._replace(box=(*low, *high), raw=[*one.raw, *other.raw])
 
 
 def _side(value: Any) -> float | None:

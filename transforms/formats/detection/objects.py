@@ -31,12 +31,13 @@ edge.
 import enum
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
 from transforms.core.model import Rejection
 from transforms.core.reasons import Fault, Reason
@@ -128,7 +129,8 @@ class BoxedObject(NamedTuple):
       values: of lists, by the end of the feature's name, as `difficult`.
       points: x, y and visibility of key points; None for none.
       point_names: of its key points.
-      outline: what the layout's `mask_of` draws; None for the box, filled.
+      draw: gives its mask in an image of a height and a width, by them and by its box
+        in pixels, or raises FaultError; None for the box, filled.
     """
 
     name: str
@@ -141,7 +143,7 @@ class BoxedObject(NamedTuple):
     values: Mapping[str, Any] = {}
     points: Sequence[float] | None = None
     point_names: Sequence[str] = ()
-    outline: Any = None
+    draw: Callable[[int, int, Sequence[float]], Pixels] | None = None
 
 
 class ImageObjects(NamedTuple):

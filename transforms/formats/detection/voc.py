@@ -54,7 +54,6 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.image.masks import Mask as Pixels
-from transforms.core.image.masks import object_mask
 from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.structure import decode_png
 from transforms.core.reasons import Fault, FaultError, Reason
@@ -184,7 +183,7 @@ class VocReader(ListedReader):
         if mask := row.get(_OBJECTS):
             pixels = functools.cache(lambda: _numbers_in(mask, self.image_policy))
             objects = [
-                item._replace(outline=(mask, pixels, number))
+                item._replace(draw=functools.partial(_numbered, mask, pixels, number))
                 for number, item in enumerate(image.objects, start=1)
             ]
             image = image._replace(objects=objects)
@@ -208,22 +207,6 @@ class VocReader(ListedReader):
         objects = [_object(*it) for it in enumerate(root.findall("object"), start=1)]
         name = (root.findtext("filename") or "").strip()
         return ImageObjects(objects, width, height, name=name)
-
-    def mask_of(
-        self, item: BoxedObject, height: int, width: int, box: Sequence[float]
-    ) -> Pixels:
-        """Returns the pixels that have the number of the object."""
-        if item.outline is None:
-            return object_mask(None, height, width, box)
-        path, pixels_of, number = item.outline
-        pixels = pixels_of()
-        if pixels.shape != (height, width):
-            raise FaultError(
-                Reason.SIZE_MISMATCH,
-                f"{path[-200:]!r} has {pixels.shape[1]} x {pixels.shape[0]} pixels, "
-                f"and the image {width} x {height}",
-            )
-        return np.asarray(pixels == number, np.uint8)
 
     def class_masks(
         self, rows: Sequence[Mapping[str, Any]], root: str, images: Sequence[str]
@@ -341,6 +324,25 @@ def _image_sets(folder: str) -> Mapping[str, str] | None:
                     f"in {splits[item]!r} too. Take it out of one of the lists."
                 )
     return splits if has_lists else None
+
+
+def _numbered(
+    path: str,
+    pixels_of: Callable[[], Pixels],
+    number: int,
+    height: int,
+    width: int,
+    _box: Sequence[float],
+) -> Pixels:
+    """Returns the pixels of a mask that have a number; raises FaultError."""
+    pixels = pixels_of()
+    if pixels.shape != (height, width):
+        raise FaultError(
+            Reason.SIZE_MISMATCH,
+            f"{path[-200:]!r} has {pixels.shape[1]} x {pixels.shape[0]} pixels, "
+            f"and the image {width} x {height}",
+        )
+    return np.asarray(pixels == number, np.uint8)
 
 
 def _numbers_in(path: str, policy: ImagePolicy) -> Pixels:

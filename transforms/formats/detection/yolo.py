@@ -20,10 +20,13 @@ and Label Studio, pages on export.
 """
 
 import dataclasses
+import functools
 import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from transforms.core.image.masks import Mask as Pixels
+from transforms.core.image.masks import object_mask
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError, SpecError, bounded
 from transforms.formats.detection.listed import (
@@ -185,7 +188,7 @@ class YoloReader(ListedReader):
             if "_" in line:
                 raise ValueError("numbers have no _ in them")
             name = self._name(values[0], where)
-            box, points, outline = self._numbers(values[1:])
+            box, points = self._numbers(values[1:])
         except ValueError as error:
             shown = f"{where}: {error}; it is {line.strip()[:80]!r}"
             return item._replace(fault=Fault(Reason.MALFORMED, shown))
@@ -193,9 +196,9 @@ class YoloReader(ListedReader):
             return item._replace(box=box, fault=name)
         if max(map(abs, values[1:])) > 2:
             where += " (pixels, perhaps, where fractions are needed)"
-        return BoxedObject(
-            name, box, where, item.raw, line=number, points=points, outline=outline
-        )
+        if len(values) > 1 + _BOX and points is None:
+            item = item._replace(draw=functools.partial(_drawn, values[1:]))
+        return item._replace(name=name, box=box, place=where, points=points)
 
     def _name(self, number: float, place: str) -> str | Fault:
         if not 0 <= number < MOST_CLASSES or number % 1:
@@ -209,12 +212,12 @@ class YoloReader(ListedReader):
 
     def _numbers(
         self, values: Sequence[float]
-    ) -> tuple[Sequence[float], Sequence[float] | None, list[list[float]] | None]:
-        """Returns box, key points and outline of a line, after its class."""
+    ) -> tuple[Sequence[float], Sequence[float] | None]:
+        """Returns box and key points of a line, after its class."""
         count, (k, dims) = len(values), self.point_shape
         if count >= _OUTLINE and count % 2 == 0 and not k:
             x, y = values[::2], values[1::2]
-            return (min(x), min(y), max(x), max(y)), None, [list(values)]
+            return (min(x), min(y), max(x), max(y)), None
         if count not in (_BOX, _BOX + k * dims):
             rule = "4 numbers of a box, or 6 and more, an even number, of an outline,"
             if k:
@@ -225,12 +228,20 @@ class YoloReader(ListedReader):
         right, bottom = (values[i] + values[i + 2] / 2 for i in (0, 1))
         box = (left, top, right, bottom)
         if count == _BOX:
-            return box, None, None
+            return box, None
         points = values[_BOX:]
         if dims == 2:
             pairs = zip(points[::2], points[1::2], strict=True)
             points = [v for x, y in pairs for v in (x, y, 2.0 if x or y else 0.0)]
-        return box, points, None
+        return box, points
+
+
+def _drawn(
+    fractions: Sequence[float], height: int, width: int, box: Sequence[float]
+) -> Pixels:
+    """Returns the mask of an outline; raises FaultError."""
+    polygon = [n * (height if i % 2 else width) for i, n in enumerate(fractions)]
+    return object_mask([polygon], height, width, box)
 
 
 def _refuse_strays(split_of: Mapping[str, str]) -> None:
