@@ -191,7 +191,7 @@ def join_table(
     """
     id_column = str(spec.id_column)
     ids = table.columns[id_column]
-    joined = join_labels(
+    places, unmatched = join_labels(
         entries, ids.cast(pa.string()), table.numbers, table=table.name
     )
     numbers = [Feature(name, Kind.FLOAT) for name in table.columns]
@@ -207,8 +207,8 @@ def join_table(
     # What the spec says of images is said of those in the tree.
     of_table = {"image_columns": [], "preset": "default", "feature_names": {}}
     schema = declare(features, table.columns, spec.model_copy(update=of_table))
-    matched = joined.rows >= 0
-    positions = pa.array(np.where(matched, joined.rows, 0), mask=~matched)
+    matched = places >= 0
+    positions = pa.array(np.where(matched, places, 0), mask=~matched)
     taken = {name: column.take(positions) for name, column in table.columns.items()}
     origins = pa.array([entry.origin for entry in entries], pa.string())
     as_read = taken
@@ -218,7 +218,7 @@ def join_table(
     faults = [None if match else unlabelled for match in matched.tolist()]
 
     def row_of(index: int) -> int:
-        return int(table.numbers[joined.rows[index]]) + 1
+        return int(table.numbers[places[index]]) + 1
 
     for misfit in reversed(misfits):
         for index in np.flatnonzero(misfit.bad & matched).tolist():
@@ -226,7 +226,7 @@ def join_table(
             reason, message = dataclasses.replace(misfit, raw=raw).complaint(index)
             where = f"{table.name}, row {row_of(index)}"
             faults[index] = (str(reason), f"{where}: {message}")
-    orphans = [*joined.orphans, *(Orphan(*refused) for refused in table.refused)]
+    orphans = [*unmatched, *(Orphan(*refused) for refused in table.refused)]
     kept = matched & np.array([fault is None for fault in faults], np.bool_)
 
     def place(index: int, shown: str) -> str:
@@ -297,13 +297,13 @@ def _named_images(column: pa.Array, entries: FileList) -> list[str]:
         return []
     ids = column.slice(0, _MOST_ROWS).cast(pa.string()).drop_null()
     try:
-        joined = join_labels(entries, ids, np.arange(len(ids)), table="")
+        places, orphans = join_labels(entries, ids, np.arange(len(ids)), table="")
     except BeamTFRecordError:
         return []
-    matched = len(ids) - len(joined.orphans)
+    matched = len(ids) - len(orphans)
     if matched * 100 < len(ids) * _FITTING:
         return []
-    return [e.path for e, row in zip(entries, joined.rows, strict=True) if row >= 0]
+    return [e.path for e, row in zip(entries, places, strict=True) if row >= 0]
 
 
 def _command(

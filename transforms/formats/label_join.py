@@ -65,28 +65,17 @@ class Labels:
     with_folders: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Joined:
-    """The images of a tree with the rows of the table that label them.
-
-    Attributes:
-      rows: int64 array, for each image: the position of its row among the table's
-        columns, -1 for none.
-      orphans: the table's rows without an image, in the table's order.
-    """
-
-    rows: npt.NDArray[np.int64]
-    orphans: list[Orphan]
-
-
 def join_labels(
     entries: FileList,
     ids: pa.Array,
     numbers: npt.NDArray[np.int64],
     *,
     table: str,
-) -> Joined:
+) -> tuple[npt.NDArray[np.int64], list[Orphan]]:
     """Joins n images and m rows of a table.
+
+    Returns for each image the position of its row among the ids, -1 for none; and the
+    rows without an image, in the table's order.
 
     Args:
       entries: the images.
@@ -152,7 +141,7 @@ def join_labels(
                 Orphan(int(numbers[position]), Reason.LABEL_WITHOUT_IMAGE, message)
             )
     orphans.sort(key=lambda orphan: orphan.row or 0)
-    return Joined(rows, orphans)
+    return rows, orphans
 
 
 def _key_of(ids: Sequence[str], suffixes: tuple[str, ...]) -> Callable[[str], str]:

@@ -157,7 +157,8 @@ class ListedReader(BoxedReader):
         """Returns the objects of the file of an image; none where it has none."""
         if row["annotation"] is None:
             return ImageObjects(()), None
-        file = annotation_file(root, row["annotation"], row["label_stamp"])
+        path = row["annotation"]
+        file = SourceFile(path, os.path.join(root, path), stamp=row["label_stamp"])
         image, data = self.load(file)
         if image is None:
             image = Fault(Reason.CHANGED_DURING_RUN, f"it is no {self.title} any more")
@@ -359,11 +360,6 @@ def listing_of(
     """
     schema = pa.schema({**_COLUMNS, **more})
     return pa.Table.from_pylist([_STATED | row for row in rows], schema)
-
-
-def annotation_file(root: str, path: str, stamp: int = 0) -> SourceFile:
-    """Returns a file of the source by its path relative to the root."""
-    return SourceFile(path, os.path.join(root, path), stamp=stamp)
 
 
 def root_of(file: SourceFile) -> str:

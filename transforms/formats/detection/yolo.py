@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.reasons import Fault, Reason
-from transforms.errors import InputError, SpecError, bounded
+from transforms.errors import InputError, SpecError
 from transforms.formats.detection.listed import (
     ListedReader,
     SourcePaths,
@@ -77,8 +77,7 @@ class YoloReader(ListedReader):
         """Finds names, splits and labels of all images; samples them evenly.
 
         Raises:
-          InputError: the dataset contradicts itself, no image has a label, or images
-            lie beside the folders of the splits.
+          InputError: the dataset contradicts itself, or no image has a label.
         """
         if self.images_root:
             raise SpecError(
@@ -100,8 +99,6 @@ class YoloReader(ListedReader):
                 f"{label_path(images[0])!r:.80} for {images[0]!r:.80}. Add them, or "
                 f"convert the images alone with --format images --unlabelled."
             )
-        if "" in labelled and len(labelled) > 1:
-            _refuse_strays(split_of)
         bare = [i for i in labels if split_of[i] not in labelled]
         if bare:
             notes.append(
@@ -109,9 +106,20 @@ class YoloReader(ListedReader):
                 f"image of their split has a label file"
             )
         listed = [file for file in files if split_of.get(file.origin) in labelled]
-        rows = [
-            _row(file, split_of[file.origin], labels[file.origin], texts)
+        rows: list[dict[str, Any]] = [
+            {
+                "path": file.origin,
+                "size": file.size,
+                "position": file.position,
+                "stamp": file.stamp,
+                "annotation": label
+                if (label := labels[file.origin]) in texts
+                else None,
+                "label_stamp": texts.get(label),
+                "split": split_of[file.origin] or None,
+            }
             for file in listed
+            for label in [labels[file.origin]]
         ]
         if missing := [row["path"] for row in rows if row["annotation"] is None]:
             notes.append(
@@ -242,36 +250,6 @@ def _drawn(
     """Returns the mask of an outline; raises FaultError."""
     polygon = [n * (height if i % 2 else width) for i, n in enumerate(fractions)]
     return object_mask([polygon], height, width, box)
-
-
-def _refuse_strays(split_of: Mapping[str, str]) -> None:
-    """Raises InputError for the images whose paths say no split, as others do."""
-    strays = [image for image, split in split_of.items() if not split]
-    good = [image for image, split in split_of.items() if split][-1]
-    folders = dict.fromkeys(map(posixpath.dirname, strays))
-    patterns = [f"{folder}/*" if folder else strays[0] for folder in folders]
-    shown = " ".join(f"--exclude {pattern!r}" for pattern in patterns[:4])
-    raise InputError(
-        bounded(
-            f"Where paths say the splits of a YOLO dataset, as {good!r} does, every "
-            f"image must lie in the folder of a split; {len(strays):,} images do not, "
-            f"such as {strays[0]!r}. Leave them out with {shown}, or move them."
-        )
-    )
-
-
-def _row(
-    file: InputFile, split: str, label: str, texts: Mapping[str, int]
-) -> dict[str, Any]:
-    return {
-        "path": file.origin,
-        "size": file.size,
-        "position": file.position,
-        "stamp": file.stamp,
-        "annotation": label if label in texts else None,
-        "label_stamp": texts.get(label),
-        "split": split or None,
-    }
 
 
 def _orphans(

@@ -9,6 +9,7 @@ of `SourcePaths`. Without a list of splits, words in the names of folders say th
 """
 
 import dataclasses
+import os
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,7 +20,6 @@ import yaml
 from transforms.errors import BeamTFRecordError, InputError, bounded
 from transforms.formats.detection.listed import (
     SourcePaths,
-    annotation_file,
     even_rows,
 )
 from transforms.formats.file_names import (
@@ -128,7 +128,7 @@ def splits_of(
 
 
 def _lines(root: str, path: str) -> list[str]:
-    data = storage(annotation_file(root, path).path).read_bytes()
+    data = storage(os.path.join(root, path)).read_bytes()
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -175,15 +175,14 @@ def _check_one(paths: Sequence[str]) -> None:
 
 
 def _start(root: str, path: str) -> bytes:
-    with storage(annotation_file(root, path).path).open_input() as stream:
+    with storage(os.path.join(root, path)).open_input() as stream:
         return stream.read(1 << 16)
 
 
 def _read(root: str, path: str, parse: Callable[[str], _Parsed]) -> _Parsed:
     """Returns what a file says; raises InputError where it does not say it."""
     try:
-        file = storage(annotation_file(root, path).path)
-        data, _ = file.read_stamped(_MOST_CONFIG_BYTES)
+        data, _ = storage(os.path.join(root, path)).read_stamped(_MOST_CONFIG_BYTES)
         return parse(data.decode("utf-8-sig"))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, OSError) as error:
         words = str(error) or type(error).__name__

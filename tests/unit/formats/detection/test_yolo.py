@@ -238,26 +238,12 @@ def test_images_in_two_splits_and_beside_them(tmp_path: Folder) -> None:
     assert "images/train/a.jpg" in notes[1]
 
 
-@pytest.mark.parametrize(
-    ("strays", "pattern"),
-    [(["obj/b.jpg", "obj/c.jpg"], "'obj/*'"), (["b.jpg"], "'b.jpg'")],
-)
-def test_images_beside_the_folders_of_splits(
-    strays: list[str], pattern: str, tmp_path: Folder
-) -> None:
-    """They are an error that counts them and names what leaves them out."""
-    labels = dict.fromkeys(["train/a.jpg", "valid/d.jpg", *strays], BOX)
-    root = write(tmp_path, labels, classes__txt="cat\ndog\n")
-    with pytest.raises(InputError) as error:
-        planned(root)
-    for fact in (f"{len(strays)} images", strays[0], f"--exclude {pattern}"):
-        assert fact in str(error.value)
-    for stray in strays:
-        (root / stray).with_suffix(".txt").unlink()
-    assert splits_of(read_planned(root)) == {
-        "train/a.jpg": "train",
-        "valid/d.jpg": "validation",
-    }
+def test_images_beside_the_folders_of_splits(tmp_path: Folder) -> None:
+    """They are rejects: no split is theirs."""
+    labels = dict.fromkeys(["train/a.jpg", "valid/d.jpg", "obj/b.jpg"], BOX)
+    found = read_planned(write(tmp_path, labels, classes__txt="cat\ndog\n"))
+    assert splits_of(found) == {"train/a.jpg": "train", "valid/d.jpg": "validation"}
+    assert reasons(found) == [("obj/b.txt", None, "bad_split", "")]
 
 
 def test_images_without_labels(tmp_path: Folder) -> None:
