@@ -112,9 +112,7 @@ class YoloReader(ListedReader):
                 "size": file.size,
                 "position": file.position,
                 "stamp": file.stamp,
-                "annotation": label
-                if (label := labels[file.origin]) in texts
-                else None,
+                "annotation": label if label in texts else None,
                 "label_stamp": texts.get(label),
                 "split": split_of[file.origin] or None,
             }
