@@ -126,28 +126,23 @@ def list_images(
         splits = pa.array([split or split_in_path(f) or None for f in folders])
     columns = {
         "path": paths,
-        "annotation": [file.origin] * len(paths),
+        "annotation": pa.repeat(file.origin, len(paths)),
         "stated": stated,
         "split": splits.cast(pa.string()),
         "row": numbers[first],
-        "line": None if lines is None else lines.take(pa.array(first)),
         "rows": by_image(pa.array(numbers)),
-        "lines": None if lines is None else by_image(lines),
         "cells": by_image(cells),
     }
-    absent = listing_of([{}] * len(paths), TABLE_COLUMNS)
-    listed = pa.table(
-        {
-            field.name: absent[field.name] if values is None else values
-            for field in absent.schema
-            for values in [columns.get(field.name)]
-        },
-        absent.schema,
-    )
+    columns |= dict.fromkeys(("size", "stamp"), np.zeros(len(paths), np.int64))
+    if lines is not None:
+        columns |= {"line": lines.take(pa.array(first)), "lines": by_image(lines)}
+    common = {"path": file.origin, "annotation": file.origin}
+    others = listing_of([{**common, **row} for row in unread], TABLE_COLUMNS)
+    # Absent columns are null.
+    tables = [others, pa.table(columns)]
+    listed = pa.concat_tables(tables, promote_options="default")
     if unread:
-        common = {"path": file.origin, "annotation": file.origin}
-        others = listing_of([{**common, **row} for row in unread], TABLE_COLUMNS)
-        listed = pa.concat_tables([listed, others]).sort_by("row")
+        listed = listed.sort_by("row")
     rows, indices = listed["row"].to_numpy(), np.arange(len(listed))
     begins = rows[indices - indices % at_once]
     positions = file.position + file.size * begins // max(count, 1) + rows - begins

@@ -350,7 +350,7 @@ def class_ids(names: Set[str]) -> dict[str, int]:
 
 
 def listing_of(
-    rows: Sequence[dict[str, Any]], more: Mapping[str, pa.DataType] = {}
+    rows: Sequence[Mapping[str, Any]], more: Mapping[str, pa.DataType] = {}
 ) -> pa.Table:
     """Returns rows as a listing; what a row lacks is null, or 0 of a file.
 
@@ -358,8 +358,11 @@ def listing_of(
       rows: with the columns that the module draws.
       more: the layout's own columns, and their types.
     """
-    schema = pa.schema({**_COLUMNS, **more})
-    return pa.Table.from_pylist([_STATED | row for row in rows], schema)
+    columns = {
+        name: pa.array([row.get(name, _STATED.get(name)) for row in rows], kind)
+        for name, kind in {**_COLUMNS, **more}.items()
+    }
+    return pa.table(columns)
 
 
 def root_of(file: SourceFile) -> str:
