@@ -2,13 +2,12 @@
 
 import codecs
 import contextlib
-import dataclasses
 import hashlib
 import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,30 +29,24 @@ _MAX_CHARACTERS = 200
 _MAX_ITEMS = 8
 _MAX_BYTES = 4
 
-_ALL = ("", "", "")
 # The values of a step are a list.
 Value = int | float | bytes | list[Any]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Record:
-    """One record, decoded.
+class Record(NamedTuple):
+    """One record.
 
     Attributes:
       split: of the dataset; "" in a single file.
       file: its name, or its path where a single file was asked for.
       number: 0-based, in the file.
-      size: of the serialised Example in bytes.
-      values: by feature; None: it is no tf.train.Example.
-      error: then why.
+      payload: its bytes, a serialised Example if all is well.
     """
 
     split: str
     file: str
     number: int
-    size: int
-    values: Mapping[str, Sequence[Value]] | None
-    error: str = ""
+    payload: bytes
 
 
 def show(
@@ -83,21 +76,27 @@ def show(
     """
     target = open_target(path)
     choice = (split, label, where)
-    if any(choice) and isinstance(target, SingleFile):
-        raise UsageError(
-            f"Records can be chosen in a dataset; {path!r} is one file. Leave out "
-            f"--split, --label and --where."
-        )
     dataset = target.dataset if isinstance(target, SingleFile) else target
+    if isinstance(target, SingleFile):
+        if any(choice):
+            raise UsageError(
+                f"Records can be chosen in a dataset; {path!r} is one file. Leave out "
+                f"--split, --label and --where."
+            )
+        records = _of_file(target, "", target.path, count)
+    elif any(choice):
+        records = _chosen(target, count, *choice)
+    else:
+        records = _first(target, count)
     stated = () if dataset is None else dataset.manifest.features
     facts = {fact.feature.name: fact for fact in stated}
     if as_json:
         kinds = {key: f for f in facts.values() for key in f.feature.record_keys}
-        for record in first_records(target, count, choice):
+        for record in records:
             print_text(json_text(record_json(record, kinds)))
         return 0
     shown = ""
-    for record in first_records(target, count, choice):
+    for record in records:
         if shown:
             print_line()
         name = f"{record.split}  " if record.split else ""
@@ -105,34 +104,15 @@ def show(
             shown = f"{name}{record.file}"
             print_line(name, "bold", record.file)
         print_line(f"record {record.number:,}", "bold")
-        for name, value in _lines(record, facts):
+        for name, value in _lines(record.payload, facts):
             print_line(f"  {name}", "cyan", f"  {value}")
     if not shown and count:
         print_line("no records")
     return 0
 
 
-def first_records(
-    target: Dataset | SingleFile, count: int, choice: tuple[str, str, str] = _ALL
-) -> Iterator[Record]:
-    """Yields the first `count` records of every split, or of the file.
-
-    Args:
-      target: to be read.
-      count: of records.
-      choice: split, label and condition, as in `show`.
-
-    Raises:
-      SpecError: the choice names what is not there.
-      TFRecordError: a file is damaged.
-      SourceError: a file cannot be read.
-    """
-    if isinstance(target, SingleFile):
-        yield from _of_file(target, "", target.path, count)
-        return
-    if any(choice):
-        yield from _chosen(target, count, *choice)
-        return
+def _first(target: Dataset, count: int) -> Iterator[Record]:
+    """Yields the first records of each split."""
     for facts in target.manifest.splits:
         left = count
         for shard in facts.shards:
@@ -155,7 +135,7 @@ def _chosen(
         view = dataset[name]
         view = view.where(condition, limit=count) if condition else view[:count]
         for payload, (path, number) in zip(view.records, view.origins(), strict=True):
-            yield _record(payload, name, os.path.basename(path), number)
+            yield Record(name, os.path.basename(path), number, payload)
 
 
 def _of_file(file: SingleFile, split: str, name: str, count: int) -> Iterator[Record]:
@@ -165,27 +145,18 @@ def _of_file(file: SingleFile, split: str, name: str, count: int) -> Iterator[Re
     with storage(file.path).opened() as stream:
         reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
         for number, payload in enumerate(itertools.islice(reader, count)):
-            yield _record(payload, split, name, number)
+            yield Record(split, name, number, payload)
 
 
-def _record(payload: bytes, split: str, file: str, number: int) -> Record:
-    """Returns a record with its values, or why it has none."""
-    values, error = None, ""
-    try:
-        values = parse_record(payload)
-    except ExampleError as caught:
-        error = str(caught)
-    return Record(split, file, number, len(payload), values, error)
-
-
-def _lines(record: Record, facts: Mapping[str, FeatureFacts]) -> list[tuple[str, str]]:
+def _lines(payload: bytes, facts: Mapping[str, FeatureFacts]) -> list[tuple[str, str]]:
     """Returns (key, value) as text, the keys aligned.
 
     Those of the manifest come first, in its order; features that are absent are named.
     """
-    if record.values is None:
-        return [("not a tf.train.Example:", record.error)]
-    values = dict(record.values)
+    try:
+        values = parse_record(payload)
+    except ExampleError as error:
+        return [("not a tf.train.Example:", str(error))]
     shown = []
     for feature_facts in facts.values():
         feature = feature_facts.feature
@@ -279,7 +250,7 @@ def describe_bytes(value: bytes) -> str:
 
 
 def record_json(record: Record, facts: Mapping[str, FeatureFacts]) -> dict[str, Any]:
-    """Returns a record for JSON.
+    r"""Returns a record for JSON.
 
     The values of a feature are a list, or one value where the manifest says that it
     has one. Numbers are as stored, so a label is its class id. Text is a string. Other
@@ -288,24 +259,26 @@ def record_json(record: Record, facts: Mapping[str, FeatureFacts]) -> dict[str, 
     https://protobuf.dev/programming-guides/json/.
 
     Args:
-      record: decoded, or not an Example: its features are null, and `error` says why.
+      record: the features of one that is no Example are null, and `error` says why.
       facts: what the manifest says of the feature of each key; empty without one.
 
     Example:
-      >>> record_json(Record("", "a.tfrecord", 0, 17, {"n": [1, 2]}), {})["features"]
-      {'n': [1, 2]}
+      >>> one = b"\n\r\n\x0b\n\x02id\x12\x05\x1a\x03\n\x01\x02"
+      >>> record_json(Record("", "a.tfrecord", 0, one), {})["features"]
+      {'id': [2]}
     """
     head: dict[str, Any] = {
         "split": record.split,
         "file": record.file,
         "record": record.number,
-        "bytes": record.size,
+        "bytes": len(record.payload),
     }
-    if record.values is None:
-        return head | {"features": None, "error": record.error}
+    try:
+        by_name = parse_record(record.payload)
+    except ExampleError as error:
+        return head | {"features": None, "error": str(error)}
     features = {
-        name: _json_values(values, facts.get(name))
-        for name, values in record.values.items()
+        name: _json_values(values, facts.get(name)) for name, values in by_name.items()
     }
     return head | {"features": features}
 
