@@ -56,7 +56,8 @@ class _Leftover:
       bytes: it takes.
       not_ours: why it is foreign, though its name is that of a leftover; it stays.
       stays: why it must stay; empty for what may be removed.
-      remove: removes it; returns False, with nothing changed, where a run is at work.
+      remove: removes it; returns False, or raises TargetError, with nothing changed,
+        where a run is at work.
     """
 
     path: str
@@ -64,7 +65,7 @@ class _Leftover:
     bytes: int = 0
     not_ours: str = ""
     stays: str = ""
-    remove: Callable[[], bool] = lambda: False
+    remove: Callable[[], bool | None] = lambda: False
 
 
 def run(
@@ -108,7 +109,10 @@ def _outcome(each: _Leftover, *, dry_run: bool) -> str:
         return each.stays
     if dry_run:
         return "would be removed"
-    if not each.remove():
+    try:
+        if each.remove() is False:
+            return _IN_USE
+    except TargetError:
         return _IN_USE
     is_left = not is_remote(each.path) and storage(each.path).exists()
     return "emptied; the folder stays" if is_left else "removed"
@@ -191,9 +195,8 @@ def _rejects(path: str) -> _Leftover:
         check_left(path)
     except TargetError as error:
         return _not_ours(path, error)
-
-    remove = functools.partial(_unless_busy, storage(path).remove_file)
-    return _Leftover(path, _REJECTS, storage(path).size_of(), remove=remove)
+    file = storage(path)
+    return _Leftover(path, _REJECTS, file.size_of(), remove=file.remove_file)
 
 
 def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
@@ -213,7 +216,7 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
             return _not_ours(folder, error)
     size = _size(folder)
     if own.run_names():
-        remove = functools.partial(_unless_busy, functools.partial(_remove_runs, own))
+        remove = functools.partial(_remove_runs, own)
         return _Leftover(folder, "unfinished files", size, remove=remove)
     runs, foreign = there.own.run_names(), there.own.foreign_names()
     kind, stays = _WORK if runs else "", ""
@@ -223,23 +226,13 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
     elif foreign and not kind:
         return _Leftover(folder, "", size, stays=_holding(foreign))
     # A pipeline may have started since it was found.
-    clear = functools.partial(target.at(of).clear, sure=pipelines)
-    remove = functools.partial(_unless_busy, clear)
+    remove = functools.partial(target.at(of).clear, sure=pipelines)
     return _Leftover(folder, kind, size, stays=stays, remove=remove)
 
 
 def _remove_runs(own: OwnFolder) -> None:
     with own.held():
         own.remove_runs()
-
-
-def _unless_busy(remove: Callable[[], None]) -> bool:
-    """Removes something; returns False where a run is at work there."""
-    try:
-        remove()
-    except TargetError:
-        return False
-    return True
 
 
 def _size(folder: str) -> int:
