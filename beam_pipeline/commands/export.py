@@ -11,8 +11,8 @@ torchvision and Hugging Face Datasets read the first as a folder of images.
 import contextlib
 import errno
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -139,12 +139,10 @@ def _new_folder(output: str, dataset: str) -> Iterator[str]:
         )
     output = os.path.abspath(output)
     parent, name = os.path.split(output)
+    # Not by `tempfile`, whose folders are the user's only.
+    folder = os.path.join(parent, f".{name}.export-{secrets.token_hex(4)}")
     try:
-        os.makedirs(parent, exist_ok=True)
-        # Not `mkdtemp` alone: its folder is the user's only.
-        hidden = tempfile.mkdtemp(prefix=f".{name}.export-", dir=parent)
-        folder = os.path.join(hidden, name)
-        os.mkdir(folder)
+        os.makedirs(folder)
     except OSError as error:
         raise TargetError(
             f"The output's folder must be writable; {parent!r} is not: "
@@ -155,7 +153,7 @@ def _new_folder(output: str, dataset: str) -> Iterator[str]:
             yield folder
         os.rename(folder, output)
     finally:
-        shutil.rmtree(hidden, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_images(
