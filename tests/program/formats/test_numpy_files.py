@@ -198,7 +198,7 @@ def test_long_integers_of_python_2_are_read(
     assert read.columns == {"3L": [[0, 1], [2, 3], [4, 5]], "it's 4L": [0, -1, -2]}
 
 
-@pytest.mark.parametrize("header", [b"'" + b"\\'" * 4_000, b"-" * 9_000])
+@pytest.mark.parametrize("header", [b"'" + b"\\'" * 1_000, b"-" * 9_000])
 def test_a_header_that_is_no_literal(header: bytes, tmp_path: pathlib.Path) -> None:
     """It takes no hours, and no more memory than Python's parser has."""
     data = b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header

@@ -157,7 +157,7 @@ def test_every_way_to_open_a_file(
 
 def test_arguments_from_a_pipe(place: Folder) -> None:
     """`--spec /dev/stdin` is refused where it is a pipe, and read from a file."""
-    arguments = [str(SCRIPT), "convert", "t.csv", "out", "--spec", "/dev/stdin"]
+    arguments = [str(SCRIPT), "plan", "t.csv", "out", "--spec", "/dev/stdin"]
     options: dict[str, Any]
     options = {"cwd": place, "capture_output": True, "text": True, "timeout": SECONDS}
     piped = subprocess.run(arguments, input="seed: 1\n", check=False, **options)

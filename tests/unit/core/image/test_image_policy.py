@@ -520,13 +520,18 @@ def test_padding_is_black(mode: str) -> None:
     np.testing.assert_array_equal(out[3:27, 5:45], np.asarray(picture(mode)))
 
 
-@pytest.mark.parametrize("side", [300, 130, 70, 40, 15])
-@pytest.mark.parametrize("filter", ["hamming", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize(
+    ("side", "filter"),
+    [
+        *((side, "bicubic") for side in (300, 130, 70, 40, 15)),
+        *((70, filter) for filter in ("hamming", "bilinear", "lanczos")),
+    ],
+)
 def test_scaled_decoding_is_close_to_a_full_one(
     side: int, filter: Literal["hamming", "bilinear", "bicubic", "lanczos"]
 ) -> None:
     """Photographs, or waves and noise: mean and largest error of the pixels."""
-    files = real_images()[:6]
+    files = real_images()[:4]
     files.append(saved(picture(height=611, width=801), "JPEG", quality=90))
     for data in files:
         resize = Resize("shorter", side, filter=filter)

@@ -181,9 +181,9 @@ def _cells(draw: st.DrawFn, rows: int) -> pa.StringArray:
 
 @st.composite
 def _batches(draw: st.DrawFn) -> list[dict[str, pa.Array | pa.ChunkedArray]]:
-    names = [f"c{i}" for i in range(draw(st.integers(1, 6)))]
+    names = [f"c{i}" for i in range(draw(st.integers(1, 3)))]
     batches = []
-    for rows in draw(st.lists(st.integers(1, 40), min_size=1, max_size=2)):
+    for rows in draw(st.lists(st.integers(1, 20), min_size=1, max_size=2)):
         batch = {name: _cells(draw, rows) for name in names}
         cut = draw(st.integers(0, rows))
         batches.append(

@@ -557,15 +557,15 @@ def test_fault_109_a_full_pass_finds_a_late_type(
 ) -> None:
     """With `full`, what the sample has not seen is a column, and of the right type."""
     monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 1 << 16)
-    lines = [json.dumps({"a": i}) for i in range(50_000)]
-    lines[20_001] = '{"a": 9007199254740993.5, "late": "x"}'
-    lines[20_002] = '{"a": 9007199254740993}'
+    lines = [json.dumps({"a": i}) for i in range(12_000)]
+    lines[5_001] = '{"a": 9007199254740993.5, "late": "x"}'
+    lines[5_002] = '{"a": 9007199254740993}'
     write(tmp_path / "a.jsonl", lines)
     read = read_all(JsonLinesReader(full=True), tmp_path, ["a.jsonl"])
-    assert len(read.numbers) == 50_000
-    assert read.columns["a"][20_000:20_003] == [
-        "20000",
+    assert len(read.numbers) == 12_000
+    assert read.columns["a"][5_000:5_003] == [
+        "5000",
         "9007199254740993.5",
         "9007199254740993",
     ]
-    assert read.columns["late"][20_001] == "x"
+    assert read.columns["late"][5_001] == "x"
