@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from beam_pipeline import convert as convert_rows
+from tests.support.gathered_rows import gather
 from tests.support.image_sources import (
     encoded,
     image_bytes,
@@ -24,6 +25,7 @@ from tests.support.image_sources import (
 from tests.support.outputs import dataset, first_values, notes_of, rejects, rows
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import command, convert, refused
+from transforms.core.schema import Kind
 from transforms.errors import SpecError
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -125,13 +127,13 @@ def test_rows_of_python(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_rows_of_a_pipeline(folder: Folder) -> None:
     """Below `images_root`, which is refused where no column is of paths."""
-    write_rows(PAIRS, folder / "out", key="n", images_root=str(folder))
-    assert kinds(folder / "out") == KINDS
+    settings = {"key": "n", "images_root": str(folder)}
+    found = gather([PAIRS], **settings).schema
+    assert {name: str(found[name].kind) for name in KINDS} == KINDS
     gone = [{**row, "seg": f"gone/{row['n']}.png"} for row in PAIRS]
-    write_rows(gone, folder / "text", key="n", images_root=str(folder))
-    assert kinds(folder / "text")["seg"] == "text"
+    assert gather([gone], **settings).schema["seg"].kind is Kind.TEXT
     with pytest.raises(SpecError, match="images_root"):
-        write_rows([{"n": 1}], folder / "no", key="n", images_root=str(folder))
+        gather([[{"n": 1}]], **settings)
 
 
 def test_what_is_said_stays(folder: Folder) -> None:
@@ -222,15 +224,14 @@ def test_a_folder_that_nothing_needs(folder: Folder) -> None:
         assert "images_root" in said
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_files_that_are_no_images(folder: Folder, suffix: str) -> None:
+def test_files_that_are_no_images(folder: Folder) -> None:
     """A struct of bytes and path is stored as bytes, with its path as text."""
     sounds = [b"RIFF%d" % n + b"\0" * 40 for n in range(3)]
     found = [struct(d, f"{n}.wav") for n, d in enumerate(sounds)]
     expected = [
         {"audio": d, "audio/path": f"{n}.wav".encode()} for n, d in enumerate(sounds)
     ]
-    table = write_table(folder / f"a{suffix}", [{"audio": each} for each in found])
+    table = write_table(folder / "a.parquet", [{"audio": each} for each in found])
     convert(table, folder / "out")
     assert kinds(folder / "out") == {"audio": "bytes", "audio/path": "text"}
     convert_rows([{"audio": each} for each in found], folder / "python")

@@ -114,11 +114,10 @@ def test_fault_127_orphans_of_both_kinds(tmp_path: Folder) -> None:
     assert account["rejected"] == {"image_without_label": 1, "label_without_image": 2}
 
 
-@pytest.mark.parametrize("second", [("탑_01", 1), ("탑_01", 2)])
-def test_fault_128_an_id_twice(second: tuple[str, int], tmp_path: Folder) -> None:
-    """An id that occurs twice is an error naming both rows, whatever their labels."""
+def test_fault_128_an_id_twice(tmp_path: Folder) -> None:
+    """An id that occurs twice is an error naming both rows, though labels are equal."""
     tree(tmp_path / "in")
-    rows = [("id", "n"), *((stem, 1) for stem in stems()), second]
+    rows = [("id", "n"), *((stem, 1) for stem in stems()), ("탑_01", 1)]
     labels = table(tmp_path / "t.csv", rows)
     options = ("--labels", labels, "--id-column", "id")
     message = refused(4, tmp_path / "in", tmp_path / "out", *options)
