@@ -13,7 +13,7 @@ from PIL import Image
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.gathered_rows import gather
 from tests.support.image_sources import image_bytes
-from tests.support.outputs import notes_of
+from tests.support.outputs import notes_of, rejects, rows
 from tests.support.own_pipelines import write_rows
 from transforms.codec.decode import decode_example
 from transforms.core.example.encoder import encode_examples
@@ -29,6 +29,14 @@ Folder = pathlib.Path
 ROWS = [{"id": n, "pet": ("cat", "dog")[n % 2], "size": n / 4} for n in range(20)]
 PIXELS = np.arange(48, dtype=np.uint8)
 PNG = encode_png(PIXELS.reshape(1, 4, 4, 3))[0].as_py()
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """An earlier dataset of ROWS."""
+    output = tmp_path_factory.mktemp("earlier") / "first"
+    write_rows(ROWS, output, label="pet")
+    return output
 
 
 class Named(NamedTuple):
@@ -104,10 +112,8 @@ def test_like_takes_schema_class_ids_and_splits(tmp_path: Folder) -> None:
     assert found.plan.layout.sharding.seed == 3
 
 
-def test_drift_is_one_error(tmp_path: Folder) -> None:
+def test_drift_is_one_error(first: Folder) -> None:
     """A column that is gone, one that is new, another kind and a class, all named."""
-    first = tmp_path / "first"
-    write_rows(ROWS, first, label="pet")
     strange = [{"id": n / 4, "pet": "cow", "more": 1} for n in range(1, 9)]
     with pytest.raises(InputError) as caught:
         gather([strange[:4], strange[4:]], like=first)
@@ -125,21 +131,18 @@ def test_drift_is_one_error(tmp_path: Folder) -> None:
     assert found.classes["pet"] == ["cat", "dog", "cow"]
 
 
-def test_whole_floats_are_integers_of_an_earlier_dataset(tmp_path: Folder) -> None:
+def test_whole_floats_are_integers_of_an_earlier_dataset(first: Folder) -> None:
     """As in `convert`; integers beside them stay exact, and fractions are rejects."""
-    write_rows(ROWS, tmp_path / "first")
     floats = [ROWS[0] | {"id": float(n)} for n in range(200)]
     others = [ROWS[0] | {"id": value} for value in (2**60 + 1, 2.5)]
-    found = gather([floats, others], like=tmp_path / "first")
+    found = gather([floats, others], like=first)
     assert [r.reason for r in found.rejections] == ["not_an_integer"]
     examples = [decode_example(r) for part in found.records.values() for r in part]
     assert {int(row["id"]) for row in examples} == {*range(200), 2**60 + 1}
 
 
-def test_a_column_that_is_dropped_is_no_drift(tmp_path: Folder) -> None:
+def test_a_column_that_is_dropped_is_no_drift(first: Folder) -> None:
     """One that is new is left out; one of the earlier dataset is gone."""
-    first = tmp_path / "first"
-    write_rows(ROWS, first, label="pet")
     rows = [row | {"more": 1} for row in ROWS]
     found = gather([rows], like=first, drop=["more"])
     assert found.schema.names == ("id", "pet", "size")
@@ -206,25 +209,25 @@ def test_paths_of_images(tmp_path: Folder) -> None:
 
 
 def test_images_are_read_when_shards_are_written(tmp_path: Folder) -> None:
-    """Pixels, files and paths of an image are one record; a lost file is a reject."""
+    """Pixels, files and paths of an image are one image; a lost file is a reject."""
     (tmp_path / "a.png").write_bytes(PNG)
-    rows = {
-        "pixels": [{"image": PIXELS.reshape(4, 4, 3), "n": 1}],
-        "files": [{"image": PNG, "n": 1}],
-        "paths": [{"image": "a.png", "n": 1}],
-    }
-    features = {"image": {"kind": "image"}}
-    for name, some in rows.items():
-        settings: dict[str, Any] = {"images_root": str(tmp_path), "name": "x"}
-        settings["feature_names"] = {"filename": ""}
-        write_rows(some, tmp_path / name, features=features, **settings)
-    shards = {
-        name: next((tmp_path / name).glob("*.tfrecord*")).read_bytes() for name in rows
-    }
-    assert shards["pixels"] == shards["files"] == shards["paths"]
-    lost = [*rows["paths"], {"image": "none.png", "n": 2}]
-    write_rows(lost, tmp_path / "lost", images_root=str(tmp_path), max_reject_rate=1.0)
-    assert '"rejected"' in (tmp_path / "lost" / "manifest.json").read_text()
+    pixels = PIXELS.reshape(4, 4, 3)
+    given = [{"pixels": pixels, "file": PNG, "path": f"{x}.png"} for x in "ab"]
+    write_rows(
+        given,
+        tmp_path / "out",
+        features=dict.fromkeys(given[0], "image"),
+        images_root=str(tmp_path),
+        max_reject_rate=0.5,
+    )
+    (row,) = rows(tmp_path / "out")
+    for name in given[0]:
+        assert row[name] == PNG
+        sizes = [row[f"{name}/{side}"] for side in ("height", "width", "depth")]
+        assert sizes == [4, 4, 3]
+    (reject,) = rejects(tmp_path / "out")
+    assert reject["reason"] == "unreadable"
+    assert "'b.png'" in reject["message"]
 
 
 @pytest.mark.parametrize("how", ["paths", "bytes", "arrays"])

@@ -121,19 +121,27 @@ CSV = "id,height,species,seen\n" + "".join(
 )
 
 
-@pytest.fixture
-def penguins(tmp_path: Folder) -> Folder:
-    """A converted CSV with labels, times, and two splits."""
-    (tmp_path / "rows.csv").write_text(CSV)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A folder with a CSV, and with it converted: labels, times, and two splits."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "rows.csv").write_text(CSV)
     convert(
-        tmp_path / "rows.csv",
-        tmp_path / "penguins",
+        folder / "rows.csv",
+        folder / "penguins",
         label_column="species",
         splits={"train": 0.75, "test": 0.25},
         features={"seen": "timestamp"},
         shards=2,
     )
-    return tmp_path / "penguins"
+    return folder
+
+
+@pytest.fixture
+def penguins(made: Folder, tmp_path: Folder) -> Folder:
+    """The converted CSV, beside which it is."""
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy" / "penguins"
 
 
 def test_a_converted_table(penguins: Folder) -> None:
