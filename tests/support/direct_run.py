@@ -71,7 +71,7 @@ def run_job(
     *,
     workers: int,
     engine: Engine | None = None,
-    place: WorkerPlace | None = None,
+    place: Mapping[str, Any] | None = None,
 ) -> None:
     """Takes the place of `beam_pipeline.running.local.run_job`.
 
