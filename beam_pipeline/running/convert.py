@@ -159,25 +159,24 @@ def _lock_held(plan: Plan) -> Iterator[None]:
     if not path:
         yield
         return
+    why = ""
     with contextlib.ExitStack() as stack:
         if not is_remote(path):
             folder, own = os.path.split(path)
             hold = os.path.join(folder, f".{own}.beam-tfrecord")
             try:
                 stack.enter_context(exclusive_lock(hold))
-            except BusyError as error:
-                raise _lock_race(path, "is in use by another run") from error
-            stack.callback(storage(hold).remove_file, below=folder)
-        if lock_digest(plan.spec) != plan.splits.lock_digest:
-            raise _lock_race(path, "has changed since; another run has written it")
+                stack.callback(storage(hold).remove_file, below=folder)
+            except BusyError:
+                why = "is in use by another run"
+        if not why and lock_digest(plan.spec) != plan.splits.lock_digest:
+            why = "has changed since; another run has written it"
+        if why:
+            raise RaceError(
+                f"A lock must stay as it was when the run began; {path!r} {why}. "
+                f"Nothing was committed. Run again."
+            )
         yield
-
-
-def _lock_race(path: str, what: str) -> RaceError:
-    return RaceError(
-        f"A lock must stay as it was when the run began; {path!r} {what}. Nothing was "
-        f"committed. Run again."
-    )
 
 
 def _with_steps(plan: Plan, between: object) -> Plan:

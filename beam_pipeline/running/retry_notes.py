@@ -10,11 +10,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 
-from beam_pipeline.shared_change import shared_change
 from beam_pipeline.terminal import printing
 from transforms.storage import retry
 
 _LOGGER = logging.getLogger(retry.__name__)
+# Of its own, since a run raises the level of the root logger.
+_LOGGER.setLevel(logging.WARNING)
 _PREFIX = b"tried again: "
 # Retries that are reported one by one.
 _SHOWN = 5
@@ -62,26 +63,12 @@ def collected_retries() -> Iterator[RetryNotes]:
     """Yields what shows the retries of a run; workers are started inside."""
     notes = RetryNotes()
     handler = _Printed(notes.log.fileno)
-    with _handled():
-        _LOGGER.addHandler(handler)
-        try:
-            yield notes
-        finally:
-            _LOGGER.removeHandler(handler)
-            notes.close()
-
-
-@shared_change
-def _handled() -> Iterator[None]:
-    """Keeps the lines about retries from other handlers, those of the caller."""
-    before = _LOGGER.level, _LOGGER.propagate
-    _LOGGER.setLevel(logging.WARNING)
-    _LOGGER.propagate = False
+    _LOGGER.addHandler(handler)
     try:
-        yield
+        yield notes
     finally:
-        _LOGGER.setLevel(before[0])
-        _LOGGER.propagate = before[1]
+        _LOGGER.removeHandler(handler)
+        notes.close()
 
 
 class _Printed(logging.Handler):
@@ -101,5 +88,4 @@ class _Printed(logging.Handler):
 def print_retries() -> None:
     """Lets this process, a worker, print its retries, and show none."""
     _LOGGER.handlers = [_Printed(lambda: 2)]
-    _LOGGER.setLevel(logging.WARNING)
     _LOGGER.propagate = False

@@ -29,8 +29,7 @@ from beam_pipeline.running.retry_notes import print_retries
 from transforms.errors import BeamTFRecordError, no_memory
 from transforms.storage.visibility import python_command
 
-# A worker may exit with 0 just before the run ends; later than this it is an error. One
-# that was told to stop has as long.
+# A worker that was told to stop has this long.
 _LEAVE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.002
 # Of the workers' log, for an error.
@@ -58,14 +57,12 @@ class _Worker:
       pid: its id; 0 until it has started.
       is_let_go: whether the runner has told it to stop.
       status: with which it has ended, as `os.waitpid` returns it; None before.
-      ended: when that was seen.
     """
 
     write_end: int
     pid: int = 0
     is_let_go: bool = False
     status: int | None = None
-    ended: float = 0.0
 
 
 class WorkerPool:
@@ -164,7 +161,7 @@ class WorkerPool:
                     # The caller's program has asked before.
                     pid, status = worker.pid, int(signal.SIGKILL)
                 if pid:
-                    worker.status, worker.ended = status, time.monotonic()
+                    worker.status = status
             return worker.status
 
     def _end(self, worker: _Worker) -> None:
@@ -193,9 +190,8 @@ class WorkerPool:
                     f"for lack of memory. Run again, with fewer --workers if memory is "
                     f"short."
                 )
-            # The runner dismisses workers shortly before the run ends.
-            is_late = time.monotonic() - worker.ended > _LEAVE_SECONDS
-            is_early = status or worker.write_end >= 0 or is_late
+            # Of one that leaves with 0 in the middle of its work the runner reports.
+            is_early = status or worker.write_end >= 0
             if is_early and not worker.is_let_go:
                 code = os.waitstatus_to_exitcode(status)
                 if code == NO_THREAD:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from beam_pipeline.cli import main
 from beam_pipeline.engines import checks
 from beam_pipeline.engines.checks import (
     host_elsewhere,
@@ -63,22 +62,6 @@ def test_who_answers() -> None:
     for wrong in (f"spark://localhost:{port}", "spark://localhost"):
         with pytest.raises(UsageError, match=f"a Spark at {wrong!r}"):
             checks.check_answers("a Spark", wrong)
-
-
-def test_a_master_is_no_path(
-    tmp_path: Folder, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A master's scheme is not that of an object store; the command line accepts it."""
-    (tmp_path / "rows.csv").write_text("a\n1\n")
-    with pytest.raises(SystemExit) as ended:
-        main(
-            [
-                *("convert", str(tmp_path / "rows.csv"), str(tmp_path / "out")),
-                *("--runner", "spark", "--", "--spark_master_url=spark://127.0.0.1:1"),
-            ]
-        )
-    assert ended.value.code == 2
-    assert "There must be a Spark at" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
