@@ -42,7 +42,7 @@ from transforms.core.image.formats import (
     unsupported,
 )
 from transforms.core.image.pixels import decoding
-from transforms.core.image.resize import Check, read_orientation
+from transforms.core.image.resize import Buffer, Check, read_orientation
 
 MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 """Pixels of a side: libjpeg's JPEG_MAX_DIMENSION, below the 65,535 that the two bytes
@@ -106,14 +106,17 @@ def read_jpeg(data: bytes, check: Check, limit: int) -> ImageInfo:
       FaultError: names the fault and its byte.
     """
     end = len(data)
-    exif = xmp = b""
+    exif: Buffer = b""
+    xmp: Buffer = b""
     progressive = several = False
     height = width = components = scans = 0
-    for marker, start, stop in _segments(data, _PLAIN):
+    marker, at = 0, 2
+    while marker != _EOI:
+        marker, start, at = _segment(data, at, _PLAIN)
         if marker in _FRAMES:
             if components:
                 raise damaged(f"JPEG: second frame header at byte {start - 4}")
-            height, width, components = _read_frame(data, marker, start, stop)
+            height, width, components = _read_frame(data, marker, start, at)
             check_pixels(height, width, limit)
             progressive = marker in _PROGRESSIVE
             if check == "none":
@@ -127,17 +130,19 @@ def read_jpeg(data: bytes, check: Check, limit: int) -> ImageInfo:
                 break
             if scans > _MAX_SCANS:
                 raise damaged(f"JPEG: more than {_MAX_SCANS} scans")
+            match = _find_marker(data, at)
+            at = match.start() if match else len(data)
         elif marker == _EOI and scans:
-            end = stop
-        elif marker in (_SOS, _EOI):
-            raise damaged(f"JPEG: no frame or scan before byte {stop}")
+            end = at
         elif marker == _APP1 and not components:
             if not exif and data.startswith(_EXIF_NAME, start):
-                exif = data[start + len(_EXIF_NAME) : stop]
+                exif = memoryview(data)[start + len(_EXIF_NAME) : at]
             elif data.startswith(_XMP_NAME, start):
-                xmp = data[start + len(_XMP_NAME) : stop]
+                xmp = memoryview(data)[start + len(_XMP_NAME) : at]
         elif marker == _APP2 and not components:
             several |= data.startswith(_MPF_NAME, start)
+        elif marker in (_SOS, _EOI):
+            raise damaged(f"JPEG: no frame or scan before byte {at}")
     if check == "decode" or (progressive and check != "none"):
         decode_jpeg(data)
     orientation = read_orientation(exif, xmp) if exif or xmp else 1
@@ -167,41 +172,41 @@ def _read_frame(
     return height, width, components
 
 
-def _segments(
-    data: bytes, skipped: frozenset[int] = frozenset()
-) -> Iterator[tuple[int, int, int]]:
-    """Yields a marker's code and where its payload starts and stops, up to EOI.
+def _segment(
+    data: bytes, at: int, skipped: frozenset[int] = frozenset()
+) -> tuple[int, int, int]:
+    """Returns a marker's code, and where its payload starts and stops.
 
     Any number of fill bytes FF may come before a code (T.81 B.1.1.2). EOI has neither
     length nor payload: both offsets are the end of the marker.
 
     Args:
       data: the file.
-      skipped: markers that are not yielded; most segments are plain, and images many.
+      at: where a segment begins.
+      skipped: markers of segments to pass over; most are plain, and images many.
 
     Raises:
-      FaultError: a segment does not follow another one, or there is no EOI.
+      FaultError: no whole segment begins there, or it does not begin with a marker.
     """
-    at, size = 2, len(data)
+    last = len(data)
     while True:
-        mark, length = _mark_and_length(data, at) if at + 4 <= size else (0, 0)
-        stop = at + 2 + length
-        if mark in _WITH_LENGTH and length >= 2 and stop <= size:
+        while at + 4 <= last:
+            mark, length = _mark_and_length(data, at)
+            stop = at + 2 + length
+            if mark not in _WITH_LENGTH or length < 2 or stop > last:
+                break
             if mark not in skipped:
-                yield mark & 0xFF, at + 4, stop
-                if mark & 0xFF == _SOS:
-                    match = _find_marker(data, stop)
-                    stop = match.start() if match else size
+                return mark & 0xFF, at + 4, stop
             at = stop
-        elif data.startswith(b"\xff\xff", at):
+        # Fill bytes, the end, or damage.
+        if data.startswith(b"\xff\xff", at):
             at += 1
         elif data.startswith(b"\xff\xd9", at):
-            yield _EOI, at + 2, at + 2
-            return
+            return _EOI, at + 2, at + 2
         else:
             raise damaged(
                 f"JPEG: truncated or damaged: a whole segment or the end-of-image "
-                f"marker is expected at byte {at} of {size}"
+                f"marker is expected at byte {at} of {last}"
             )
 
 
@@ -241,13 +246,13 @@ def _pixels_only(data: bytes) -> bytes:
     decoder, where they could fail. The segments of JFIF and Adobe stay, because libjpeg
     derives the color space from them (`jdapimin.c`, default_decompress_parms).
     """
-    pieces = [data[:2]]
-    for marker, start, stop in _segments(data):
+    pieces, marker, at = [data[:2]], 0, 2
+    while marker != _SOS:
+        marker, start, at = _segment(data, at)
         if marker == _SOS:
             pieces.append(data[start - 4 :])
-            break
-        if stop - start >= _LEAST_BYTES.get(marker, 0):
-            pieces.append(data[start - 4 : stop])
+        elif at - start >= _LEAST_BYTES.get(marker, 0):
+            pieces.append(data[start - 4 : at])
     return b"".join(pieces)
 
 
