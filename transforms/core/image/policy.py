@@ -294,8 +294,9 @@ def _prepare(
             gray=policy.channels == 1,
             at_least=None if step is None or policy.mask else step.scaled_as_stored,
         )
-    change = _class_mask if policy.class_mask else _changed
-    return change(image, policy, source, step, notes)
+    if policy.class_mask:
+        return _class_mask(image, policy, source, step)
+    return _changed(image, policy, source, step, notes)
 
 
 def _has_class_numbers(source: ImageInfo, policy: ImagePolicy) -> bool:
@@ -347,11 +348,7 @@ def _changed(
 
 
 def _class_mask(
-    image: Image.Image,
-    policy: ImagePolicy,
-    source: ImageInfo,
-    step: ImageStep | None,
-    _: set[ImageNote],
+    image: Image.Image, policy: ImagePolicy, source: ImageInfo, step: ImageStep | None
 ) -> PreparedImage:
     """Moves class numbers as the pixels of their image are moved, and encodes them."""
     # Here, because NumPy doubles the start of a decoder process.
