@@ -44,6 +44,7 @@ from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
     ImageObjects,
+    number_in,
 )
 from transforms.formats.file_names import is_image_name, plain_name, split_in_path
 from transforms.formats.table import InputFile, Planned, RawRows
@@ -270,13 +271,13 @@ class BoxesCsvReader(RowsReader):
         objects = [
             self._object(number, cells) for number, _, cells in self.mentions(row)
         ]
-        width, height = (_number(text) for text in next(iter(sizes)))
+        width, height = (number_in(text) for text in next(iter(sizes)))
         return ImageObjects(objects, width, height)
 
     def _object(self, number: int, cells: Sequence[str]) -> BoxedObject:
         name, raw = cells[0], "\0".join(cells).encode()
         where = f"row {number + 1}: box of {name[:60]!r}"
-        box = [_number(text) for text in cells[_NUMBERS]]
+        box = [number_in(text) for text in cells[_NUMBERS]]
         values: dict[str, int] = {}
         fault = None
         if None in box:
@@ -284,21 +285,13 @@ class BoxesCsvReader(RowsReader):
             message = f"{where}: [{shown}]: four numbers are needed"
             fault = Fault(Reason.BAD_BOX, message)
         for flag, text in zip(self.values, cells[_SIDES.stop :], strict=True):
-            value = _number(text or "0")
+            value = number_in(text or "0")
             if value not in (-1, 0, 1):
                 message = f"{where}: {flag} must be 0, 1 or -1; found {text[:60]!r}"
                 fault = fault or Fault(Reason.NOT_A_BOOL, message)
             values[flag] = int(value) if value in (-1, 0, 1) else 0
         numbers = NO_BOX if fault else [n for n in box if n is not None]
         return BoxedObject(name, numbers, where, raw, number, None, fault, values)
-
-
-def _number(text: str) -> float | None:
-    """Returns a number; None where the text is none."""
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
 
 
 def _read(
@@ -384,7 +377,7 @@ def first_row(head: bytes) -> list[str]:
 def _columns_of(fields: Sequence[str]) -> Mapping[str, str] | None:
     """Returns role -> name of the columns by the first row; None for other tables."""
     if len(fields) == len(_KERAS) and is_image_name(fields[0]):
-        numbers = [_number(text) for text in fields[1:5]]
+        numbers = [number_in(text) for text in fields[1:5]]
         if None not in numbers or not any(fields[1:]):
             return _KERAS_ROLES
         return None

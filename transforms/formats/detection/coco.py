@@ -352,7 +352,11 @@ def _image_folder(coco: CocoFile) -> tuple[str, int]:
     for left_out in range(deepest + 1):
         tails = [re.sub(_leading_folders(left_out), "", name) for name in shown]
         hits = [
-            sum(_exists(os.path.join(root, folder), name) for name in tails)
+            sum(
+                storage(os.path.join(root, folder, spelling)).exists()
+                for name in tails
+                for spelling in spellings(name)
+            )
             for folder in candidates
         ]
         best = max(range(len(candidates)), key=hits.__getitem__)
@@ -371,12 +375,6 @@ def _leading_folders(count: int) -> str:
     return rf"^(?:[^/\\]*[/\\]+){{0,{count}}}"
 
 
-def _exists(folder: str, name: str) -> bool:
-    return any(
-        storage(os.path.join(folder, spelling)).exists() for spelling in spellings(name)
-    )
-
-
 def _image_folders(origin: str) -> list[str]:
     """Returns folders that may hold the images, relative to the root, likely first.
 
@@ -384,14 +382,10 @@ def _image_folders(origin: str) -> list[str]:
     """
     folder, name = posixpath.split(origin)
     stem = name.rpartition(".")[0]
-    tails = [stem.partition("_")[2], stem.rpartition("_")[2], stem]
-    folders = []
-    for base in (folder, posixpath.join(folder, "..") if folder else ".."):
-        folders.append(base)
-        for inner in ("", "images"):
-            folders += [posixpath.join(base, inner, tail) for tail in tails if tail]
-        folders.append(posixpath.join(base, "images"))
-    plain = [posixpath.normpath(path) for path in folders]
+    tails = [t for t in (stem.partition("_")[2], stem.rpartition("_")[2], stem) if t]
+    inner = ["", *tails, *(f"images/{tail}" for tail in tails), "images"]
+    paths = [posixpath.join(folder, up, name) for up in ("", "..") for name in inner]
+    plain = map(posixpath.normpath, paths)
     return list(dict.fromkeys("" if path == "." else path for path in plain))
 
 

@@ -169,6 +169,15 @@ class ImageObjects(NamedTuple):
 Found = tuple[ImageObjects | Fault, Any]
 
 
+def number_in(text: str) -> float | None:
+    """Returns the number that a text is; None where it is none."""
+    try:
+        # float() reads 1_0 as ten.
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
 def about(item: BoxedObject, reason: Reason, words: str) -> Fault:
     """Returns what is wrong with an object, and which one it is."""
     return Fault(reason, f"{item.place}: {words}")

@@ -66,7 +66,13 @@ from transforms.formats.detection.listed import (
     listing_of,
     root_of,
 )
-from transforms.formats.detection.objects import SIDES, BoxedObject, Found, ImageObjects
+from transforms.formats.detection.objects import (
+    SIDES,
+    BoxedObject,
+    Found,
+    ImageObjects,
+    number_in,
+)
 from transforms.formats.pairs import MASK, masks_in
 from transforms.formats.table import InputFile, Planned
 from transforms.storage.files import storage
@@ -201,9 +207,8 @@ class VocReader(ListedReader):
             raise ValueError(
                 f"its root must be <annotation>, it is <{root.tag[:60]}>{hint}"
             )
-        size = root.find("size")
-        stated = [None if size is None else _number(size.findtext(s)) for s in SIDES]
-        width, height = (None if s is None or math.isnan(s) else s for s in stated)
+        sides = [number_in(root.findtext(f"size/{side}") or "") for side in SIDES]
+        width, height = (None if s is None or math.isnan(s) else s for s in sides)
         objects = [_object(*it) for it in enumerate(root.findall("object"), start=1)]
         name = (root.findtext("filename") or "").strip()
         return ImageObjects(objects, width, height, name=name)
@@ -268,7 +273,8 @@ def _object(number: int, item: Element) -> BoxedObject:
     corners = item.find("bndbox")
     edges = {} if corners is None else {e.tag: e.text or "" for e in reversed(corners)}
     stated = tuple(map(edges.get, _EDGES))
-    box = tuple(map(_number, stated))
+    numbers = (number_in(edge or "") for edge in stated)
+    box = [math.nan if number is None else number for number in numbers]
     name, pose, *flags = ((texts.get(tag) or "").strip() for tag in _TEXTS)
     where = f"object {number}, {name[:60]!r}"
     truncated, difficult = (_BOOLS.get(flag.lower()) for flag in flags)
@@ -285,16 +291,6 @@ def _object(number: int, item: Element) -> BoxedObject:
     values = {"truncated": truncated, "difficult": difficult, "view": pose}
     raw = (name, pose, *flags, *stated)
     return BoxedObject(name, box, where, raw, fault=fault, values=values)
-
-
-def _number(text: str | None) -> float:
-    # float() reads 1_0 as ten.
-    if text is None or "_" in text:
-        return math.nan
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _image_sets(folder: str) -> Mapping[str, str] | None:
