@@ -115,19 +115,6 @@ def test_boxes_at_the_edge(tmp_path: Folder) -> None:
     assert found.rejections == []
 
 
-def test_bad_box_settings(tmp_path: Folder) -> None:
-    """`image` rejects the image with its boxes; `clip` keeps what is inside."""
-    labels = {"images/train/a.jpg": BOX + "0 1 0.5 0.4 0.2\n", "images/val/b.jpg": BOX}
-    root = write(tmp_path, labels, data__yaml=NAMES + SPLITS)
-    found = read_planned(root, bad_box="image")
-    assert reasons(found) == [("labels/train/a.txt", None, "bad_box", "")]
-    assert [row["image/filename"] for row in found.rows] == ["b.jpg"]
-    clipped = read_planned(root, bad_box="clip")
-    assert boxes(clipped)[1] == float32(0.8, 0.4, 1, 0.6)
-    with pytest.raises(SpecError, match="images_root"):
-        planned(root, images_root="images")
-
-
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -273,6 +260,8 @@ def test_no_label_at_all(tmp_path: Folder) -> None:
     (tmp_path / "data.yaml").write_text(NAMES + SPLITS)
     with pytest.raises(InputError, match="labels"):
         planned(tmp_path)
+    with pytest.raises(SpecError, match="images_root"):
+        planned(tmp_path, images_root="images")
 
 
 def test_key_points(tmp_path: Folder) -> None:
