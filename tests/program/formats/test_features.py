@@ -329,10 +329,49 @@ def test_the_printed_schema_is_a_spec_of_the_same_dataset(
     assert dataset(tmp_path / "one") == dataset(tmp_path / "two")
 
 
+# Declarations of features, by name.
+WRONG_FEATURES: dict[str, tuple[Row, str]] = {
+    "kind": ({"a": {"kind": "flaot"}}, "features.a.kind"),
+    "setting": ({"a": {"kindd": "text"}}, "kindd"),
+    "column": ({"x": {"column": "nmae"}}, "'nmae'"),
+    "two labels": ({"a": {"label": True}, "y": {"label": True}}, "One feature"),
+    "zero": ({"a": {"shape": [0]}}, "shape"),
+    "huge": ({"a": {"shape": [10**30]}}, "2^28"),
+    "open": ({"name": {"shape": [None, None, 3]}}, "one size at most"),
+    "image shape": (
+        {"name": {"kind": "image", "shape": [2, 3]}},
+        "several images are a list",
+    ),
+    "regex": ({"p": {"path": "(["}}, "regular expression"),
+    "group": ({"p": {"path": "abc"}}, "needs a group"),
+    "fill": ({"a": {"fill": "x"}}, "fill"),
+    "fill too large": ({"a": {"fill": 2**63}}, "fill"),
+    "no fill": ({"a": {"missing": "fill"}}, "fill"),
+    "fill and reject": ({"a": {"missing": "reject", "fill": 1}}, "fill"),
+    "constant": ({"q": {"constant": "x", "kind": "int64"}}, "int64"),
+    "constant of a column": ({"q": {"constant": 1, "column": "a"}}, "constant"),
+    "constant over a column": ({"a": {"constant": 1}}, "'a'"),
+    "constant image": ({"q": {"constant": "x", "kind": "image"}}, "im"),
+    "unit": ({"a": {"kind": "int64", "unit": "s"}}, "timestamps"),
+    "dtype": ({"a": {"kind": "tensor", "shape": [1], "dtype": "float99"}}, "float99"),
+    "inexact integers": (
+        {"a": {"kind": "int64", "inexact_integers": "reject"}},
+        "inexact_integers is for floats",
+    ),
+    "raw": ({"a": {"kind": "tensor"}}, "shape"),
+    "hidden": ({"a": {"column": "name"}}, "'a'"),
+    "clash": (
+        {"b": {"column": "name", "kind": "box"}, "b/xmin": {"column": "a"}},
+        "b/xmin",
+    ),
+    "separator": ({"name": {"separator": ""}}, "separator"),
+    "no name": ({"": {"column": "a"}}, "name"),
+}
 WRONG: dict[str, tuple[Row, str]] = {
-    "kind": ({"features": {"a": {"kind": "flaot"}}}, "features.a.kind"),
-    "setting": ({"features": {"a": {"kindd": "text"}}}, "kindd"),
-    "column": ({"features": {"x": {"column": "nmae"}}}, "'nmae'"),
+    **{
+        name: ({"features": features}, word)
+        for name, (features, word) in WRONG_FEATURES.items()
+    },
     "drop": ({"drop": ["nam"]}, "'nam'"),
     "strata": ({"stratify_column": "y"}, "needs splits"),
     "image column": ({"image_columns": ["nam"]}, "'name'"),
@@ -340,50 +379,6 @@ WRONG: dict[str, tuple[Row, str]] = {
     "dropped label": ({"label_column": "y", "drop": ["y"]}, "dropped"),
     "dropped": ({"drop": ["a"], "features": {"a": {"kind": "text"}}}, "drop"),
     "all dropped": ({"drop": ["a", "name", "y"]}, "No feature is left"),
-    "two labels": (
-        {"features": {"a": {"label": True}, "y": {"label": True}}},
-        "One feature",
-    ),
-    "zero": ({"features": {"a": {"shape": [0]}}}, "shape"),
-    "huge": ({"features": {"a": {"shape": [10**30]}}}, "2^28"),
-    "open": ({"features": {"name": {"shape": [None, None, 3]}}}, "one size at most"),
-    "image shape": (
-        {"features": {"name": {"kind": "image", "shape": [2, 3]}}},
-        "several images are a list",
-    ),
-    "regex": ({"features": {"p": {"path": "(["}}}, "regular expression"),
-    "group": ({"features": {"p": {"path": "abc"}}}, "needs a group"),
-    "fill": ({"features": {"a": {"fill": "x"}}}, "fill"),
-    "fill too large": ({"features": {"a": {"fill": 2**63}}}, "fill"),
-    "no fill": ({"features": {"a": {"missing": "fill"}}}, "fill"),
-    "fill and reject": ({"features": {"a": {"missing": "reject", "fill": 1}}}, "fill"),
-    "constant": ({"features": {"q": {"constant": "x", "kind": "int64"}}}, "int64"),
-    "constant of a column": (
-        {"features": {"q": {"constant": 1, "column": "a"}}},
-        "constant",
-    ),
-    "constant over a column": ({"features": {"a": {"constant": 1}}}, "'a'"),
-    "constant image": ({"features": {"q": {"constant": "x", "kind": "image"}}}, "im"),
-    "unit": ({"features": {"a": {"kind": "int64", "unit": "s"}}}, "timestamps"),
-    "dtype": (
-        {"features": {"a": {"kind": "tensor", "shape": [1], "dtype": "float99"}}},
-        "float99",
-    ),
-    "inexact integers": (
-        {"features": {"a": {"kind": "int64", "inexact_integers": "reject"}}},
-        "inexact_integers is for floats",
-    ),
-    "raw": ({"features": {"a": {"kind": "tensor"}}}, "shape"),
-    "hidden": ({"features": {"a": {"column": "name"}}}, "'a'"),
-    "clash": (
-        {
-            "features": {
-                "b": {"column": "name", "kind": "box"},
-                "b/xmin": {"column": "a"},
-            }
-        },
-        "b/xmin",
-    ),
     "vocabulary twice": ({"label_column": "y", "vocabulary": ["a", "a"]}, "'a'"),
     "vocabulary of bools": (
         {"label_column": "y", "vocabulary": ["a", False]},
@@ -396,8 +391,6 @@ WRONG: dict[str, tuple[Row, str]] = {
         "/nowhere.txt",
     ),
     "oov": ({"label_column": "y", "unknown_label": "oov"}, "vocabulary"),
-    "separator": ({"features": {"name": {"separator": ""}}}, "separator"),
-    "no name": ({"features": {"": {"column": "a"}}}, "name"),
     "preset": ({"preset": "imagenet"}, "images"),
 }
 

@@ -13,13 +13,15 @@ import pytest
 
 from tests.support.arrow_ipc import write as write_arrow
 from tests.support.datasets import example
-from tests.support.table_reading import listed, read_all
+from tests.support.table_reading import listed, read_all, source_of
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import SourceError, TFRecordError
 from transforms.formats.columnar.arrow_ipc import ArrowReader
 from transforms.formats.columnar.avro import AvroReader
 from transforms.formats.columnar.numpy_files import NumpyReader
 from transforms.formats.columnar.parquet import ParquetReader
+from transforms.formats.csv.sample import CsvReader
 from transforms.formats.json_lines import reader as json_lines
 from transforms.formats.json_lines.reader import JsonLinesReader
 from transforms.formats.table import TableFormat
@@ -49,6 +51,11 @@ def npz(path: Folder, numbers: range) -> None:
     save(path, i=np.array(numbers))
 
 
+def csv(path: Folder, numbers: range) -> None:
+    text = "".join(f"{n}\n" for n in ["i", *numbers]).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
 def lines(path: Folder, numbers: Iterable[int]) -> None:
     text = "".join(json.dumps({"i": n}) + "\n\n" for n in numbers).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
@@ -66,6 +73,8 @@ WRITERS: dict[str, tuple[TableFormat, Callable[[Folder, range], None]]] = {
     "a.avro": (AvroReader(), avro),
     "plain.npz": (NumpyReader(), npz),
     "packed.npz": (NumpyReader(), npz),
+    "a.csv": (CsvReader(), csv),
+    "a.csv.gz": (CsvReader(), csv),
     "a.jsonl": (JsonLinesReader(), lines),
     "a.jsonl.gz": (JsonLinesReader(), lines),
     "a.tfrecord": (TFRecordFiles(), tfrecord),
@@ -83,12 +92,15 @@ def test_limit_takes_the_first_rows(
     format_, write = WRITERS[name]
     write(tmp_path / name, range(300))
     read = read_all(format_, tmp_path, [name], limit=limit, block_bytes=block_bytes)
-    assert read.columns["i"] == list(range(300))[:limit]
+    assert [*map(int, read.columns["i"])] == list(range(300))[:limit]
     assert sum(block.rows for block in read.blocks) == min(limit, 300)
 
 
 # Of plain lines the last one alone is cut off: a reject.
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "a.jsonl"])
+CUT = [name for name in WRITERS if name not in ("a.csv", "a.jsonl")]
+
+
+@pytest.mark.parametrize("name", CUT)
 def test_a_file_that_was_cut_off_is_an_error(name: str, tmp_path: Folder) -> None:
     """It names the file, and its rows are never a shorter table."""
     format_, write = WRITERS[name]
@@ -99,6 +111,23 @@ def test_a_file_that_was_cut_off_is_an_error(name: str, tmp_path: Folder) -> Non
         with pytest.raises((SourceError, TFRecordError)) as caught:
             read_all(format_, tmp_path, [name])
         assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_that_changed_since_it_was_listed_is_an_error(
+    name: str, tmp_path: Folder
+) -> None:
+    """A reader goes by the stamp of the listing, and a source names the file."""
+    format_, write = WRITERS[name]
+    write(tmp_path / name, range(30))
+    schema = Schema((Feature("i", Kind.INT64),))
+    source = source_of(format_, tmp_path, [name], schema)
+    block = next(source.blocks(0))
+    write(tmp_path / name, range(31))
+    with pytest.raises(SourceError, match="it has changed since it was listed"):
+        list(source.read(block))
+    with pytest.raises(SourceError, match="it has changed since it was listed"):
+        list(source.blocks(0))
 
 
 SAMPLED = {

@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.arrow_ipc import write as write_arrow
 from tests.support.arrow_tables import expected, mixed
-from tests.support.table_reading import listed, read_all, rows_of, source_of
+from tests.support.table_reading import listed, read_all, rows_of
 from transforms.core.model import Reason
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
 from transforms.formats.columnar import parquet
 from transforms.formats.columnar.arrow_ipc import ArrowReader
@@ -211,19 +211,6 @@ def test_one_large_row_group_is_sampled_beyond_its_beginning(
     sample = ParquetReader().plan(listed(tmp_path, ["a.parquet"])).sample
     assert sample.rows < 20_000
     assert sample.columns["i"].to_pylist()[-1] > 35_000
-
-
-def test_a_file_that_changed_since_it_was_listed_is_an_error(
-    tmp_path: pathlib.Path,
-) -> None:
-    """Reading goes through the stamp that the listing has."""
-    pq.write_table(pa.table({"i": [1]}), tmp_path / "a.parquet")
-    schema = Schema((Feature("i", Kind.INT64),))
-    source = source_of(ParquetReader(), tmp_path, ["a.parquet"], schema)
-    (block,) = source.blocks(0)
-    pq.write_table(pa.table({"i": [1, 2, 3]}), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match="it has changed since it was listed"):
-        list(source.read(block))
 
 
 def test_a_file_written_again_is_read_by_its_new_footer(tmp_path: pathlib.Path) -> None:

@@ -185,18 +185,6 @@ def test_an_empty_compressed_file_has_no_header(suffix: str, tmp_path: Path) -> 
             planned(file)
 
 
-def test_a_compressed_file_that_changed_is_not_read(tmp_path: Path) -> None:
-    """The stamp of the listing holds for what is read later."""
-    file = stored(tmp_path / "t.csv.gz", gzip.compress(CONTENT))
-    reader = planned(file)
-    (block,) = reader.blocks(file, block_bytes=1, limit_rows=None)
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(CONTENT + b"1,2\r\n"))
-    with pytest.raises(OSError, match="changed since it was listed"):
-        list(reader.read(file, block, ["n"]))
-    with pytest.raises(OSError, match="changed since it was listed"):
-        list(reader.blocks(file, block_bytes=1, limit_rows=None))
-
-
 @pytest.mark.parametrize("suffix", ["", *PACKERS])
 def test_rejects_of_compressed_files_name_row_line_and_bytes(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -150,12 +150,3 @@ def test_a_changed_file_is_an_error(tmp_path: pathlib.Path) -> None:
     (tmp_path / "001.csv").write_bytes(b"a,b\n1,xyz\n")
     with pytest.raises(InputError, match=r"001\.csv"):
         list(READER.read_whole(inputs, NAMES, block_bytes=LARGE))
-
-
-def test_numbers_ascend_in_each_file(tmp_path: pathlib.Path) -> None:
-    """Rows count from 0 in each file, so that their identity does not change."""
-    inputs = written(str(tmp_path), [b"a,b\n1,x\n2,x\n", b"a,b\n3,x\n", b"a,b\n4,x\n"])
-    (raw,) = READER.read_whole(inputs, NAMES, block_bytes=LARGE)
-    assert raw.numbers.tolist() == [0, 1, 0, 0]
-    assert raw.places is not None
-    assert raw.places.tolist() == [0, 1, 2, 3]
