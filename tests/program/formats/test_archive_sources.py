@@ -280,6 +280,3 @@ def test_skipped_members_beside_full_blocks(
     planned = plan(tmp_path / name, tmp_path)
     assert len(rows_of(planned, tmp_path)) == count
     assert skipped(planned, tmp_path) == {"other_suffix": 1}
-
-
-# --- from the command line --------------------------------------------------------

@@ -2,11 +2,10 @@
 
 import gzip
 import pathlib
-import tarfile
-import zipfile
 
 import pytest
 
+from tests.support.archive_sources import write
 from tests.support.image_sources import image_bytes
 from tests.support.outputs import records, rejects, rows
 from tests.support.runs import command, convert, refused
@@ -105,21 +104,10 @@ def test_consecutive_integers_are_names_with_a_note(
 
 def packed(path: Folder, text: bytes) -> Folder:
     """Writes the text as a file, compressed or in an archive, as its name says."""
-    path.parent.mkdir(parents=True)
-    if path.suffix == ".gz" and not path.name.endswith(".tar.gz"):
-        path.write_bytes(gzip.compress(text))
-        return path
-    inner = path.parent.parent / "t.csv"
-    inner.write_bytes(text)
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.write(inner, "t.csv")
-    elif path.name.endswith(".tar.gz"):
-        with tarfile.open(path, "w:gz") as tar:
-            tar.add(inner, "t.csv")
-    else:
-        path.write_bytes(text)
-    return path
+    if path.name.endswith((".zip", ".tar.gz")):
+        return write(path, [("t.csv", text)])
+    data = gzip.compress(text) if path.suffix == ".gz" else text
+    return write_files(path.parent, {path.name: data}) / path.name
 
 
 @pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz", "t.zip", "t.tar.gz"])
@@ -175,17 +163,13 @@ def test_a_table_of_labels_has_a_header_too(tmp_path: Folder) -> None:
 
 def sources(root: Folder, table: bytes, door: str) -> Folder:
     """Returns a source that holds the table: a file, packed, in an archive, joined."""
-    if door == "zip":
-        root.mkdir()
-        with zipfile.ZipFile(root / "t.zip", "w") as archive:
-            archive.writestr("t.csv", table)
-        return root / "t.zip"
+    if door in ("zip", "gz"):
+        return packed(root / ("t.zip" if door == "zip" else "t.csv.gz"), table)
     if door == "utf-16":
         table = table.decode().encode("utf-16")
     if door == "bom":
         table = b"\xef\xbb\xbf" + table.replace(b"\n", b"\r\n")
-    name = "t.csv.gz" if door == "gz" else "t.csv"
-    files = {name: gzip.compress(table) if door == "gz" else table}
+    files = {"t.csv": table}
     if door == "joined":
         header, _, _ = table.partition(b"\n")
         files |= {f"{n}.csv": header + b"\n" for n in range(3)}

@@ -2,13 +2,13 @@
 
 import gzip
 import pathlib
-import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import beam_pipeline
+from tests.support.archive_sources import write
 from tests.support.image_sources import image_bytes
 from tests.support.outputs import rejects, rows
 from tests.support.runs import convert, refused
@@ -58,8 +58,7 @@ def test_every_door_of_text(name: str, tmp_path: Folder) -> None:
     source = tmp_path / "s" / name
     source.parent.mkdir()
     if name == "t.zip":
-        with zipfile.ZipFile(source, "w") as archive:
-            archive.writestr("t.csv", csv_text())
+        write(source, [("t.csv", csv_text())])
     elif name == "t.jsonl":
         values = [f'"{x}"' for x in VALUES]
         values[0] = "1.5"

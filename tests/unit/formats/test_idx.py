@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.cifar import listed, rows_of
-from tests.support.idx import IMAGES, LABELS, TYPES, digits, idx, read_all, write
+from tests.support.idx import IMAGES, LABELS, TYPES, digits, read_all, write
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, SourceError
@@ -235,20 +235,6 @@ def test_fault_133_compressed_file_cut_anywhere(tmp_path: pathlib.Path) -> None:
             path.write_bytes(data[:size])
             with pytest.raises(SourceError):
                 read_all(IdxReader(), listed(pathlib.Path(file.path)))
-
-
-def test_several_gzip_members(tmp_path: pathlib.Path) -> None:
-    """A file of several gzip members is one stream."""
-    images, labels = digits(10)
-    file = write(tmp_path, images, labels, packed=(True, True))
-    data = idx(images)
-    pathlib.Path(file.path).write_bytes(
-        gzip.compress(data[:5]) + gzip.compress(data[5:999]) + gzip.compress(data[999:])
-    )
-    file = listed(pathlib.Path(file.path))
-    assert rows_of(read_all(IdxReader(), file), "image") == [
-        i.tobytes() for i in images
-    ]
 
 
 def test_fault_133_count_beyond_any_compression(tmp_path: pathlib.Path) -> None:

@@ -475,6 +475,3 @@ def test_rows_and_rejections_do_not_depend_on_the_block_size(
     for one in bad:
         assert one.sha256 == sha(",".join(records[one.row - 1]).encode())
         assert one.line == starts[one.row - 1].count(b"\n") + 1
-
-
-# --- real data ---------------------------------------------------------------------
