@@ -10,12 +10,6 @@ from tests.support.runs import command
 Folder = pathlib.Path
 
 
-def ids_of(folder: Folder, split: str) -> list[int]:
-    tfds = pytest.importorskip("tensorflow_datasets")
-    rows = tfds.builder_from_directory(str(folder)).as_dataset(split=split)
-    return sorted(int(row["id"].numpy()) for row in rows)
-
-
 def test_a_relabelled_subset_is_read(tmp_path: Folder) -> None:
     """TFDS knows the new names, and the ids of the old ones."""
     tfds = pytest.importorskip("tensorflow_datasets")

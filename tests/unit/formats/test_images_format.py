@@ -139,41 +139,42 @@ def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
     assert listing.skipped == {"hidden": 2, "other_suffix": 3}
 
 
-def test_suffixes_in_any_case() -> None:
-    """An image's suffix decides in any case, and only at the end of the name."""
-    kept, skipped = select(
-        "a/1.JPG", "a/2.Jpeg", "a/3.jpg.txt", "a/jpg", "a/.png", "a/4.WEBP", "a/5."
-    )
-    assert kept == ["a/1.JPG", "a/2.Jpeg", "a/4.WEBP"]
-    assert skipped == {Skipped.OTHER_SUFFIX: 4}
-
-
-def test_include_reads_any_suffix() -> None:
-    """What is asked for by pattern is read whatever it is called."""
-    kept, skipped = select("a/1.jpg", "a/2.dat", "b/3.dat", include=["*.dat"])
-    assert kept == ["a/2.dat", "b/3.dat"]
-    assert skipped == {Skipped.NOT_INCLUDED: 1}
-
-
-def test_exclude_wins_over_include() -> None:
-    """A pattern goes against the name and the whole path; `*` crosses folders."""
-    kept, skipped = select(
-        "a/1.jpg",
-        "a/b/2.jpg",
-        "c/2.jpg",
-        "c/3.JPG",
-        include=["a/*", "c/*.jpg"],
-        exclude=["2.jpg"],
-    )
-    assert kept == ["a/1.jpg"]
-    assert skipped == {Skipped.NOT_INCLUDED: 1, Skipped.EXCLUDED: 2}
-
-
-def test_patterns_are_case_sensitive_and_literal_names_match() -> None:
-    """Patterns are the same on every system."""
-    assert select("a/1.jpg", exclude=["*.JPG"])[0] == ["a/1.jpg"]
-    assert select("a/1.jpg", exclude=["a/1.jpg"])[0] == []
-    assert select("a/1.jpg", exclude=["a"])[0] == ["a/1.jpg"]
+@pytest.mark.parametrize(
+    ("paths", "patterns", "wanted", "left_out"),
+    [
+        # An image's suffix decides in any case, and only at the end of the name.
+        (
+            "a/1.JPG a/2.Jpeg a/3.jpg.txt a/jpg a/.png a/4.WEBP a/5.",
+            {},
+            "a/1.JPG a/2.Jpeg a/4.WEBP",
+            {Skipped.OTHER_SUFFIX: 4},
+        ),
+        # What is asked for by pattern is read whatever it is called.
+        (
+            "a/1.jpg a/2.dat b/3.dat",
+            {"include": ["*.dat"]},
+            "a/2.dat b/3.dat",
+            {Skipped.NOT_INCLUDED: 1},
+        ),
+        # A pattern goes against the name and the whole path; `*` crosses folders.
+        (
+            "a/1.jpg a/b/2.jpg c/2.jpg c/3.JPG",
+            {"include": ["a/*", "c/*.jpg"], "exclude": ["2.jpg"]},
+            "a/1.jpg",
+            {Skipped.NOT_INCLUDED: 1, Skipped.EXCLUDED: 2},
+        ),
+        # Patterns are the same on every system, and literal names match.
+        ("a/1.jpg", {"exclude": ["*.JPG", "a"]}, "a/1.jpg", {}),
+        ("a/1.jpg", {"exclude": ["a/1.jpg"]}, "", {Skipped.EXCLUDED: 1}),
+    ],
+    ids=["suffixes", "included", "excluded wins", "case", "literal"],
+)
+def test_files_are_chosen_by_suffix_and_pattern(
+    paths: str, patterns: dict[str, list[str]], wanted: str, left_out: dict[str, int]
+) -> None:
+    """Those that are kept, and how many are skipped for which reason."""
+    found = select(*paths.split(), **patterns)
+    assert found == (wanted.split(), left_out)
 
 
 @given(
@@ -242,23 +243,19 @@ def test_labels_of_a_tree_in_nfd_have_the_same_ids() -> None:
     assert [unicodedata.normalize("NFC", name) for name in decomposed] == [*composed]
 
 
-def test_names_equal_in_nfc_are_refused() -> None:
-    """Two files of one identity would be one row twice."""
-    forms = [unicodedata.normalize(form, "a/é.jpg") for form in ("NFC", "NFD")]
-    with pytest.raises(SourceError, match="Unicode normalisation"):
-        arrange(forms[0], "a/z.jpg", forms[1])
-
-
-def test_names_that_are_no_utf8_are_refused() -> None:
-    """A name that no record can hold is refused, showing its bytes."""
-    with pytest.raises(SourceError, match=r"UTF-8.*\\xff"):
-        arrange("a/1.jpg", "a/\udcff.jpg")
-
-
-def test_no_image_is_an_error() -> None:
-    """An empty source says what was looked for."""
-    with pytest.raises(SourceError, match="holds no file"):
-        arrange()
+@pytest.mark.parametrize(
+    ("paths", "found"),
+    [
+        (["a/\u00e9.jpg", "a/z.jpg", "a/e\u0301.jpg"], "Unicode normalisation"),
+        (["a/1.jpg", "a/\udcff.jpg"], r"UTF-8.*\\xff"),
+        ([], "holds no file"),
+    ],
+    ids=["equal in NFC", "no UTF-8", "none"],
+)
+def test_trees_that_cannot_be(paths: list[str], found: str) -> None:
+    """A file twice, a name that no record can hold, and no image at all."""
+    with pytest.raises(SourceError, match=found):
+        arrange(*paths)
 
 
 @pytest.mark.parametrize(
