@@ -24,8 +24,11 @@ from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine
 from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
 from beam_pipeline.graph import build, views_made_once
 from beam_pipeline.job import Job
-from beam_pipeline.running.retry_notes import collected_retries
-from beam_pipeline.running.workers import WorkerPool, local_workers
+from beam_pipeline.running.workers import (
+    WorkerPool,
+    collected_retries,
+    local_workers,
+)
 from beam_pipeline.shared_change import shared_change
 from transforms.errors import SpecError, closest, no_memory
 from transforms.shards import decoders

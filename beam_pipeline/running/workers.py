@@ -7,26 +7,31 @@ of Java. So only the command line forks, before it uses any of these; in a user'
 process, who knows what runs there, each worker is a new interpreter.
 
 The workers wait on a pipe until the runner asks for them; those not asked for end
-unused.
+unused. What `transforms.storage.retry` logs of an operation that is tried again they
+print, beside what else they print, to the log of the run, which the watching process
+reads.
 """
 
 import contextlib
 import dataclasses
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from beam_pipeline.beam_internals.local_runner import NO_THREAD, serve_runner
 from beam_pipeline.engines.submit import end_with_parent
-from beam_pipeline.running.retry_notes import print_retries
+from beam_pipeline.terminal import printing
 from transforms.errors import BeamTFRecordError, no_memory
+from transforms.storage import retry
 from transforms.storage.visibility import python_command
 
 # A worker that was told to stop has this long.
@@ -46,6 +51,12 @@ _START = (
     "from beam_pipeline.running import workers; "
     "workers.work(sys.stdin.fileno(), int(parent)); os._exit(0)"
 )
+_LOGGER = logging.getLogger(retry.__name__)
+# Of its own, since a run raises the level of the root logger.
+_LOGGER.setLevel(logging.WARNING)
+_PREFIX = b"tried again: "
+# Retries that are reported one by one.
+_SHOWN = 5
 
 
 @dataclasses.dataclass
@@ -277,3 +288,73 @@ def local_workers(count: int, *, forks: bool, log: IO[bytes]) -> Iterator[Worker
         for _ in range(count):
             pool.add(forks=forks)
         yield pool
+
+
+class RetryNotes:
+    """What the watching process shows of its retries and its workers'.
+
+    Attributes:
+      log: file that workers print to, and the retries of this process.
+    """
+
+    def __init__(self) -> None:
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._read = self._count = 0
+
+    def show(self) -> None:
+        """Prints what has come since it was last called, the first few lines of it."""
+        number, data = self.log.fileno(), b""
+        # The disk that is noted here may fail here as well; no message is worth a run.
+        with contextlib.suppress(OSError):
+            size = os.fstat(number).st_size - self._read
+            data = os.pread(number, size, self._read)
+        # The last line may be on its way.
+        whole, end, _ = data.rpartition(b"\n")
+        self._read += len(whole + end)
+        for line in whole.splitlines():
+            if line.startswith(_PREFIX):
+                self._count += 1
+                if self._count <= _SHOWN:
+                    text = line.removeprefix(_PREFIX).decode("utf-8", "replace")
+                    printing.say(f"warning: {text}")
+
+    def close(self) -> None:
+        """Prints what is left, and how many lines were not shown."""
+        self.show()
+        if self._count > _SHOWN:
+            more = self._count - _SHOWN
+            printing.say(f"warning: {more:,} more were tried again")
+        self.log.close()
+
+
+@contextlib.contextmanager
+def collected_retries() -> Iterator[RetryNotes]:
+    """Yields what shows the retries of a run; workers are started inside."""
+    notes = RetryNotes()
+    handler = _Printed(notes.log.fileno)
+    _LOGGER.addHandler(handler)
+    try:
+        yield notes
+    finally:
+        _LOGGER.removeHandler(handler)
+        notes.close()
+
+
+class _Printed(logging.Handler):
+    """Log handler that prints each retry to a file, which may be closed meanwhile."""
+
+    def __init__(self, fileno: Callable[[], int]) -> None:
+        super().__init__()
+        self._fileno = fileno
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints a line at once, so that lines of others are not mixed with it."""
+        line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
+        with contextlib.suppress(OSError, ValueError):
+            os.write(self._fileno(), _PREFIX + line + b"\n")
+
+
+def print_retries() -> None:
+    """Lets this process, a worker, print its retries, and show none."""
+    _LOGGER.handlers = [_Printed(lambda: 2)]
+    _LOGGER.propagate = False
