@@ -216,10 +216,7 @@ class CocoReader(ListedReader):
     def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
         """Returns the annotations of an image."""
         image = ImageObjects(
-            [
-                self._object(row, item)
-                for item in annotations_of(row["annotations"], row["path"])
-            ],
+            [self._object(row, item) for item in annotations_of(row["annotations"])],
             row["width"],
             row["height"],
             path=row["image"],
@@ -286,7 +283,7 @@ def _drawn(
 
 def _strays(row: Mapping[str, Any]) -> Iterator[Rejection]:
     """Yields a rejection for each annotation of no image."""
-    for item in annotations_of(row["strays"], row["path"]):
+    for item in annotations_of(row["strays"]):
         message = (
             f"annotation {id_of(item.get('id'))}: it is of image "
             f"{id_of(item.get('image_id'))}, which is not in the file; its box is "

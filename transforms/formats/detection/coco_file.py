@@ -5,11 +5,10 @@
                       "bbox": [x, y, width, height], "area": 123.5}],
      "categories":  [{"id": 3, "name": "car"}]}
 
-The text is read in windows, and cut into items where its brackets open and close, so
-that a file never is in memory as a whole. Most of it is polygons; they are put into
-quotes before their item is parsed, which takes half the time of parsing them. The texts
-of annotations wait on the disk for the order of their images, and are parsed again
-where their image is read.
+The text is read in windows and parsed once, item by item, so that a file never is in
+memory as a whole. Most of it is polygons; they are put into quotes before their item is
+parsed, which takes half the time of parsing them. The texts of annotations wait on the
+disk for the order of their images, and are parsed again where their image is read.
 
 Values of other types than those drawn are null, but numbers in quotes are read, and ids
 of images and annotations may be texts.
@@ -17,8 +16,9 @@ of images and annotations may be texts.
 Source: https://cocodataset.org/#format-data
 """
 
-import collections
+import codecs
 import io
+import itertools
 import json
 import math
 import os
@@ -32,28 +32,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.json_text import TOO_DEEP, json_levels
+from transforms.core.json_text import TOO_DEEP
 from transforms.errors import InputError
 from transforms.formats.table import InputFile
 
 # Bytes that are read at once.
-_WINDOW = 1 << 20
-# One object, or all that is in no object of a list, is in memory as a whole.
-_MOST_BYTES = 128 << 20
+_WINDOW = 4 << 20
+# An error of the parser so near the end of a window may be due to the end.
+_NEAR = 64
 # Characters around an error that a message shows.
 _AROUND = 20
-# The beginning of a list, at the end of what is before its first item.
-_LIST = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[\Z')
-_KEY_BYTES = 256
+# COCO's lists of objects beside images.
+_OTHERS = frozenset(("annotations", "categories"))
 # Polygons of numbers alone, with one at least.
 _NUMBERS = r"[0-9eE+\-.,\s]*+"
 _POLYGONS = re.compile(
-    (
-        r'"segmentation"\s*:\s*(?=\[[\[\s]*-?[0-9])'
-        rf"(\[(?:{_NUMBERS}|\s*+(?:\[{_NUMBERS}\][\s,]*+)++)\])(?=\s*[,}}])"
-    ).encode()
+    r'"segmentation"\s*:\s*(?=\[[\[\s]*-?[0-9])'
+    rf"(\[(?:{_NUMBERS}|\s*+(?:\[{_NUMBERS}\][\s,]*+)++)\])(?=\s*[,}}])"
 )
-_SPACE = b" \t\r\n\xef\xbb\xbf"
+_SPACE = re.compile(r"[ \t\r\n]*")
+# Items that become columns at once.
+_ITEMS = 4096
 _IMAGES = pa.schema(
     {
         "id": pa.string(),
@@ -66,91 +65,111 @@ _ANNOTATIONS = pa.schema({"image_id": pa.string(), "size": pa.int64()})
 _Item = Mapping[str, Any]
 
 
-def _lists(stream: io.BufferedReader) -> Iterator[tuple[str, list[bytes]]]:
-    """Yields the items of COCO's lists: the name of a list, and texts of some items.
+class JsonLists:
+    """The lists at the top of a JSON object, read window by window."""
 
-    What is around the items is parsed at the end: it says whether the file is whole.
+    def __init__(self, file: io.BufferedReader) -> None:
+        encoding = json.detect_encoding(file.peek(4)[:4])
+        self._file = file
+        self._to_text = codecs.getincrementaldecoder(encoding)("surrogatepass").decode
+        # Polygons in quotes may have line ends among them.
+        self._decode = json.JSONDecoder(strict=False).raw_decode
+        # What is to be parsed, from `_at` on, and text behind it that may begin within
+        # polygons.
+        self._text, self._behind = "", ""
+        # Where the last value begins.
+        self._begin = self._at = 0
+        self._ended = False
 
-    Raises:
-      ValueError: it is not, or it has no list of images.
-    """
-    frame, rest = bytearray(), bytearray()
-    name, level = "", 0
-    counts: collections.Counter[str] = collections.Counter()
-    for piece, _, places, levels in json_levels(
-        iter(lambda: stream.read(_WINDOW), b"")
-    ):
-        texts: list[bytes] = []
-        above = np.concatenate(([level], levels))[:-1]
-        level = int(levels[-1]) if len(levels) else level
-        edges = np.maximum(levels, above)
-        marks = (edges == 3) | ((edges == 2) & (levels == 2))
-        start = 0
-        for place, edge, is_end in zip(
-            places[marks].tolist(),
-            edges[marks].tolist(),
-            (above > levels)[marks].tolist(),
-            strict=True,
-        ):
-            if is_end:
-                if name:
-                    texts.append(bytes(rest + piece[start : place + 1]))
-                    rest.clear()
-                frame += b"{}"
-                start = place + 1
-                continue
-            frame += piece[start : place + (edge == 2)]
-            start = place + (edge == 2)
-            if edge == 2:
-                if texts:
-                    yield name, texts
-                    counts[name] += len(texts)
-                    texts = []
-                begun = _LIST.search(frame[-_KEY_BYTES:])
-                name = begun[1].decode() if begun else ""
-        if texts:
-            yield name, texts
-            counts[name] += len(texts)
-        if level <= 2:
-            frame += piece[start:]
-        elif name:
-            rest += piece[start:]
-        if len(frame) + len(rest) > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES >> 20} MiB that are no objects")
-        if not frame.lstrip(_SPACE).startswith(b"{"):
+    def lists(self) -> Iterator[tuple[str, Iterator[tuple[_Item, str]]]]:
+        """Yields the lists of the object: their names, and items with their texts."""
+        if self._next() != "{":
             raise ValueError("no object with a list of images; results have none")
-    content = _loads(bytes(frame) or b"{}")
-    if not isinstance(content.get("images"), list):
-        raise ValueError("no object with a list of images")
-    for name in ("images", "annotations", "categories"):
-        items = content.get(name) or []
-        if not isinstance(items, list):
-            raise ValueError(f"{name} is no list")
-        # Null, for one, is an annotation of no image.
-        others = [b"null" for item in items if item != {}]
-        if others and name == "annotations":
-            yield name, others
-        if counts[name] + len(others) != len(items) or (others and name == "images"):
-            raise ValueError(f"{name} must be one list of objects")
+        for _ in self._members("}"):
+            if self._next() != '"':
+                raise ValueError(f"Expecting property name{self._near()}")
+            key = self._value()
+            self._take(":")
+            if self._next() == "[":
+                items = (self._item() for _ in self._members("]"))
+                yield key, items
+                for _ in items:
+                    """Pass over what nobody has taken."""
+            elif self._value() and key in _OTHERS:
+                raise ValueError(f"{key} is no list")
+        if self._next():
+            raise ValueError(f"Extra data{self._near()}")
 
+    def _members(self, end: str) -> Iterator[None]:
+        """Yields before each member of an object or a list, from its bracket on."""
+        self._at += 1
+        if self._next() != end:
+            yield
+            while self._next() == ",":
+                self._at += 1
+                self._next()
+                yield
+            self._take(end)
+        else:
+            self._at += 1
 
-def _quoted(texts: Sequence[bytes]) -> list[bytes]:
-    """Returns the texts of items with polygons in quotes; raises ValueError."""
-    pieces = _POLYGONS.split(b"\0".join(texts))
-    pieces[1::2] = [b'"segmentation":"%b"' % polygons for polygons in pieces[1::2]]
-    quoted = b"".join(pieces).split(b"\0")
-    if len(quoted) != len(texts):
-        raise ValueError("a NUL character")
-    return quoted
+    def _take(self, character: str) -> None:
+        if self._next() != character:
+            raise ValueError(f"Expecting {character!r}{self._near()}")
+        self._at += 1
 
+    def _next(self) -> str:
+        """Returns the next character that is no space; nothing at the end."""
+        while True:
+            space = _SPACE.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._text) or self._ended:
+                return self._text[self._at : self._at + 1]
+            self._read_on()
 
-def _loads(data: bytes) -> Any:
-    """Returns a value, in whose texts may be line ends; raises ValueError."""
-    try:
-        return json.loads(data, strict=False)
-    except json.JSONDecodeError as error:
-        near = error.doc[max(error.pos - _AROUND, 0) : error.pos + _AROUND]
-        raise ValueError(f"{error.msg} near {near!r}") from error
+    def _value(self) -> Any:
+        """Returns the value that begins here."""
+        while True:
+            size = len(self._text)
+            try:
+                value, end = self._decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                is_cut = error.pos > size - _NEAR or "Unterminated" in error.msg
+                if self._ended or not is_cut:
+                    self._at = error.pos
+                    raise ValueError(f"{error.msg}{self._near()}") from error
+            else:
+                # A number may go on in the next window.
+                if end < size or self._ended:
+                    self._begin, self._at = self._at, end
+                    return value
+            self._read_on()
+
+    def _item(self) -> tuple[_Item, str]:
+        """Returns the object that begins here, empty for what is none, and its text."""
+        value = self._value()
+        item = value if isinstance(value, dict) else {}
+        return item, self._text[self._begin : self._at]
+
+    def _read_on(self) -> None:
+        rest = self._text[self._at :]
+        text, end = self._behind, 0
+        while not (end or self._ended):
+            # Twice as much, so that a long value is not begun over and over.
+            data = self._file.read(max(_WINDOW, len(rest), len(text)))
+            self._ended = not data
+            text += self._to_text(data, self._ended)
+            # No polygon goes on behind a brace.
+            end = len(text) if self._ended else text.rfind("}") + 1
+        pieces = _POLYGONS.split(text[:end])
+        pieces[1::2] = [f'"segmentation":"{it}"' for it in pieces[1::2]]
+        self._text = "".join([rest, *pieces])
+        self._behind = text[end:]
+        self._at = 0
+
+    def _near(self) -> str:
+        around = self._text[max(self._at - _AROUND, 0) : self._at + _AROUND]
+        return f" near {around!r}" if around else ""
 
 
 # Numbers in quotes, as some tools write them. Python's own words for them, such as
@@ -242,43 +261,42 @@ class CocoFile:
           OSError: it cannot be read, or has changed since it was listed.
         """
         self.file = file
+        self.images: pa.Table = _IMAGES.empty_table()
         self.count = self.outlined = self.captions = self.point_count = 0
-        self.has_boxes = self._is_labelled = False
+        self.has_boxes = False
         self.categories: dict[int, str] = {}
         self.point_names: dict[int, Sequence[str]] = {}
         self._texts = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the texts
         weakref.finalize(self, self._texts.close)
-        images: list[pa.RecordBatch] = []
-        parents: list[pa.RecordBatch] = []
-        categories: list[_Item] = []
+        parents, has_images = _ANNOTATIONS.empty_table(), False
         try:
             with file.open() as stream:
-                for name, texts in _lists(stream):
-                    texts = _quoted(texts)
-                    items = annotations_of(texts, file.path)
+                for name, items in JsonLists(stream).lists():
                     if name == "images":
-                        images.append(_columns(_IMAGES, map(_image, items)))
+                        has_images = True
+                        self.images = _columns(_IMAGES, map(_image, items))
                     elif name == "categories":
-                        categories += items
-                    else:
-                        pairs = zip(items, texts, strict=True)
-                        rows = self._annotations(pairs, outlined=outlined)
-                        parents.append(_columns(_ANNOTATIONS, rows))
-        except ValueError as error:
+                        self._take_categories(item for item, _ in items)
+                    elif name == "annotations":
+                        self._texts.seek(0)
+                        texts = self._annotations(items, outlined=outlined)
+                        parents = _columns(_ANNOTATIONS, texts)
+            if not has_images:
+                raise ValueError("no object with a list of images")
+        except (ValueError, RecursionError) as error:
+            reason = TOO_DEEP if isinstance(error, RecursionError) else error
             raise InputError(
                 f"{file.path!r} must be COCO JSON: one object with lists named images, "
-                f"annotations and categories. Found: {error}. Correct it, or leave "
+                f"annotations and categories. Found: {reason}. Correct it, or leave "
                 f"the file out."
             ) from error
-        self.images = pa.Table.from_batches(images, _IMAGES).combine_chunks()
-        self._take_categories(categories)
         self._check_images()
-        named = max(map(len, self.point_names.values()), default=0)
-        self.point_count = max(self.point_count, named) if self._is_labelled else 0
-        listed = pa.Table.from_batches(parents, _ANNOTATIONS)
-        self._starts = np.append(0, np.cumsum(listed["size"].to_numpy()))
+        if self.point_count:
+            named = max(map(len, self.point_names.values()), default=0)
+            self.point_count = max(self.point_count, named)
+        self._starts = np.append(0, np.cumsum(parents["size"].to_numpy()))
         places = pc.index_in(
-            listed["image_id"], value_set=self.images["id"], skip_nulls=True
+            parents["image_id"], value_set=self.images["id"], skip_nulls=True
         )
         owners = np.asarray(pc.fill_null(places, -1))
         self._order = np.argsort(owners, kind="stable")
@@ -335,57 +353,60 @@ class CocoFile:
         self.categories = dict(sorted(out.items()))
 
     def _annotations(
-        self, items: Iterable[tuple[_Item, bytes]], *, outlined: bool
+        self, items: Iterable[tuple[_Item, str]], *, outlined: bool
     ) -> Iterator[tuple[str | None, int]]:
         """Writes the texts of annotations; yields the image and the size of each."""
+        with_outline = captions = longest = 0
+        has_boxes = is_labelled = False
+        write = self._texts.write
         for item, text in items:
             self.count += 1
             image, outline = id_of(item.get("image_id")), item.get("segmentation")
             has_box = isinstance(item.get("bbox"), list) and bool(item["bbox"])
-            self.has_boxes = self.has_boxes or box_of(item) is not None
+            has_boxes = has_boxes or box_of(item) is not None
             if "caption" in item and not has_box:
-                self.captions += 1
+                captions += 1
             elif "segments_info" in item and image is not None and not has_box:
                 raise ValueError("panoptic segments_info, which is not read")
             points = item.get("keypoints")
             points = points if isinstance(points, list) else []
-            self.point_count = max(self.point_count, len(points) // 3)
+            longest = max(longest, len(points) // 3)
             # Where it is said how many key points are labelled, that decides.
             labelled = item.get("num_keypoints", len(points))
-            self._is_labelled |= isinstance(labelled, int) and labelled > 0
+            is_labelled |= isinstance(labelled, int) and labelled > 0
             if outline:
-                self.outlined += 1
+                with_outline += 1
                 if has_box and not outlined and isinstance(outline, str):
-                    polygons = b'"%b"' % outline.encode(errors="replace")
-                    text = text.replace(polygons, b"null", 1)
-            yield image, self._texts.write(text)
+                    text = text.replace(f'"{outline}"', "null", 1)
+            yield image, write(text.encode(errors="surrogatepass"))
+        self.outlined, self.captions = with_outline, captions
+        self.has_boxes, self.point_count = has_boxes, longest if is_labelled else 0
 
 
-def _columns(schema: pa.Schema, rows: Iterable[Sequence[Any]]) -> pa.RecordBatch:
-    columns = zip(schema, zip(*rows, strict=True), strict=True)
-    arrays = [pa.array(values, field.type) for field, values in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _columns(schema: pa.Schema, rows: Iterable[Sequence[Any]]) -> pa.Table:
+    """Returns rows as columns, some thousand at a time."""
+    rows = iter(rows)
+    batches = []
+    while some := list(itertools.islice(rows, _ITEMS)):
+        columns = zip(schema, zip(*some, strict=True), strict=True)
+        arrays = [pa.array(values, field.type) for field, values in columns]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
-def _image(item: _Item) -> Sequence[Any]:
+def _image(listed: tuple[_Item, str]) -> Sequence[Any]:
+    item, _ = listed
     sides = number_of(item.get("height")), number_of(item.get("width"))
     return id_of(item.get("id")), text_of(item.get("file_name")), *sides
 
 
-def annotations_of(texts: Sequence[bytes], path: str) -> list[_Item]:
-    """Returns items of a file by their texts, empty for what is no object.
-
-    Raises:
-      ValueError: one is not JSON.
-      InputError: one is too deep.
-    """
+def annotations_of(texts: Sequence[bytes]) -> list[_Item]:
+    """Returns annotations by their texts; InputError for too deep ones."""
     try:
-        items = _loads(b"[%b]" % b",".join(texts))
+        items = json.loads(b"[%b]" % b",".join(texts), strict=False)
     except RecursionError as error:
-        # Workers have more on the stack than planning.
-        raise InputError(
-            f"{path!r} must be plainer. Found: {TOO_DEEP}. Correct it."
-        ) from error
+        # Planning has read them with less on the stack.
+        raise InputError(f"Annotations must be plainer. Found: {TOO_DEEP}.") from error
     return [item if isinstance(item, dict) else {} for item in items]
 
 
