@@ -24,7 +24,7 @@ from transforms.formats.columnar.parquet import ParquetReader
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.json_lines import reader as json_lines
 from transforms.formats.json_lines.reader import JsonLinesReader
-from transforms.formats.table import TableFormat
+from transforms.formats.table import TableReader
 from transforms.formats.tfrecord_files.reader import TFRecordFiles
 
 Folder = pathlib.Path
@@ -66,7 +66,7 @@ def tfrecord(path: Folder, numbers: Iterable[int]) -> None:
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
-WRITERS: dict[str, tuple[TableFormat, Callable[[Folder, range], None]]] = {
+WRITERS: dict[str, tuple[TableReader, Callable[[Folder, range], None]]] = {
     "a.arrow": (ArrowReader(), arrow),
     "a.arrows": (ArrowReader(), arrow),
     "a.parquet": (ParquetReader(), parquet),
