@@ -40,6 +40,14 @@ _MOST_EQUAL = 24
 _TOGETHER = 64
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 _BOX, _BOX_EDGE = "#ffd400", "#000000"
+# Of classes and objects, over the picture.
+_COLOURS = np.array(
+    [
+        *((230, 25, 75), (60, 180, 75), (0, 130, 200), (245, 130, 48)),
+        *((145, 30, 180), (70, 240, 240), (240, 50, 230), (210, 245, 60)),
+    ],
+    np.uint16,
+)
 # What Pillow and its plugins raise for files that are damaged, or too large.
 _UNDECODABLE = (
     *(OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError),
@@ -100,12 +108,17 @@ def chosen(
     }
 
 
-def draw(data: bytes, boxes: Sequence[Sequence[float]] = ()) -> Thumbnail | None:
+def draw(
+    data: bytes,
+    boxes: Sequence[Sequence[float]] = (),
+    masks: Sequence[Sequence[bytes]] = (),
+) -> Thumbnail | None:
     """Returns the thumbnail of an image; None where it cannot be decoded.
 
     Args:
       data: the file.
       boxes: xmin, ymin, xmax, ymax of each, from 0 to 1.
+      masks: PNGs of class numbers, one a list; or the masks of objects.
     """
     try:
         with warnings.catch_warnings():
@@ -117,6 +130,8 @@ def draw(data: bytes, boxes: Sequence[Sequence[float]] = ()) -> Thumbnail | None
             image.draft("RGB", (SIDE, SIDE))
             small = _in_rgb(image)
             small.thumbnail((SIDE, SIDE), Image.Resampling.BILINEAR)
+            for pngs in masks:
+                small = _with_masks(small, pngs)
     except _UNDECODABLE:
         return None
     _draw_boxes(small, boxes)
@@ -137,6 +152,20 @@ def _in_rgb(image: Image.Image) -> Image.Image:
         under = Image.new("RGBA", rgba.size, "#808080")
         return Image.alpha_composite(under, rgba).convert("RGB")
     return image.convert("RGB")
+
+
+def _with_masks(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
+    """Returns an image with colours over it: of one mask its classes, else objects."""
+    pixels = np.asarray(image).astype(np.uint16)
+    for number, png in enumerate(masks, start=1):
+        mask = Image.open(io.BytesIO(png), formats=["PNG"])
+        if mask.width * mask.height > MAX_PIXELS:
+            continue
+        numbers = np.asarray(mask.resize(image.size, Image.Resampling.NEAREST))
+        shown = numbers > 0
+        of_pixel = numbers[shown] if len(masks) == 1 else np.full(shown.sum(), number)
+        pixels[shown] = (pixels[shown] + _COLOURS[of_pixel % len(_COLOURS)]) // 2
+    return Image.fromarray(pixels.astype(np.uint8))
 
 
 def _draw_boxes(image: Image.Image, boxes: Sequence[Sequence[float]]) -> None:
@@ -203,16 +232,19 @@ def picture_reader(
     classes = dict(zip(counts.ids, counts.names, strict=True)) if counts else {}
     boxes = next((n for n, f in features.items() if f.kind is Kind.BOX), "")
     name = next((n for n, f in features.items() if names_files(f)), "")
-    columns = [column for column in (image.name, label, boxes, name) if column]
+    masks = [n for n, f in features.items() if f.mask and f.derived_from == image.name]
+    columns = [name for name in (image.name, label, boxes, name, *masks) if name]
 
     def picture(split: str, position: int, row: Mapping[str, Any]) -> Picture:
         data = row[image.name] or b""
         drawn = row.get(boxes)
         drawn = [] if drawn is None else [*drawn]
+        pngs = [row[mask] for mask in masks if row[mask] is not None]
+        lists = [[png] if isinstance(png, bytes) else [*png] for png in pngs]
         ids = [] if row.get(label) is None else np.ravel(row[label]).tolist()
         names = dict.fromkeys(classes.get(number, str(number)) for number in ids)
         return Picture(
-            *(draw(data, drawn), split, position, str(row.get(name) or "")),
+            *(draw(data, drawn, lists), split, position, str(row.get(name) or "")),
             *(", ".join(names), len(drawn), hashlib.sha256(data).digest()),
         )
 

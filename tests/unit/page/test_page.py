@@ -118,6 +118,24 @@ def test_thumbnails() -> None:
     assert draw(b"") is None
 
 
+def test_masks_are_drawn() -> None:
+    """Classes and objects have colours of their own; what is 0 stays."""
+    data = file_of(Image.new("RGB", (96, 96), "white"))
+    left, right = (np.zeros((96, 96), np.uint8) for _ in range(2))
+    left[:, :32], right[:, 64:] = 1, 1
+    classes = file_of(Image.fromarray(left + right * 2))
+    wide = file_of(Image.fromarray(left + right.astype(np.uint16) * 258))
+    objects = [file_of(Image.fromarray(each)) for each in (left, right)]
+    for masks in ([classes], [wide], objects):
+        found = draw(data, (), [masks])
+        assert found is not None
+        pixels = pixels_of(found)
+        assert pixels[48, 48].min() > 240
+        assert pixels[48, 16].min() < 200
+        assert pixels[48, 80].min() < 200
+        assert np.abs(pixels[48, 16] - pixels[48, 80]).max() > 50
+
+
 def test_boxes_are_drawn() -> None:
     """Where they are, and whatever they are."""
     data = file_of(Image.new("RGB", (96, 96), "white"))
