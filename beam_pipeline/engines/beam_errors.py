@@ -1,6 +1,6 @@
 """Errors of a job in our own words: what workers report, what Beam and engines say.
 
-JobWatch    while it runs: the first error that a worker reports ends it
+JobWatch    while it runs: an error that a worker reports ends it, unless it may pass
 translated  when it has failed: our own error in what Beam raises
 """
 
@@ -10,7 +10,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from beam_pipeline.version import __version__
 from transforms import errors
@@ -37,6 +37,11 @@ _NEAR_SECONDS = 0.5
 _FAR_SECONDS = 3.0
 # Workers that have not reported for this long are told of: four reports are missing.
 _SILENT_SECONDS = 60.0
+# Faults of storage are lasting if more than a few recur for this long, ...
+_FEW = 3
+_LASTING_SECONDS = 60.0
+# ... with at most this between: an attempt may itself retry for minutes.
+_APART_SECONDS = 120.0
 
 
 def translated(failure: BaseException) -> BeamTFRecordError:
@@ -77,6 +82,17 @@ def in_text(traceback: str) -> BeamTFRecordError | None:
     return None
 
 
+def lasting(times: Iterable[float]) -> bool:
+    """Whether faults of storage at these seconds are such as do not pass."""
+    recent: list[float] = []
+    for at in sorted(times):
+        if recent and at - recent[-1] > _APART_SECONDS:
+            # The earlier faults have passed.
+            recent = []
+        recent.append(at)
+    return len(recent) > _FEW and recent[-1] - recent[0] >= _LASTING_SECONDS
+
+
 @dataclasses.dataclass
 class JobWatch:
     """Watches a job while it runs.
@@ -87,7 +103,9 @@ class JobWatch:
       say: takes what a person should know.
       ask: returns the tracebacks of failed tasks, as the engine has them; any error
         means that it does not answer.
-      failure: the first error of ours that a worker or the engine has reported.
+      failure: the first error of ours, reported by a worker or the engine, that ends
+        the job.
+      passing: the last fault of storage, which the engine tries again.
     """
 
     name: str
@@ -95,6 +113,10 @@ class JobWatch:
     say: Callable[[str], None]
     ask: Callable[[], str] = lambda: ""
     failure: BeamTFRecordError | None = None
+    passing: BeamTFRecordError | None = None
+    # Failures that were read, and when faults of storage were.
+    _read: set[str] = dataclasses.field(default_factory=set)
+    _faults: list[float] = dataclasses.field(default_factory=list)
     _stamps: Mapping[str, int] = dataclasses.field(default_factory=dict)
     # Since when no worker has reported; infinite once that has been said.
     _heard: float = dataclasses.field(default_factory=lambda: time.monotonic())
@@ -109,7 +131,7 @@ class JobWatch:
             while not ended.wait(_FAR_SECONDS if far else _NEAR_SECONDS):
                 self.read()
                 with contextlib.suppress(Exception):
-                    self.failure = self.failure or in_text(self.ask())
+                    self._take(in_text(self.ask()))
 
         threading.Thread(target=work, name="job watch", daemon=True).start()
         try:
@@ -125,16 +147,26 @@ class JobWatch:
             if workers != self._stamps:
                 self._stamps = workers
                 self._heard = time.monotonic()
-            for path in stamps:
-                if path.endswith(FAILURE) and self.failure is None:
-                    self.failure = in_text(self.reports.read(path))
+            failures = {path for path in stamps if path.endswith(FAILURE)}
+            for path in sorted(failures - self._read):
+                self._take(in_text(self.reports.read(path)), stamps[path] / 1e9)
+                self._read.add(path)
+
+    def _take(self, error: BeamTFRecordError | None, at: float | None = None) -> None:
+        """Takes an error, and when a worker has reported it."""
+        if isinstance(error, StorageError):
+            self.passing = error
+            self._faults += [] if at is None else [at]
+            if not lasting(self._faults):
+                return
+        self.failure = self.failure or error
 
     def look(self) -> None:
         """Says a line where workers are silent.
 
         Raises:
-          BeamTFRecordError: a worker has failed. It has tried again what may pass, so
-            the engine, which may try a hundred times, is not waited for.
+          BeamTFRecordError: a worker has failed. The engine, which may try a hundred
+            times, is not waited for.
         """
         if self.failure is not None:
             raise self.failure

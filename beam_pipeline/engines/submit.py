@@ -126,9 +126,9 @@ def run_on_engine(
             watch.read()
             error = watch.failure or translated(failure)
             if type(error) is BeamTFRecordError:
-                # Of Beam or the engine, whose job server may know more.
+                # Of Beam or the engine: a worker or the job server may know more.
                 said = last_words(os.path.join(room, _LOG), str(error))
-                error = BeamTFRecordError(f"{error}{said}")
+                error = watch.passing or BeamTFRecordError(f"{error}{said}")
             raise error from failure
 
 

@@ -3,11 +3,11 @@
 import os
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from beam_pipeline.engines.beam_errors import JobWatch, translated
+from beam_pipeline.engines.beam_errors import JobWatch, lasting, translated
 from beam_pipeline.engines.submit import last_words
 from transforms.errors import (
     BeamTFRecordError,
@@ -57,16 +57,18 @@ def watch_of(reports: Reports) -> tuple[JobWatch, list[str]]:
 
 @pytest.mark.parametrize(
     "kind",
-    [RejectLimitError, StorageError, WorkerError],
+    [RejectLimitError, WorkerError],
     ids=lambda kind: kind.__name__,
 )
 def test_an_error_of_a_worker_ends_the_job(
     reports: Reports, kind: type[BeamTFRecordError]
 ) -> None:
-    """The first one, as it was raised; workers have tried again what may pass."""
+    """The first one, as it was raised; a fault of storage may pass."""
     watch, _ = watch_of(reports)
+    reports.leave_failure(WORKER, "transforms.errors.StorageError: away")
     watch.read()
     watch.look()
+    assert isinstance(watch.passing, StorageError)
     for text in ("At most 1%", "another"):
         reports.leave_failure(WORKER, f"transforms.errors.{kind.__name__}: {text}")
         watch.read()
@@ -112,6 +114,39 @@ def test_what_the_engine_says_ends_the_job() -> None:
             time.sleep(0.01)
     with pytest.raises(WorkerError, match="not started"):
         watch.look()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lasts"),
+    [
+        # A task in each of eight slots, at once; then the engine's next try as well.
+        ([0.0] * 8, False),
+        ([0, 0, 0, 0, 10, 10, 10, 10], False),
+        # A full disk: try after try.
+        ([*range(0, 62, 2)], True),
+        # A store that stays away; an attempt may itself retry for minutes.
+        ([0, 30, 60, 90], True),
+        ([0, 90, 180, 270], True),
+        ([0, 70, 71], False),
+        # One that has passed, and minutes later a task in each of three slots.
+        ([0, 250, 250, 251], False),
+        # Two faults that have passed, hours apart, and one of another day.
+        ([0, 1, 2, 9_000, 9_001, 9_002, 90_000], False),
+    ],
+)
+def test_faults_of_storage_that_do_not_pass(
+    seconds: Sequence[float], lasts: bool, reports: Reports
+) -> None:
+    """Who goes on meeting one for a minute is not left to the engine's patience."""
+    assert lasting(seconds) == lasts
+    watch, _ = watch_of(reports)
+    for number in range(len(seconds)):
+        reports.leave_failure(WORKER, f"transforms.errors.StorageError: full {number}")
+    paths = [e.path for e in reports.entries() if e.path.endswith(".failure")]
+    for path, at in zip(paths, seconds, strict=True):
+        os.utime(os.path.join(reports.folder, path), (at, at))
+    watch.read()
+    assert isinstance(watch.failure, StorageError) == lasts
 
 
 # As Spark 3.5.0 and Beam's job server of it print them.
