@@ -350,9 +350,8 @@ def _image_folder(coco: CocoFile) -> tuple[str, int]:
         tails = [re.sub(_leading_folders(left_out), "", name) for name in shown]
         hits = [
             sum(
-                storage(os.path.join(root, folder, spelling)).exists()
-                for name in tails
-                for spelling in spellings(name)
+                any(storage(os.path.join(root, folder, s)).exists() for s in spelled)
+                for spelled in map(spellings, tails)
             )
             for folder in candidates
         ]

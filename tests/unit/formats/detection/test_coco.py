@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pathlib
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -539,6 +540,19 @@ def test_where_images_are(root: Folder, json_path: str, image_folder: str) -> No
     assert os.path.normpath(root / found.rows[0]["image/encoded"]) == str(
         root / image_folder / "000000000009.jpg"
     )
+
+
+def test_an_image_counts_once_in_a_folder(root: Folder) -> None:
+    """Also where NFC and NFD of its name are two files, as after a sync from macOS."""
+    names = ["1.jpg", "2.jpg", "3.jpg", "\u00e1.jpg", "\u00e9.jpg"]
+    listed = [image(i, file_name=name) for i, name in enumerate(names)]
+    write_json(root / "labels.json", coco(listed, []))
+    for name in names[:3]:
+        write_image(root / name)
+    for name in names[3:]:
+        for form in ("NFC", "NFD"):
+            write_image(root / "images" / unicodedata.normalize(form, name))
+    assert [row["image/encoded"] for row in read(root).rows] == names
 
 
 def test_a_source_that_is_the_annotations_folder(root: Folder) -> None:
