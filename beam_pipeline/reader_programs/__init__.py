@@ -49,7 +49,7 @@ def show(path: str, reader: str) -> int:
         if dataset.dataset is None:
             raise UsageError(
                 f"A dataset is needed: its manifest knows the features, and "
-                f"{path!r} is a single file that none names. 'inspect' shows what "
+                f"{path!r} is a single file that none names. 'spec' shows what "
                 f"such a file holds."
             )
         dataset = dataset.dataset
