@@ -229,6 +229,13 @@ class TestPlace:
         assert "Traceback" not in run.err
         assert not (tmp_path / "set.report.html").exists()
 
+    def test_damage_in_records_without_numbers(self, tmp_path: Folder) -> None:
+        """The page says that checksums hold: records are read where none is counted."""
+        rows: list[Row] = [{"raw": b"\xff" * 40}]
+        write_dataset(tmp_path / "set", {"train": [rows]}, [Feature("raw", Kind.BYTES)])
+        flip(next((tmp_path / "set").glob("*.tfrecord*")), 40)
+        assert command("report", tmp_path / "set").code == 1
+
 
 def test_what_is_no_report_is_kept(images: Folder, tmp_path: Folder) -> None:
     """What has the name that nobody gave is not replaced."""
