@@ -201,7 +201,9 @@ def object_counts(
     features = {facts.feature.name: facts for facts in manifest.features}
     for name, facts in features.items():
         named = features.get(f"{name.removesuffix('bbox')}class/text")
-        if facts.feature.kind is Kind.BOX and named is not None:
+        if facts.feature.kind is not Kind.BOX or named is None:
+            continue
+        if named.feature.kind in (Kind.TEXT, Kind.INT64):
             label = named.feature.name
             counted = {s: counts_of(some[label]) for s, some in columns.items()}
             names = sorted(set().union(*counted.values()))
