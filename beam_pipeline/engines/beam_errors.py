@@ -32,6 +32,8 @@ _RAISED = re.compile(
     r"(?P<type>[A-Za-z_][\w.]*)(?::[ ]|(?=[ ]\[)|$)" + _REST,
     re.MULTILINE,
 )
+# What Beam raises in this process, which has no traceback in its words.
+_OWN_WORDS = re.compile(r"(?P<type>\w+): " + _REST, re.DOTALL)
 # Between two questions, to a disk and to an object store.
 _NEAR_SECONDS = 0.5
 _FAR_SECONDS = 3.0
@@ -55,11 +57,12 @@ def translated(failure: BaseException) -> BeamTFRecordError:
     text = str(failure)
     if ours := in_text(text):
         return ours
-    where, words = "", repr(failure)
-    if matches := list(_RAISED.finditer(text)):
-        last = matches[-1]
-        where = f" in {last['stage']!r}" if last["stage"] else ""
-        words = ": ".join(filter(None, (last["type"], last["message"].rstrip(". "))))
+    *_, last = (
+        *_OWN_WORDS.finditer(f"{type(failure).__name__}: {text}"),
+        *_RAISED.finditer(text),
+    )
+    where = f" in {last['stage']!r}" if last["stage"] else ""
+    words = ": ".join(filter(None, (last["type"], last["message"].rstrip(". \n"))))
     return BeamTFRecordError(
         f"The pipeline failed{where}: {words}. Nothing was committed."
     )

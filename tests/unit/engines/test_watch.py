@@ -192,3 +192,13 @@ def test_an_exception_of_any_name_leaves_nothing_committed() -> None:
     assert "BadRow" in str(error)
     assert "row 17 has a wrong price" in str(error)
     assert "Nothing was committed" in str(error)
+
+
+@pytest.mark.parametrize("said", ["no price", "no price\nin row 17", ""])
+def test_a_step_that_fails_in_this_process(said: str) -> None:
+    """Beam adds the stage to the words of the exception, and no traceback."""
+    error = str(translated(ValueError(f"{said} [while running 'Own/Price']")))
+    assert "in 'Own/Price'" in error
+    assert " ".join(said.split()) in error
+    assert "ValueError" in error
+    assert "while running" not in error
