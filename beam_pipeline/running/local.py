@@ -64,7 +64,9 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
     given = PipelineOptions(list(flags)).get_all_options(
         drop_default=True, retain_unknown_options=True
     )
-    if unknown := sorted(given.keys() - names):
+    # Beam drops what equals its default, as a local master does.
+    typed = {flag.partition("=")[0][2:] for flag in flags}
+    if unknown := sorted((given.keys() | typed & _WITH_SERVERS) - names):
         near = closest(unknown[0], names)
         hint = f" Did you mean --{near}?" if near else ""
         raise SpecError(

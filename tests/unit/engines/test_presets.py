@@ -140,6 +140,7 @@ def test_names_of_runners() -> None:
         *(("flink", "storage_level=DISK_ONLY"), ("spark", "batch=1")),
         *(("local", "flink_master=h:1"), ("local", "spark_master_url=h:1")),
         *(("local", "job_endpoint=h:1"), ("dataflow", "job_endpoint=h:1")),
+        *(("local", "flink_master=[auto]"), ("local", "spark_master_url=local[4]")),
         *(("dataflow", "no_wait_until_finish"), ("dataflow", "template_location=x")),
     ],
 )
