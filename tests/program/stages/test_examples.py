@@ -62,6 +62,16 @@ def test_rows_of_every_form(form: str) -> None:
         assert_that(found, equal_to(wanted))
 
 
+def test_rows_of_every_form_with_a_schema() -> None:
+    """All forms in one collection: the schema says the types, not the values."""
+    with pipeline() as p:
+        elements = [element for form in FORMS.values() for element in form]
+        rows = p | beam.Create([0]) | beam.FlatMap(lambda _: elements)
+        found = rows | EncodeExamples({"id": "float", "name": "text"})
+        wanted = [encode_example({"id": 1.0, "name": "a"}), encode_example({"id": 2.0})]
+        assert_that(found, equal_to(wanted * len(FORMS)))
+
+
 def test_to_files_and_back(tmp_path: Folder) -> None:
     """The steps compose by their types, and whole rows come back."""
     rows = [{"id": n, "name": f"n{n}" if n % 3 else None} for n in range(1000)]
