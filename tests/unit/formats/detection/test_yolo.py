@@ -106,6 +106,17 @@ def test_bad_lines(line: str, reason: str, tmp_path: Folder) -> None:
     assert ("confidence" in rejection.message) == line.endswith("0.9")
 
 
+def test_bad_box_settings(tmp_path: Folder) -> None:
+    """`image` rejects the image with its boxes; `clip` keeps what is inside."""
+    labels = {"images/train/a.jpg": BOX + "0 1 0.5 0.4 0.2\n", "images/val/b.jpg": BOX}
+    root = write(tmp_path, labels, data__yaml=NAMES + SPLITS)
+    found = read_planned(root, bad_box="image")
+    assert reasons(found) == [("labels/train/a.txt", None, "bad_box", "")]
+    assert [row["image/filename"] for row in found.rows] == ["b.jpg"]
+    clipped = read_planned(root, bad_box="clip")
+    assert boxes(clipped)[1] == float32(0.8, 0.4, 1, 0.6)
+
+
 def test_boxes_at_the_edge(tmp_path: Folder) -> None:
     """Boxes that cross an edge by up to 0.01 are cut; lines may be twice there."""
     label = "0 0.95 0.5 0.11 0.2\n" * 2 + "0 0 0 1 0 1 1 0 1\n0 .25 .5 .5 .5 "
