@@ -186,6 +186,7 @@ def test_fault_131_bad_boxes(root: Folder, text: str, shown: str, policy: str) -
     assert rejection.source == "annotations/instances_train2017.json"
     assert "annotation 6" in rejection.message
     assert shown in rejection.message
+    assert ("64 x 48" in rejection.message) == (len(bad or ()) == 4)
     assert len(rejection.sha256) == 64
     if policy == "image":
         assert rejection.part == ""
