@@ -283,7 +283,7 @@ class TestPipes:
         ("arguments", "named"),
         [
             (("convert", "--", "photos", "out"), "'photos'"),
-            (("convert", "photos", "--", "--label-column=a", "out"), "'out'"),
+            (("convert", "photos", "--", "--job_name=a", "out"), "'out'"),
             (("convert", "photos", "o", "--", "--flink-master=a:1"), "snake case"),
             (("plan", "photos", "out", "--", "photos"), "'photos'"),
             (("inspect", "--", "out"), "'out'"),
