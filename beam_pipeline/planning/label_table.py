@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import re
 import shlex
@@ -32,12 +33,14 @@ from transforms.formats.table import Complaint, Planned, TableReader
 from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
-from transforms.storage.files import storage
+from transforms.storage.files import sizes_of, storage
 from transforms.storage.paths import absolute
 
 _BLOCK_BYTES = 64 << 20
-# How many tables are looked at, and how many rows of each.
+# How many tables are looked at, the smallest first, and how many rows of each. Those
+# after so many bytes are not: a sample of a large one takes a second.
 _MOST_TABLES = 8
+_MOST_BYTES = 64 << 20
 _MOST_ROWS = 2000
 # Of 100 rows that are looked at, this many ids must be those of images.
 _FITTING = 50
@@ -287,7 +290,13 @@ def _tables(folder: str) -> list[str]:
         # What a failed run leaves beside its target names images, too.
         if format_of(path) in TABLE_FORMATS and not path.endswith(REJECTS_SUFFIX)
     ]
-    return [path for path in tables if storage(path).is_file()][:_MOST_TABLES]
+    sizes = sizes_of(path for path in tables if storage(path).is_file())
+    smallest = sorted(sizes, key=lambda path: sizes[path])[:_MOST_TABLES]
+    before = itertools.accumulate((sizes[path] for path in smallest), initial=0)
+    chosen = {
+        p for p, total in zip(smallest, before, strict=False) if total < _MOST_BYTES
+    }
+    return [path for path in tables if path in chosen]
 
 
 def _named_images(column: pa.Array, entries: FileList) -> list[str]:
