@@ -99,6 +99,11 @@ def offsets_of(array: pa.Array) -> Sizes:
     return stored_offsets(array).astype(np.int64, copy=False)
 
 
+def data_of(texts: pa.Array) -> npt.NDArray[np.uint8]:
+    """Returns the data buffer of texts or bytes, in which `offsets_of` counts."""
+    return np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+
+
 def stored_offsets(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
     """Returns the offsets of `offsets_of` as they are stored, not copied."""
     is_large = (

@@ -61,6 +61,8 @@ class Waiting(list[Any]):
     Whoever appends one asks `is_enough` once there are `next_look`: no call for each.
     """
 
+    __slots__ = ("_bytes", "_most_bytes", "_size", "_weighed", "next_look")
+
     def __init__(self, most_bytes: int) -> None:
         """Starts without any; they may take about this much memory."""
         super().__init__()

@@ -96,10 +96,12 @@ class Spool:
 
     def add(self, element: Any) -> None:
         """Takes a row, or a record batch or table of rows; rejects what is none."""
-        if type(element) is not self._kind and not self._start_kind(element):
+        kind = type(element)
+        if kind is not self._kind and not self._start_kind(element):
             return
         waiting = self._waiting
-        waiting.append(self._convert(element))
+        # A dict is a row as it is.
+        waiting.append(element if kind is dict else self._convert(element))
         if len(waiting) >= waiting.next_look and waiting.is_enough():
             self._to_arrow(waiting.take())
 

@@ -16,7 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_list, raw_values, rows_holding
+from transforms.core.arrays import (
+    data_of,
+    is_bytes,
+    is_list,
+    offsets_of,
+    raw_values,
+    rows_holding,
+)
 from transforms.core.infer.evidence import LargeNumbers, example_text
 from transforms.core.infer.typed import is_named_like_images, starts_as_image
 from transforms.core.model import Fact, RejectLog, Segment
@@ -255,7 +262,11 @@ def is_absolute(paths: pa.StringArray) -> pa.BooleanArray:
 
 
 def ends_like_image(paths: pa.StringArray) -> pa.BooleanArray:
-    """Returns which of n texts end like paths of images; null for null."""
+    """Returns which of n texts end like paths of images; false or null for null."""
+    # Most texts are no paths: 1 ns each to see it, where the expression takes 58.
+    bounds = offsets_of(paths)
+    if not (data_of(paths)[bounds[0] : bounds[-1]] == ord(".")).any():
+        return pa.array(np.zeros(len(paths), np.bool_))
     return pc.match_substring_regex(paths, _SUFFIX, ignore_case=True)
 
 

@@ -322,7 +322,9 @@ def flaky_reads(monkeypatch: pytest.MonkeyPatch, source: Folder, every: int) -> 
     """Makes every n-th reading of a file or of the source's folders fail."""
 
     def of_file(descriptor: int, *_: int) -> bool:
-        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+        # The warnings are collected in a file without a name, which must be readable.
+        state = os.fstat(descriptor)
+        return stat.S_ISREG(state.st_mode) and state.st_nlink > 0
 
     def of_source(path: object = ".") -> bool:
         return str(path).startswith(str(source))

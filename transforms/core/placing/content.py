@@ -41,7 +41,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask, offsets_of, raw_values
+from transforms.core.arrays import data_of, numpy_mask, offsets_of, raw_values
 from transforms.core.placing.leakage import image_mask, is_binary
 from transforms.core.placing.placement import (
     UInt64s,
@@ -385,8 +385,7 @@ def _of_different(texts: pa.Array) -> _Words:
     texts = texts.cast(pa.large_string())
     offsets = offsets_of(texts)
     starts, lengths = offsets[:-1], np.diff(offsets)
-    buffer = texts.buffers()[2]
-    data = np.frombuffer(buffer if buffer is not None else b"", np.uint8)
+    data = data_of(texts)
     if not len(data):
         return np.zeros(len(texts), np.uint64), np.zeros(len(texts), np.bool_)
     first = data.take(starts, mode="clip")

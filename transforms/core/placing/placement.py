@@ -50,7 +50,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import offsets_of
+from transforms.core.arrays import data_of, offsets_of
 from transforms.core.model import Batch
 from transforms.errors import SpecError
 
@@ -380,7 +380,8 @@ def _utf8(texts: pa.StringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     if texts.null_count:
         texts = pc.fill_null(texts, "")
     texts = texts.cast(pa.large_string())
-    offsets, data = _buffers(texts)
+    offsets = offsets_of(texts)
+    data = data_of(texts)[offsets[0] : offsets[-1]]
     # All at once: if they are in NFC when joined, so is each of them. If they are not,
     # each still may be: then they are normalised for nothing.
     if (data & 0x80).any() and not unicodedata.is_normalized(
@@ -388,17 +389,9 @@ def _utf8(texts: pa.StringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     ):
         # In Python: Arrow 25's utf8_normalize gives NFD when asked for NFC.
         normal = [unicodedata.normalize("NFC", text) for text in texts.to_pylist()]
-        offsets, data = _buffers(pa.array(normal, pa.large_string()))
+        texts = pa.array(normal, pa.large_string())
+        offsets, data = offsets_of(texts), data_of(texts)
     return offsets - offsets[0], data
-
-
-def _buffers(
-    texts: pa.LargeStringArray,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    offsets, data = offsets_of(texts), texts.buffers()[2]
-    if data is None:
-        return offsets, np.zeros(0, np.uint8)
-    return offsets, np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
 
 
 def key_hashes(keys: pa.StringArray) -> UInt64s:

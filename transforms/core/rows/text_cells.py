@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask, offsets_of, raw_values
+from transforms.core.arrays import data_of, numpy_mask, offsets_of, raw_values
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
     FLOAT32_EXACT,
@@ -193,10 +193,9 @@ def plain_doubles(column: pa.Array) -> pa.DoubleArray | None:
 
 def zero_led(column: pa.Array) -> bool:
     """Tells if a cell may start like 007, -01 or 0x1f; the cast has accepted all."""
-    buffer = column.buffers()[2]
-    if len(column) == column.null_count or buffer is None:
+    data = data_of(column)
+    if len(column) == column.null_count or not len(data):
         return False
-    data = np.frombuffer(buffer, np.uint8)
     for start in range(0, len(column), _PIECE):
         offsets = offsets_of(column.slice(start, _PIECE))
         at, ends = offsets[:-1], offsets[1:]
