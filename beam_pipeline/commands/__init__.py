@@ -1,1 +1,1 @@
-"""The sub-commands, one module each, and what they print."""
+"""The sub-commands: declared in `group`, done in one module each, printed."""

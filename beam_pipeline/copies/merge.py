@@ -18,7 +18,7 @@ from beam_pipeline.copies.publication import (
 )
 from beam_pipeline.copies.shard_copies import Ids, copied, ids_in, numbered_shards
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.datasets.parts import class_counts, joined_statistics, summed
+from beam_pipeline.datasets.parts import class_counts, joined_statistics, summed_counts
 from beam_pipeline.reading.open_dataset import names_files, open_dataset
 from beam_pipeline.terminal.words import size_text
 from transforms.core.manifest import FeatureFacts, Manifest, ShardFacts, SplitFacts
@@ -193,6 +193,7 @@ def _manifest(
     notes = [*leaks]
     if any(f.file == LABEL_MAP_NAME for m in manifests for f in m.files):
         notes.insert(0, f"{LABEL_MAP_NAME} was left out: ids of several may differ")
+    image_notes = summed_counts(m.image_notes for m in manifests)
     stored = {f.feature.name: f for m in reversed(manifests) for f in m.features}
     features = tuple(
         _facts(stored[name].feature, manifests, splits, classes.get(name, ()))
@@ -204,7 +205,7 @@ def _manifest(
         sha256=hashlib.sha256(digests.encode()).hexdigest(),
         skipped={},
         settings=settings,
-        image_notes=dict(sorted(summed(m.image_notes for m in manifests).items())),
+        image_notes=dict(sorted(image_notes.items())),
         run={"merged_from": [d.directory for d in datasets], "notes": notes},
     )
 

@@ -300,7 +300,7 @@ def _is_tfrecord(path: str) -> bool:
     if os.path.splitext(name)[1].lower() in _OTHERS:
         return False
     is_named = _WORD.search(name) or _NUMBERED.fullmatch(name)
-    return bool(is_named) or is_frame_header(_head(path)[:HEADER_BYTES])
+    return bool(is_named) or is_frame_header(_first_bytes(path)[:HEADER_BYTES])
 
 
 def _check_format(path: str) -> None:
@@ -316,7 +316,7 @@ def _check_format(path: str) -> None:
             f"rejects. Use 'beam-tfrecord rejects {shlex.quote(path)}'."
         )
     text = _other_format(path, os.path.dirname(path), [os.path.basename(path)])
-    if text and not is_frame_header(_head(path)[:HEADER_BYTES]):
+    if text and not is_frame_header(_first_bytes(path)[:HEADER_BYTES]):
         raise UsageError(
             f"There must be a dataset or a TFRecord file; {path!r} is neither. {text}"
         )
@@ -350,7 +350,7 @@ def _other_format(source: str, root: str, names: Sequence[str]) -> str:
     try:
         claim = claimed_by(
             [(name, 0) for name in names],
-            lambda name: _head(os.path.join(root, name)),
+            lambda name: _first_bytes(os.path.join(root, name)),
         )
     except UsageError:
         return ""
@@ -366,7 +366,7 @@ def _other_format(source: str, root: str, names: Sequence[str]) -> str:
     )
 
 
-def _head(path: str) -> bytes:
+def _first_bytes(path: str) -> bytes:
     try:
         with storage(path).open_input() as stream:
             return stream.read(_HEAD_BYTES)

@@ -90,7 +90,7 @@ def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
                 part_name(part.directory): part.manifest.digest for part in parts
             },
         },
-        image_notes=summed(manifest.image_notes for manifest in manifests),
+        image_notes=summed_counts(manifest.image_notes for manifest in manifests),
         derived=_beside(parts, lambda manifest: manifest.derived),
     )
 
@@ -131,7 +131,7 @@ def class_counts(splits: Sequence[SplitFacts]) -> dict[str, dict[str, int]]:
     out = {}
     for name in dict.fromkeys(name for split in splits for name in split.classes):
         if all(name in split.classes for split in splits if split.records):
-            out[name] = summed(split.classes.get(name, {}) for split in splits)
+            out[name] = summed_counts(split.classes.get(name, {}) for split in splits)
     return out
 
 
@@ -163,13 +163,13 @@ def _account(accounts: Sequence[Account]) -> Account:
     rows = ("read", "written", "dropped_by_steps", "added_by_steps")
     return Account(
         **{name: sum(getattr(each, name) for each in accounts) for name in rows},
-        rejected=summed(account.rejected for account in accounts),
-        skipped=summed(account.skipped for account in accounts),
-        parts={k: summed(a.parts.get(k, {}) for a in accounts) for k in kinds},
+        rejected=summed_counts(account.rejected for account in accounts),
+        skipped=summed_counts(account.skipped for account in accounts),
+        parts={k: summed_counts(a.parts.get(k, {}) for a in accounts) for k in kinds},
     )
 
 
-def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def summed_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Returns how often each name was counted in all."""
     out: collections.Counter[str] = collections.Counter()
     for tally in counts:

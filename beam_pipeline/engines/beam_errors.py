@@ -85,7 +85,7 @@ def in_text(traceback: str) -> BeamTFRecordError | None:
     return None
 
 
-def lasting(times: Iterable[float]) -> bool:
+def is_lasting(times: Iterable[float]) -> bool:
     """Whether faults of storage at these seconds are such as do not pass."""
     recent: list[float] = []
     for at in sorted(times):
@@ -160,7 +160,7 @@ class JobWatch:
         if isinstance(error, StorageError):
             self.passing = error
             self._faults += [] if at is None else [at]
-            if not lasting(self._faults):
+            if not is_lasting(self._faults):
                 return
         self.failure = self.failure or error
 

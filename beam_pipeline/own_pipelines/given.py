@@ -310,11 +310,12 @@ def types_of_rows(kind: Any) -> dict[str, Declared]:
         kind = row_type
     out: dict[str, Declared] = {}
     for name, hint in kind._fields:
-        out |= _types_of(name, hint)
+        out |= _types_of_hint(name, hint)
     return out
 
 
-def _types_of(name: str, hint: Any) -> dict[str, Declared]:
+def _types_of_hint(name: str, hint: Any) -> dict[str, Declared]:
+    """Returns the type that a hint declares for a column, or for each of its fields."""
     hint = convert_to_beam_type(hint)
     inner = types_of_rows(_without_none(hint))
     if inner:

@@ -85,7 +85,8 @@ def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) ->
                     kept[name].append(column)
                 else:
                     # A call for each image: its bytes are far more work.
-                    hashes = map(_fingerprint, (value.as_py() for value in column))
+                    contents = (value.as_py() for value in column)
+                    hashes = map(_image_fingerprint, contents)
                     prints.append(np.fromiter(hashes, np.uint64, len(column)))
     columns = {
         name: pa.concat_arrays(parts) if parts else pa.array([], pa.null())
@@ -109,7 +110,8 @@ def _ranges(manifest: Manifest, split: SplitFacts) -> Iterator[tuple[int, int]]:
         start += shard.records
 
 
-def _fingerprint(data: bytes | None) -> int:
+def _image_fingerprint(data: bytes | None) -> int:
+    """Returns the fingerprint of a sampled image; 0 for none."""
     return 0 if data is None else fingerprint_image(data, readable_again=True)
 
 

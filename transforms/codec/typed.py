@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_bytes, numpy_mask
 from transforms.core.example.encoder import encode_examples
 from transforms.core.rows.column import complaint, reason_of
-from transforms.core.rows.common_type import plain
+from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.conform import contract_faults, filling_of
 from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
 from transforms.core.rows.record_columns import record_columns
@@ -344,7 +344,7 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
 
 def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
     """Returns a column of any Arrow type as the feature's, as strictly as values."""
-    column = plain(column)
+    column = plain_array(column)
     if each.ids is not None and family_of_column(column.type) == "text":
         column = pa.array(_numbered(column.to_pylist(), each))
     feature = each.feature

@@ -243,7 +243,7 @@ def arrange(
 
 
 def _folders_of(batch: pa.RecordBatch) -> pa.DictionaryArray:
-    """Returns the folder of each file, with a `/` behind each name; they are few."""
+    """Returns the folder of each image, with a `/` behind each name; they are few."""
     paths = batch["path"].cast(pa.string())
     return pc.replace_substring_regex(paths, "[^/]*$", "").dictionary_encode()
 

@@ -277,9 +277,9 @@ def run_files_of(
 def run_stop(
     origins: Sequence[str], sizes: Sequence[int], *, run_files: int, block_bytes: int
 ) -> int:
-    """Returns how many of the first files are the run that begins with them.
+    """Returns how many of a table's next files are small enough to be one block.
 
-    It ends before a file that is not small; 0 where the first one is not.
+    A run of them ends before a file that is not small; 0 where the first one is not.
 
     Args:
       origins: of the files that follow, in source order; `LONGEST` times `run_files`

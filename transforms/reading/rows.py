@@ -338,6 +338,7 @@ def _flat(column: pa.Array) -> tuple[pa.Array, Any]:
 
 
 def _ragged(column: pa.Array) -> list[Any]:
+    """Returns the values of a ragged column as Python gets them: a list a row."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     inner = column.flatten()
     values, sizes = _flat(inner)

@@ -87,7 +87,7 @@ def _names(batch: Batch, seed: int) -> list[str]:
 
 
 def _joining(kind: pa.DataType, types: Sequence[pa.DataType]) -> pa.DataType | None:
-    """Returns which of some types a type joins; None for none."""
+    """Returns the first of a column's types that holds another's values, or None."""
     return next(
         (other for other in types if wider_type(kind, other, PYTHON) == other), None
     )

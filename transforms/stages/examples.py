@@ -147,7 +147,8 @@ class _Gather(beam.DoFn):
         raise NotImplementedError
 
 
-def _placed(results: Sequence[Any], places: Sequence[tuple[Any, Any]]) -> list[Any]:
+def _in_windows(results: Sequence[Any], places: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """Returns results in the windows of their elements, or in the global one."""
     if not places:
         # Others with its timestamp and window are made in a tenth of the time.
         first = GlobalWindows.windowed_value(None)
@@ -181,7 +182,7 @@ class _EncodeRows(_Gather):
     def work_on(self, elements: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
         records = encode_rows(elements, self.coding)
         self.examples_encoded.inc(len(records))
-        return _placed(records, places)
+        return _in_windows(records, places)
 
     def _encode_table(self, element: pa.RecordBatch | pa.Table) -> Iterator[bytes]:
         is_table = isinstance(element, pa.Table)
@@ -229,7 +230,7 @@ class _Decode(_Gather):
     def work_on(self, elements: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
         self.examples_decoded.inc(len(elements))
         if not self.batches:
-            return _placed(decode_rows(elements, self.coding), places)
+            return _in_windows(decode_rows(elements, self.coding), places)
         windows = [window for _, window in places] or [GlobalWindow()] * len(elements)
         groups: dict[Any, list[bytes]] = {}
         for window, element in zip(windows, elements, strict=True):

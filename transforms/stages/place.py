@@ -119,13 +119,15 @@ def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]
     homeless = splits.index == NOWHERE
     if not homeless.any():
         return batch, splits, []
-    rejections = [_rejection(batch, row) for row in np.flatnonzero(homeless).tolist()]
+    lost = np.flatnonzero(homeless).tolist()
+    rejections = [_homeless_rejection(batch, row) for row in lost]
     index = splits.index[~homeless]
     rest = batch.filter(~homeless)
     return rest, dataclasses.replace(splits, index=index), rejections
 
 
-def _rejection(batch: Batch, row: int) -> Rejection:
+def _homeless_rejection(batch: Batch, row: int) -> Rejection:
+    """Returns the rejection of a row whose key the table of ids gives no split."""
     origin = batch.block.origin if batch.origins is None else batch.origins[row].as_py()
     key = None if batch.keys is None else batch.keys[row].as_py()
     values = batch.rows.slice(row, 1).to_pylist()[0]

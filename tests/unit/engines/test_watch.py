@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from beam_pipeline.engines.beam_errors import JobWatch, lasting, translated
+from beam_pipeline.engines.beam_errors import JobWatch, is_lasting, translated
 from beam_pipeline.engines.submit import last_words
 from transforms.errors import (
     BeamTFRecordError,
@@ -138,7 +138,7 @@ def test_faults_of_storage_that_do_not_pass(
     seconds: Sequence[float], lasts: bool, reports: Reports
 ) -> None:
     """Who goes on meeting one for a minute is not left to the engine's patience."""
-    assert lasting(seconds) == lasts
+    assert is_lasting(seconds) == lasts
     watch, _ = watch_of(reports)
     for number in range(len(seconds)):
         reports.leave_failure(WORKER, f"transforms.errors.StorageError: full {number}")

@@ -215,12 +215,12 @@ def other_kind(data: bytes) -> str:
         fields = _fields(data)
         first = [value for number, value in fields if number == 1]
         second = [value for number, value in fields if number == 2]
-        if all(map(_has_entries, first)):
+        if all(map(_is_feature_map, first)):
             if not second:
                 return ""
-            if all(map(_has_entries, second)):
+            if all(map(_is_feature_map, second)):
                 return SEQUENCE
-        if all(_has_all(value, _has_entries) for value in (*first, *second)):
+        if all(_has_all(value, _is_feature_map) for value in (*first, *second)):
             return RANKING
     except (DecodeError, TypeError, UnicodeDecodeError):
         pass
@@ -267,7 +267,8 @@ def _has_all(data: bytes, check: Callable[[bytes], bool]) -> bool:
     return all(number == 1 and check(value) for number, value in _fields(data))
 
 
-def _has_entries(data: bytes) -> bool:
+def _is_feature_map(data: bytes) -> bool:
+    """Whether a message is a map alone, as Features and FeatureLists are."""
     return _has_all(data, _is_entry)
 
 

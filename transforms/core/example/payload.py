@@ -214,7 +214,7 @@ def _kind(field: pa.Field) -> ListKind:
 
 
 def few_values(array: pa.Array) -> pa.Array | None:
-    """Returns the texts or bytes in a dictionary, if they are short and few for it."""
+    """Returns the dictionary of texts that pay to be encoded once each; else None."""
     if not pa.types.is_dictionary(array.type):
         return None
     values = array.dictionary

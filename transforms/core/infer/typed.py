@@ -61,7 +61,7 @@ from transforms.core.infer.evidence import (
 )
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import FLOAT32_EXACT, FLOAT32_MAX, complaint, unheld
-from transforms.core.rows.common_type import FILES, plain, plain_type
+from transforms.core.rows.common_type import FILES, plain_array, plain_type
 from transforms.core.rows.conform import cast
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
@@ -102,7 +102,7 @@ def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
     """
     inferred = {}
     for name, given in columns.items():
-        chunks = [plain(chunk) for chunk in _chunks(given)]
+        chunks = [plain_array(chunk) for chunk in _chunks(given)]
         column = pa.chunked_array(chunks, plain_type(given.type, FILES))
         feature, remark = _feature(name, column)
         evidence = _evidence(column, feature)
@@ -122,7 +122,7 @@ def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
     """
     named = ended = 0
     for chunk in _chunks(column):
-        texts = plain(chunk)
+        texts = plain_array(chunk)
         if not pa.types.is_string(texts.type):
             return False
         texts = texts.filter(pc.not_equal(texts, ""))
@@ -235,7 +235,7 @@ def _image_starts(column: Column) -> list[bool]:
     for chunk in _chunks(column):
         values, _ = values_and_rows(chunk)
         if is_image_struct(values.type):
-            values = plain(pc.struct_field(values, "bytes"))
+            values = plain_array(pc.struct_field(values, "bytes"))
         values = values.cast(pa.large_binary()).drop_null().slice(0, _LOOKED_AT)
         values = values.filter(pc.greater(pc.binary_length(values), 0))
         starts += starts_as_image(values).tolist()

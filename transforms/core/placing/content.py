@@ -325,7 +325,7 @@ def _all_numbers(texts: pa.Array) -> UInt64s | None:
         or not pc.all(pc.is_finite(values), min_count=0).as_py()
     ):
         return None
-    return _of_parsed(raw_values(values), texts)
+    return _words_of_decimals(raw_values(values), texts)
 
 
 def _all_integers(texts: pa.Array) -> UInt64s | None:
@@ -346,8 +346,8 @@ def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
         return None
 
 
-def _of_parsed(values: npt.NDArray[np.float64], texts: pa.Array) -> UInt64s:
-    """Returns the words of decimal texts, which are also given as float64."""
+def _words_of_decimals(values: npt.NDArray[np.float64], texts: pa.Array) -> UInt64s:
+    """Returns the words that decimal texts are hashed as; `values` are the texts."""
     words = _bits(values)
     sizes = np.abs(values)
     # float64 does not hold each integer of this size, so the text decides. Texts with
@@ -435,7 +435,7 @@ def _of_candidates(texts: pa.Array) -> tuple[UInt64s, Mask, Mask]:
     missing = np.zeros(len(texts), np.bool_)
     written = texts.filter(decimals)
     values = raw_values(pc.cast(written, pa.float64()))
-    words[numbers] = _of_parsed(values, written)
+    words[numbers] = _words_of_decimals(values, written)
     # A decimal beyond the range of float64 is a text.
     numbers[np.flatnonzero(numbers)[np.isinf(values)]] = False
     others = np.flatnonzero(~numbers)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, numpy_mask
 from transforms.core.model import Fact, Segment
-from transforms.core.placing.placement import UInt64s, is_among
+from transforms.core.placing.placement import UInt64s
 from transforms.errors import bounded
 
 Mask = npt.NDArray[np.bool_]
@@ -212,12 +212,12 @@ class Shared:
 
     def contains(self, values: UInt64s) -> Mask:
         """Returns which of n fingerprints are among these."""
-        return is_among(values, self.values)
+        return _is_among(values, self.values)
 
     def without(self, values: Iterable[int]) -> "Shared":
         """Returns these without the given ones."""
         gone = np.array(sorted(values), np.uint64)
-        kept = ~is_among(self.values, gone)
+        kept = ~_is_among(self.values, gone)
         return Shared(self.values[kept], self.table[kept])
 
     def pairs(self, names: Sequence[str]) -> dict[tuple[str, str], int]:
@@ -252,7 +252,7 @@ def find_shared(
     ordered = np.sort(values)
     twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     del ordered
-    members = np.flatnonzero(is_among(values, twice))
+    members = np.flatnonzero(_is_among(values, twice))
     table = np.zeros((len(twice), count), bool)
     table[np.searchsorted(twice, values[members]), splits[members]] = True
     several = table.sum(axis=1) > 1
@@ -328,3 +328,11 @@ def image_mask(array: pa.LargeBinaryArray) -> Mask:
         heads = pc.binary_slice(array, at, at + len(mark))
         out |= numpy_mask(pc.equal(heads, pa.scalar(mark)))
     return out
+
+
+def _is_among(values: UInt64s, ascending: UInt64s) -> npt.NDArray[np.bool_]:
+    """Returns which of n hashes are among some that ascend, by binary search."""
+    if not len(ascending):
+        return np.zeros(len(values), np.bool_)
+    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.asarray(ascending[at] == values)

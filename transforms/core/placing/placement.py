@@ -309,14 +309,6 @@ def _bases_of(
     return origin_bases([*index_of], purpose, seed)[places]
 
 
-def is_among(values: UInt64s, ascending: UInt64s) -> npt.NDArray[np.bool_]:
-    """Returns which of n hashes are among some that ascend, by binary search."""
-    if not len(ascending):
-        return np.zeros(len(values), np.bool_)
-    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return np.asarray(ascending[at] == values)
-
-
 def split_of_keys(keys: UInt64s, rule: SplitRule) -> npt.NDArray[np.int64]:
     """Returns each row's index into `rule.names`, for a rule with shares."""
     return np.searchsorted(rule.thresholds(), keys, side="right")

@@ -92,7 +92,7 @@ def plain_type(kind: pa.DataType, door: Door) -> pa.DataType:
     return kind
 
 
-def plain(array: pa.Array) -> pa.Array:
+def plain_array(array: pa.Array) -> pa.Array:
     """Returns n values in the plain type of a file's column; see `plain_type`.
 
     Raises:

@@ -44,7 +44,7 @@ from transforms.core.rows.column import (
     reason_of,
     rows_with_faults,
 )
-from transforms.core.rows.common_type import plain
+from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.nested import Nested, fitted, nested_of
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
@@ -74,7 +74,7 @@ def cast(column: pa.Array, feature: Feature) -> Column:
     Raises:
       EncodingError: the batch holds more text than Arrow's offsets can count.
     """
-    column = plain(column)
+    column = plain_array(column)
     if pa.types.is_null(column.type):
         return Column(pa.nulls(len(column), row_type(feature)))
     if not (feature.is_list or feature.kind in (Kind.TENSOR, Kind.BOX)):

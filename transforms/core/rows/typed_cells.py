@@ -63,7 +63,7 @@ from transforms.core.rows.column import (
     valid_text,
     without,
 )
-from transforms.core.rows.common_type import plain
+from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.nested import nested_of
 from transforms.core.rows.text_cells import (
     PER_SECOND,
@@ -95,7 +95,7 @@ def scalars(column: pa.Array, feature: Feature) -> Column:
     if is_image_struct(kind) and feature.kind is not Kind.IMAGE:
         # A file that is no image: its path is a text, and it itself is bytes.
         field = "path" if feature.kind is Kind.TEXT else "bytes"
-        return scalars(plain(pc.struct_field(column, field)), feature)
+        return scalars(plain_array(pc.struct_field(column, field)), feature)
     if pa.types.is_string(kind) and feature.kind in _OF_TEXT:
         return coerce(column, feature)
     cells = _RULES[feature.kind](column, feature)
@@ -250,7 +250,7 @@ def is_image_struct(kind: pa.DataType) -> bool:
 def _image(column: pa.Array, feature: Feature) -> Column | None:
     if is_image_struct(column.type):
         field, other = ("bytes", "path") if feature.inline else ("path", "bytes")
-        cells = scalars(plain(pc.struct_field(column, field)), feature)
+        cells = scalars(plain_array(pc.struct_field(column, field)), feature)
         has_other = pc.struct_field(column, other).is_valid()
         elsewhere = numpy_mask(pc.and_(cells.values.is_null(), has_other))
         # The row has an image, but not in the field that the feature reads.
@@ -372,7 +372,7 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     is_float = feature.kind is Kind.FLOAT or is_tensor
     if feature.pattern or not is_float or pa.types.is_float32(raw.type):
         return _NO_LOSSES
-    raw = plain(raw)
+    raw = plain_array(raw)
     if not feature.shape and not is_tensor:
         return _of_values(raw, typed)
     floats, _ = values_and_rows(typed)

@@ -35,7 +35,7 @@ from transforms.core.arrays import is_bytes, is_list
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of, of_one_type
 from transforms.core.rows.column import complaint
-from transforms.core.rows.common_type import plain
+from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.conform import cast
 from transforms.core.rows.python_kinds import (
     OddValueError,
@@ -229,7 +229,7 @@ def strict_cast(column: pa.Array, feature: Feature) -> pa.Array:
       OddValueError: its type is none that the feature takes, or a value does not fit;
         has the index of the value.
     """
-    column = plain(column)
+    column = plain_array(column)
     family = family_of_column(column.type)
     families, why = _taken(feature)
     if family and family not in families:

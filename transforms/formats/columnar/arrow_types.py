@@ -22,7 +22,7 @@ from transforms.core.json_text import MAX_NESTING, has_arrays, type_nesting
 from transforms.core.rows.common_type import (
     FILES,
     is_image_file,
-    plain,
+    plain_array,
     plain_type,
     wider_type,
 )
@@ -192,8 +192,8 @@ def _plain(array: pa.Array) -> pa.Array:
     """
     if pa.types.is_large_string(array.type) and array.nbytes > _MAX_OFFSET:
         size = pc.sum(pc.binary_length(array)).as_py() or 0
-        return array if size > _MAX_OFFSET else plain(array)
-    return plain(array)
+        return array if size > _MAX_OFFSET else plain_array(array)
+    return plain_array(array)
 
 
 class CommonColumns:

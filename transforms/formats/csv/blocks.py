@@ -173,6 +173,7 @@ def cut(
 
 
 def _closed(block: Block, stop: int, next_row: int) -> Block:
+    """Returns a block that ends at a byte, before a row."""
     return dataclasses.replace(block, stop=stop, rows=next_row - block.first_row)
 
 

@@ -17,7 +17,7 @@ from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.common_type import (
     PYTHON,
     as_type,
-    plain,
+    plain_array,
     plain_type,
 )
 from transforms.core.rows.python_kinds import OddValueError
@@ -264,7 +264,7 @@ def test_dictionaries_and_runs_are_their_values(values: pa.Array, index: str) ->
     for start in range(len(places) + 1):
         for size in range(len(places) + 1 - start):
             part = array.slice(start, size)
-            assert plain(part).to_pylist() == wanted[start : start + size]
+            assert plain_array(part).to_pylist() == wanted[start : start + size]
             assert as_type(part, kind).to_pylist() == wanted[start : start + size]
             lists = pa.array([[1] * size, None], pa.list_(pa.int8()))
             nested = pa.ListArray.from_arrays(lists.offsets, part)
@@ -277,4 +277,4 @@ def test_dictionaries_and_runs_are_their_values(values: pa.Array, index: str) ->
     for start in range(10):
         for size in range(10 - start):
             part = runs.slice(start, size)
-            assert plain(part).to_pylist() == wanted[start : start + size]
+            assert plain_array(part).to_pylist() == wanted[start : start + size]
