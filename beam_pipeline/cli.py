@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import click
 
+from beam_pipeline import terminal
 from beam_pipeline.beam_internals.loading import spare_imports
 from beam_pipeline.commands.group import cli, convert
 from beam_pipeline.commands.options import (
@@ -27,7 +28,6 @@ from beam_pipeline.commands.options import (
     is_flags_only,
     split_flags,
 )
-from beam_pipeline.terminal import printing
 from transforms.errors import COMMITTED_NOTE, BeamTFRecordError, bounded, no_memory
 from transforms.storage.paths import check_file_names
 from transforms.storage.retry import naming
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = done.exit_code
     except BrokenPipeError:
         # Nobody reads stdout any more.
-        printing.silence(sys.stdout)
+        terminal.silence(sys.stdout)
         code = _PIPE_CLOSED
     except (click.UsageError, BeamTFRecordError, OSError) as error:
         code = _fail(error)
@@ -89,7 +89,7 @@ def program() -> NoReturn:
     By then everything is written and closed, and to free a hundred thousand objects
     one by one would take another third of a second.
     """
-    printing.open_all()
+    terminal.open_all()
     spare_imports()
     try:
         main()
@@ -116,11 +116,11 @@ def _run(arguments: Sequence[str]) -> int:
         words, more = split_flags(words, convert)
         words, beam_flags = ["convert", *words], [*more, *beam_flags]
     check_beam_words(words, beam_flags)
-    with naming(printing.STDOUT):
+    with naming(terminal.STDOUT):
         context = cli.make_context(_NAME, words, obj={"beam_flags": beam_flags})
     with context:
         code = cli.invoke(context)
-    with naming(printing.STDOUT):
+    with naming(terminal.STDOUT):
         sys.stdout.flush()
     return code or 0
 
@@ -138,7 +138,7 @@ def _fail(error: Exception) -> int:
     if COMMITTED_NOTE in getattr(error, "__notes__", ()):
         message = f"{bounded(message, _ROOM_FOR_NOTE)} ({COMMITTED_NOTE})"
     is_help = isinstance(error, click.exceptions.NoArgsIsHelpError)
-    printing.say(message if is_help else f"error: {bounded(message)}")
+    terminal.say(message if is_help else f"error: {bounded(message)}")
     return getattr(error, "exit_code", 1)
 
 
@@ -190,6 +190,6 @@ def _end_stopped(stop: BaseException, arguments: Sequence[str]) -> NoReturn:
         outcome = "; nothing was committed"
     # After SIGHUP the terminal may be closed.
     with contextlib.suppress(OSError):
-        printing.say(f"{_STOPS[number]}{outcome}.")
+        terminal.say(f"{_STOPS[number]}{outcome}.")
         sys.stdout.flush()
     os._exit(128 + number)

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from PIL import Image, ImageDraw
 
-from beam_pipeline.terminal import printing
-from beam_pipeline.terminal.printing import print_text
+from beam_pipeline import terminal
+from beam_pipeline.terminal import print_text
 
 IMAGES_PER_SPLIT = {"train": 60, "validation": 12, "test": 12}
 ROWS = 10_000
@@ -116,7 +116,7 @@ def write_rows(path: pathlib.Path) -> int:
 def main(arguments: list[str]) -> int:
     """Writes the sample into the one folder that `arguments` names."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        printing.say("usage: python -m beam_pipeline.sample DIR")
+        terminal.say("usage: python -m beam_pipeline.sample DIR")
         return 2
     folder = pathlib.Path(arguments[0])
     images = write_photos(folder / "photos")

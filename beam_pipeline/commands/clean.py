@@ -16,8 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
-from beam_pipeline.terminal.console import print_line, print_table
-from beam_pipeline.terminal.words import size_text
+from beam_pipeline.terminal import print_line, print_table, size_text
 from transforms.errors import TargetError, first_few
 from transforms.publishing import bucket_leftovers, target
 from transforms.publishing.bucket import BucketTarget

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from beam_pipeline import terminal
 from beam_pipeline.beam_internals.loading import (
     beam_loading,
     collect_seldom,
@@ -20,19 +21,16 @@ from beam_pipeline.engines.presets import Engine
 from beam_pipeline.planning.plan import Plan, free_bytes, make_plan, need_text
 from beam_pipeline.planning.request import prepare
 from beam_pipeline.settings.spec import Spec, make_spec
-from beam_pipeline.terminal import printing
-from beam_pipeline.terminal.console import (
-    print_line,
-    print_next,
-    print_splits,
-    print_table,
-)
-from beam_pipeline.terminal.words import (
+from beam_pipeline.terminal import (
     count_text,
     counts_text,
     examples_text,
     kind_text,
     present_text,
+    print_line,
+    print_next,
+    print_splits,
+    print_table,
     range_text,
     size_text,
 )
@@ -81,7 +79,7 @@ def run(
             write_report(report_json, f"{text}\n")
         except (OSError, StorageError) as error:
             why = getattr(error, "strerror", None) or error
-            printing.say(
+            terminal.say(
                 f"warning: the report could not be written to {report_json!r}: {why}. "
                 f"{done}"
             )
@@ -153,7 +151,7 @@ def _convert(
 
     def say(text: str) -> None:
         if not quiet:
-            printing.say(text)
+            terminal.say(text)
 
     for note in plan.notes:
         say(note)
@@ -172,7 +170,7 @@ def _convert(
             _show_result(manifest, spec.output, seconds)
             sys.stdout.flush()
         except OSError:
-            printing.silence(sys.stdout)
+            terminal.silence(sys.stdout)
 
 
 def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) -> None:
@@ -187,7 +185,7 @@ def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) ->
         _show_up_to_date(manifest, spec.output)
     if spec.catalogue and not any(f.file.endswith(".pq") for f in manifest.derived):
         command = f"beam-tfrecord index {spec.output} --catalogue"
-        printing.say(
+        terminal.say(
             f"note: the dataset was written without files that are asked for now; "
             f"{command!r} adds them"
         )

@@ -8,8 +8,7 @@ from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.copies.publication import Made
 from beam_pipeline.copies.subset import make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
-from beam_pipeline.terminal.console import print_line, print_next, print_splits
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal import count_text, print_line, print_next, print_splits
 from transforms.errors import UsageError
 from transforms.storage.paths import plain
 

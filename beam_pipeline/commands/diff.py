@@ -13,9 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.reading.reading_plan import Readable, find_records
-from beam_pipeline.terminal.console import print_line, print_table
-from beam_pipeline.terminal.printing import print_text
-from beam_pipeline.terminal.words import count_text, shape_text
+from beam_pipeline.terminal import (
+    count_text,
+    print_line,
+    print_table,
+    print_text,
+    shape_text,
+)
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, nearest
 from transforms.reading.catalogue import Catalogue

@@ -27,8 +27,7 @@ from beam_pipeline.reading.open_dataset import (
     number_to_predict,
     open_dataset,
 )
-from beam_pipeline.terminal.console import print_line
-from beam_pipeline.terminal.words import count_text, size_text
+from beam_pipeline.terminal import count_text, print_line, size_text
 from transforms.core.image.formats import name_format
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.schema import Kind

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from beam_pipeline import reader_programs
+from beam_pipeline import reader_programs, terminal
 from beam_pipeline.commands.options import (
     LOCATION,
     PATH,
@@ -18,7 +18,6 @@ from beam_pipeline.commands.options import (
     text_option,
 )
 from beam_pipeline.reader_programs import READERS
-from beam_pipeline.terminal import printing
 from beam_pipeline.version import __version__
 from transforms.core.reasons import Reason
 
@@ -195,7 +194,7 @@ def schema(reader: str, **flags: Any) -> int:
     is_alone = [*filter(None, flags.values())] == [target]
     is_dataset = is_alone and dataset.has_manifest(target)
     now = f"code DATASET --as {reader}" if is_dataset else "spec SOURCE"
-    printing.say(
+    terminal.say(
         f"note: 'schema' is 'beam-tfrecord {now}' now; the old name goes with the next "
         f"release"
     )

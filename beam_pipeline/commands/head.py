@@ -12,9 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.terminal.console import print_line
-from beam_pipeline.terminal.printing import json_text, print_text, printable, text_width
-from beam_pipeline.terminal.words import instant_text
+from beam_pipeline.terminal import (
+    instant_text,
+    json_text,
+    print_line,
+    print_text,
+    printable,
+    text_width,
+)
 from transforms.core.example.decoder import parse_record
 from transforms.core.image.check import check_image
 from transforms.core.image.formats import ImageInfo

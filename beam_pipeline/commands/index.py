@@ -21,12 +21,11 @@ from collections.abc import Callable, Iterator
 
 import google_crc32c
 
+from beam_pipeline import terminal
 from beam_pipeline.commands.progress import shown_reading
 from beam_pipeline.datasets.derived_files import NotIndexedError, indexes_of
 from beam_pipeline.reading.reading_plan import Readable, find_records
-from beam_pipeline.terminal import printing
-from beam_pipeline.terminal.console import print_line
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal import count_text, print_line
 from beam_pipeline.version import __version__
 from transforms.core.catalogue import catalogue_features
 from transforms.core.manifest import MANIFEST_NAME, DerivedFile, FileFacts, Manifest
@@ -180,7 +179,7 @@ def run(
         write = functools.partial(_write_beside, output, overwrite=overwrite)
         indexed, notes = _index_all(source, write, text=True)
     for note in notes:
-        printing.say(f"note: {note}")
+        terminal.say(f"note: {note}")
     if not quiet:
         more = f", {count_text(parts, 'catalogue part')}" if catalogue else ""
         print_line(f"indexed {indexed} in {output or dataset}{more}")

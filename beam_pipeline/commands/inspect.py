@@ -4,12 +4,14 @@ import json
 from collections.abc import Mapping
 
 from beam_pipeline.datasets.dataset import Dataset, open_files
-from beam_pipeline.terminal.console import print_line, print_splits, print_table
-from beam_pipeline.terminal.printing import print_text
-from beam_pipeline.terminal.words import (
+from beam_pipeline.terminal import (
     count_text,
     counts_text,
     kind_text,
+    print_line,
+    print_splits,
+    print_table,
+    print_text,
     range_text,
     share_text,
     shortened,

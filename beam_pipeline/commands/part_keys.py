@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.reading.open_dataset import open_dataset
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal import count_text
 from transforms.core.files import part_name
 from transforms.core.placing.content import content_hashes
 

@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from beam_pipeline.terminal import printing
-from beam_pipeline.terminal.printing import Line
-from beam_pipeline.terminal.words import size_text
+from beam_pipeline import terminal
+from beam_pipeline.terminal import Line, size_text
 from transforms.errors import StorageError
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
@@ -123,7 +122,7 @@ def shown_progress(plan: "Plan", *, quiet: bool) -> Iterator[Callable[[], None]]
         if (done := share - (first or 0)) > 0:
             left = round((1 - share) * (now - began) / done)
             text += f", ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
-        (line.show if line else printing.say)(text)
+        (line.show if line else terminal.say)(text)
 
     try:
         yield show

@@ -7,9 +7,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from beam_pipeline.terminal.console import print_line, print_table
-from beam_pipeline.terminal.printing import json_text, print_text
-from beam_pipeline.terminal.words import count_text, share_text
+from beam_pipeline.terminal import (
+    count_text,
+    json_text,
+    print_line,
+    print_table,
+    print_text,
+    share_text,
+)
 from transforms.core.manifest import Manifest
 from transforms.publishing import target
 from transforms.publishing.earlier_rejects import (

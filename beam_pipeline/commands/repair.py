@@ -23,8 +23,7 @@ from beam_pipeline.datasets.dataset import (
     open_files,
     open_target,
 )
-from beam_pipeline.terminal.console import print_line
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal import count_text, print_line
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import (
     FrameFacts,

@@ -4,8 +4,7 @@ import os
 
 from beam_pipeline.commands.report_file import check_report, write_report
 from beam_pipeline.datasets.dataset import open_dataset_folder
-from beam_pipeline.terminal.console import print_line
-from beam_pipeline.terminal.words import size_text
+from beam_pipeline.terminal import print_line, size_text
 from transforms.errors import UsageError
 from transforms.storage.paths import is_remote
 

@@ -13,12 +13,13 @@ from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import Spec, make_spec
-from beam_pipeline.terminal.printing import print_text, printable
-from beam_pipeline.terminal.words import (
+from beam_pipeline.terminal import (
     MOST_EXAMPLES,
     count_text,
     examples_text,
     present_text,
+    print_text,
+    printable,
     range_text,
 )
 from transforms.core.infer.evidence import Evidence

@@ -24,9 +24,7 @@ from beam_pipeline.datasets.dataset import (
     open_files,
 )
 from beam_pipeline.datasets.derived_files import DerivedCheck
-from beam_pipeline.terminal.console import print_line
-from beam_pipeline.terminal.printing import print_text
-from beam_pipeline.terminal.words import count_text, size_text
+from beam_pipeline.terminal import count_text, print_line, print_text, size_text
 from transforms.core.files import parse_shard_name
 from transforms.core.manifest import (
     DERIVED_FOLDERS,

@@ -34,7 +34,7 @@ from beam_pipeline.page.sample import (
     sample_split,
 )
 from beam_pipeline.reading.open_dataset import open_dataset
-from beam_pipeline.terminal.words import (
+from beam_pipeline.terminal import (
     count_text,
     kind_text,
     range_text,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from beam_pipeline.planning.image_columns import items_of, unread_images
 from beam_pipeline.planning.sizes import part_of
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.terminal.words import share_text
+from beam_pipeline.terminal import share_text
 from transforms.core.infer.evidence import (
     EXAMPLE_ITEMS,
     EXAMPLES,

@@ -24,7 +24,7 @@ from beam_pipeline.planning.recognition import (
     without_other_yamls,
 )
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal import count_text
 from transforms.core.arrays import numpy_mask
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule

@@ -27,7 +27,7 @@ from beam_pipeline.planning.splits import (
     with_splits,
 )
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.terminal.words import size_text
+from beam_pipeline.terminal import size_text
 from beam_pipeline.version import deciding_versions
 from transforms.core.catalogue import DerivedSettings
 from transforms.core.files import ShardName

@@ -28,7 +28,7 @@ from beam_pipeline.planning.like import Like, find_like
 from beam_pipeline.planning.splits import lock_digest
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal import count_text
 from beam_pipeline.version import __version__
 from transforms.core.files import folder_of_parts
 from transforms.core.manifest import Manifest

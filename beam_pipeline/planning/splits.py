@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.terminal.words import share_text
+from beam_pipeline.terminal import share_text
 from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,

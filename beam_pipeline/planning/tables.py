@@ -43,7 +43,7 @@ from beam_pipeline.planning.splits import (
     splits_by_file,
 )
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal import count_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.model import Skipped

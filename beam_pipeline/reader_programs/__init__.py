@@ -41,7 +41,7 @@ def show(path: str, reader: str) -> int:
     """
     from beam_pipeline.datasets.dataset import SingleFile, open_target
     from beam_pipeline.reader_programs.facts import Facts
-    from beam_pipeline.terminal.printing import print_text
+    from beam_pipeline.terminal import print_text
     from transforms.errors import UsageError
 
     dataset = open_target(path)

@@ -20,8 +20,7 @@ from typing import Any
 import jinja2
 
 from beam_pipeline.reader_programs.facts import Facts, assigned, literal
-from beam_pipeline.terminal.printing import printable
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal import count_text, printable
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Kind
 from transforms.errors import UsageError

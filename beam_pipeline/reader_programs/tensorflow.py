@@ -24,7 +24,7 @@ from beam_pipeline.reader_programs.facts import (
     number_below,
     varies,
 )
-from beam_pipeline.terminal.words import count_text, shape_text, share_text
+from beam_pipeline.terminal import count_text, shape_text, share_text
 from transforms.core.files import COMPRESSION_SUFFIXES
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Unknown

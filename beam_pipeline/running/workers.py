@@ -27,9 +27,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import IO
 
+from beam_pipeline import terminal
 from beam_pipeline.beam_internals.local_runner import NO_THREAD, serve_runner
 from beam_pipeline.engines.submit import end_with_parent
-from beam_pipeline.terminal import printing
 from transforms.errors import BeamTFRecordError, no_memory
 from transforms.storage import retry
 from transforms.storage.visibility import python_command
@@ -316,14 +316,14 @@ class RetryNotes:
                 self._count += 1
                 if self._count <= _SHOWN:
                     text = line.removeprefix(_PREFIX).decode("utf-8", "replace")
-                    printing.say(f"warning: {text}")
+                    terminal.say(f"warning: {text}")
 
     def close(self) -> None:
         """Prints what is left, and how many lines were not shown."""
         self.show()
         if self._count > _SHOWN:
             more = self._count - _SHOWN
-            printing.say(f"warning: {more:,} more were tried again")
+            terminal.say(f"warning: {more:,} more were tried again")
         self.log.close()
 
 

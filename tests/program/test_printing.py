@@ -7,8 +7,8 @@ import pathlib
 import PIL.Image
 import pytest
 
-from beam_pipeline.terminal import console, printing
-from beam_pipeline.terminal.printing import json_text, printable
+from beam_pipeline import terminal
+from beam_pipeline.terminal import json_text, printable
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
 
@@ -45,20 +45,22 @@ def test_json_text_stays_json() -> None:
     assert json.loads(text) == value
 
 
-@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("is_terminal", [True, False])
 def test_styled_texts_are_escaped(
-    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    is_terminal: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Lines, heads, parts and cells of tables are escaped; styles still work."""
-    monkeypatch.setattr(console, "shows_colours", lambda: terminal)
-    console.print_line(f"note: {NAME}", "red")
-    console.print_line(NAME, "bold", " more")
-    console.print_line(NAME, "cyan", NAME)
-    console.print_table([NAME], [[NAME]])
+    monkeypatch.setattr(terminal, "_shows_colours", lambda: is_terminal)
+    terminal.print_line(f"note: {NAME}", "red")
+    terminal.print_line(NAME, "bold", " more")
+    terminal.print_line(NAME, "cyan", NAME)
+    terminal.print_table([NAME], [[NAME]])
     found = capsys.readouterr().out
-    assert steers(found) <= ({"\x1b"} if terminal else set())
+    assert steers(found) <= ({"\x1b"} if is_terminal else set())
     assert "\x1b]" not in found
-    assert ("\x1b[31m" in found) is terminal
+    assert ("\x1b[31m" in found) is is_terminal
     assert found.count(r"\x1b]0;t") == 6
 
 
@@ -66,7 +68,7 @@ def test_messages_on_standard_error_are_escaped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Errors, warnings of what was tried again, notes of engines: all take this way."""
-    printing.say(f"warning: {NAME}")
+    terminal.say(f"warning: {NAME}")
     assert steers(capsys.readouterr().err) == set()
 
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from beam_pipeline import terminal
 from beam_pipeline.commands import head
-from beam_pipeline.terminal import words
 from tests.support.datasets import animals, example, write_dataset, write_records
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from tests.support.sequences import sequence
@@ -177,7 +177,7 @@ def test_records_of_every_kind(
 )
 def test_instants_as_text(value: int, unit: str, expected: str) -> None:
     """ISO 8601 in UTC over the whole range of int64."""
-    assert words.instant_text(value, unit) == expected
+    assert terminal.instant_text(value, unit) == expected
 
 
 def test_json_of_values_that_json_lacks(

@@ -8,7 +8,7 @@ import pytest
 
 from beam_pipeline.commands import inspect
 from beam_pipeline.datasets.dataset import open_target
-from beam_pipeline.terminal.words import count_text, share_text, size_text
+from beam_pipeline.terminal import count_text, share_text, size_text
 from tests.support.datasets import animals, write_dataset
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.manifest import MANIFEST_NAME, Account

@@ -7,8 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from beam_pipeline.terminal.console import print_table
-from beam_pipeline.terminal.words import examples_text, range_text
+from beam_pipeline.terminal import examples_text, print_table, range_text
 from tests.support.runs import command
 from tests.support.sources import write_csv
 from transforms.core.infer.evidence import example_text

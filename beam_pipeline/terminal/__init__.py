@@ -1,1 +1,0 @@
-"""What a person sees: words, tables, progress and messages."""
