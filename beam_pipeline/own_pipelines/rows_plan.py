@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.job import drift_rule, run_facts
+from beam_pipeline.graph import drift_rule, run_facts
 from beam_pipeline.own_pipelines.given import Given
 from beam_pipeline.own_pipelines.rows_schema import schema_of
 from beam_pipeline.planning.features import vocabularies_of

@@ -13,7 +13,7 @@ import apache_beam as beam
 from beam_pipeline.engines.checks import flag_given, version_rules
 from beam_pipeline.engines.presets import Engine, engine_of
 from beam_pipeline.engines.submit import RunHooks
-from beam_pipeline.job import Job, make_job
+from beam_pipeline.graph import Job, make_job
 from beam_pipeline.planning.plan import Plan, check_room
 from beam_pipeline.planning.splits import lock_digest
 from beam_pipeline.running.local import check_beam_flags, run_job

@@ -22,8 +22,7 @@ from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.checks import check_words
 from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine
 from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
-from beam_pipeline.graph import build, views_made_once
-from beam_pipeline.job import Job
+from beam_pipeline.graph import Job, build, views_made_once
 from beam_pipeline.running.workers import (
     WorkerPool,
     collected_retries,

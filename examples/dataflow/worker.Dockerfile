@@ -14,5 +14,5 @@ COPY beam_pipeline beam_pipeline
 COPY beam_tfrecord beam_tfrecord
 COPY transforms transforms
 RUN pip install --no-cache-dir "apache-beam[gcp]==${BEAM}" '.[dataflow,heif]' \
-    && python -c 'import beam_pipeline.job, google.cloud.storage'
+    && python -c 'import beam_pipeline.graph, google.cloud.storage'
 # The entry point stays Beam's /opt/apache/beam/boot.

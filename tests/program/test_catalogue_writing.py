@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.job import make_job
+from beam_pipeline.graph import make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import open_work_folder
 from beam_pipeline.settings.spec import make_spec

@@ -76,14 +76,12 @@ PROGRAM = {
     "beam_pipeline.settings": "",
     "beam_pipeline.python_data": "",
     "beam_pipeline.planning": "version settings terminal",
-    "beam_pipeline.job": "version settings planning",
-    "beam_pipeline.graph": "job",
+    "beam_pipeline.graph": "version settings planning",
     "beam_pipeline.running": (
-        "shared_change version settings terminal beam_internals engines planning "
-        "job graph"
+        "shared_change version settings terminal beam_internals engines planning graph"
     ),
     "beam_pipeline.own_pipelines": (
-        "version settings beam_internals engines planning datasets reading job graph"
+        "version settings beam_internals engines planning datasets reading graph"
     ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.reading": "settings planning datasets",
@@ -104,7 +102,6 @@ BEAM = {
     "transforms.stages",
     "transforms.tfrecord",
     "beam_pipeline.graph",
-    "beam_pipeline.job",
     "beam_pipeline.beam_internals",
     "beam_pipeline.running",
     "beam_pipeline.engines",

@@ -18,7 +18,7 @@ from apache_beam.internal import pickler
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.engines.submit import RunHooks
-from beam_pipeline.job import Job, make_job
+from beam_pipeline.graph import Job, make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.planning.request import prepare
 from beam_pipeline.running import local

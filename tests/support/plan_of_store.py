@@ -18,8 +18,7 @@ import apache_beam as beam
 import pyarrow.fs as pafs
 import pytest
 
-from beam_pipeline.graph import build
-from beam_pipeline.job import make_job
+from beam_pipeline.graph import build, make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import open_work_folder
 from beam_pipeline.settings.spec import make_spec

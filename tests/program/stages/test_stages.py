@@ -15,8 +15,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.api import convert
-from beam_pipeline.graph import build
-from beam_pipeline.job import make_job
+from beam_pipeline.graph import build, make_job
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.running.convert import convert_plan, open_work_folder
 from beam_pipeline.settings.spec import make_spec

@@ -20,8 +20,7 @@ from apache_beam.runners.portability.prism_runner import PrismJobServer
 from beam_pipeline.engines import checks, submit
 from beam_pipeline.engines.checks import flag_given
 from beam_pipeline.engines.presets import ENGINES, Engine, engine_of
-from beam_pipeline.graph import build
-from beam_pipeline.job import make_job
+from beam_pipeline.graph import build, make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.local import check_beam_flags
 from beam_pipeline.settings.spec import make_spec
