@@ -21,8 +21,8 @@ from beam_pipeline.engines.submit import RunHooks
 from beam_pipeline.graph import Job, make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.planning.request import prepare
-from beam_pipeline.running import local
 from beam_pipeline.running.convert import open_work_folder
+from beam_pipeline.running.convert import run_job as run_on_beam
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import PlaceFacts
 from transforms.core.placing.placement import SplitSource
@@ -73,7 +73,7 @@ def run_job(
     engine: Engine | None = None,
     place: Mapping[str, Any] | None = None,
 ) -> None:
-    """Takes the place of `beam_pipeline.running.local.run_job`.
+    """Takes the place of `beam_pipeline.running.convert.run_job`.
 
     What only a runner can do is left to it: other engines and processes, a user's own
     steps and flags, a stratified split, the search for leaks.
@@ -81,7 +81,7 @@ def run_job(
     stratified = job.plan.layout.sharding.rule.source is SplitSource.STRATIFIED
     elsewhere = engine is not None or workers > 1
     if elsewhere or stratified or job.plan.leaks or hooks.between or hooks.beam_flags:
-        local.run_job(job, hooks, workers=workers, engine=engine, place=place)
+        run_on_beam(job, hooks, workers=workers, engine=engine, place=place)
         return
     try:
         hooks.watch()

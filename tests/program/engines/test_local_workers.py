@@ -397,7 +397,7 @@ def test_workers_import_what_the_caller_does(csv: Folder, tmp_path: Folder) -> N
 _STOPPED_AT_THE_START = """
 import os, signal, sys, threading, time
 import beam_tfrecord
-from beam_pipeline.running import local
+from beam_pipeline.running import convert
 
 def children():
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
@@ -515,7 +515,7 @@ def test_interpreters_that_do_not_start(
     code = (
         "import os, sys, beam_tfrecord\n"
         # All is loaded before the path is lost.
-        "from beam_pipeline.running import local\n"
+        "from beam_pipeline.running import convert\n"
         "sys.executable = sys.argv[2]\n"
         "if os.path.exists(sys.executable):\n"
         "    sys.path = []\n"

@@ -22,7 +22,7 @@ from beam_pipeline.engines.checks import flag_given
 from beam_pipeline.engines.presets import ENGINES, Engine, engine_of
 from beam_pipeline.graph import build, make_job
 from beam_pipeline.planning.plan import make_plan
-from beam_pipeline.running.local import check_beam_flags
+from beam_pipeline.running.convert import check_beam_flags
 from beam_pipeline.settings.spec import make_spec
 from tests.support.engines import choose, put_jar, spec
 from transforms.errors import SpecError, UsageError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beam_pipeline.engines.submit import RunHooks, run_watched, stop
-from beam_pipeline.running import local as runner
+from beam_pipeline.running import convert
 from transforms.errors import StorageError
 from transforms.storage import stores
 from transforms.storage.retry import RetryPolicy
@@ -40,7 +40,7 @@ def on_engine(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) 
 
 
 def here(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) -> None:
-    runner._run_watched(job, job, [watch], abandon)
+    convert._run_watched(job, job, [watch], abandon)
 
 
 def interrupted() -> None:
