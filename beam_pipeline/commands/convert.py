@@ -16,7 +16,7 @@ from beam_pipeline.beam_internals.loading import (
     load_for_engine,
 )
 from beam_pipeline.commands.progress import shown_progress
-from beam_pipeline.commands.report_file import check_report, write_report
+from beam_pipeline.commands.report import check_report, write_report
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.planning.plan import Plan, free_bytes, make_plan, need_text
 from beam_pipeline.planning.request import prepare

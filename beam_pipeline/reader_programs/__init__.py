@@ -1,13 +1,13 @@
 """Programs that read a dataset, which `code DATASET --as LIBRARY` prints.
 
-The texts are templates beside this module, one for each library. `libraries` fills them
-in, `tensorflow` describes features, and `facts` has what they say of a dataset.
+The texts are templates beside this module, one for each library. `programs` fills them
+in, and `tensorflow` describes features.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the command line needs the names alone, and is to answer at once
-    from beam_pipeline.reader_programs.facts import Facts
+    from beam_pipeline.reader_programs.programs import Facts
 
 __all__ = ["READERS", "program", "show"]
 
@@ -25,11 +25,11 @@ def program(reader: str, facts: "Facts") -> str:
     Raises:
       UsageError: the library cannot read it.
     """
-    from beam_pipeline.reader_programs import libraries
+    from beam_pipeline.reader_programs import programs
     from beam_pipeline.reader_programs.tensorflow import tensorflow
 
-    names = tensorflow(facts) if reader == "tensorflow" else libraries.of(reader, facts)
-    return libraries.rendered(reader, facts, names)
+    names = tensorflow(facts) if reader == "tensorflow" else programs.of(reader, facts)
+    return programs.rendered(reader, facts, names)
 
 
 def show(path: str, reader: str) -> int:
@@ -40,7 +40,7 @@ def show(path: str, reader: str) -> int:
       DamageError: its manifest is damaged.
     """
     from beam_pipeline.datasets.dataset import SingleFile, open_target
-    from beam_pipeline.reader_programs.facts import Facts
+    from beam_pipeline.reader_programs.programs import Facts
     from beam_pipeline.terminal import print_text
     from transforms.errors import UsageError
 

@@ -17,7 +17,7 @@ read as it is stored; a comment says how to decode it, and `prepare` decodes the
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from beam_pipeline.reader_programs.facts import (
+from beam_pipeline.reader_programs.programs import (
     Facts,
     assigned,
     literal,

@@ -243,7 +243,7 @@ def test_jinja_is_imported_by_templates_only() -> None:
     }
     assert found == {
         "beam_pipeline.page.build",
-        "beam_pipeline.reader_programs.libraries",
+        "beam_pipeline.reader_programs.programs",
     }
 
 

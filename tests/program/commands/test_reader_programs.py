@@ -8,7 +8,7 @@ import pytest
 
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.reader_programs import READERS, program
-from beam_pipeline.reader_programs.facts import Facts
+from beam_pipeline.reader_programs.programs import Facts
 from tests.support.datasets import ANIMALS, animals, write_dataset
 from tests.support.kinds import Row, write_kinds
 from tests.support.runs import command
