@@ -44,6 +44,7 @@ from beam_pipeline.planning.splits import (
 )
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import count_text
+from transforms.core.arrays import return_freed_memory
 from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.model import Skipped
@@ -68,7 +69,6 @@ from transforms.formats.table_source import (
     TableSource,
     run_files_of,
 )
-from transforms.shards.allocation import return_freed_memory
 
 # Rows that tell whether values hold images, and whether rows differ in their content.
 _LOOKED_AT_ROWS = 20_000

@@ -21,6 +21,7 @@ from beam_pipeline.beam_internals.local_runner import (
     local_runner,
     noticed_refusals,
     plain_labels,
+    shared_change,
 )
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.checks import check_words, flag_given, version_rules
@@ -35,7 +36,7 @@ from beam_pipeline.running.workers import (
     local_workers,
 )
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.shared_change import shared_change
+from transforms.core.arrays import return_freed_memory
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind
 from transforms.errors import (
@@ -51,7 +52,6 @@ from transforms.errors import (
 from transforms.formats.listing import write_listing
 from transforms.publishing import target
 from transforms.shards import decoders
-from transforms.shards.allocation import return_freed_memory
 from transforms.storage.buckets import may_fork
 from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock

@@ -23,7 +23,7 @@ from tests.support.own_pipelines import bytes_of
 from tests.support.runs import command
 from transforms.core.manifest import Manifest
 from transforms.publishing.local import LocalTarget
-from transforms.shards import together
+from transforms.shards import write_shard
 from transforms.stages.write import WriteShards
 from transforms.work.store import Store
 
@@ -104,7 +104,7 @@ def test_workers_that_resume_after_the_commit(
 
     def watch(shard: Any) -> Any:
         # An attempt at shards has its folder, and nothing in it.
-        write.before(together, "draft_shard")
+        write.before(write_shard, "draft_shard")
         return shard
 
     class Watched(WriteShards):

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import return_freed_memory
 from transforms.core.catalogue import (
     PART_RECORDS,
     catalogue_schema,
@@ -30,7 +31,6 @@ from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.frame import FOOTER_BYTES, OVERHEAD_BYTES, unmask_all
 from transforms.core.tfrecord.walk import index_file, text_index, text_index_file
-from transforms.shards.allocation import return_freed_memory
 from transforms.shards.shard_job import ShardLayout
 from transforms.storage.drafts import CountedSink
 from transforms.storage.files import storage

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import keep_freed_memory
 from transforms.core.example.encoder import AroundValues, ExampleEncoder
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
@@ -21,7 +22,6 @@ from transforms.core.rows.record_columns import (
 from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.statistics import Summaries
 from transforms.core.tfrecord import TFRecordWriter
-from transforms.shards.allocation import keep_freed_memory
 from transforms.shards.image_loading import ImageLoader
 from transforms.shards.image_rows import (
     ImageColumn,

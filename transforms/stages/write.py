@@ -10,6 +10,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
+from transforms.core.arrays import return_freed_memory
 from transforms.core.model import (
     CataloguePart,
     PlaceFacts,
@@ -28,7 +29,6 @@ from transforms.core.segment import (
 )
 from transforms.core.vocabulary import Vocabulary
 from transforms.errors import BeamTFRecordError
-from transforms.shards.allocation import return_freed_memory
 from transforms.shards.record_log import (
     PartKey,
     catalogue_parts,
@@ -36,7 +36,7 @@ from transforms.shards.record_log import (
     write_catalogue_part,
 )
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
-from transforms.shards.together import ShardGroup
+from transforms.shards.write_shard import ShardGroup
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 

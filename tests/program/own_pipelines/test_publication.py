@@ -35,8 +35,8 @@ from transforms.publishing import local
 from transforms.publishing.shared_run import SharedRun
 from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle
-from transforms.shards import together
-from transforms.shards.together import ShardGroup
+from transforms.shards import write_shard
+from transforms.shards.write_shard import ShardGroup
 from transforms.stages.job_plan import JobPlan
 
 Folder = pathlib.Path
@@ -188,7 +188,7 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Committed, Folder]
     [
         # Before a shard is there, when it is written and has no name, and when a group
         # has its names and is not yet reported.
-        (together, "draft_shard", False, 0),
+        (write_shard, "draft_shard", False, 0),
         pytest.param(ShardGroup, "add", True, 1, marks=pytest.mark.stress),
         (ShardGroup, "finish", True, 0),
         # When the dataset has its name, before that, before it is reported, and when

@@ -27,7 +27,7 @@ from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table_source import RunSource, TableSource
 from transforms.publishing import target
-from transforms.shards import together
+from transforms.shards import write_shard
 from transforms.shards.shard_job import ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard
 
@@ -98,7 +98,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         return draft_shard(task, *arguments)
 
     monkeypatch.setattr(CsvReader, "blocks", cutting)
-    monkeypatch.setattr(together, "draft_shard", writing)
+    monkeypatch.setattr(write_shard, "draft_shard", writing)
     return seen
 
 

@@ -1,4 +1,4 @@
-"""`transforms.shards.together`: the shards of a group are as if written alone."""
+"""`transforms.shards.write_shard`: the shards of a group are as if written alone."""
 
 import dataclasses
 import itertools
@@ -28,8 +28,7 @@ from transforms.core.segment import (
 )
 from transforms.errors import DamageError, EncodingError
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
-from transforms.shards.together import ShardGroup, encode_shards
-from transforms.shards.write_shard import write_shard
+from transforms.shards.write_shard import ShardGroup, encode_shards, write_shard
 from transforms.work.store import Store
 
 CLASSES = ("cat", "dog", "고양이")

@@ -1,4 +1,4 @@
-"""`transforms.shards.together`: all of a group is durable before any has a name."""
+"""`transforms.shards.write_shard`: all of a group is durable before any has a name."""
 
 import dataclasses
 import errno
@@ -16,9 +16,9 @@ from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import ROW_COLUMN
 from transforms.errors import CommitError, StorageError
-from transforms.shards import together
+from transforms.shards import write_shard
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
-from transforms.shards.together import ShardGroup
+from transforms.shards.write_shard import ShardGroup
 from transforms.work import store as store_module
 from transforms.work.store import Store
 
@@ -168,7 +168,7 @@ def test_a_group_is_bounded_by_files_bytes_and_descriptors(
 ) -> None:
     """256 files, 64 MB, or a quarter of the descriptors that a process may have."""
     found = Group(tmp_path)
-    found.add(0, size=together._BYTES)
+    found.add(0, size=write_shard._BYTES)
     assert found.group.is_full
     found.group.discard()
     for allowed, most in ((10**6, 256), (resource.RLIM_INFINITY, 256), (40, 10)):
