@@ -70,8 +70,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from transforms.codec.decode import decode_example
-    from transforms.codec.encode import encode_example
+    from transforms.codec.examples import decode_example, encode_example
     from transforms.core.example.decoder import decode_examples
     from transforms.core.example.encoder import encode_examples
     from transforms.core.model import Batch
@@ -108,8 +107,7 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "transforms.codec.decode": ["decode_example"],
-            "transforms.codec.encode": ["encode_example"],
+            "transforms.codec.examples": ["decode_example", "encode_example"],
             "transforms.core.example.decoder": ["decode_examples"],
             "transforms.core.example.encoder": ["encode_examples"],
             "transforms.core.model": ["Batch"],

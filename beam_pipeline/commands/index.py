@@ -9,7 +9,7 @@ written in the work folder beside the dataset, and renamed when all of them are 
 in a bucket each is put in its place, and noted there before. The manifest that names
 them replaces the old one last, in one step. What a killed run has
 left is finished, taken over or removed by the next run, of `index` or any other, and by
-`clean`; see `transforms.publishing.derived_files`.
+`clean`; see `transforms.publishing.published`.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from transforms.core.schema import Kind
 from transforms.core.tfrecord.walk import text_index_file
 from transforms.errors import BusyError, TargetError, UsageError
 from transforms.publishing import target
-from transforms.publishing.derived_files import taken_name
+from transforms.publishing.published import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue
 from transforms.sidecars.render import render_sidecars
 from transforms.storage.entries import OvertakenError

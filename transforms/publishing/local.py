@@ -17,11 +17,12 @@ from collections.abc import Collection
 
 from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
 from transforms.errors import StorageError, TargetError
-from transforms.publishing import derived_files
 from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import (
     SHARED,
     Target,
+    add_derived,
+    finish_derived,
     holds_others,
     manifest_to_replace,
     overtaken,
@@ -188,10 +189,10 @@ class LocalTarget(Target):
         old = storage(path).read_bytes()
         if storage(path).look().version != seen:
             raise OvertakenError(path)
-        derived_files.add(store, self.directory, manifest, old=old, replaced=replaced)
+        add_derived(store, self.directory, manifest, old=old, replaced=replaced)
 
     def leave_derived(self, store: Store) -> None:
-        derived_files.finish(store, self.directory)
+        finish_derived(store, self.directory)
         store.remove_tree(store.folder)
 
     def clear(self, *, sure: bool) -> None:
@@ -213,7 +214,7 @@ class LocalTarget(Target):
             for store in self._stores():
                 for folder in _built(store):
                     recover(folder, self.directory)
-                derived_files.finish(store, self.directory)
+                finish_derived(store, self.directory)
 
     def _stores(self) -> list[Store]:
         folder = work_folder(self.directory)

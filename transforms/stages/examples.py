@@ -9,8 +9,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from transforms.codec.decode import decode_rows, decode_table
-from transforms.codec.encode import encode_rows
+from transforms.codec.examples import decode_rows, decode_table, encode_rows
 from transforms.codec.typed import Coding, SchemaLike, coding_of, encode_table
 from transforms.errors import EncodingError, ExampleError, bounded
 from transforms.rows.row_batches import MOST_WAITING, Waiting

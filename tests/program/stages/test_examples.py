@@ -13,7 +13,7 @@ from apache_beam.transforms import window
 from apache_beam.typehints.decorators import TypeCheckError
 
 from tests.support.tfrecord_pipelines import payloads, pipeline
-from transforms.codec.encode import encode_example
+from transforms.codec.examples import encode_example
 from transforms.errors import SpecError
 from transforms.rows import row_batches
 from transforms.stages.examples import DecodeExamples, EncodeExamples

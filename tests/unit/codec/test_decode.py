@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.examples import serialise
-from transforms.codec.decode import decode_example, decode_rows
-from transforms.codec.encode import encode_example
+from transforms.codec.examples import decode_example, decode_rows, encode_example
 from transforms.codec.typed import coding_of
 from transforms.errors import ExampleError
 

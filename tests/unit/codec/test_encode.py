@@ -15,8 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import floats, int64s
-from transforms.codec.decode import decode_example, decode_rows, decode_table
-from transforms.codec.encode import encode_example, encode_rows
+from transforms.codec.examples import (
+    decode_example,
+    decode_rows,
+    decode_table,
+    encode_example,
+    encode_rows,
+)
 from transforms.codec.typed import coding_of, encode_table
 from transforms.core.example.messages import CLASSES, Example
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown

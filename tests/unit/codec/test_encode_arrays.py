@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
 
-from transforms.codec.decode import decode_example
-from transforms.codec.encode import encode_example
+from transforms.codec.examples import decode_example, encode_example
 from transforms.core.example.messages import Example
 from transforms.errors import EncodingError
 

@@ -16,7 +16,7 @@ from tests.support.sequences import (
     ranking,
     sequence,
 )
-from transforms.codec.encode import encode_example
+from transforms.codec.examples import encode_example
 from transforms.core.example.decoder import StepTypeError, parse_record
 from transforms.core.example.messages import replaced_ids
 from transforms.core.tfrecord.reader import PayloadBatch
