@@ -39,8 +39,7 @@ from transforms.stages.job_plan import (
 )
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.place import PlaceRows, ReuseBlocks
-from transforms.stages.read import ListBlocks, ReadBlocks
-from transforms.stages.spool import AdmitRows
+from transforms.stages.read import AdmitRows, ListBlocks, ReadBlocks
 from transforms.stages.stratify import AwaitStrata, TakeStrata
 from transforms.stages.write import CountShards, WriteCatalogue, WriteShards
 from transforms.work.store import Store

@@ -16,7 +16,7 @@ from beam_pipeline.version import __version__
 from transforms import errors
 from transforms.errors import BeamTFRecordError, StorageError
 from transforms.storage.paths import is_remote
-from transforms.work.reports import FAILURE, WORKER, Reports
+from transforms.work.worker_check import FAILURE, WORKER, Reports
 
 _REST = r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$"
 _OUR_ERROR = re.compile(r"transforms\.errors\.(?P<type>\w+): " + _REST, re.MULTILINE)

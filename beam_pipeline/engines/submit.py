@@ -35,7 +35,7 @@ from beam_pipeline.engines.worker import write_worker
 from transforms.errors import BeamTFRecordError, StorageError, UsageError, bounded
 from transforms.storage import paths
 from transforms.storage.files import storage
-from transforms.work.reports import Reports
+from transforms.work.worker_check import Reports
 
 # Adds the stages of a job to a pipeline.
 AddStages = Callable[[beam.Pipeline], object]

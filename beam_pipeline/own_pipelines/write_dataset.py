@@ -37,7 +37,7 @@ from transforms.rows.row_types import check_row_type
 from transforms.rows.tables import RowRule
 from transforms.rows.tally import SpooledBundle
 from transforms.stages.job_plan import JobPlan
-from transforms.stages.spool import SpoolRows
+from transforms.stages.read import SpoolRows
 from transforms.storage.paths import absolute, is_remote
 from transforms.storage.visibility import Witness
 from transforms.work.worker_check import WorkerRules, store_variables

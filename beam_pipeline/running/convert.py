@@ -57,10 +57,9 @@ from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock
 from transforms.storage.paths import is_remote
 from transforms.storage.visibility import python_command
-from transforms.work.reports import Reports
 from transforms.work.split_tables import install_lock
 from transforms.work.store import Store
-from transforms.work.worker_check import WorkerRules, store_variables
+from transforms.work.worker_check import Reports, WorkerRules, store_variables
 
 _WORD_BYTES = 6
 

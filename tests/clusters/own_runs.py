@@ -23,8 +23,8 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.settings.spec import make_spec
 from tests.clusters.runs import NAME, flags_for
 from tests.support.engines import choose
-from transforms.work.reports import Reports
 from transforms.work.store import Store
+from transforms.work.worker_check import Reports
 
 Folder = pathlib.Path
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import google_crc32c
 import pytest
 
+from beam_pipeline.commands.clean import foreign_names, leftovers, remove
 from beam_pipeline.running.convert import open_work_folder
 from tests.support.memory_store import MemoryStore, install
 from tests.support.schedules import (
@@ -38,7 +39,6 @@ from transforms.core.manifest import (
 from transforms.errors import CommitError, RaceError, TargetError
 from transforms.publishing import target
 from transforms.publishing.bucket import BucketTarget
-from transforms.publishing.bucket_leftovers import foreign_names, leftovers, remove
 from transforms.storage.files import storage
 from transforms.work.store import Store
 

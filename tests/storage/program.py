@@ -13,13 +13,13 @@ from typing import Protocol
 
 import google_crc32c
 
+from beam_pipeline.commands.clean import leftovers, remove
 from tests.storage.conftest import Server
 from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.support.outputs import contents
 from tests.support.segments import program
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.publishing.bucket import BucketTarget
-from transforms.publishing.bucket_leftovers import leftovers, remove
 
 __all__ = [
     "Done",

@@ -16,8 +16,12 @@ from tests.storage.program import Program, assert_same, assert_whole, manifest_a
 from tests.support.outputs import contents
 from transforms.errors import StorageError, WorkerError
 from transforms.storage.files import storage
-from transforms.work.reports import Reports
-from transforms.work.worker_check import VersionRules, WorkerRules, check_worker
+from transforms.work.worker_check import (
+    Reports,
+    VersionRules,
+    WorkerRules,
+    check_worker,
+)
 
 # A run that cannot go on must end within this time, on a busy machine too.
 _END_SECONDS = 75

@@ -2,11 +2,11 @@
 
 import pytest
 
+from beam_pipeline.commands.clean import leftovers, remove
 from tests.storage.conftest import Server
 from tests.support.schedules import Writers, check_dataset, in_turns, names_of
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.publishing.bucket import BucketTarget
-from transforms.publishing.bucket_leftovers import leftovers, remove
 from transforms.storage.files import storage
 
 _SCHEDULES = 60

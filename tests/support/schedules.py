@@ -23,6 +23,7 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
+from beam_pipeline.commands import clean
 from beam_pipeline.running.convert import open_work_folder
 from tests.support.memory_store import MemoryStore
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
@@ -39,7 +40,7 @@ from transforms.errors import (
     StorageError,
     TargetError,
 )
-from transforms.publishing import bucket, bucket_leftovers, target
+from transforms.publishing import bucket, target
 from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import commit_dataset
@@ -160,7 +161,7 @@ def in_turns() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retry, "_numbered", in_turn)
-        for module in (bucket, bucket_leftovers):
+        for module in (bucket, clean):
             patch.setattr(module, "new_word", new_word)
         yield
 

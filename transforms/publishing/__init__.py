@@ -5,7 +5,6 @@ published.py        what is there, by its manifest
 local.py            an output on a disk, which one run at a time holds
 own_folder.py       the hidden folder beside that, and its lock
 bucket.py           an output in an object store, which can rename nothing
-bucket_leftovers.py what dead runs have left there
 shared_run.py       a run whose workers come and go, so that none can hold that folder
 earlier_rejects.py  the rejects of the dataset that is there
 """

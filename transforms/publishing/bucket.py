@@ -15,11 +15,11 @@ what is there already must be equal (`transforms.storage.remote`). The manifest
 decides: of two runs the first to put it has won, for the other has seen an older one.
 
 Only three things are removed: what the replaced manifest names, after the new one is
-put; the work of the run itself, after that; and what `clean` is asked to (see
-`transforms.publishing.bucket_leftovers`). A run that fails removes nothing, for another
-run of its job may be about to publish it. A run renews its note before it looks at its
-files for the last time. Only a run that sleeps between that look and its manifest for
-longer than `clean --older-than` is not seen.
+put; the work of the run itself, after that; and what the command `clean` is asked to.
+A run that fails removes nothing, for another run of its job may be about to publish it.
+A run renews its note before it looks at its files for the last time. Only a run that
+sleeps between that look and its manifest for longer than `clean --older-than` is not
+seen.
 
 Nothing else is known of other runs: there are no leases, and nobody waits for the dead.
 """

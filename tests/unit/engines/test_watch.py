@@ -16,7 +16,7 @@ from transforms.errors import (
     WorkerError,
 )
 from transforms.storage.visibility import Worker
-from transforms.work.reports import Reports
+from transforms.work.worker_check import Reports
 
 Folder = pathlib.Path
 WORKER = Worker("pod", "12")

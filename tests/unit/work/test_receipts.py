@@ -12,15 +12,15 @@ import pytest
 from transforms.core.model import Reason, RejectLog, ShardFile
 from transforms.core.statistics import Statistics
 from transforms.storage.visibility import Worker
-from transforms.work import reports as reports_module
+from transforms.work import worker_check
 from transforms.work.receipts import (
     FinishedShards,
     ShardDone,
     count_finished,
     keep_shards,
 )
-from transforms.work.reports import FailureReports, Reports
 from transforms.work.store import Store
+from transforms.work.worker_check import FailureReports, Reports
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_worker_renews_its_report(
     reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a thread of its own, until the run ends; then nothing comes back."""
-    monkeypatch.setattr(reports_module, "RENEWED_SECONDS", 0.02)
+    monkeypatch.setattr(worker_check, "RENEWED_SECONDS", 0.02)
     reports.sign_on(WORKER)
     name = "a_host_of__mine_-12.worker"
     assert names(reports) == [name, "submitter"]
