@@ -85,8 +85,8 @@ class Report:
       notes: what readers of the dataset should know, a sentence each. They name
         settings by their options, as errors do.
       seconds: how long the run took.
-      dropped_by_steps, added_by_steps: how many fewer or more rows there were behind
-        the steps of `between` than before.
+      dropped_by_steps, added_by_steps: how many rows the steps of `between` took away
+        or added in all; one of them is 0.
     """
 
     status: str

@@ -144,15 +144,13 @@ def _commands() -> Iterator[click.Command]:
 
 def commands() -> str:
     """The commands, each with its usage, arguments and options."""
-    from beam_pipeline.settings.options import SETTINGS
-
     parts = []
     for command in _commands():
         context = click.Context(command, info_name=f"beam-tfrecord {command.name}")
         usage = command.get_usage(context).removeprefix("Usage: ")
         parts += [f"## {command.name}", f"```text\n{usage}\n```"]
         parts += _help(command.help or "")
-        if any(param.name in SETTINGS for param in command.params):
+        if _takes_settings(command):
             parts.append("It takes the [settings](settings.md) as options.")
         if rows := list(_options(command, context)):
             parts.append(_table(["option", "description"], rows))
@@ -171,18 +169,24 @@ def _help(text: str) -> Iterator[str]:
             yield paragraph.replace("SOURCE", "`SOURCE`").replace("OUTPUT", "`OUTPUT`")
 
 
+def _takes_settings(command: click.Command) -> bool:
+    """Whether a command has the options of a job, and not only some of their names."""
+    return "seed" in {param.name for param in command.params}
+
+
 def _options(
     command: click.Command, context: click.Context
 ) -> Iterator[tuple[str, str]]:
     """Yields the options that are not settings: (spelling, description)."""
     from beam_pipeline.settings.options import SETTINGS
 
+    settings = SETTINGS if _takes_settings(command) else ()
     for param in command.get_params(context):
         record = param.get_help_record(context)
         if record is None or isinstance(param, click.Argument):
             continue
         names, what = record
-        if param.name not in SETTINGS and "--help" not in names:
+        if param.name not in settings and "--help" not in names:
             yield _code(names), what
 
 

@@ -30,9 +30,11 @@ def settings_table() -> str:
 
 
 def _row(setting: Setting) -> list[str]:
+    # A cell breaks between the two flags of a switch.
+    flags = setting.flags.replace("/", "` / `")
     cells = [
         f"`{setting.name}`",
-        f"`{setting.flags}{_value(setting)}`" if setting.flags else "",
+        f"`{flags}{_value(setting)}`" if flags else "",
         setting.sources or _formats_of(setting) or "all",
         setting.help.format(formats=", ".join(FORMATS), runners=", ".join(RUNNERS)),
     ]

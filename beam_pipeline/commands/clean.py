@@ -260,7 +260,7 @@ def _outcome(each: _Leftover, *, dry_run: bool) -> str:
 
 def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
     if not found:
-        print_line(f"nothing was left of dead runs at {directory}")
+        print_line(f"no dead run has left anything at {directory!r}")
         return
     # Relative paths fit a line; all are next to the target or in the folder.
     parent = os.path.dirname(absolute(directory))

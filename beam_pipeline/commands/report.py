@@ -1,8 +1,9 @@
 """The command `report`: a dataset as one HTML file, to be looked at in a browser.
 
-Its file, like that of `--report-json`, is written whole at the end; - is stdout. It is
-outside of what a job reads and writes: the next run would read a new file in a source,
-and a new file in an output would block it.
+Its file, like that of `--report-json`, is written whole at the end; - is stdout. It
+replaces only an earlier report or an empty file. It is outside of what a job reads and
+writes: the next run would read a new file in a source, and a new file in an output
+would block it.
 """
 
 import os
@@ -14,9 +15,13 @@ from transforms.errors import UsageError
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 
+_HEAD = b"<!doctype html>\n<!-- beam-tfrecord report -->\n"
+# Of a report as JSON.
+_JSON_FIELD = b'"exit_code":'
+
 
 def check_report(path: str, *job_paths: object) -> None:
-    """Raises UsageError where no report can be written, or in one of the job's."""
+    """Raises UsageError where no report may be written, as in a folder of the job."""
     real = os.path.realpath(path)
     local = [p for p in job_paths if isinstance(p, str) and not is_remote(p)]
     is_possible = os.path.isfile(real) or not os.path.exists(real)
@@ -26,6 +31,18 @@ def check_report(path: str, *job_paths: object) -> None:
             f"The report must be a file of this machine, outside of source and output, "
             f"in a folder that can be written, or - for stdout; {path!r} is not."
         )
+    if path != "-" and os.path.exists(real) and not _is_report(real):
+        raise UsageError(
+            f"A report replaces only an earlier report or an empty file; {path!r} is "
+            f"something else. Move it away, or name another file."
+        )
+
+
+def _is_report(path: str) -> bool:
+    with open(path, "rb") as file:
+        start = file.read(len(_HEAD))
+        is_json = start.startswith(b"{") and _JSON_FIELD in start + file.read()
+    return start in (b"", _HEAD) or is_json
 
 
 def write_report(path: str, text: str) -> None:
@@ -40,9 +57,6 @@ def write_report(path: str, text: str) -> None:
         # Where a link leads is what is replaced.
         real = os.path.realpath(path)
         storage(real).write_file(data, attempts=os.path.dirname(real))
-
-
-_HEAD = b"<!doctype html>\n<!-- beam-tfrecord report -->\n"
 
 
 def run(path: str, output: str, *, quiet: bool) -> int:
@@ -72,19 +86,7 @@ def run(path: str, output: str, *, quiet: bool) -> int:
 
 
 def _page_path(directory: str) -> str:
-    """Returns where the page of a dataset is by default.
-
-    Raises:
-      UsageError: something is there that is no page of a dataset.
-    """
-    path = f"{os.path.abspath(directory)}.report.html"
+    """Returns where the page of a dataset is by default."""
     if is_remote(directory):
-        path = f"{os.path.basename(directory.rstrip('/'))}.report.html"
-    if os.path.exists(path):
-        with open(path, "rb") as file:
-            if file.read(len(_HEAD)) not in (b"", _HEAD):
-                raise UsageError(
-                    f"Without a name given, a report replaces only a report; {path!r} "
-                    f"is something else. Move it away, or use 'report -o FILE'."
-                )
-    return path
+        return f"{os.path.basename(directory.rstrip('/'))}.report.html"
+    return f"{os.path.abspath(directory)}.report.html"

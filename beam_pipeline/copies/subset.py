@@ -227,9 +227,7 @@ def _notes(chosen: ChosenRows, before: Manifest, after: Manifest) -> list[str]:
     """Returns notes on keys of no record, and on classes that lost all records."""
     notes = []
     if chosen.unknown_keys:
-        notes.append(
-            f"{chosen.unknown_keys:,} of the keys to drop are those of no record"
-        )
+        notes.append(f"{chosen.unknown_keys:,} of the keys to drop are of no record")
     old, new = class_counts(before.splits), class_counts(after.splits)
     for facts in after.features:
         name = facts.feature.name

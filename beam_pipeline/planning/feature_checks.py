@@ -53,7 +53,7 @@ def check_declarations(
     for name in spec.drop:
         if name not in columns:
             raise SpecError(
-                f"drop must name columns of the source; there is no {name!r}"
+                f"--drop must name columns of the source; there is no {name!r}"
                 f"{nearest(name, columns)}."
             )
     if spec.label_column in spec.drop:

@@ -160,7 +160,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     if listing.splits and spec.splits:
         raise SpecError(
             f"--splits cannot be given where folders say the split; found "
-            f"{', '.join(listing.splits)}."
+            f"{', '.join(listing.splits)}. Leave it out, or name a folder without them."
         )
     if listing.splits:
         rule = SplitRule(SplitSource.COLUMN, tuple(listing.splits))

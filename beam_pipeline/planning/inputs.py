@@ -322,7 +322,9 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
         format_name, by_content = "jsonl", True
     if format_name in TREES:
         raise SourceError(
-            "Such files must be in a folder: label/file or split/label/file"
+            f"Such files are read from a folder, as label/file or split/label/file; "
+            f"{paths[0]!r} was named by itself. Name the folder above its labels, with "
+            f"--include for some of its files"
         )
     if not format_name:
         check_no_lone_object(paths[0])
@@ -341,7 +343,9 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     listed = FileList.of(entries)
     kept, skipped, _ = choose(spec, listed)
     if not kept:
-        raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
+        raise SourceError(
+            f"--include and --exclude must leave files; of {len(paths)} none is left."
+        )
     beside: tuple[FileEntry, ...] = ()
     if source_format.companions:
         beside = _beside(source_format, root, list(kept))

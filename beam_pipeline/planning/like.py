@@ -195,7 +195,7 @@ def settle_schema(
                 f"The source must be like {like.name!r}; it differs: "
                 f"{'; '.join(drift)}. Correct the source, or convert it into another "
                 f"output; --allow {NEW_COLUMNS} and --allow {NEW_CLASSES} accept what "
-                f"is new."
+                f"is new, but never another kind."
             )
         )
     return Schema(tuple(out))

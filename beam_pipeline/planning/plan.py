@@ -215,7 +215,7 @@ def check_part(spec: Spec, *, by_content: bool) -> None:
     if spec.part and spec.splits and by_content and not by_key:
         raise SpecError(
             "Rows of parts that are split by shares need a key, so that one key is in "
-            "one split in all parts. Name its key_column."
+            "one split in all parts. Name its --key-column."
         )
 
 

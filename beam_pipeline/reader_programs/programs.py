@@ -308,18 +308,24 @@ def of(reader: str, facts: Facts) -> dict[str, Any]:
     Raises:
       UsageError: the library cannot read the dataset.
     """
+    _check_compression(reader, facts)
     special = {"dali": _dali, "keras": _keras, "pandas": _pandas}
     names = special[reader](facts) if reader in special else {"features": facts.batched}
     facts.check(names["features"], reader)
     return names
 
 
-def _dali(facts: Facts) -> dict[str, Any]:
-    if facts.manifest.compression != "none":
+def _check_compression(reader: str, facts: Facts) -> None:
+    """Raises UsageError where a program would jump about in compressed shards."""
+    if facts.manifest.compression != "none" and reader not in ("beam", "pandas"):
         raise UsageError(
-            f"DALI reads no compressed shards, and these are "
-            f"{facts.manifest.compression}. Convert again with --compression none."
+            f"A program for {reader} needs shards that are not compressed, and these "
+            f"are {facts.manifest.compression}. Convert again with --compression none; "
+            f"those for tensorflow, beam and pandas read them in their order."
         )
+
+
+def _dali(facts: Facts) -> dict[str, Any]:
     if facts.has_parts:
         raise UsageError(
             "A program for DALI needs one folder, and the dataset consists of parts. "

@@ -329,7 +329,7 @@ def _describe(fault: Any) -> str:
         # A feature has settings of its own: ("features", NAME, SETTING).
         model = FeatureSpec if len(fault["loc"]) == _OF_A_FEATURE else Spec
         asked = str(fault["loc"][-1])
-        near = closest(asked, model.model_fields)
+        near = _MEANT.get(asked) or closest(asked, model.model_fields)
         return f"there is no setting {name!r}" + (
             f" (did you mean {near!r}?)" if near else ""
         )
@@ -345,6 +345,8 @@ def _describe(fault: Any) -> str:
 
 # Length of the place of a setting within a feature.
 _OF_A_FEATURE = 3
+# As `WriteDataset` calls these.
+_MEANT = {"label": "label_column", "key": "key_column"}
 _SHOULD = "Input should be "
 # Pydantic names the branch of a union in the place of a fault.
 _TYPE_WORDS = frozenset({"int", "constrained-int", "literal['auto']"})

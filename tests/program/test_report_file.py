@@ -44,14 +44,16 @@ def states(folder: Folder) -> dict[str, bytes]:
         "s3://bucket/report.json",
         "missing/report.json",
         "/dev/full",
+        "notes.txt",
     ],
 )
-def test_a_report_in_source_or_output_is_refused(
+def test_a_report_is_refused_where_it_would_replace_or_be_read(
     report: str, table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit 2 before the run; nothing has changed, and no report was written."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link-to-source").symlink_to("in/table.csv")
+    (tmp_path / "notes.txt").write_text("of the user")
     before = states(tmp_path)
     run = command("convert", table, "out", "--report-json", report)
     assert run.code == 2, run.err

@@ -198,8 +198,8 @@ class Account:
       skipped: items that were left out on purpose, by reason.
       parts: of what items consist of, by what they are ("boxes"): how many were
         "read", "written", "rejected" on their own, and "gone" with rejected items.
-      dropped_by_steps, added_by_steps: how many fewer or more rows there were behind
-        users' own steps than before; one of them is 0.
+      dropped_by_steps, added_by_steps: how many rows users' own steps took away or
+        added in all; one of them is 0.
     """
 
     read: int

@@ -237,7 +237,7 @@ def share_remarks(
     why = (
         "each row goes to one split, and equal rows, or those of one key or group, go "
         "to the same, so a few of them, or large ones, meet the shares only roughly; "
-        "--key-column tells equal rows apart"
+        "with a --key-column of a value for each row they meet them"
     )
     return [bounded(f"{first_few(off, _SHOWN)}: {why}")]
 

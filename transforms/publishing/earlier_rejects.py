@@ -143,7 +143,7 @@ def find_rejects(path: str) -> EarlierRejects:
         raise UsageError(
             f"There must be a dataset at {path!r}, or the rejects that a failed run "
             f"has left in {left!r}; there is neither. Name the output of an earlier "
-            f"'convert', or the file itself."
+            f"'convert', a part of it (FOLDER/part=NAME), or the file itself."
         ) from None
     except OSError as error:
         raise UsageError(

@@ -19,7 +19,12 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
+from transforms.core.manifest import (
+    DERIVED_FOLDERS,
+    MANIFEST_NAME,
+    PARTS_NAME,
+    Manifest,
+)
 from transforms.errors import (
     CommitError,
     DamageError,
@@ -211,6 +216,11 @@ def holds_others(
     directory: str, manifest: Manifest | None, names: Sequence[str]
 ) -> TargetError:
     """Returns the error of an output that holds files of others, by their names."""
+    if PARTS_NAME in names:
+        return TargetError(
+            f"{directory!r} is a dataset of parts, of which one is written at a time. "
+            f"Name it with --part NAME, or choose another output."
+        )
     what = "what its manifest names" if manifest else "a dataset of this tool"
     shown = first_few([*map(repr, names)], _SHOWN)
     return TargetError(

@@ -140,8 +140,8 @@ def _take_over(target: Target, store: Store) -> tuple[bool, str]:
     said = ""
     if done:
         said = (
-            f"going on where an earlier run ended: {', '.join(done)}; what is of "
-            f"unchanged files and whole is used again"
+            f"going on where an earlier run ended: {', '.join(done)}; finished work on "
+            f"unchanged files is used again"
         )
     elif discarded:
         said = (

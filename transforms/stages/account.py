@@ -211,7 +211,8 @@ def check_account(
         gone = []
         if account.skipped:
             total = sum(account.skipped.values())
-            gone.append(f"{total:,} were skipped, by reason: {dict(account.skipped)}")
+            why = ", ".join(f"{why} {n:,}" for why, n in account.skipped.items())
+            gone.append(f"{total:,} were skipped ({why})")
         if account.dropped_by_steps:
             dropped = account.dropped_by_steps
             gone.append(f"{dropped:,} were dropped by your own steps")

@@ -78,7 +78,7 @@ def test_erased_people_are_gone(people: Folder, tmp_path: Folder) -> None:
     touched = 16 - len(shared(people, out))
     assert 1 <= touched <= 3
     assert f"{touched} shard" in run.out
-    assert "1 of the keys to drop are those of no record" in run.out
+    assert "1 of the keys to drop are of no record" in run.out
     manifest = manifest_of(out)
     (said,) = manifest.settings["subsets"]
     assert said["dropped_keys"]["keys"] == 4
@@ -99,7 +99,7 @@ def test_keys_of_nobody_are_an_error(people: Folder, tmp_path: Folder) -> None:
     assert "these 2 in its feature 'id'" in refused.err
     assert not (tmp_path / "out").exists()
     run = subset(people, tmp_path / "out", *options, "--split", "test")
-    assert "2 of the keys to drop are those of no record" in run.out
+    assert "2 of the keys to drop are of no record" in run.out
 
 
 def test_people_are_erased_in_place(people: Folder, tmp_path: Folder) -> None:
