@@ -183,7 +183,10 @@ def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
         return NULL_IN_LIST if can_fill else NULL_INSIDE
     if reason in _RULES:
         rule, field = _RULES[reason]
-        return f"{rule} {bounded(str(getattr(feature, field)), _RULE_BYTES)}"
+        limit = getattr(feature, field)
+        if feature.kind is Kind.TIMESTAMP:
+            limit = pa.scalar(limit, pa.timestamp(feature.unit)).cast(pa.string())
+        return f"{rule} {bounded(str(limit), _RULE_BYTES)}"
     if (feature.kind, reason) in _COMPLAINTS:
         return _COMPLAINTS[feature.kind, reason]
     if reason in _COMMON_COMPLAINTS:

@@ -78,6 +78,15 @@ def test_conversion_names_rule_and_value() -> None:
     assert "18" in found[0].message
 
 
+def test_a_limit_of_times_is_shown_as_a_date() -> None:
+    """Not as the number of seconds that it is stored as."""
+    feature = Feature("day", Kind.TIMESTAMP, unit="s", at_least=1577836800)
+    _, (misfit,) = conform(
+        {"day": pa.array(["2019-01-01"])}, Schema((feature,)), 1, "a.csv"
+    )
+    assert "2020-01-01" in misfit.complaint(0).message
+
+
 def test_a_value_that_is_filled_in_is_checked_as_well() -> None:
     """Records hold it like any other."""
     feature = Feature("x", Kind.INT64, missing=Missing.FILL, fill=0, at_least=1)
