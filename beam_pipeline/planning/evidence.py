@@ -145,8 +145,10 @@ def column_notes(
     notes += [
         f"column {name!r} is named like one of images, but its values are not; if they "
         f"are paths of images, say --image-columns {shlex.quote(name)}"
-        for feature in unread_images(inferred, schema, spec)
-        for name in (feature.source_column[:SHOWN_CHARS],)
+        for name in dict.fromkeys(
+            feature.source_column[:SHOWN_CHARS]
+            for feature in unread_images(inferred, schema, spec)
+        )
     ]
     images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
     texts = {f.source_column for f in inferred if f.kind is Kind.TEXT} - images

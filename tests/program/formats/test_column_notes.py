@@ -3,6 +3,7 @@
 import pathlib
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline.commands.spec import render
@@ -170,6 +171,14 @@ def test_the_name_of_an_image_does_not_say_how_it_is_reached(tmp_path: Folder) -
     found = _without_access(batch, schema)
     assert found["filename"].to_pylist() == ["s3://b/x.jpg", "y.jpg"]
     assert found["image"].to_pylist() == [uri, "y.jpg"]
+
+
+def test_a_struct_of_bytes_and_path_has_one_note(tmp_path: Folder) -> None:
+    """It becomes two features, but is one column."""
+    values = [{"bytes": b"no", "path": "a.jpg"}, {"bytes": b"x", "path": None}]
+    pq.write_table(pa.table({"image": values}), tmp_path / "t.parquet")
+    convert(tmp_path / "t.parquet", tmp_path / "out")
+    assert len(notes_of(tmp_path / "out")) == 1
 
 
 def test_a_column_named_like_images_is_noted(tmp_path: Folder) -> None:
