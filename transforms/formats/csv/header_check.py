@@ -87,8 +87,13 @@ def header_note(
       decimal: the decimal character of numbers.
 
     Raises:
-      InputError: the first row is data.
+      InputError: the first row is data, or has another number of fields.
     """
+    if len(fields) != len(columns):
+        raise InputError(
+            f"{origin}: {len(columns)} columns are named, but the first row has "
+            f"{len(fields)}: {quoted(fields)}. If it is a header, say --header"
+        )
     row = {str(index): pa.array([text]) for index, text in enumerate(fields)}
     plain = [cell[0].as_py() for cell in _pointed(row, decimal).values()]
     absent = {"", *MISSING_WORDS, *null_values}
@@ -112,7 +117,7 @@ def header_note(
             len(numeric) > 1 and _are_consecutive([fields[i] for i in numeric])
         ):
             return (
-                f"{origin}: the first row, {_shown(fields)}, was taken for the "
+                f"{origin}: the first row, {quoted(fields)}, was taken for the "
                 f"header; if it is data, say --no-header"
             )
         why = "each column of numbers has a number there"
@@ -122,7 +127,7 @@ def header_note(
         return ""
     raise InputError(
         f"{origin}: the first row must hold the names of the columns; it holds "
-        f"{_shown(fields)}, and {why}. If the file has no header, say --no-header; "
+        f"{quoted(fields)}, and {why}. If the file has no header, say --no-header; "
         f"if these are the names, say --header"
     )
 
@@ -159,7 +164,7 @@ def cell_notes(
         ]
         if padded:
             notes.append(
-                f"nearly all cells of {_shown(padded)} begin or end with a space, "
+                f"nearly all cells of {quoted(padded)} begin or end with a space, "
                 f"which stays in the values; --trim removes it"
             )
     if decimal == ".":
@@ -207,7 +212,7 @@ def _decimal_note(heads: Mapping[str, pa.ChunkedArray]) -> Iterator[str]:
     if not shown:
         return
     grouped = [name for name, cells in heads.items() if _most(cells, _GROUPED)]
-    more = f", and those of {_shown(grouped)} as fractions" if grouped else ""
+    more = f", and those of {quoted(grouped)} as fractions" if grouped else ""
     yield (
         f"columns hold numbers with decimal commas, which are read as texts{more}: "
         f"{first_few(shown, _SHOWN_NAMES)}; --decimal , reads them as numbers"
@@ -333,7 +338,8 @@ def _are_consecutive(fields: Sequence[str]) -> bool:
     return first in (0, 1) and step == 1
 
 
-def _shown(fields: Sequence[str]) -> str:
+def quoted(fields: Sequence[str]) -> str:
+    """Returns the first fields of a row for a message."""
     return first_few([repr(field[:_SHOWN_CHARS]) for field in fields], _SHOWN_NAMES)
 
 

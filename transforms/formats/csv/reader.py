@@ -81,9 +81,8 @@ def read_header(stream: CsvStream, dialect: CsvDialect, origin: str) -> Header:
 
     Raises:
       InputError: the file is empty ("no header"); a name is empty, too long or occurs
-        twice; the first record is not valid in the encoding; the header has another
-        number of fields than `dialect.columns`; the only name holds another usual
-        delimiter, or all names are in other quotes.
+        twice; the first record is not valid in the encoding; the only name holds
+        another usual delimiter, or all names are in other quotes.
     """
     record = _first_record(stream, dialect, origin)
     fields = _fields(record, dialect)
@@ -95,12 +94,7 @@ def read_header(stream: CsvStream, dialect: CsvDialect, origin: str) -> Header:
         )
     names = fields
     if dialect.columns is not None:
-        # Without a header the first record is a row, and may be a bad one.
-        if dialect.header and count != len(dialect.columns):
-            raise InputError(
-                f"{origin}: the header has {count} fields, but {len(dialect.columns)} "
-                f"columns are named"
-            )
+        # The header may lack names, as R writes it, and is not looked at.
         names = dialect.columns
     elif not dialect.header:
         names = tuple(f"column_{index}" for index in range(count))

@@ -23,6 +23,7 @@ from transforms.formats.csv.header_check import (
     cell_notes,
     header_note,
     naming_others,
+    quoted,
 )
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.reader import CsvFiles, read_header
@@ -443,6 +444,8 @@ def _check_lengths(seen: _Seen) -> None:
     usual, _ = seen.unread.most_common(1)[0]
     raise InputError(
         f"{seen.reader.named_in}: {wrong} of {rows} sampled rows cannot be read, most "
-        f"of them for this: {usual}; the delimiter is taken to be "
-        f"{seen.dialect.delimiter!r}: if it is not, say so with --delimiter"
+        f"of them for this: {usual}; the names of the columns are taken to be "
+        f"{quoted(seen.reader.names)}: take out lines above the header; where it "
+        f"lacks names, give all with --columns and --header; if the delimiter is not "
+        f"{seen.dialect.delimiter!r}, say so with --delimiter"
     )

@@ -21,6 +21,20 @@ def test_small_sources_are_sampled_whole() -> None:
     assert found.sampled_bytes == 10 + 3
 
 
+@pytest.mark.parametrize("data", [b'"x"\n"1",5\n"2",6\n', b"x\n1,5\n2,6\n"])
+def test_names_are_given_for_a_header_that_lacks_one(data: bytes) -> None:
+    """As R's write.table makes it. Both must be said; the error before says how."""
+    with pytest.raises(InputError, match=r"'x'.*--columns and --header"):
+        sample(data)
+    with pytest.raises(InputError, match=r"has 1: 'x'.*--header"):
+        sample(data, columns=("row", "x"), header=None)
+    found = sample(data, columns=("row", "x"))
+    assert {name: column.to_pylist() for name, column in found.columns.items()} == {
+        "row": ["1", "2"],
+        "x": ["5", "6"],
+    }
+
+
 def test_a_header_without_rows_is_sampled_as_text() -> None:
     """Nothing speaks for any other kind."""
     found = sample(b"a,b\n")
