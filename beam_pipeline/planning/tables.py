@@ -53,7 +53,7 @@ from transforms.core.placing.leakage import holds_images
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
-from transforms.formats.input_files import InputFiles, file_notes
+from transforms.formats.input_files import InputFiles, file_notes, folder_notes
 from transforms.formats.registry import FORMATS
 from transforms.formats.source import Source
 from transforms.formats.table import (
@@ -203,9 +203,12 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         source = source.known_by(_content(source, sample))
         rule = dataclasses.replace(rule, by_content=bool(source.content))
     # Files of one row each are one table, whatever they are called.
-    file_facts: Iterable[str] = ()
+    file_facts: list[str] = []
     if isinstance(reader, TableReader) and not (by_file or splits_by):
-        file_facts = file_notes(reader, listed, columns)
+        file_facts += file_notes(reader, listed, columns)
+    # Parts of a dataset are in folders like part=2026-11-03, too.
+    if inputs.format != "tfrecord":
+        file_facts += folder_notes(listed, {*columns, *schema.names})
     width = count_text(len(columns), "column")
     records = {name: round(rows * kept * share) for name, share in portions.items()}
     stated = planned.split_rows

@@ -15,7 +15,7 @@ import operator
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
@@ -310,6 +310,23 @@ def _texts(paths: pa.BinaryArray, root: str) -> pa.StringArray:
             f"Names of files must be UTF-8; {root!r} holds {bad!r}. Rename it, or "
             f"leave it out with --exclude."
         ) from None
+
+
+def folder_notes(files: Sequence[InputFile], names: Collection[str]) -> Iterator[str]:
+    """Yields a note on folders like year=2024, as Spark and pandas store a column.
+
+    Args:
+      files: all of them.
+      names: of columns and features.
+    """
+    paths = [file.origin for file in files[:_NAMED_FILES]]
+    folders = {name for path in paths for name in re.findall("([^/=]+)=[^/]*/", path)}
+    if lacking := sorted(folders - {*names}):
+        said = ", ".join(f"{name}: {{path: '{name}=([^/]+)'}}" for name in lacking)
+        yield bounded(
+            f"folders are named like {lacking[0]}=..., and no feature holds that; "
+            f"for one, say in a --spec: features: {{{said}}}"
+        )
 
 
 def file_notes(

@@ -8,7 +8,7 @@ import pytest
 
 from transforms.errors import InputError
 from transforms.formats import listing
-from transforms.formats.input_files import InputFiles
+from transforms.formats.input_files import InputFiles, folder_notes
 from transforms.formats.listing import opened, write_listing
 from transforms.formats.table import InputFile
 from transforms.formats.whole_files import kept_in_memory
@@ -58,6 +58,14 @@ def test_chosen_files_keep_their_positions() -> None:
     assert InputFiles.of(found, root="/data") is found
     assert len(listed([])) == 0
     assert list(listed([])) == []
+
+
+def test_folders_that_hold_values_are_noted() -> None:
+    """As Spark writes them: no column of the files has these values."""
+    files = listed(["year=2023/month=1/a.parquet", "year=2024/month=2/b=c.parquet"])
+    (note,) = folder_notes(files, {"value", "month"})
+    assert "features: {year: {path: 'year=([^/]+)'}}" in note
+    assert not [*folder_notes(files, ["month", "year"])]
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
