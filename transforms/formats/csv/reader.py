@@ -51,6 +51,15 @@ from transforms.storage.paths import is_remote
 
 # Pieces of the content of a compressed file.
 _PIECE_BYTES = 16 << 20
+# What people have under names of CSV files, and how it begins.
+_NO_CSV = {
+    b"PK\x03\x04": "a zip archive, which .xlsx of Excel is",
+    b"\xd0\xcf\x11\xe0": "an .xls of Excel",
+    b"PAR1": "Parquet",
+    b"<!DOCTYPE": "a web page",
+    b"<html": "a web page",
+    b"version https://git-lfs": "a pointer of Git LFS, which 'git lfs pull' replaces",
+}
 _OTHER_DELIMITERS = ";\t|,"
 _OTHER_QUOTES = "'`\""
 _SHOWN_NAMES = 8
@@ -163,6 +172,12 @@ def _first_record(stream: CsvStream, dialect: CsvDialect, origin: str) -> bytes:
         return b""
     text.seek(record.start)
     data = next(pieces_of(text, record.stop - record.start))
+    other = next((what for head, what in _NO_CSV.items() if data.startswith(head)), "")
+    if other:
+        raise InputError(
+            f"{origin}: a CSV file is text; this one begins like {other}. Fetch it "
+            f"again or write it as CSV, or leave it out with --exclude"
+        )
     try:
         return data.decode(dialect.encoding).encode()
     except UnicodeDecodeError as error:

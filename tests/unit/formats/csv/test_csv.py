@@ -182,6 +182,8 @@ def test_a_header_longer_than_the_first_read_is_whole() -> None:
         (b"a\tb\n", CsvDialect(), r"is it '\\t'"),
         (b"a,b\n", CsvDialect(delimiter=";"), "is it ','"),
         (b'\na,"b\n1,2\n', CsvDialect(), "line 2: a quote"),
+        (b"PK\x03\x04\xff\n", CsvDialect(encoding="latin-1"), "a zip archive"),
+        (b"version https://git-lfs.github.com/spec/v1\n", CsvDialect(), "git lfs pull"),
         (b"caf\xe9,b\n", CsvDialect(), r"byte 3 \(0xe9\) is not valid utf-8"),
         (b"\xef\xbb\xbfa\n", CsvDialect(encoding="cp949"), "byte order mark of UTF-8"),
     ],
