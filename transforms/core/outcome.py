@@ -248,7 +248,7 @@ _USUAL_RATE = 0.01
 _FORGIVEN_OF = 10
 # Number of reasons in a message, and bytes of an example of each: at most, at least.
 _SHOWN_REASONS = 3
-_SHOWN_BYTES = 180
+_SHOWN_BYTES = 280
 _LEAST_BYTES = 40
 # Whole items, beside what they consist of ("boxes").
 _ITEMS = "items"

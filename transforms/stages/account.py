@@ -211,8 +211,8 @@ def check_account(
         gone = []
         if account.skipped:
             total = sum(account.skipped.values())
-            why = ", ".join(f"{why} {n:,}" for why, n in account.skipped.items())
-            gone.append(f"{total:,} were skipped ({why})")
+            shown = ", ".join(f"{why} {n:,}" for why, n in account.skipped.items())
+            gone.append(f"{total:,} were skipped ({shown})")
         if account.dropped_by_steps:
             dropped = account.dropped_by_steps
             gone.append(f"{dropped:,} were dropped by your own steps")
