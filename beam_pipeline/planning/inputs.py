@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from beam_pipeline.planning.features import class_names
 from beam_pipeline.planning.recognition import (
     are_json_lines,
-    check_no_lone_object,
+    check_json_has_rows,
     choose,
     format_of_named,
     is_yolo_dataset,
@@ -327,11 +327,12 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             f"--include for some of its files"
         )
     if not format_name:
-        check_no_lone_object(paths[0])
+        check_json_has_rows(paths[0])
         raise SourceError(
             f"A file is recognised by its suffix, such as .csv, .jsonl or .parquet; "
             f"that of {paths[0]!r} is not known. Say what it is, as in --format csv; "
-            f"point at the folder for images."
+            f"point at the folder for images; or, for another format such as .xlsx or "
+            f".orc, read it in Python and give the rows to beam_tfrecord.convert."
         )
     source_format = FORMATS[format_name]
     other = [path for path in paths if not source_format.takes(path)]

@@ -112,7 +112,7 @@ def recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         return claim, entries
     first = entries.first(3)
     if len(entries) == 1:
-        check_no_lone_object(os.path.join(spec.source, first[0].path))
+        check_json_has_rows(os.path.join(spec.source, first[0].path))
     shown = ", ".join(repr(e.path) for e in first) or "nothing"
     raise InputError(
         f"The source must hold images or tables; {spec.source!r} holds {shown}. Name "
@@ -139,20 +139,23 @@ def are_json_lines(format_name: str, paths: Sequence[str]) -> bool:
     return kinds == {"lines"} or (not format_name and bool(kinds) and kinds <= _JSON)
 
 
-def check_no_lone_object(path: str) -> None:
-    """Raises InputError for a file of no known format that is one JSON object."""
+def check_json_has_rows(path: str) -> None:
+    """Raises InputError for a file of no known format that is JSON without rows."""
     if _suffix(path) != ".json" or storage(path).size_of() > _MOST_OBJECT_BYTES:
         return
     try:
         value = parse_json(storage(path).read_bytes())
     except (OSError, ValueError):
         return
-    if not isinstance(value, dict):
-        return
+    found = (
+        "is one object. Take out the list that holds the rows; or, if it is the one "
+        "row, write it on one line and say --format jsonl."
+        if isinstance(value, dict)
+        else "holds other values. Write each row as an object."
+    )
     raise InputError(
         f"A JSON file must hold its rows as a list of objects, or as one object on "
-        f"each line; {path!r} is one object. Take out the list that holds the rows; "
-        f"or, if it is the one row, write it on one line and say --format jsonl."
+        f"each line; {path!r} {found}"
     )
 
 

@@ -108,6 +108,8 @@ class TestSources:
             ("", "SOURCE", 2),
             ("object", "--format jsonl", 4),
             ("object/o.json", "--format jsonl", 4),
+            ("notes/lists.json", "each row as an object", 4),
+            ("notes/notes.xlsx", "beam_tfrecord.convert", 2),
         ],
     )
     def test_a_source_without_input_is_an_error(
@@ -120,7 +122,8 @@ class TestSources:
     ) -> None:
         """No such path is exit code 2, nothing to read there 4; both are shown."""
         (tmp_path / "empty").mkdir()
-        write_files(tmp_path / "notes", {"notes.txt": b"hello"})
+        notes = {"notes.txt": b"hello", "notes.xlsx": b"PK", "lists.json": b"[[1, 2]]"}
+        write_files(tmp_path / "notes", notes)
         write_files(tmp_path / "object", {"o.json": b'{\n "rows": [{"a": 1}]\n}'})
         monkeypatch.chdir(tmp_path)
         message = refused(code, name, "out")
