@@ -169,7 +169,7 @@ def column_notes(
 def _note(feature: Feature, facts: Evidence) -> str:
     name = feature.source_column[:SHOWN_CHARS]
     if facts.near is None:
-        if feature.kind is Kind.TEXT and facts.remark.startswith("decimal"):
+        if feature.kind is Kind.TEXT and "exact as text" in facts.remark:
             return f"column {name!r} is text: {facts.remark}"
         return ""
     if feature.kind in (Kind.TEXT, Kind.LABEL):

@@ -197,7 +197,7 @@ class Evidence:
       numbers: the large numbers of a float; None once `inference` has used them.
       near: the kind that most cells have, where other cells prevent it.
       few: for text, the number of distinct texts if they are few; else 0.
-      remark: for a typed source, what its type means for the feature.
+      remark: what the source's type, or the size of numbers, means for the feature.
     """
 
     sampled: int

@@ -4,7 +4,8 @@
     99 of 100 cells decimal numbers, none like 007      -> int64 or float
     anything else, dates included                       -> text; a label's is a label
 
-Numbers are int64 if all of them are whole, and 99 of 100 cells inside int64. A column
+Numbers are int64 if all of them are whole, and 99 of 100 cells inside int64; if fewer
+are, the column is text, which holds all digits, unless one has a point. A column
 with a whole number written as 7.0 or 1e9 needs one beyond 2^24 for that, up to where
 float32 holds every whole number, and all of them inside int64. Else it is float. In a
 float, whole numbers up to 2^53 that float32 does not hold do not fit, unless 1 in 100
@@ -62,6 +63,10 @@ from transforms.errors import SpecError, nearest
 # Percent of the cells of a numeric column that must be numbers: a few broken cells
 # are rejects and do not make a text of the whole column.
 _NUMBERS_IN_100 = 99
+_EXACT = (
+    "whole numbers outside int64 are exact as text; kind: float would round them to "
+    "24 bits"
+)
 _EXAMPLE_CHARS = 40
 _THREADS = 2
 # A column of less text takes less time than handing it to another thread.
@@ -210,11 +215,11 @@ class _Tally:
         if self.zero_led or not enough or not self.finite:
             return Kind.TEXT
         # As float, all large numbers would lose digits: rather reject the few that are
-        # outside int64.
+        # outside int64, and keep ids of 64 bits without a sign as text.
         large = self.large.count
         few = (words + large) * 100 <= present * (100 - _NUMBERS_IN_100)
         if not self.whole or (large and not few):
-            return Kind.FLOAT
+            return Kind.FLOAT if self.pointed or not self.whole else Kind.TEXT
         low, high = self.int_extent[0] or 0, self.int_extent[1] or 0
         is_large = large > 0 or max(-low, high) > FLOAT32_EXACT
         return Kind.INT64 if is_large or not self.pointed else Kind.FLOAT
@@ -243,6 +248,7 @@ class _Tally:
             # As they are stored, whatever was known of the column when they came.
             misfits, extent = [self.words, self.beyond], as_float32(extent)
         examples = dict.fromkeys(text for some in misfits for text in some.first)
+        is_exact = kind is Kind.TEXT and self.large.count > self.words.count
         return Feature(name, kind), Evidence(
             sampled=self.cells,
             missing=missing,
@@ -253,6 +259,7 @@ class _Tally:
             misfit_examples=tuple(examples)[:EXAMPLES],
             near=self.near(kind),
             few=self.texts.few if kind is Kind.TEXT else 0,
+            remark=_EXACT if is_exact else "",
             numbers=self.large_numbers,
         )
 

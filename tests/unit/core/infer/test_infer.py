@@ -21,7 +21,8 @@ CASES = {
     "zero": (["0", "-0", "0"], Kind.INT64),
     "padded": ([" 1", "2\t"], Kind.INT64),
     "largest": (["9223372036854775807", "-9223372036854775808"], Kind.INT64),
-    "too large": (["9223372036854775808", "1"], Kind.FLOAT),
+    "too large": (["9223372036854775808", "1"], Kind.TEXT),
+    "too large beside 1.0": (["9223372036854775808", "1.0"], Kind.FLOAT),
     "decimals": (["1", "2.5", "1e3", ".5"], Kind.FLOAT),
     "beyond float32": (["1e39", "1"], Kind.FLOAT),
     "nan beside decimals": (["nan", "1.5", "inf"], Kind.FLOAT),
@@ -127,6 +128,8 @@ def test_evidence_tells_what_was_seen() -> None:
     assert (facts.missing, facts.minimum, facts.examples) == (1, None, ("NA", "b"))
     (facts,) = infer_columns({"x": pa.array(["nan", "inf", "2.5"])}).evidence
     assert (facts.minimum, facts.maximum) == (2.5, 2.5)
+    (facts,) = infer_columns({"h": pa.array(["18446744073709551615"])}).evidence
+    assert "exact as text" in facts.remark
     (facts,) = infer_columns({"e": pa.array([], pa.string())}).evidence
     assert (facts.sampled, facts.missing) == (0, 0)
 
@@ -134,7 +137,7 @@ def test_evidence_tells_what_was_seen() -> None:
 @pytest.mark.parametrize("sizes", [(3,), (1, 1, 1), (2, 1)])
 def test_the_extent_does_not_depend_on_the_pieces(sizes: tuple[int, ...]) -> None:
     """It is that of the numbers as float32 has them, whatever came together."""
-    cells = pa.array(["16777217", "16777219", "18446744073709551615"])
+    cells = pa.array(["16777217", "16777219", "18446744073709551615.0"])
     starts = np.cumsum([0, *sizes[:-1]])
     batches = [{"x": cells.slice(*at)} for at in zip(starts, sizes, strict=True)]
     found = infer_batches(batches)
