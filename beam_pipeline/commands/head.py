@@ -28,6 +28,7 @@ from transforms.core.schema import Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, UsageError
 from transforms.storage.files import storage
+from transforms.storage.paths import absolute
 
 # How much of a value is shown.
 _MAX_CHARACTERS = 200
@@ -136,11 +137,12 @@ def _chosen(
 
     dataset = open_dataset(target.directory or ".")
     condition = condition_of(dataset, label, where)
+    folder = os.path.join(absolute(target.path("")), "")
     for name in [split] if split else dataset:
         view = dataset[name]
         view = view.where(condition, limit=count) if condition else view[:count]
         for payload, (path, number) in zip(view.records, view.origins(), strict=True):
-            yield Record(name, os.path.basename(path), number, payload)
+            yield Record(name, path.removeprefix(folder), number, payload)
 
 
 def _of_file(file: SingleFile, split: str, name: str, count: int) -> Iterator[Record]:

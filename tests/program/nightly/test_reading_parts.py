@@ -116,7 +116,10 @@ def test_what_reads_the_manifest(events: tuple[Folder, list[Row]]) -> None:
 def test_what_reads_records(events: tuple[Folder, list[Row]], tmp_path: Folder) -> None:
     """`head`, `verify`, `export`, `diff`, `report` and the programs of `schema`."""
     folder, rows = events
-    assert "(ant)" in done("head", folder, "--where", "kind == 'ant'").out
+    ants = done("head", folder, "--where", "kind == 'ant'").out
+    assert "(ant)" in ants
+    assert "part=day-" in ants
+    assert "part=" in command("rejects", folder).err
     assert f"{len(rows)} records" in done("verify", folder).out
     assert f"exported {len(rows)} rows" in done("export", folder, tmp_path / "rows").out
     done("diff", folder, folder)
