@@ -47,6 +47,7 @@ from beam_pipeline.terminal import count_text
 from transforms.core.arrays import return_freed_memory
 from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_batches, infer_columns
+from transforms.core.json_text import type_nesting
 from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.leakage import holds_images
@@ -316,6 +317,14 @@ def _schema(
     reader, sample, declared = planned.reader, planned.sample, planned.features
     settled = {feature.source_column for feature in declared if not feature.derived}
     settled |= {feature.name for feature in declared if feature.derived}
+    # What cannot be inferred can be left out, or be a tensor.
+    settled |= {*spec.drop} - {spec.label_column}
+    tensors = {f.column or n for n, f in spec.features.items() if f.kind == "tensor"}
+    settled |= {
+        name
+        for name, column in sample.columns.items()
+        if name in tensors and type_nesting(column.type) > 2
+    }
     columns = {
         name: column
         for name, column in sample.columns.items()

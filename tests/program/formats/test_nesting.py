@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import beam_pipeline
 from beam_pipeline.settings.spec import load_spec
 from tests.support.archive_sources import write
-from tests.support.outputs import dataset, rejects
+from tests.support.outputs import dataset, rejects, rows
 from tests.support.runs import convert, refused
 from tests.support.table_reading import read_all
 from transforms.core.json_text import (
@@ -286,3 +286,18 @@ def test_deep_lists_in_cells_are_rejects(tmp_path: Folder) -> None:
 def test_arrays_of_many_dimensions_are_tensors(tmp_path: Folder) -> None:
     """A NumPy array is one level, however many dimensions it has."""
     beam_pipeline.convert([{"a": np.zeros((1,) * 32)}], tmp_path / "out")
+
+
+def test_lists_too_deep_for_a_feature_are_left_out_or_tensors(tmp_path: Folder) -> None:
+    """The error says both; without a word the run is refused."""
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"n": 1, "x": [[[1, 2], [3, 4]]]}\n' * 2)
+    message = refused(4, source, tmp_path / "out")
+    assert "--drop 'x'" in message
+    assert "kind: tensor" in message
+    convert(source, tmp_path / "dropped", "--drop", "x")
+    assert rows(tmp_path / "dropped") == [{"n": 1}] * 2
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("features: {x: {kind: tensor, shape: [1, 2, 2], dtype: uint8}}")
+    convert(source, tmp_path / "tensors", "--spec", spec)
+    assert [row["x"] for row in rows(tmp_path / "tensors")] == [b"\1\2\3\4"] * 2

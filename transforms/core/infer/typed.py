@@ -169,8 +169,8 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
 def _unusable(name: str, kind: pa.DataType) -> InputError:
     return InputError(
         f"column {name!r} must be of single values, lists of them, or lists of lists "
-        f"of them, to become a feature; found {str(kind)[:200]}; drop the column, or "
-        "write it as another type"
+        f"of them, to become a feature; found {str(kind)[:200]}; leave it out with "
+        f"--drop {name!r}; or declare numbers of one shape as kind: tensor in a --spec"
     )
 
 
