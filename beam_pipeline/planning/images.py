@@ -110,7 +110,12 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         of_tree = spec.model_copy(update={"image_columns": []})
         notes = (*table.notes, *column_notes(table_schema, inferred, of_tree))
         own = images.image_schema(names).features
-        schema = Schema((*own, *map(_as_listed, table_schema.features)))
+        # Ids that are called like a feature of images are what finds these, no more.
+        ids = {spec.id_column} & {feature.name for feature in own}
+        said = [f for f in table_schema.features if f.name not in ids]
+        said_columns = {f.name: labels.columns[f.name] for f in said}
+        labels = dataclasses.replace(labels, columns=said_columns)
+        schema = Schema((*own, *map(_as_listed, said)))
         check_keys(schema.features)
     else:
         features = images.image_schema(names).features

@@ -63,6 +63,18 @@ def test_the_tables_own_values_stay(tmp_path: Folder) -> None:
     assert len(found) == len(images)
 
 
+def test_ids_in_a_column_named_like_a_feature_of_images(tmp_path: Folder) -> None:
+    """Ids called filename find the images, which keep their own file names."""
+    images = tree(tmp_path / "in")
+    rows = [("filename", "n"), *((stem, n) for n, stem in enumerate(stems()))]
+    labels = table(tmp_path / "t.csv", rows)
+    convert(
+        tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "filename"
+    )
+    found = {r["filename"].decode(): r["n"] for r in first_values(tmp_path / "out")}
+    assert found == {name: n for n, name in enumerate(images)}
+
+
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_fault_126_names_match_in_any_normal_form(
     form: Literal["NFC", "NFD"], tmp_path: Folder
