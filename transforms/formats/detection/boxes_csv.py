@@ -193,7 +193,7 @@ class BoxesCsvReader(RowsReader):
         places: list[str] = []
         listings: list[pa.Table] = []
         for file, columns in named:
-            positional = _KERAS if columns == _KERAS_ROLES else None
+            positional = _KERAS if columns is _KERAS_ROLES else None
             texts, numbers, unread = _read(file, columns, positional)
             if (is_relative := _is_relative(texts)) is not None:
                 units[is_relative] = file.origin

@@ -77,6 +77,7 @@ def test_rows_of_an_image_are_one_record(tmp_path: Folder) -> None:
         " X_Min , Y_Min,X_Max,Y_Max,ClassName,Image_Path\n4,2,20,10,cat,./x/a.jpg\n",
         "img,x1,y1,x2,y2,name\na.jpg,4,2,20,10, cat \n",
         'path,left,top,right,bottom,category,n\n"C:\\d\\a.jpg",4,2,20,10,"cat",7\n',
+        "path,x1,y1,x2,y2,class\na.jpg,4,2,20,10,cat\n",
         "a.jpg,4,2,20,10,cat\n",
         "/content/images/a.jpg,4,2,20,10,cat\na.jpg,,,,,\n",
     ],
