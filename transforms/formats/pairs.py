@@ -337,9 +337,16 @@ def _candidates(folders: collections.Counter[str]) -> dict[str, list[str]]:
     for above, names in sorted(children.items()):
         masks = sorted(name for name in names if _MASKS.fullmatch(_joined(name)))
         for name in sorted(names - {*masks}):
-            if masks and _IMAGES.fullmatch(_joined(name)):
-                out[f"{above}{name}/"] = [f"{above}{mask}/" for mask in masks]
+            # Masks of another split are those of other images, perhaps of equal names.
+            own = [m for m in masks if len({*_split_words(name), *_split_words(m)}) < 2]
+            if own and _IMAGES.fullmatch(_joined(name)):
+                out[f"{above}{name}/"] = [f"{above}{mask}/" for mask in own]
     return out
+
+
+def _split_words(name: str) -> list[str]:
+    """Returns the word for a split in a name, at most one and at its shortest."""
+    return re.findall(_SPLIT, _joined(name))[:1]
 
 
 def _best(

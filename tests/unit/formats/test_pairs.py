@@ -53,6 +53,8 @@ def pairs_of(*paths: str) -> dict[str, str | None] | None:
             ["train/a.jpg", "val/b.jpg"],
             ["train_masks/a_seg.gif", "val_masks/b_seg.gif"],
         ),
+        (["train/a.jpg", "val/a.jpg"], ["train_masks/a.png", "val_masks/a.png"]),
+        (["test/a.jpg", "train/a.jpg"], ["testannot/a.png", "trainannot/a.png"]),
         (["train_images/a.jpg"], ["train_masks/a-mask.png"]),
         (["images/a.jpg"], ["annotations/trimaps/a.png"]),
         (["images/x/a.jpg"], ["labels/a_label.png"]),
