@@ -6,8 +6,9 @@
     VOC2012/ImageSets/Segmentation/...                      with --image-set
     VOC2012/SegmentationClass/2007_000027.png, SegmentationObject/2007_000027.png
 
-Images may also be in `images` beside the folder of the XML files, or among them. An
-XML file has the size and the objects of one image, and is a row:
+Images may also be in `images` beside the folder of the XML files, or beside the one
+above it (`annotations/xmls`), or among the XML files. One of these has the size and the
+objects of one image, and is a row:
 
     <annotation>
       <filename>000001.jpg</filename>
@@ -231,6 +232,10 @@ class VocReader(ListedReader):
         above = posixpath.dirname(folder)
         places = [posixpath.join(above, inner) for inner in _FOLDERS if folder]
         places.append(folder)
+        # As of Oxford-IIIT pets: annotations/xmls beside images.
+        if above:
+            up = posixpath.dirname(above)
+            places += [posixpath.join(up, inner) for inner in _FOLDERS]
         if self.images_root:
             places = [self.images_root]
         stem = name.rpartition(".")[0]

@@ -210,6 +210,7 @@ def test_deep_files(root: Folder) -> None:
         ("annotations/a.xml", r"C:\photos\a.jpg", "images/a.jpg"),
         ("annotations/a.xml", "/home/me/a.jpg", "images/a.jpg"),
         ("Annotations/a.xml", "/home/x/sub/a.jpg", "JPEGImages/sub/a.jpg"),
+        ("annotations/xmls/a.xml", "a.jpg", "images/a.jpg"),
         ("train/a.xml", "a.jpg", "train/a.jpg"),
         ("a.xml", "a.jpg", "a.jpg"),
         ("a.xml", "wrong.jpg", "a.jpeg"),
