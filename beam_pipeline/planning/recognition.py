@@ -13,7 +13,7 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import numpy_mask
 from transforms.core.json_text import parse_json
 from transforms.errors import BeamTFRecordError, InputError, source_error
-from transforms.formats.file_names import is_image_name, plain_name
+from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name, plain_name
 from transforms.formats.input_files import Chosen, are_plain_images, choose_files
 from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.registry import FORMATS, METADATA_NAMES, claimed_by
@@ -27,6 +27,11 @@ from transforms.storage.paths import absolute, is_remote
 # Enough to tell a format by: the keys of a JSON object may come after long values.
 _HEAD_BYTES = 1 << 16
 _YAML = re.compile(r"(?i)\.ya?ml$")
+# What tables of images that are text hold: the column's usual name, or a file's.
+_TEXTS = (".csv", ".jsonl")
+_IMAGE_NAMES = re.compile(
+    f"(?i)file_name|({'|'.join(map(re.escape, IMAGE_SUFFIXES))})".encode()
+)
 # Of files whose name does not say that they are JSON lines: how many are looked at, and
 # their first bytes.
 _MOST_HEADS, _LINE_BYTES = 64, 256 << 10
@@ -100,7 +105,7 @@ def recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         # Others are not to be opened, whatever they are.
         chosen = choose_files(entries, takes=lambda _: True, exclude=spec.exclude).files
     telling, has_images = _telling(chosen)
-    if spec.format == "auto" and (metadata := _metadata(telling, has_images)):
+    if spec.format == "auto" and (metadata := _metadata(spec, telling, has_images)):
         # Hugging Face's way: tables that name the images beside them.
         return metadata
     if spec.format != "auto":
@@ -248,8 +253,17 @@ def _telling(entries: FileList) -> tuple[FileList, bool]:
     return named, has_images
 
 
-def _metadata(entries: FileList, has_images: bool) -> tuple[str, FileList] | None:
-    tables = [e for e in entries if os.path.basename(e.path) in METADATA_NAMES]
+def _metadata(
+    spec: Spec, entries: FileList, has_images: bool
+) -> tuple[str, FileList] | None:
+    head = head_in(spec.source)
+    tables = [
+        entry
+        for entry in entries
+        if os.path.basename(entry.path) in METADATA_NAMES
+        # One of cameras, say, is none of images; Parquet is not seen into here.
+        and (not entry.path.endswith(_TEXTS) or _IMAGE_NAMES.search(head(entry.path)))
+    ]
     if not tables:
         return None
     if not (has_images or any(is_image_name(entry.path) for entry in entries)):

@@ -69,6 +69,10 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "a table": ("csv", {"a.csv": "filename,width,height\na.jpg,4,4\n"}),
     "boxes without a class": ("csv", {"a.csv": "image,xmin,ymin,xmax,ymax\na,0,0,1,1"}),
     "metadata": ("csv", {"a.jpg": "", "metadata.csv": "file_name,text\na.jpg,x\n"}),
+    "metadata of cameras": (
+        "images",
+        {"cat/a.jpg": "", "dog/b.jpg": "", "metadata.csv": "camera,year\nx,1999\n"},
+    ),
     "class folders": ("images", {"cat/a.jpg": "", "dog/b.jpg": ""}),
     "mask and no_mask": ("images", {"mask/a.jpg": "", "no_mask/a.jpg": ""}),
     "captions": ("images", {"x/a.jpg": "", "x/a.txt": "A cat.\n", "x/b.jpg": ""}),
