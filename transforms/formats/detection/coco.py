@@ -79,7 +79,7 @@ _LISTED = 512
 _BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
 # How many JSON files are looked into, the largest: COCO keeps a dataset in one.
 _LOOKED_AT = 64
-_KEYS = frozenset((b"images", b"annotations", b"categories"))
+_KEYS = frozenset((b"images", b"annotations"))
 # Strings, those that name a list with its bracket, and brackets of JSON. A string that
 # is cut goes to the end: else each quote in it would be tried as a beginning.
 _TOKEN = re.compile(
@@ -426,7 +426,7 @@ def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) ->
 
 def _is_coco(start: bytes) -> bool:
     """Whether JSON has one of COCO's lists at its top, or is a list of results."""
-    depth = 0
+    depth, is_cut = 0, False
     for token in _TOKEN.finditer(start):
         if token[0] in (b"[", b"{"):
             depth += 1
@@ -435,5 +435,7 @@ def _is_coco(start: bytes) -> bool:
         elif token[2]:
             if depth == 1 and token[1] in _KEYS:
                 return True
+            # Where the file ends behind them, it is another layout's list of classes.
+            is_cut |= depth == 1 and token[1] == b"categories"
             depth += 1
-    return _RESULT.match(start) is not None
+    return (is_cut and depth > 0) or _RESULT.match(start) is not None

@@ -29,6 +29,10 @@ DETECTION = ("coco", "labelme", "voc", "yolo", "boxes_csv", "automl")
 # Texts by path; every path that ends like an image is one.
 SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "COCO": ("coco", {"val2017/a.jpg": "", "annotations/instances_val.json": COCO}),
+    "COCO with many classes in front": (
+        "coco",
+        {"a.jpg": "", "a.json": f'{{"categories": [{"0, " * 40_000}'},
+    ),
     "Roboflow COCO": ("coco", {"train/a.jpg": "", "train/_annotations.json": COCO}),
     "LabelMe": ("labelme", {"a.jpg": "", "a.json": LABELME}),
     "VOC": ("voc", {"JPEGImages/a.jpg": "", "Annotations/a.xml": VOC}),
@@ -52,6 +56,15 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "obj_train_data/a.txt": BOX,
             "obj.names": "cat\n",
             "train.txt": "data/obj_train_data/a.jpg\n",
+        },
+    ),
+    "Label Studio": (
+        "yolo",
+        {
+            "images/a.jpg": "",
+            "labels/a.txt": BOX,
+            "classes.txt": "cat\n",
+            "notes.json": '{"categories": [{"id": 0, "name": "cat"}], "info": {}}',
         },
     ),
     "labels without names": ("yolo", {"images/a.png": "", "labels/a.txt": BOX}),
