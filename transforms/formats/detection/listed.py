@@ -229,6 +229,7 @@ class ListedReader(BoxedReader):
         outlines: int = 0,
         sampled: int = SAMPLE_ROWS,
         seen: str = "",
+        named: Iterable[str] = (),
     ) -> Planned:
         """Returns the plan of a listing, with some of its rows as the sample.
 
@@ -241,6 +242,7 @@ class ListedReader(BoxedReader):
           outlines: how many objects have an outline, of those that were looked at.
           sampled: how many rows the sample has at most, spread evenly.
           seen: see `Planned`.
+          named: images that annotations name and the listing does not.
         """
         notes = [*notes]
         if others:
@@ -255,10 +257,19 @@ class ListedReader(BoxedReader):
                 f"outlines of {outlines:,} object{plural}, or more, left out: the box "
                 f"around each is read; --masks all stores masks, too"
             )
-        listing = InputFiles.spooled(tables, root=root)
+        stems = set(map(_stem, named))
+        listing = InputFiles.spooled(_with_stems(tables, stems), root=root)
         count = len(listing)
         if not count:
             raise InputError(f"{self.title} must list images; those of {root!r} do not")
+        if self.by_annotation and self.whole and not self.images_root:
+            images = (e.path for e in self.companions if not e.skipped)
+            bare = [p for p in filter(is_image_name, images) if _stem(p) not in stems]
+            if bare:
+                notes.append(
+                    f"{len(bare):,} image{'s' if bare[1:] else ''} not read, such as "
+                    f"{bare[0]!r:.80}: in no annotation"
+                )
         reader = dataclasses.replace(self, companions=())
         if self.masks == "all" and not outlines:
             reader = dataclasses.replace(reader, masks="auto")
@@ -374,6 +385,19 @@ def even_rows(count: int, wanted: int) -> Numbers:
     """Returns at most `wanted` of `count` rows, spread evenly, first and last too."""
     spread = np.linspace(0, count - 1, min(wanted, count), dtype=np.int64)
     return np.unique(spread)
+
+
+def _stem(path: str) -> str:
+    name = posixpath.basename(path.replace("\\", "/"))
+    return _composed(posixpath.splitext(name)[0])
+
+
+def _with_stems(tables: Iterable[pa.Table], stems: set[str]) -> Iterator[pa.Table]:
+    """Yields parts of a listing; adds the stems of their images."""
+    for table in tables:
+        for name in {"path", "image"} & {*table.column_names}:
+            stems.update(map(_stem, table[name].drop_null().to_pylist()))
+        yield table
 
 
 def _composed(path: str) -> str:

@@ -125,7 +125,9 @@ class VocReader(ListedReader):
         names: set[str] = set()
         sets: dict[str, Mapping[str, str] | None] = {}
         rows: list[dict[str, Any]] = []
-        for row, _ in self.listed_files(files, names, []):
+        images: list[str] = []
+        for row, image in self.listed_files(files, names, []):
+            images.append(image.name)
             folder, name = posixpath.split(row["path"])
             if folder not in sets:
                 lists = posixpath.join(posixpath.dirname(folder), "ImageSets")
@@ -149,6 +151,7 @@ class VocReader(ListedReader):
             notes=notes,
             outlines=counts[_OBJECTS] if self.masks == "all" else 0,
             sampled=_DRAWN_FILES if self.masks == "all" else SAMPLE_ROWS,
+            named=images,
         )
 
     def _find_masks(

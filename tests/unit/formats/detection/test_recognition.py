@@ -125,6 +125,27 @@ def test_each_layout_against_each_recogniser(name: str, tmp_path: Folder) -> Non
 
 
 @pytest.mark.parametrize(
+    "annotation",
+    [
+        {"instances.json": COCO.replace("[]", '[{"id": 1, "file_name": "a.jpg"}]', 1)},
+        {"a.json": LABELME},
+        {"x.xml": VOC},
+        {"boxes.csv": CSV},
+    ],
+)
+def test_images_that_no_annotation_names(
+    annotation: Mapping[str, str], tmp_path: Folder
+) -> None:
+    """A note counts them and shows the first; masks of others are none of them."""
+    images = dict.fromkeys(("a.jpg", "SegmentationClass/a.png"), "")
+    root = write(tmp_path, {**images, **annotation})
+    assert not any(".jpg" in note for note in planned(root).notes)
+    write(root, dict.fromkeys(("b.jpg", "c.jpg"), ""))
+    (note,) = [note for note in planned(root).notes if ".jpg" in note]
+    assert note.startswith("2 images") and "'b.jpg'" in note
+
+
+@pytest.mark.parametrize(
     ("texts", "said"),
     [
         ({"a.jpg": "", "a.xml": "<annotations><version/></annotations>"}, "CVAT"),
