@@ -63,6 +63,8 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 # How many files that are skipped for their suffix a plan names.
 _PASSED_OVER = 5
+# What notes call files of formats that are no tables.
+_TITLES = {"files": "audio file", "archive": "archive"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,15 +276,17 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
 
 
 def _table_notes(paths: Sequence[str]) -> tuple[str, ...]:
-    """Returns a note on the tables among files that are skipped for their suffix."""
+    """Returns a note on skipped files that would be a source by themselves."""
     names: dict[str, list[str]] = {}
     for path in paths:
-        if name := table_format(path):
+        others = (name for name in _TITLES if FORMATS[name].takes(path))
+        if name := table_format(path) or next(others, ""):
             names.setdefault(name, []).append(path)
     more = "or more " if len(paths) == MOST_OTHERS else ""
+    titles = {name: _TITLES.get(name, f"{FORMATS[name].title} file") for name in names}
     return tuple(
-        f"{count_text(len(tables), f'{more}{FORMATS[name].title} file')} skipped, such "
-        f"as {tables[0]!r:.80}; --format {name} reads these instead"
+        f"{count_text(len(tables), more + titles[name])} skipped, such as "
+        f"{tables[0]!r:.80}; --format {name} reads these instead"
         for name, tables in names.items()
     )
 

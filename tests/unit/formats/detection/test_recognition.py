@@ -124,6 +124,18 @@ def test_each_layout_against_each_recogniser(name: str, tmp_path: Folder) -> Non
     assert taken == [expected][: expected in DETECTION]
 
 
+def test_other_sources_beside_the_one_that_is_read(tmp_path: Folder) -> None:
+    """Notes count archives and sounds that are skipped, and show one of each."""
+    root = write(
+        tmp_path, {"cat/a.jpg": "", "cat/a.mp3": "x", "b.zip": "", "c.tar": ""}
+    )
+    notes = find_inputs(make_spec({"source": str(root), "output": "-"})).notes
+    assert [note.partition(" skipped")[0] for note in notes] == [
+        "2 archives",
+        "1 audio file",
+    ]
+
+
 @pytest.mark.parametrize(
     "annotation",
     [
@@ -142,7 +154,8 @@ def test_images_that_no_annotation_names(
     assert not any(".jpg" in note for note in planned(root).notes)
     write(root, dict.fromkeys(("b.jpg", "c.jpg"), ""))
     (note,) = [note for note in planned(root).notes if ".jpg" in note]
-    assert note.startswith("2 images") and "'b.jpg'" in note
+    assert note.startswith("2 images")
+    assert "'b.jpg'" in note
 
 
 @pytest.mark.parametrize(
