@@ -240,8 +240,6 @@ def _around(spec: Spec, inputs: Inputs) -> Surroundings:
     return Surroundings(
         inputs.texts,
         shlex.join([*command, spec.output] if spec.output else command),
-        images_alone="--unlabelled",
-        folders_too="--format images",
     )
 
 

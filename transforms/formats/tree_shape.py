@@ -29,6 +29,11 @@ from transforms.errors import InputError, bounded, first_few
 from transforms.formats.file_names import is_split_word
 from transforms.storage.file_list import FileList
 
+# What to do with an archive of such a dataset.
+UNPACK = (
+    "Annotations, masks and tables of labels are read from folders: unpack it, and "
+    "convert the folder."
+)
 # Stems that stand for all of a folder.
 _SAMPLED = 64
 # Of 100 stems, so many are in both folders, and so many have a text.
@@ -65,15 +70,11 @@ class Surroundings:
 
     Attributes:
       texts: the files of `only_texts`.
-      command: converts the source.
-      images_alone: its options for images without labels; empty where there are none.
-      folders_too: its options that take folders as classes without this check.
+      command: converts the source; empty for archives, which have images alone.
     """
 
     texts: FileList
-    command: str
-    images_alone: str
-    folders_too: str
+    command: str = ""
 
 
 def check_tree(
@@ -115,16 +116,17 @@ def check_tree(
     if not seen:
         return
     layout, remedy = _layout(text, names, has_masks=bool(masks))
-    alone = "Unpack them, and convert the folder with --unlabelled,"
-    if around.images_alone:
-        left_out = "".join(f" --exclude {shlex.quote(f'{m}/')}" for m in masks[:2])
-        alone = f"Try: {around.command} {around.images_alone}{left_out}"
+    left_out = "".join(f" --exclude {shlex.quote(f'{m}/')}" for m in masks[:2])
+    advice = (
+        f"{remedy}. Try: {around.command} --unlabelled{left_out} for the images alone; "
+        f"{around.command} --format images where the folders are classes all the same."
+    )
+    if not around.command:
+        advice = f"{UNPACK} Where the folders are classes, say --format archive."
     raise InputError(
         bounded(
             f"Folders must say the class of their images; below {root!r} "
-            f"{', and '.join(seen)}. This looks like {layout}. {remedy}. {alone} for "
-            f"the images alone; {around.command} {around.folders_too} where the "
-            f"folders are classes all the same."
+            f"{', and '.join(seen)}. This looks like {layout}. {advice}"
         )
     )
 
@@ -220,11 +222,11 @@ def _layout(text: str, names: Sequence[str], *, has_masks: bool) -> tuple[str, s
     """
     boxes = (
         "Boxes are read from folders with COCO JSON, Pascal VOC XML, YOLO labels, "
-        "LabelMe JSON or CSV: export one of these, and unpack it"
+        "LabelMe JSON or CSV: export one of these"
     )
     layouts = {
         ".json": "LabelMe, or a JSON file for each image",
-        ".xml": "an XML file for each image, other than Pascal VOC",
+        ".xml": "an XML file for each image",
         ".txt": "YOLO, KITTI or captions",
     }
     if text:

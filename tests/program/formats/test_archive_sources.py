@@ -97,6 +97,13 @@ def test_images_without_folders_are_refused(tmp_path: Folder) -> None:
         plan(path, tmp_path)
 
 
+def test_images_of_which_none_can_be_read(tmp_path: Folder) -> None:
+    """The error says why, of the first one: some programs write backslashes."""
+    path = write(tmp_path / "in.zip", [("cat\\a.png", png(1)), ("notes.txt", b"")])
+    with pytest.raises(SourceError, match="backslash"):
+        plan(path, tmp_path)
+
+
 def test_images_outside_a_vocabulary_are_distinguished(tmp_path: Folder) -> None:
     """Rows that a rule rejects later have their own names too."""
     path = write(tmp_path / "a.zip", PETS)

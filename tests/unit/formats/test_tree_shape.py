@@ -19,9 +19,7 @@ def listed(paths: Sequence[str]) -> FileList:
 
 def labels_of(*paths: str) -> tuple[str, ...]:
     """Returns the classes of a tree."""
-    around = Surroundings(
-        only_texts(listed(paths)), "convert IN OUT", "--unlabelled", "--folders"
-    )
+    around = Surroundings(only_texts(listed(paths)), "convert IN OUT")
     images = listed([path for path in paths if is_image_name(path)])
     return arrange(images, {}, root="IN", around=around).labels
 
@@ -93,7 +91,7 @@ def test_two_folders_of_the_same_stems(folders: list[str], left_out: str) -> Non
     with pytest.raises(InputError, match="the same stems") as caught:
         labels_of(*paths)
     assert f"--unlabelled --exclude {left_out}" in str(caught.value)
-    assert "--folders" in str(caught.value)
+    assert "--format images" in str(caught.value)
 
 
 def test_masks_of_other_stems_are_a_class() -> None:

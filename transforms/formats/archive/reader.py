@@ -18,7 +18,6 @@ import collections
 import dataclasses
 import itertools
 import posixpath
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -26,8 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.core.reasons import Fault
 from transforms.core.schema import Feature, Kind
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError, SpecError, bounded
 from transforms.formats.archive.archives import Archives, Row, RowArchive
 from transforms.formats.archive.members import (
     ARCHIVE_SUFFIXES,
@@ -52,7 +52,7 @@ from transforms.formats.table import (
     TableReader,
     TableSample,
 )
-from transforms.formats.tree_shape import Surroundings, check_tree
+from transforms.formats.tree_shape import UNPACK, Surroundings, check_tree
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, FileLister
 
@@ -210,6 +210,7 @@ class ArchiveImages(RowArchive):
         first: dict[str, FileEntry] = {}
         folders: collections.Counter[str] = collections.Counter()
         others = FileLister()
+        faults: list[Fault] = []
 
         def sound() -> Iterator[FileEntry]:
             for file in files:
@@ -218,7 +219,9 @@ class ArchiveImages(RowArchive):
                     if not is_image_name(member.name):
                         if member.name.isprintable():
                             others.add(above, [member.name], [0], [0])
-                    elif member.fault is None and not member.is_hidden:
+                    elif member.fault:
+                        faults[:] = faults or [member.fault]
+                    elif not member.is_hidden:
                         path = reader._path(file.origin, member)
                         folder = posixpath.dirname(path)
                         folders[f"{folder}/" if folder else ""] += 1
@@ -230,16 +233,15 @@ class ArchiveImages(RowArchive):
         images = FileList.of(sound())
         strip = _shared_folders([f"{folder}/file" for folder in first])
         root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
+        if faults and not images:
+            raise InputError(f"{root}: no image can be read: {faults[0].message}")
         if not self.folders_said:
-            source = shlex.quote(files[0].path) if len(files) == 1 else "SOURCE"
-            around = Surroundings(
-                only_texts(others.files()),
-                f"beam-tfrecord convert {source} OUTPUT",
-                images_alone="",
-                folders_too="--format archive",
-            )
+            around = Surroundings(only_texts(others.files()))
             check_tree(images, folders, around, root=root)
-        listing = arrange(_without_folders(images, strip), {}, root=root)
+        try:
+            listing = arrange(_without_folders(images, strip), {}, root=root)
+        except InputError as error:
+            raise InputError(bounded(f"{error} {UNPACK}")) from error
         split_column = _SPLIT if listing.splits else ""
         reader = dataclasses.replace(reader, strip=strip, split_column=split_column)
         # Image, label and file name, as folders of images have them.
