@@ -154,6 +154,7 @@ _FILES: Mapping[str, Format] = {
             r"|[^/]*\.labels\.txt|index/[^/]*\.(u64|idx)"
             r"|catalogue/[^/]*-\d{5,}-of-\d{5,}\.pq)$"
         ),
+        stems=True,
     ),
     "coco": Format(
         "COCO JSON",

@@ -150,12 +150,12 @@ class TFRecordFiles(TableReader):
         )
 
     def split_of(self, origin: str) -> str:
-        """Returns the split that a dataset's shard belongs to; empty for none."""
+        """Returns the split of a dataset's shard; else the one that the path says."""
         folder, name = os.path.split(origin)
         for dataset in self.datasets:
             if dataset.folder == folder:
                 return dataset.split_of(name)
-        return ""
+        return super(TFRecordFiles, self).split_of(origin)
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None

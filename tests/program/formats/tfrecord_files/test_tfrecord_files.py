@@ -43,6 +43,19 @@ def test_reshard_keeps_records_and_metadata(pets: Folder, tmp_path: Folder) -> N
     assert (tmp_path / "out/pets-train.tfrecord-00001-of-00003").exists()
 
 
+@pytest.mark.parametrize(
+    "pattern", ["{}/a.tfrec", "{}.tfrecord", "{}-00000-of-00001.tfrecord"]
+)
+def test_splits_of_files_of_others(pattern: str, tmp_path: Folder) -> None:
+    """Folders and names say them, as of other tables."""
+    for number, split in enumerate(("train", "val", "test"), start=1):
+        path = tmp_path / "in" / pattern.format(split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_records(path, [example({"id": n}) for n in range(number)])
+    convert(tmp_path / "in", tmp_path / "out")
+    assert split_sizes(tmp_path / "out") == {"train": 1, "validation": 2, "test": 3}
+
+
 def test_split_again_and_without_a_column(pets: Folder, tmp_path: Folder) -> None:
     """Shares take the place of the old splits; --drop leaves one feature out."""
     options = ("--splits", "a=0.5,b=0.5", "--drop", "filename,image")
