@@ -144,14 +144,14 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             splits_in_paths=are_pairs,
         )
         is_one = len(listing.labels) == 1 and spec.format == "auto"
-        if is_one and _label_hint(spec, entries):
+        if is_one and _label_hint(spec, inputs):
             raise InputError(
                 f"Folders must say the class of their files, or a table; all are in "
                 f"{listing.labels[0]!r}, which --format {inputs.format} takes as "
                 f"their class."
             )
     except InputError as error:
-        if hint := _label_hint(spec, entries):
+        if hint := _label_hint(spec, inputs):
             room = MAX_MESSAGE_BYTES - len(hint.encode()) - 1
             raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
         raise
@@ -227,11 +227,11 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     )
 
 
-def _label_hint(spec: Spec, entries: FileList) -> str:
+def _label_hint(spec: Spec, inputs: Inputs) -> str:
     # Read by few jobs: those whose folders say no class, or one.
     from beam_pipeline.planning.label_table import hint_of
 
-    return hint_of(spec, entries)
+    return hint_of(spec, inputs.entries, inputs.passed_over)
 
 
 def _around(spec: Spec, inputs: Inputs) -> Surroundings:

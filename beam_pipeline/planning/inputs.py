@@ -265,7 +265,7 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         raise InputError(
             f"The source must hold {source_format.title} files; {source!r} holds none."
         )
-    notes = _pattern_notes(spec, listed) + _table_notes(others)
+    notes = _pattern_notes(spec, listed) + _table_notes(others, format_name)
     has_texts = others and format_name == "images"
     texts = only_texts(entries) if has_texts else FileList.of(())
     return Inputs(
@@ -275,8 +275,8 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
     )
 
 
-def _table_notes(paths: Sequence[str]) -> tuple[str, ...]:
-    """Returns a note on skipped files that would be a source by themselves."""
+def _table_notes(paths: Sequence[str], read: str) -> tuple[str, ...]:
+    """Returns notes on skipped files that would be a source beside the format read."""
     names: dict[str, list[str]] = {}
     for path in paths:
         others = (name for name in _TITLES if FORMATS[name].takes(path))
@@ -284,9 +284,13 @@ def _table_notes(paths: Sequence[str]) -> tuple[str, ...]:
             names.setdefault(name, []).append(path)
     more = "or more " if len(paths) == MOST_OTHERS else ""
     titles = {name: _TITLES.get(name, f"{FORMATS[name].title} file") for name in names}
+    labels = (
+        ", and --labels FILE labels from one" if read in ("images", "files") else ""
+    )
     return tuple(
         f"{count_text(len(tables), more + titles[name])} skipped, such as "
         f"{tables[0]!r:.80}; --format {name} reads these instead"
+        f"{labels if name not in _TITLES else ''}"
         for name, tables in names.items()
     )
 

@@ -252,16 +252,17 @@ def join_table(
     return labels, schema, evidence
 
 
-def hint_of(spec: Spec, entries: FileList) -> str:
+def hint_of(spec: Spec, entries: FileList, others: Sequence[str] = ()) -> str:
     """Returns the command that labels the images with a table that fits, or nothing.
 
     Looked at are the tables in the folder of the source, in the one above it and in
-    that of the first image. Of several tables, the one that names most images is
+    those of the first image and of `others`, files that are skipped. Of several tables, the one that names most images is
     proposed. A table with other columns of images, or with several rows of one image,
     as where a row is a box, is not.
     """
     root = absolute(spec.source)
-    beside = [os.path.dirname(os.path.join(root, e.path)) for e in entries.first(1)]
+    paths = [*(entry.path for entry in entries.first(1)), *others]
+    beside = [os.path.dirname(os.path.join(root, path)) for path in paths]
     best, hint = 0, ""
     for folder in dict.fromkeys([root, os.path.dirname(root), *beside]):
         for path in _tables(folder):

@@ -291,14 +291,15 @@ def test_of_several_columns_one_is_named(tmp_path: Folder) -> None:
     assert "it has none" in message
 
 
-@pytest.mark.parametrize("place", ["in", "."])
+@pytest.mark.parametrize("place", ["in", ".", "in/meta"])
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_a_table_that_fits_is_pointed_at(
     place: str, suffix: str, tmp_path: Folder
 ) -> None:
-    """In the folder or beside it: the command that is printed converts the images."""
+    """In the folder, beside or below: the command that is printed does it."""
     tree(tmp_path / "in", [f"x y/{name}" for name in ("a.jpg", "b.jpg", "c.jpg")])
     (tmp_path / "in" / "x y" / "a.jpg").rename(tmp_path / "in" / "a.jpg")
+    (tmp_path / place).mkdir(exist_ok=True)
     other = table(tmp_path / place / "aaa.csv", [("id", "n"), ("z", 1), ("y", 2)])
     path = tmp_path / place / f"its labels.{suffix}"
     if suffix == "csv":
