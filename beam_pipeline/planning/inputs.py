@@ -284,9 +284,7 @@ def _table_notes(paths: Sequence[str], read: str) -> tuple[str, ...]:
             names.setdefault(name, []).append(path)
     more = "or more " if len(paths) == MOST_OTHERS else ""
     titles = {name: _TITLES.get(name, f"{FORMATS[name].title} file") for name in names}
-    labels = (
-        ", and --labels FILE labels from one" if read in ("images", "files") else ""
-    )
+    labels = ", and --labels FILE labels from one" if read in TREES else ""
     return tuple(
         f"{count_text(len(tables), more + titles[name])} skipped, such as "
         f"{tables[0]!r:.80}; --format {name} reads these instead"

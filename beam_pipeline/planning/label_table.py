@@ -256,9 +256,9 @@ def hint_of(spec: Spec, entries: FileList, others: Sequence[str] = ()) -> str:
     """Returns the command that labels the images with a table that fits, or nothing.
 
     Looked at are the tables in the folder of the source, in the one above it and in
-    those of the first image and of `others`, files that are skipped. Of several tables, the one that names most images is
-    proposed. A table with other columns of images, or with several rows of one image,
-    as where a row is a box, is not.
+    those of the first image and of `others`, files that are skipped. Of several tables,
+    the one that names most images is proposed. A table with other columns of images, or
+    with several rows of one image, as where a row is a box, is not.
     """
     root = absolute(spec.source)
     paths = [*(entry.path for entry in entries.first(1)), *others]
