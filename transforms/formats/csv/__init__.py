@@ -1,8 +1,7 @@
 """CSV as a table format.
 
-dialect.py       how the files are written: delimiter, quote, header, encoding
-scan.py          bytes -> where records and lines begin
-blocks.py        a file -> blocks that end where records end
+dialect.py       how the files are written -> where records and lines begin
+blocks.py        a file -> its text, and blocks that end where records end
 read.py          a block -> columns of text, and the rows that cannot be read
 reader.py        files -> their headers, blocks and rows
 header_check.py  whether a first row is a header, and what cells say of settings

@@ -1,33 +1,122 @@
-"""Cut a CSV file into blocks that end at record boundaries."""
+"""The text of a CSV file, cut into blocks that end at record boundaries.
 
+Bytes of an encoding are scanned as they are when the characters that give a CSV file
+its structure cannot be part of another character in it: UTF-8, the ISO and Windows
+pages, CP949, EUC-KR, Shift JIS, GBK. In UTF-16 and UTF-32 they can, and such a file is
+transcoded whole.
+"""
+
+import codecs
 import dataclasses
+import functools
 import io
+import re
 from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
 
 from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.csv.dialect import (
     CsvDialect,
-    bom_length,
-    file_encoding,
-    is_scannable,
-)
-from transforms.formats.csv.scan import (
     CsvStream,
+    Longs,
     Scan,
     before,
     first_from,
+    is_mark,
     last_of,
     offsets,
     pieces_of,
 )
 
+# Bytes of a file that tell its encoding, and whether it begins with a line like sep=;
+HEAD_BYTES = 64
 # Longer than any sound record: an unclosed quote would otherwise make one record of the
 # rest of the file.
 MAX_RECORD_BYTES = 64 << 20
 # A file that must be transcoded whole is in memory about three times.
 MAX_WHOLE_BYTES = 1 << 30
 _NO_QUOTES = "Where quotes are part of the text, say --quote ''"
+_SEP_LINE = re.compile(r'\ufeff?"?sep=(.)"?(?:[\r\n]|$)', re.IGNORECASE)
+# UTF-32 first: its little-endian mark begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+)
+
+
+def file_encoding(head: bytes, dialect: CsvDialect, origin: str) -> str:
+    """Returns the encoding of a file that starts with `head` (4 bytes suffice).
+
+    Raises:
+      InputError: the file is marked as UTF-8 and the dialect says otherwise.
+    """
+    marked = next((name for mark, name in _MARKS if head.startswith(mark)), "")
+    if marked == "utf-8" and dialect.encoding != "utf-8":
+        raise InputError(
+            f"{origin} starts with the byte order mark of UTF-8, but the encoding is "
+            f"said to be {dialect.encoding}; leave --encoding out for this file"
+        )
+    # Without a mark, UTF-16 is little-endian, as Windows writes it.
+    unmarked = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}
+    return marked or unmarked.get(dialect.encoding, dialect.encoding)
+
+
+def sep_line(head: bytes, dialect: CsvDialect, origin: str) -> str:
+    """Returns the delimiter that the first line says, as in sep=; and "" for none.
+
+    Args:
+      head: the file's first `HEAD_BYTES`.
+      dialect: its encoding is used.
+      origin: the file.
+    """
+    if b"sep=" not in head.replace(b"\0", b"")[:8].lower():
+        return ""
+    text = head.decode(file_encoding(head, dialect, origin), "ignore")
+    match = _SEP_LINE.match(text)
+    return match[1] if match and is_mark(match[1]) else ""
+
+
+def bom_length(head: bytes, encoding: str) -> int:
+    """Returns how many bytes the byte order mark at the start of `head` takes."""
+    mark = next((mark for mark, name in _MARKS if name == encoding), None)
+    return len(mark) if mark and head.startswith(mark) else 0
+
+
+@functools.lru_cache(maxsize=64)
+def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
+    """Tells whether delimiters, quotes and line ends can be found in encoded bytes."""
+    ascii_bytes = bytes(range(128))
+    marks = {"\n", "\r", *dialect.delimiters, *dialect.quote, *dialect.escape}
+    try:
+        text = ascii_bytes.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    if len(text) != 128 or any(text[ord(mark)] != mark for mark in marks):
+        return False
+    # A delimiter, quote or line end must never be the second byte of a character: in
+    # Shift JIS, a backslash or a pipe is.
+    return all(
+        bytes([lead, ord(mark)]).decode(encoding, "surrogateescape").endswith(mark)
+        for lead in range(128, 256)
+        for mark in marks
+    )
+
+
+def to_utf8(data: bytes, encoding: str) -> bytes:
+    """Returns the bytes of whole records as UTF-8.
+
+    Bytes that are invalid in the encoding stay invalid: they become lone surrogates,
+    which the CSV parser refuses, so that their rows can be found.
+    """
+    if encoding == "utf-8":
+        return data
+    return data.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")
 
 
 def iter_blocks(
@@ -98,12 +187,18 @@ def text_of(
     try:
         whole = data[skip:].decode(encoding).encode()
     except UnicodeDecodeError as error:
-        at = skip + error.start
-        raise InputError(
-            f"{origin}: byte {at} ({data[at]:#04x}) is not valid {encoding}; "
-            f"name the file's encoding with --encoding"
-        ) from error
+        raise undecodable(error, skip, origin, encoding) from error
     return io.BytesIO(whole), _encoded(dialect, "utf-8"), 0
+
+
+def undecodable(
+    error: UnicodeDecodeError, start: int, origin: str, encoding: str
+) -> InputError:
+    """Returns the error for a text of a file from byte `start` on."""
+    return InputError(
+        f"{origin}: byte {start + error.start} ({error.object[error.start]:#04x}) is "
+        f"not valid {encoding}; name the file's encoding with --encoding"
+    )
 
 
 def _encoded(dialect: CsvDialect, encoding: str) -> CsvDialect:
@@ -228,3 +323,54 @@ def _unclosed(origin: str, line: int, scan: Scan) -> InputError:
         f"{origin}, line {line}: {mark} in the record that starts here {end} the end "
         f"of the file. {remedy}"
     )
+
+
+def scanned(
+    data: bytes | pa.Buffer, dialect: CsvDialect, *, wary: bool = False
+) -> tuple[Longs, Longs, Longs, Scan]:
+    """Returns where records start in whole records, lines end, and text is loose.
+
+    The last item is the state at the end. The three arrays hold offsets, ascending.
+    """
+    scan = Scan(dialect, wary=wary)
+    marks: list[tuple[Longs, Longs, Longs]] = []
+    base = 0
+    for piece in pieces_of(pa.BufferReader(data)):
+        starts, lines = map(offsets, scan.advance(piece))
+        marks.append((starts + base, lines + base, scan.loose + base))
+        base += len(piece)
+    nothing = np.zeros(0, np.int64)
+    first, ends, loose = map(np.concatenate, zip((nothing,) * 3, *marks, strict=True))
+    return first, ends, loose, scan
+
+
+def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> Longs:
+    """Returns the positions of the records with text behind a closing quote.
+
+    The parser would take that text for a part of the cell, and drop the quote.
+    """
+    quote = dialect.quote.encode()
+    if not quote or not (np.frombuffer(data, np.uint8) == ord(quote)).any():
+        return np.zeros(0, np.int64)
+    starts, _, loose, _ = scanned(data, dialect, wary=True)
+    return np.unique(np.searchsorted(starts, loose, side="right") - 1)
+
+
+def locate(
+    data: bytes | pa.Buffer, dialect: CsvDialect, indices: Longs
+) -> tuple[Longs, Longs, Longs]:
+    """Returns where records start and stop, and how many lines end before each.
+
+    A stop is behind the record's line end. The index that is the number of records
+    means the end of the data.
+
+    Args:
+      data: whole records.
+      dialect: how they are written.
+      indices: the positions of records, ascending.
+    """
+    starts, lines, _, _ = scanned(data, dialect)
+    bounds = np.append(starts, len(data))
+    at = bounds[indices]
+    stops = bounds[np.minimum(indices + 1, len(starts))]
+    return at, stops, np.searchsorted(lines, at)

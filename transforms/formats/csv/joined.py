@@ -18,9 +18,9 @@ import pyarrow as pa
 from transforms.core.model import Block, Rejection
 from transforms.core.rows.column import is_text
 from transforms.errors import InputError
+from transforms.formats.csv.blocks import scanned
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.scan import scanned
 from transforms.formats.table import SMALL_BYTES, Complaint, InputFile, RawRows
 
 _BOM = b"\xef\xbb\xbf"

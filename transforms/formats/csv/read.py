@@ -16,16 +16,21 @@ from transforms.core.model import Block, Rejection, Skipped
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import Mask, is_text, not_utf8
 from transforms.errors import ConservationError, bounded, shortened
-from transforms.formats.csv.blocks import text_of
+from transforms.formats.csv.blocks import (
+    file_encoding,
+    is_scannable,
+    locate,
+    malformed,
+    text_of,
+    to_utf8,
+)
 from transforms.formats.csv.dialect import (
     UNNAMED,
     WHITESPACE,
     CsvDialect,
-    file_encoding,
-    is_scannable,
-    to_utf8,
+    Longs,
+    with_tabs,
 )
-from transforms.formats.csv.scan import Longs, locate, malformed, with_tabs
 from transforms.formats.raw_rows import rejection_of
 from transforms.formats.table import Complaint, RawRows, only
 

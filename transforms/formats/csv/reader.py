@@ -12,17 +12,22 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import (
+    HEAD_BYTES,
     MAX_RECORD_BYTES,
     cut,
     iter_blocks,
+    malformed,
+    sep_line,
     text_of,
+    undecodable,
 )
 from transforms.formats.csv.dialect import (
-    HEAD_BYTES,
     UNNAMED,
     WHITESPACE,
     CsvDialect,
-    sep_line,
+    CsvStream,
+    pieces_of,
+    with_tabs,
 )
 from transforms.formats.csv.joined import (
     JoinedFiles,
@@ -31,7 +36,6 @@ from transforms.formats.csv.joined import (
     read_joined,
 )
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.scan import CsvStream, malformed, pieces_of, with_tabs
 from transforms.formats.file_names import plain_name
 from transforms.formats.table import (
     InputFile,
@@ -181,11 +185,7 @@ def _first_record(stream: CsvStream, dialect: CsvDialect, origin: str) -> bytes:
     try:
         return data.decode(dialect.encoding).encode()
     except UnicodeDecodeError as error:
-        at = record.start + error.start
-        raise InputError(
-            f"{origin}: byte {at} ({data[error.start]:#04x}) is not valid "
-            f"{dialect.encoding}; name the file's encoding with --encoding"
-        ) from error
+        raise undecodable(error, record.start, origin, dialect.encoding) from error
 
 
 def _check_marks(names: Sequence[str], dialect: CsvDialect, origin: str) -> None:

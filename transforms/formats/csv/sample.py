@@ -16,8 +16,8 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
-from transforms.formats.csv.blocks import text_of, whole_records
-from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
+from transforms.formats.csv.blocks import HEAD_BYTES, sep_line, text_of, whole_records
+from transforms.formats.csv.dialect import CsvDialect, pieces_of
 from transforms.formats.csv.header_check import (
     LineEnds,
     cell_notes,
@@ -27,7 +27,6 @@ from transforms.formats.csv.header_check import (
 )
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.reader import CsvFiles, read_header
-from transforms.formats.csv.scan import pieces_of
 from transforms.formats.input_files import InputFiles
 from transforms.formats.raw_rows import grouped
 from transforms.formats.table import (

@@ -16,10 +16,9 @@ from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.reasons import Reason
 from transforms.errors import ConservationError, SourceError
 from transforms.formats.csv.blocks import iter_blocks
-from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.dialect import CsvDialect, Scan, offsets, pieces_of
 from transforms.formats.csv.read import parse, read_raw
 from transforms.formats.csv.reader import read_header
-from transforms.formats.csv.scan import Scan, offsets, pieces_of
 
 SLASHED = CsvDialect(header=False, escape="\\")
 
