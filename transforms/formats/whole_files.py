@@ -2,31 +2,22 @@
 
 gzip, zlib and zstd streams, told by their first bytes, are unpacked in bounded memory
 and must end as they say: a file that was cut off is an error, never a shorter table.
-
-Each block of a file that is parsed as a whole asks for all of its content, and most
-blocks that a worker reads in a row are of the same file: a process keeps those that it
-parsed last.
 """
 
 import contextlib
-import functools
 import io
-import threading
-from collections.abc import Callable, Iterator
-from typing import IO, TypeVar
+from collections.abc import Iterator
+from typing import IO
 
 import pyarrow as pa
 
 from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import InputError, TFRecordError
 from transforms.formats.table import SourceFile
-from transforms.storage.entries import stamp_of
-from transforms.storage.files import storage
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _PIECE_BYTES = 1 << 20
-_Content = TypeVar("_Content")
 
 
 def begins_packed(data: bytes) -> bool:
@@ -140,38 +131,3 @@ def content_of(file: SourceFile, most: int) -> bytes:
             f"{file.path!r} has more. Cut it into several files."
         )
     return bytes(content)
-
-
-def kept_in_memory(
-    count: int,
-) -> Callable[[Callable[[str, int], _Content]], Callable[[str, int], _Content]]:
-    """Decorates a function that parses a file: the last results are kept.
-
-    The decorated function takes a path, and the stamp that the file had when it was
-    listed (0 for unknown). The function itself gets the stamp that the file has now. It
-    should compare the bytes that it parses with that stamp: content is kept by it.
-
-    Args:
-      count: how many files to keep.
-
-    Raises:
-      OSError: the file cannot be read, or has changed since it was listed.
-    """
-
-    def decorate(
-        parse: Callable[[str, int], _Content],
-    ) -> Callable[[str, int], _Content]:
-        remembered = functools.lru_cache(maxsize=count)(parse)
-        parsing = threading.Lock()
-
-        @functools.wraps(parse)
-        def load(path: str, stamp: int) -> _Content:
-            with storage(path).open_input(stamp=stamp) as file:
-                current_stamp = stamp_of(file)
-            # Threads that want the same file wait for one of them to parse it.
-            with parsing:
-                return remembered(path, current_stamp)
-
-        return load
-
-    return decorate

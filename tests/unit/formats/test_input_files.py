@@ -1,4 +1,4 @@
-"""Files of a source: as columns, listed in files, and parsed once and kept."""
+"""Files of a source: as columns, and listed in files."""
 
 import os
 import pathlib
@@ -11,7 +11,6 @@ from transforms.formats import listing
 from transforms.formats.input_files import InputFiles, folder_notes
 from transforms.formats.listing import opened, write_listing
 from transforms.formats.table import InputFile
-from transforms.formats.whole_files import kept_in_memory
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.local import LocalPath
@@ -123,12 +122,3 @@ def test_a_listing_is_read_once(
     with opened(path) as found:
         assert found.rows(0, 1)["number"].to_pylist() == [1]
     assert reads == [path, path]
-
-
-def test_a_file_that_was_replaced_is_parsed_again(tmp_path: pathlib.Path) -> None:
-    """Content is kept by the stamp that the file has, also if none was listed."""
-    path = tmp_path / "a"
-    load = kept_in_memory(2)(lambda path, _: pathlib.Path(path).read_text())
-    for text in ("one", "three"):
-        path.write_text(text)
-        assert load(str(path), 0) == text

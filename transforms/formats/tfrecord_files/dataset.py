@@ -10,8 +10,10 @@ Sources: `tensorflow_datasets/core/proto/{dataset_info,feature}.proto` of TFDS 4
 """
 
 import dataclasses
+import functools
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +23,7 @@ from transforms.core.schema import Feature, Kind, Missing
 from transforms.core.vocabulary import LABEL_MAP_NAME, parse_label_map
 from transforms.errors import InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile, SourceFile
-from transforms.formats.whole_files import kept_in_memory
+from transforms.storage.entries import stamp_of
 from transforms.storage.files import storage
 
 _INFO_NAME = "dataset_info.json"
@@ -39,6 +41,7 @@ _TFDS_KINDS = {
     ),
 }
 
+_PARSING = threading.Lock()
 _Json = Mapping[str, Any]
 
 
@@ -84,7 +87,7 @@ def dataset_beside(path: str, origin: str) -> StatedDataset | None:
     folder = os.path.dirname(path)
     for name in (MANIFEST_NAME, _INFO_NAME):
         try:
-            dataset = _read(os.path.join(folder, name), 0)
+            dataset = _read(os.path.join(folder, name))
         except OSError:
             continue
         if dataset is not None:
@@ -92,14 +95,22 @@ def dataset_beside(path: str, origin: str) -> StatedDataset | None:
     return None
 
 
-# Each shard asks for the metadata of its folder; most sources are one folder.
-@kept_in_memory(16)
-def _read(path: str, _stamp: int) -> StatedDataset | None:
+def _read(path: str) -> StatedDataset | None:
     """Returns what a file of metadata says; None for one of another program.
 
     Raises:
       OSError: it cannot be read.
     """
+    with storage(path).open_input() as file:
+        stamp = stamp_of(file)
+    # Threads that want the same file wait for one of them to parse it.
+    with _PARSING:
+        return _parsed(path, stamp)
+
+
+# Each shard asks for the metadata of its folder; most sources are one folder.
+@functools.lru_cache(maxsize=16)
+def _parsed(path: str, _stamp: int) -> StatedDataset | None:
     # The stamp is not compared: a changed manifest still describes the folder, and
     # must not be mistaken for one that is absent.
     data = storage(path).read_bytes()

@@ -21,7 +21,11 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import InputError, SourceError, TFRecordError
 from transforms.formats.tfrecord_files import reader as tfrecord_files
-from transforms.formats.tfrecord_files.dataset import StatedDataset, known_features
+from transforms.formats.tfrecord_files.dataset import (
+    StatedDataset,
+    dataset_beside,
+    known_features,
+)
 from transforms.formats.tfrecord_files.reader import TFRecordFiles
 
 
@@ -467,6 +471,17 @@ def test_a_manifest_of_another_program_is_no_dataset(tmp_path: pathlib.Path) -> 
     files = listed(tmp_path, ["a.tfrecord"])
     assert TFRecordFiles().plan(files).files == files
     assert read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"]).columns == {"a": [1]}
+
+
+def test_a_manifest_that_was_replaced_is_parsed_again(tmp_path: pathlib.Path) -> None:
+    """What a manifest says is kept by the stamp of the file."""
+    folder = tmp_path / "animals"
+    datasets.write_dataset(folder, {"train": datasets.animals(2)})
+    (shard,) = folder.glob("*-of-*")
+    assert dataset_beside(str(shard), shard.name) is not None
+    for path in folder.glob("*.json"):
+        path.write_text("{}")
+    assert dataset_beside(str(shard), shard.name) is None
 
 
 def test_a_full_pass_finds_late_features(
