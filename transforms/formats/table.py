@@ -87,7 +87,6 @@ class InputFile(SourceFile):
         rows: int,
         before: int = 0,
         first_row: int = 0,
-        first_line: int = 1,
     ) -> Block:
         """Returns a block of the file.
 
@@ -96,18 +95,9 @@ class InputFile(SourceFile):
           rows: how many rows it holds; 0 where that is not known.
           before: bytes of the file before it.
           first_row: 0-based number of its first row.
-          first_line: 1-based line on which that row starts.
         """
-        return Block(
-            self.origin,
-            start,
-            stop,
-            first_row,
-            first_line,
-            rows,
-            self.position_at(before),
-            self.stamp,
-        )
+        position = self.position_at(before)
+        return Block(self.origin, start, stop, first_row, 1, rows, position, self.stamp)
 
     def placed(self, block: Block) -> Block:
         """Returns a block whose `start` is a byte of the file, with its place."""

@@ -25,7 +25,7 @@ def begins_packed(data: bytes) -> bool:
     return data.startswith((_GZIP, _ZSTD))
 
 
-class Unpacked(io.RawIOBase):
+class Unpacked:
     """The content of a compressed file, to be read once from its start.
 
     Bytes from the last `forget` on are kept: `seek` goes back among them, and `take`
@@ -33,7 +33,6 @@ class Unpacked(io.RawIOBase):
     """
 
     def __init__(self, file: IO[bytes], origin: str) -> None:
-        super().__init__()
         head = file.read(4)
         file.seek(0)
         self._file = file
@@ -55,13 +54,9 @@ class Unpacked(io.RawIOBase):
         """Bytes of the compressed file that were read so far."""
         return self._file.tell()
 
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
     def read(self, size: int = -1, /) -> bytes:
         """Returns up to `size` bytes, none at the end; raises InputError."""
-        if size is None or size < 0:
+        if size < 0:
             return b"".join(iter(lambda: self.read(_PIECE_BYTES), b""))
         offset = self._position - self._begin
         if offset == len(self._kept):
@@ -80,9 +75,9 @@ class Unpacked(io.RawIOBase):
         self._position += len(data)
         return data
 
-    def seek(self, position: int, whence: int = 0, /) -> int:
+    def seek(self, position: int, /) -> int:
         """Goes to a byte that is still kept."""
-        if whence or not self._begin <= position <= self._begin + len(self._kept):
+        if not self._begin <= position <= self._begin + len(self._kept):
             raise io.UnsupportedOperation("only what is kept can be read again")
         self._position = position
         return position

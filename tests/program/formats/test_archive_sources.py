@@ -194,13 +194,13 @@ def test_webdataset_columns(name: str, tmp_path: Folder) -> None:
         ("a/b.c/0001.left.JPG", ("a/b.c/0001", "left.jpg")),
         ("0001.jpg", ("0001", "jpg")),
         ("0001.seg.x.png", ("0001", "seg.x.png")),
-        ("README", None),
-        ("a.b/README", None),
-        ("a/.hidden", None),
-        ("0001.", None),
+        ("README", ("", "")),
+        ("a.b/README", ("", "")),
+        ("a/.hidden", ("", "")),
+        ("0001.", ("", "")),
     ],
 )
-def test_webdataset_keys(name: str, expected: tuple[str, str] | None) -> None:
+def test_webdataset_keys(name: str, expected: tuple[str, str]) -> None:
     """The key ends at the first dot of the base name."""
     assert key_and_column(name) == expected
 

@@ -154,10 +154,11 @@ def _are_samples(file: InputFile, names: Iterable[str]) -> bool:
     key, are_tables = None, True
     for name in names:
         are_tables = are_tables and bool(table_format(name))
-        if parsed := key_and_column(name):
+        own, _ = key_and_column(name)
+        if own:
             count += 1
-            shared += parsed[0] == key
-            key = parsed[0]
+            shared += own == key
+            key = own
     # At least two members a sample, on the average of those that have a key.
     return not are_tables and bool(shared) and shared * 2 >= count - 1
 

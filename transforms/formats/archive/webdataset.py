@@ -65,10 +65,10 @@ _JSON = frozenset("json jsn".split())
 _NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
 
 
-def key_and_column(name: str) -> tuple[str, str] | None:
-    """Returns the key and the column of a member's name; None if it has no suffix."""
+def key_and_column(name: str) -> tuple[str, str]:
+    """Returns the key and the column of a member's name; no texts without a suffix."""
     match = _NAME.fullmatch(name)
-    return (match[1], match[2].lower()) if match and match[2] else None
+    return (match[1], match[2].lower()) if match and match[2] else ("", "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,14 +91,12 @@ class WebDataset(RowArchive):
         """Returns why a member belongs to no sample; None if it belongs to one."""
         if member.is_hidden:
             return Skipped.HIDDEN
-        return None if key_and_column(member.name) else Skipped.OTHER_SUFFIX
+        return None if any(key_and_column(member.name)) else Skipped.OTHER_SUFFIX
 
     @staticmethod
     def key_of(member: Member) -> str:
         """Returns the key of the sample that a member belongs to."""
-        parsed = key_and_column(member.name)
-        assert parsed is not None
-        return parsed[0]
+        return key_and_column(member.name)[0]
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Lists all shards; samples the first rows of some, spread evenly.
@@ -233,9 +231,9 @@ class WebDataset(RowArchive):
 def _columns_of(sample: Row) -> Iterator[str]:
     """Yields the columns of a sample; what cannot be read may have a name of none."""
     for member in sample.members:
-        parsed = key_and_column(member.name)
-        if parsed and member.reason in (None, Reason.TOO_MANY_BYTES):
-            yield parsed[1]
+        _, column = key_and_column(member.name)
+        if column and member.reason in (None, Reason.TOO_MANY_BYTES):
+            yield column
 
 
 def _values(sample: Row, merged: Sequence[str]) -> dict[str, Any]:
@@ -258,10 +256,9 @@ def _values(sample: Row, merged: Sequence[str]) -> dict[str, Any]:
             raise FaultError(*member.fault)
     row: dict[str, Any] = {_KEY: sample.key}
     for member, data in sample.items:
-        parsed = key_and_column(member.name)
-        assert parsed is not None
+        _, name = key_and_column(member.name)
         assert data is not None
-        name = _MERGED if parsed[1] in merged else parsed[1]
+        name = _MERGED if name in merged else name
         if name in row:
             raise FaultError(
                 Reason.DUPLICATE_NAME,

@@ -78,7 +78,6 @@ class NumpyReader(ColumnarReader):
 
     Attributes:
       columns: of an .npz, read these arrays only; empty for all.
-      value: the column's name for an .npy file without named fields.
     """
 
     title: ClassVar[str] = "NumPy arrays"
@@ -86,7 +85,6 @@ class NumpyReader(ColumnarReader):
     least_sample_bytes: ClassVar[int] = 1 << 12
 
     columns: tuple[str, ...] = ()
-    value: str = "value"
 
     @contextlib.contextmanager
     def open(
@@ -104,7 +102,7 @@ class NumpyReader(ColumnarReader):
             else:
                 size = stream.seek(0, os.SEEK_END)
                 stream.seek(0)
-                arrays = [StoredArray(self.value, stream, file.origin, 0, size)]
+                arrays = [StoredArray("value", stream, file.origin, 0, size)]
             yield Arrays(arrays, file.origin)
 
 

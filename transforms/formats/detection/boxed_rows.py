@@ -80,7 +80,7 @@ class BoxedReader(TableFormat, RunReader):
     split_name: ClassVar[str] = "image set"
     # Whether a row is known by its annotation, not its image, and has a place of its
     # own among the shards, not that of its block.
-    by_annotation: ClassVar[bool] = False
+    by_annotation: ClassVar[bool] = True
     has_place: ClassVar[bool] = True
     # By how much boxes may cross an edge.
     tolerance: ClassVar[float] = TOLERANCE_PIXELS

@@ -119,7 +119,6 @@ class CocoReader(ListedReader):
 
     title: ClassVar[str] = "COCO JSON"
     sized: ClassVar[bool] = True
-    by_annotation: ClassVar[bool] = True
     origins_name_rows: ClassVar[bool] = False
     by_file: ClassVar[bool] = True
     run_bytes: ClassVar[int] = 2 << 20

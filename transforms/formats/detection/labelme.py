@@ -68,7 +68,6 @@ class LabelmeReader(ListedReader):
     what: ClassVar[str] = "LabelMe's"
     # A file may hold its image.
     most_bytes: ClassVar[int] = 64 << 20
-    by_annotation: ClassVar[bool] = True
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Parses all files for their images and classes.

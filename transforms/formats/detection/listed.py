@@ -311,7 +311,6 @@ class RowsReader(ListedReader):
     """
 
     origins_name_rows: ClassVar[bool] = False
-    by_annotation: ClassVar[bool] = True
     of_object: ClassVar[slice] = slice(1, None)
     # Whether the split and the name are among the raw fields of an image.
     raw_names: ClassVar[bool] = False

@@ -107,7 +107,6 @@ class VocReader(ListedReader):
 
     title: ClassVar[str] = "Pascal VOC XML"
     what: ClassVar[str] = "a VOC annotation"
-    by_annotation: ClassVar[bool] = True
     has_place: ClassVar[bool] = False
 
     values: tuple[str, ...] = ("difficult", "truncated", "view")

@@ -67,6 +67,7 @@ class YoloReader(ListedReader):
     title: ClassVar[str] = "YOLO labels"
     what: ClassVar[str] = "a YOLO label"
     may_be_empty: ClassVar[bool] = True
+    by_annotation: ClassVar[bool] = False
     # Tools round coordinates to a few decimals.
     tolerance: ClassVar[float] = 0.01
 

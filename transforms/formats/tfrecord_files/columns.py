@@ -218,6 +218,10 @@ class Composed:
     message: str = ""
 
 
+# Makes the column of a feature from those of its keys in the records.
+Compose = Callable[[Feature, Mapping[str, pa.Array]], Composed]
+
+
 def stored_feature(name: str, kind: pa.DataType, *, in_sequence: bool) -> Feature:
     """Returns what is stored in records as a feature.
 
@@ -245,16 +249,16 @@ def record_types(feature: Feature) -> dict[str, pa.DataType]:
     return types
 
 
-def raw_type(feature: Feature) -> pa.DataType:
-    """Returns the type of the column that `composed` gives."""
+def column_type(feature: Feature, compose: Compose | None = None) -> pa.DataType:
+    """Returns the type of the column that `compose` gives, or `composed`."""
     empty = {key: pa.array([], kind) for key, kind in record_types(feature).items()}
-    return composed(feature, empty).column.type
+    return (compose or composed)(feature, empty).column.type
 
 
 def read_features(
     payloads: PayloadBatch,
     features: Sequence[Feature],
-    compose: "Callable[[Feature, Mapping[str, pa.Array]], Composed] | None" = None,
+    compose: Compose | None = None,
 ) -> Decoded:
     """Returns n records as a column for each feature; records that misfit are refused.
 

@@ -47,7 +47,7 @@ from transforms.formats.table import (
 )
 from transforms.formats.tfrecord_files.columns import (
     Decoded,
-    raw_type,
+    column_type,
     read_features,
     record_types,
     stored_feature,
@@ -224,7 +224,7 @@ class TFRecordFiles(TableReader):
         keys: set[str] = set()
         for dataset in self.datasets:
             for feature in dataset.features:
-                out.setdefault(feature.name, raw_type(feature))
+                out.setdefault(feature.name, column_type(feature))
                 keys.update(feature.record_keys)
         return out | {k: v for k, v in self.types.items() if k not in keys}
 

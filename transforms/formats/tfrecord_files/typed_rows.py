@@ -46,9 +46,9 @@ from transforms.errors import (
 )
 from transforms.formats.tfrecord_files.columns import (
     Composed,
+    column_type,
     composed,
     read_features,
-    record_types,
 )
 from transforms.formats.tfrecord_files.records import in_pieces
 from transforms.storage.files import storage
@@ -80,7 +80,7 @@ class TypedRows:
     @property
     def schema(self) -> pa.Schema:
         """The columns of a batch."""
-        return pa.schema([(field.name, _column_type(field)) for field in self.features])
+        return pa.schema([(f.name, column_type(f, _typed)) for f in self.features])
 
     def batch(self, payloads: PayloadBatch, path: str) -> pa.RecordBatch:
         """Returns n records as n rows; no other features are decoded.
@@ -129,11 +129,6 @@ def _misfit(
         f"{where}: {message}. Leave that feature out of the columns, or write the file "
         f"again."
     )
-
-
-def _column_type(feature: Feature) -> pa.DataType:
-    empty = {key: pa.array([], kind) for key, kind in record_types(feature).items()}
-    return _typed(feature, empty).column.type
 
 
 def _typed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:

@@ -169,7 +169,7 @@ def test_samples_are_runs_of_equal_keys() -> None:
     members = shard_members()
     found = RowList(MemberList.of(members), WebDataset)
     belong = [m for m in members if WebDataset.skip_reason(m) is None]
-    groups = itertools.groupby(belong, lambda m: (key_and_column(m.name) or "")[0])
+    groups = itertools.groupby(belong, lambda m: key_and_column(m.name)[0])
     expected = [(key, [*group]) for key, group in groups]
     whole = [*found]
     assert [(sample.key, sample.members) for sample in whole] == expected
