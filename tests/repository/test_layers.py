@@ -33,7 +33,7 @@ LIBRARY = {
         "errors storage core core.rows formats formats.columnar"
     ),
     "transforms.formats.archive": (
-        "errors storage core core.image core.tfrecord formats formats.json_lines"
+        "errors storage core core.image formats formats.json_lines"
     ),
     "transforms.formats.tfrecord_files": (
         "errors storage core core.example core.infer core.tfrecord formats "

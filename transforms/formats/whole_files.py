@@ -1,13 +1,13 @@
 """Files that are read from their start to their end: compressed, or parsed as a whole.
 
-gzip, zlib and zstd streams, told by their first bytes, are unpacked in bounded memory
-and must end as they say: a file that was cut off is an error, never a shorter table.
+gzip and zstd streams, told by their first bytes, are unpacked in bounded memory and
+must end as they say: a file that was cut off is an error, never a shorter table.
 """
 
 import contextlib
 import io
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -15,14 +15,19 @@ from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import InputError, TFRecordError
 from transforms.formats.table import SourceFile
 
-_GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
+# What unpacks a stream of a path, by how it begins. What zstd's lacks is an OSError.
+UNPACKERS: Mapping[bytes, Callable[[IO[bytes], str], Any]] = {
+    b"\x1f\x8b": lambda file, path: Inflater(file.read, Compression.GZIP, path=path),
+    b"\x28\xb5\x2f\xfd": lambda file, _: pa.CompressedInputStream(
+        pa.PythonFile(file, "r"), "zstd"
+    ),
+}
 _PIECE_BYTES = 1 << 20
 
 
 def begins_packed(data: bytes) -> bool:
     """Whether the first bytes of a file, four or more, are those of gzip or zstd."""
-    return data.startswith((_GZIP, _ZSTD))
+    return data.startswith(tuple(UNPACKERS))
 
 
 class Unpacked:
@@ -37,17 +42,11 @@ class Unpacked:
         file.seek(0)
         self._file = file
         self._origin = origin
-        self._source: Inflater | pa.CompressedInputStream = (
-            pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
-            if head == _ZSTD
-            else Inflater(self._stored, Compression.GZIP, path=origin)
-        )
+        makers = (make for mark, make in UNPACKERS.items() if head.startswith(mark))
+        self._source = next(makers)(file, origin)
         self._kept = bytearray()
         self._begin = 0
         self._position = 0
-
-    def _stored(self, size: int) -> bytes:
-        return self._file.read(size)
 
     @property
     def consumed(self) -> int:

@@ -21,13 +21,10 @@ import io
 import lzma
 import re
 import struct
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
-
-import pyarrow as pa
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any, BinaryIO
 
 from transforms.core.reasons import Fault, Reason
-from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.members import (
     Limits,
@@ -36,6 +33,7 @@ from transforms.formats.archive.members import (
     refusal,
     shown_name,
 )
+from transforms.formats.whole_files import UNPACKERS
 
 BLOCK_BYTES = 512
 
@@ -62,14 +60,11 @@ _EXTENSIONS = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD)
 
 
 # What unpacks a stream, by how it begins.
-_UNPACKERS: dict[bytes, Callable[[BinaryIO], Any]] = {
-    b"\x1f\x8b": lambda file: Inflater(file.read, Compression.GZIP),
-    # It raises OSError where the stream is cut off.
-    b"\x28\xb5\x2f\xfd": lambda file: pa.CompressedInputStream(
-        pa.PythonFile(file, "r"), "zstd"
-    ),
-    b"BZh": bz2.BZ2File,
-    b"\xfd7zXZ\x00": lzma.LZMAFile,
+_UNPACKERS: Mapping[bytes, Callable[[IO[bytes], str], Any]] = {
+    **UNPACKERS,
+    b"BZh": lambda file, _: bz2.BZ2File(file),
+    # noqa below: it is open as long as the archive.
+    b"\xfd7zXZ\x00": lambda file, _: lzma.LZMAFile(file),  # noqa: SIM115
 }
 
 
@@ -85,7 +80,7 @@ class _Unpacked(io.RawIOBase):
         super().__init__()
         self._file, self._path, self._limits = file, path, limits
         makers = (make for mark, make in _UNPACKERS.items() if head.startswith(mark))
-        self._content = next(makers)(file)
+        self._content = next(makers)(file, "")
         self._size = 0
 
     def readable(self) -> bool:
