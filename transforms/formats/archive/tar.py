@@ -63,7 +63,7 @@ _EXTENSIONS = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD)
 _UNPACKERS: Mapping[bytes, Callable[[IO[bytes], str], Any]] = {
     **UNPACKERS,
     b"BZh": lambda file, _: bz2.BZ2File(file),
-    # noqa below: it is open as long as the archive.
+    # It is open as long as the archive.
     b"\xfd7zXZ\x00": lambda file, _: lzma.LZMAFile(file),  # noqa: SIM115
 }
 
