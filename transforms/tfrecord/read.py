@@ -109,10 +109,10 @@ class ReadTFRecords(beam.PTransform):
 
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Lists the files, and reads each by itself."""
-        patterns = start | "Pattern" >> beam.Create([self.file_pattern])
-        return _read(
-            patterns, self.coder, self.compression_type, validate=self.validate
+        read = ReadAllTFRecords(
+            self.coder, self.compression_type, validate=self.validate
         )
+        return start | "Pattern" >> beam.Create([self.file_pattern]) | "Files" >> read
 
 
 @dataclasses.dataclass
@@ -154,41 +154,25 @@ class ReadAllTFRecords(beam.PTransform):
 
     def expand(self, patterns: beam.PCollection[str]) -> beam.PCollection[Any]:
         """Lists the files of each element, and reads each file by itself."""
-        return _read(
-            patterns,
-            self.coder,
-            self.compression_type,
-            validate=self.validate,
-            with_filename=self.with_filename,
-        )
-
-
-def _read(
-    patterns: beam.PCollection[str],
-    coder: coders.Coder,
-    compression_type: str,
-    *,
-    validate: bool,
-    with_filename: bool = False,
-) -> beam.PCollection[Any]:
-    """Returns the records of the files that patterns name."""
-    compression = COMPRESSIONS.get(compression_type)
-    kind = type_of(coder)
-    # Workers may have another working directory.
-    list_files = _ListFiles(os.getcwd(), validate=validate)
-    return (
-        patterns
-        | "List files" >> beam.FlatMap(list_files).with_output_types(_File)
-        | "Spread" >> beam.Reshuffle()
-        | "Read files"
-        >> beam.ParDo(
-            _ReadFile(
-                coder,
-                "auto" if compression is None else compression,
-                with_filename=with_filename,
+        compression = COMPRESSIONS.get(self.compression_type)
+        kind = type_of(self.coder)
+        # Workers may have another working directory.
+        list_files = _ListFiles(os.getcwd(), validate=self.validate)
+        return (
+            patterns
+            | "List files" >> beam.FlatMap(list_files).with_output_types(_File)
+            | "Spread" >> beam.Reshuffle()
+            | "Read files"
+            >> beam.ParDo(
+                _ReadFile(
+                    self.coder,
+                    "auto" if compression is None else compression,
+                    with_filename=self.with_filename,
+                )
+            ).with_output_types(
+                beam.typehints.Tuple[str, kind] if self.with_filename else kind
             )
-        ).with_output_types(beam.typehints.Tuple[str, kind] if with_filename else kind)
-    )
+        )
 
 
 class _ReadFile(beam.DoFn):
