@@ -273,8 +273,8 @@ def hint_of(spec: Spec, entries: FileList, others: Sequence[str] = ()) -> str:
                 columns = _planned(said, path)[1].sample.columns
             for name, ids in columns.items():
                 named = _named_images(ids, entries)
-                others = (column for n, column in columns.items() if n != name)
-                if len(named) > best and not any(map(_are_images, others)):
+                rest = (column for n, column in columns.items() if n != name)
+                if len(named) > best and not any(map(_are_images, rest)):
                     best = len(named)
                     hint = _command(said, path, name, columns, named)
     return hint
