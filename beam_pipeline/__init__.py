@@ -29,11 +29,11 @@ __all__ = [
 
 if TYPE_CHECKING:
     from beam_pipeline.api import Report, convert
+    from beam_pipeline.datasets.open_dataset import open_dataset
     from beam_pipeline.own_pipelines.read_dataset import ReadDataset
     from beam_pipeline.own_pipelines.read_rows import ReadRows, RowsRead
     from beam_pipeline.own_pipelines.write_dataset import Committed, WriteDataset
     from beam_pipeline.planning.plan import make_plan
-    from beam_pipeline.reading.open_dataset import open_dataset
     from beam_pipeline.running.convert import convert_plan
     from beam_pipeline.settings.spec import make_spec
 else:
@@ -45,7 +45,7 @@ else:
             "beam_pipeline.own_pipelines.read_rows": ["ReadRows", "RowsRead"],
             "beam_pipeline.own_pipelines.write_dataset": ["Committed", "WriteDataset"],
             "beam_pipeline.planning.plan": ["make_plan"],
-            "beam_pipeline.reading.open_dataset": ["open_dataset"],
+            "beam_pipeline.datasets.open_dataset": ["open_dataset"],
             "beam_pipeline.running.convert": ["convert_plan"],
             "beam_pipeline.settings.spec": ["make_spec"],
         },

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.reading.reading_plan import Readable, find_records
+from beam_pipeline.datasets.reading_plan import Readable, find_records
 from beam_pipeline.terminal import (
     count_text,
     print_line,

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from beam_pipeline.reading.open_dataset import (
+from beam_pipeline.datasets.open_dataset import (
     OpenDataset,
     condition_of,
     label_of,

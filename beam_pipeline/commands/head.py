@@ -133,7 +133,7 @@ def _chosen(
 ) -> Iterator[Record]:
     """Yields the first of the chosen records of each split."""
     # Only here: the first records of a dataset are shown before it is imported.
-    from beam_pipeline.reading.open_dataset import condition_of, open_dataset
+    from beam_pipeline.datasets.open_dataset import condition_of, open_dataset
 
     dataset = open_dataset(target.directory or ".")
     condition = condition_of(dataset, label, where)

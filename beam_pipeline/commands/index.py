@@ -24,7 +24,7 @@ import google_crc32c
 from beam_pipeline import terminal
 from beam_pipeline.commands.progress import shown_reading
 from beam_pipeline.datasets.derived_files import NotIndexedError, indexes_of
-from beam_pipeline.reading.reading_plan import Readable, find_records
+from beam_pipeline.datasets.reading_plan import Readable, find_records
 from beam_pipeline.terminal import count_text, print_line
 from beam_pipeline.version import __version__
 from transforms.core.catalogue import catalogue_features

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.reading.open_dataset import open_dataset
+from beam_pipeline.datasets.open_dataset import open_dataset
 from beam_pipeline.terminal import count_text
 from transforms.core.files import part_name
 from transforms.core.placing.content import content_hashes

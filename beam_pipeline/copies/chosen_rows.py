@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.reading.open_dataset import OpenDataset, condition_of, label_of
+from beam_pipeline.datasets.open_dataset import OpenDataset, condition_of, label_of
 from transforms.core.arrays import is_bytes, values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import Kind

@@ -18,8 +18,8 @@ from beam_pipeline.copies.publication import (
 )
 from beam_pipeline.copies.shard_copies import Ids, copied, ids_in, numbered_shards
 from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.datasets.open_dataset import names_files, open_dataset
 from beam_pipeline.datasets.parts import class_counts, joined_statistics, summed_counts
-from beam_pipeline.reading.open_dataset import names_files, open_dataset
 from beam_pipeline.terminal import size_text
 from transforms.core.manifest import FeatureFacts, Manifest, ShardFacts, SplitFacts
 from transforms.core.placing.leakage import (

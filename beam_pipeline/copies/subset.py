@@ -29,8 +29,8 @@ from beam_pipeline.copies.shard_copies import (
 )
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of
+from beam_pipeline.datasets.open_dataset import open_dataset
 from beam_pipeline.datasets.parts import class_counts
-from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal import count_text, counts_text
 from transforms.core.manifest import FeatureFacts, Manifest, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind

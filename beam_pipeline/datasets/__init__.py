@@ -1,1 +1,1 @@
-"""What is on disk: datasets, and TFRecord files of any origin. Never a terminal."""
+"""What is on disk: datasets, TFRecord files of any origin, and their rows."""

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.datasets.open_dataset import open_dataset
 from beam_pipeline.page.pictures import (
     Picture,
     PictureClass,
@@ -33,7 +34,6 @@ from beam_pipeline.page.sample import (
     object_counts,
     sample_split,
 )
-from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal import (
     count_text,
     kind_text,

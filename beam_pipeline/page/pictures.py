@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from PIL import Image, ImageDraw
 
+from beam_pipeline.datasets.open_dataset import OpenDataset, names_files
 from beam_pipeline.page.sample import Sample, SampledClasses, ends_of
-from beam_pipeline.reading.open_dataset import OpenDataset, names_files
 from transforms.core.arrays import values_and_rows
 from transforms.core.image.resize import MAX_PIXELS
 from transforms.core.placing.leakage import find_shared

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.reading.open_dataset import OpenDataset
+from beam_pipeline.datasets.open_dataset import OpenDataset
 from transforms.core.arrays import values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
 from transforms.core.placing.leakage import fingerprint_image

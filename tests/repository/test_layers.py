@@ -80,20 +80,19 @@ PROGRAM = {
         "version settings terminal beam_internals engines planning graph"
     ),
     "beam_pipeline.own_pipelines": (
-        "version settings beam_internals engines planning datasets reading graph"
+        "version settings beam_internals engines planning datasets graph"
     ),
-    "beam_pipeline.datasets": "",
-    "beam_pipeline.reading": "settings planning datasets",
-    "beam_pipeline.copies": "version terminal reading datasets",
+    "beam_pipeline.datasets": "settings planning",
+    "beam_pipeline.copies": "version terminal datasets",
     "beam_pipeline.reader_programs": "terminal datasets",
-    "beam_pipeline.page": "terminal datasets reading",
+    "beam_pipeline.page": "terminal datasets",
     "beam_pipeline.commands": (
         "version settings terminal beam_internals engines planning running "
-        "datasets reading reader_programs page copies"
+        "datasets reader_programs page copies"
     ),
     "beam_pipeline": (
         "version settings terminal beam_internals planning python_data running "
-        "own_pipelines datasets reading reader_programs commands"
+        "own_pipelines datasets reader_programs commands"
     ),
 }
 # The rooms that wire Beam or run it; all else is plain functions.

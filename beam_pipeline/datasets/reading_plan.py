@@ -40,6 +40,7 @@ from transforms.storage.paths import absolute, plain
 if TYPE_CHECKING:
     from beam_pipeline.settings.spec import FeatureSpec
 
+
 Labels = Literal["names", "ids"]
 # A feature in the words of a spec.
 Said = Mapping[str, Any] | str

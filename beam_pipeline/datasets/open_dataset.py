@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from beam_pipeline.reading.reading_plan import Readable, Said, find_records
+from beam_pipeline.datasets.reading_plan import Readable, Said, find_records
 from transforms.core.files import PART_PREFIX
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (

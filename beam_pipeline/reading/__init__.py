@@ -1,1 +1,0 @@
-"""What is read of datasets, and `open_dataset`."""
