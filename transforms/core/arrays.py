@@ -5,7 +5,7 @@ Arrays may be slices, and null slots may hold any bytes, which no function here 
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -193,6 +193,28 @@ def rows_holding(column: pa.Array) -> npt.NDArray[np.bool_]:
     if isinstance(column, pa.ExtensionArray) or not is_list(column.type):
         return numpy_mask(column.is_valid())
     return rows_with(column, rows_holding(column.flatten()))
+
+
+def regrouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yields the same rows in batches of `rows`, the last of fewer."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while batch.num_rows:
+            piece = batch.slice(0, rows - count)
+            waiting.append(piece)
+            count += piece.num_rows
+            batch = batch.slice(piece.num_rows)
+            if count == rows:
+                yield _joined(waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    # Of a single batch Arrow would make a copy.
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 # Parameters of mallopt(3) in glibc's <malloc.h>.

@@ -8,13 +8,13 @@ import abc
 import contextlib
 import dataclasses
 import functools
-import io
 from collections.abc import Iterator
 from typing import Any, Self
 
 import pyarrow as pa
 
-from transforms.storage.drafts import Sink
+from transforms.core.arrays import regrouped
+from transforms.storage.drafts import CountedSink
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently, storing
@@ -147,39 +147,10 @@ def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
     def once() -> None:
         with (
             storage(path).create(attempts=attempts, durable=False) as sink,
-            pa.ipc.new_file(_Writable(sink), rows.schema) as writer,
+            pa.ipc.new_file(CountedSink(sink), rows.schema) as writer,
         ):
-            for batch in _equal_batches(rows):
+            for batch in regrouped(rows.batches(), BATCH_ROWS):
                 writer.write_batch(batch)
 
     with storing(path):
         persistently(once, path=path)
-
-
-class _Writable(io.RawIOBase):
-    """A file that Arrow can write to, but not close."""
-
-    def __init__(self, sink: Sink) -> None:
-        super().__init__()
-        self._sink = sink
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        return self._sink.write(data)
-
-
-def _equal_batches(rows: RowSpool) -> Iterator[pa.RecordBatch]:
-    """Yields the rows in batches of `BATCH_ROWS`, and a last one."""
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in rows.batches():
-        waiting.append(batch)
-        count += batch.num_rows
-        while count >= BATCH_ROWS:
-            (joined,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            yield joined.slice(0, BATCH_ROWS)
-            waiting, count = [joined.slice(BATCH_ROWS)], count - BATCH_ROWS
-    if count:
-        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()

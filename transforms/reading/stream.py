@@ -11,7 +11,7 @@ Columns are decoded one by one:
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -103,24 +103,3 @@ class Columns:
                 f"{ends['min']:,} to {ends['max']:,}. Read it with labels='ids'."
             )
         return pa.DictionaryArray.from_arrays(ids.cast(pa.int32()), names)
-
-
-def regrouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yields the same rows in batches of `rows`, the last of fewer."""
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        while batch.num_rows:
-            piece = batch.slice(0, rows - count)
-            waiting.append(piece)
-            count += piece.num_rows
-            batch = batch.slice(piece.num_rows)
-            if count == rows:
-                yield _joined(waiting)
-                waiting, count = [], 0
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

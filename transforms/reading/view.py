@@ -7,6 +7,7 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.arrays import regrouped
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest
@@ -23,7 +24,7 @@ from transforms.reading.positions import (
 )
 from transforms.reading.records import warn_once
 from transforms.reading.rows import RowDecoder, first_misfit, located
-from transforms.reading.stream import Columns, Split, regrouped
+from transforms.reading.stream import Columns, Split
 from transforms.storage.files import read_ahead
 
 # The most rows, and about the most bytes, that are read and decoded together.

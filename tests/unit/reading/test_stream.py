@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 import beam_tfrecord
 from tests.support.datasets import animals, write_dataset
 from tests.support.examples import ints
+from transforms.core.arrays import regrouped
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
-from transforms.reading.stream import Columns, regrouped
+from transforms.reading.stream import Columns
 from transforms.reading.view import View
 
 NAMES = pa.dictionary(pa.int32(), pa.string())

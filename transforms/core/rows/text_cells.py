@@ -139,10 +139,7 @@ def _coerced(column: pa.Array, kind: Kind) -> Column:
 def without_missing(column: pa.Array) -> pa.Array:
     """Returns the texts trimmed; the words that mean "no number" are null."""
     column = trimmed(column)
-    words = pc.is_in(column, value_set=pa.array(MISSING_WORDS))
-    if not pc.any(words).as_py():
-        return column
-    return pc.if_else(words, pa.scalar(None, pa.string()), column)
+    return _with_nulls(column, column, pa.array(MISSING_WORDS))
 
 
 def trimmed(column: pa.Array) -> pa.Array:
@@ -431,13 +428,17 @@ def with_nulls(
     if not words:
         return columns
     null_words = trimmed(pa.array(words, pa.string()))
-    return {name: _with_nulls(column, null_words) for name, column in columns.items()}
+    return {
+        name: _with_nulls(column, trimmed(column), null_words)
+        if pa.types.is_string(column.type)
+        else column
+        for name, column in columns.items()
+    }
 
 
-def _with_nulls(column: Texts, words: pa.StringArray) -> Texts:
-    if not pa.types.is_string(column.type):
-        return column
-    matches = pc.is_in(trimmed(column), value_set=words)
+def _with_nulls(column: Texts, texts: Texts, words: pa.StringArray) -> Texts:
+    """Returns a column without the values whose texts are words for missing ones."""
+    matches = pc.is_in(texts, value_set=words)
     if not pc.any(matches).as_py():
         return column
     return pc.if_else(matches, pa.scalar(None, pa.string()), column)
