@@ -21,7 +21,6 @@ from beam_pipeline.beam_internals.local_runner import (
     local_runner,
     noticed_refusals,
     plain_labels,
-    shared_change,
 )
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.checks import check_words, flag_given, version_rules
@@ -36,6 +35,7 @@ from beam_pipeline.running.workers import (
     local_workers,
 )
 from beam_pipeline.settings.spec import Spec
+from beam_pipeline.shared_change import shared_change
 from transforms.core.arrays import return_freed_memory
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind
