@@ -248,7 +248,7 @@ def _held(near: NearKind) -> str:
 
 def _way_out(near: NearKind) -> str:
     texts = [text for text, _ in near.stops]
-    if not near.alone:
+    if not near.alone or any(map(str.isdigit, "".join(texts))):
         return "Texts that mean missing are named with --null-values"
     if any("," in text or not text.isprintable() for text in texts):
         return "If these mean missing, say null_values in a --spec"

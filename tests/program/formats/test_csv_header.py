@@ -252,6 +252,11 @@ def test_numbers_with_a_decimal_comma(tmp_path: Folder, door: str, infer: str) -
         ([f"{n};w w;{n}" for n in range(9)], ["--no-header"], "--delimiter ';'"),
         (["a,b", *(f"{n},w" for n in range(200)), '5,"x', '6,y"'], [], "--quote ''"),
         (["a,b", *(f'{n},"w {n}"' for n in range(9))], [], ""),
+        (["a,b,c", *(f'{n},"{n},000.50",${n}' for n in range(1, 9))], [],
+         "'b' (1,000.50), 'c' ($1); numbers are written as 1234.5"),
+        (["a;b", *(f"{n};{n}.234,50 €" for n in range(1, 9))],
+         ["--delimiter", ";", "--decimal", ","], "'b' (1.234,50 €); numbers are"),
+        (["a,b", *(f" {n}.5 , 192.168.100.{n}" for n in range(9))], [], "--trim"),
     ],
 )  # fmt: skip
 def test_cells_suggest_a_setting(

@@ -60,6 +60,12 @@ _WITH_COMMA = r"^[ \t]*[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+),[0-9]+[ \t]*$"
 _GROUPED = r"^[ \t]*[+-]?[0-9]{1,3}(\.[0-9]{3})+[ \t]*$"
 _WHOLE = r"^[ \t]*[+-]?[0-9]+[ \t]*$"
 _ENGLISH = r"^[ \t]*[+-]?[0-9]{1,3}(,[0-9]{3})+[ \t]*$"
+# Numbers with a sign for currency or percent, or with one between thousands.
+_DRESSED = (
+    r"^[ \t]*[-+(−]?[$€£¥]? ?((0|[1-9][0-9]*)([.,][0-9]+)?"
+    r"|[1-9][0-9]{0,2}(([,'’ \x{a0}\x{202f}][0-9]{3})+(\.[0-9]+)?"
+    r"|([.'’ \x{a0}\x{202f}][0-9]{3})+(,[0-9]+)?))[ \x{a0}]?[-%$€£¥)]?[ \t]*$"
+)
 _IN_QUOTES = r'"[^"]*"'
 _NUMBER_AMONG_BLANKS = r"(^|[ \t])[+-]?[0-9][0-9.]*([ \t]|$)"
 # Cells with line ends are few up to 1 in 100.
@@ -167,9 +173,7 @@ def cell_notes(
                 f"nearly all cells of {quoted(padded)} begin or end with a space, "
                 f"which stays in the values; --trim removes it"
             )
-    if decimal == ".":
-        notes += _decimal_note(heads)
-    return notes
+    return [*notes, *_number_notes(heads, decimal)]
 
 
 def _delimiter_note(
@@ -198,25 +202,44 @@ def _usual_count(cells: pa.ChunkedArray, pattern: str) -> int:
     return usual if same * 100 >= _MOST_IN_100 * len(counts) else 0
 
 
-def _decimal_note(heads: Mapping[str, pa.ChunkedArray]) -> Iterator[str]:
+def _number_notes(heads: Mapping[str, pa.ChunkedArray], decimal: str) -> Iterator[str]:
+    """Yields notes on columns of texts that look like numbers."""
     number = f"{_WITH_COMMA}|{_GROUPED}|{_WHOLE}"
-    shown = [
-        f"{name[:_SHOWN_CHARS]!r} ({cells.filter(with_comma)[0].as_py().strip()})"
+    commas = {
+        name: cells.filter(with_comma)[0].as_py().strip()
         for name, cells in heads.items()
-        if pc.any(with_comma := pc.match_substring_regex(cells, _WITH_COMMA)).as_py()
+        if decimal == "."
+        and pc.any(with_comma := pc.match_substring_regex(cells, _WITH_COMMA)).as_py()
         and _most(cells, number)
         and not pc.all(
             pc.match_substring_regex(cells.filter(with_comma), _ENGLISH)
         ).as_py()
-    ]
-    if not shown:
-        return
-    grouped = [name for name, cells in heads.items() if _most(cells, _GROUPED)]
-    more = f", and those of {quoted(grouped)} as fractions" if grouped else ""
-    yield (
-        f"columns hold numbers with decimal commas, which are read as texts{more}: "
-        f"{first_few(shown, _SHOWN_NAMES)}; --decimal , reads them as numbers"
-    )
+    }
+    if commas:
+        grouped = [name for name, cells in heads.items() if _most(cells, _GROUPED)]
+        more = f", and those of {quoted(grouped)} as fractions" if grouped else ""
+        yield (
+            f"columns hold numbers with decimal commas, which are read as texts{more}: "
+            f"{_with_cells(commas)}; --decimal , reads them as numbers"
+        )
+    dressed = {}
+    for name, cells in _pointed(heads, decimal).items():
+        is_plain = pc.match_substring_regex(pc.ascii_trim(cells, " \t"), DECIMAL)
+        odd = heads[name].filter(pc.invert(is_plain))
+        few = len(odd) * 100 <= len(cells) * (100 - _MOST_IN_100)
+        if not few and name not in commas and _most(heads[name], _DRESSED):
+            dressed[name] = odd[0].as_py().strip()
+    if dressed:
+        yield (
+            f"columns hold numbers with a currency, percent or thousands separators, "
+            f"which are read as texts: {_with_cells(dressed)}; numbers are written "
+            f"as 1234{decimal}5"
+        )
+
+
+def _with_cells(columns: Mapping[str, str]) -> str:
+    shown = [f"{name[:_SHOWN_CHARS]!r} ({cell})" for name, cell in columns.items()]
+    return first_few(shown, _SHOWN_NAMES)
 
 
 def _most(cells: pa.ChunkedArray, pattern: str) -> bool:
