@@ -2,7 +2,8 @@
 
 An id is the name of a file without its suffix, or its whole name, or its path (with
 or without suffix) relative to the root: the first of these that the ids look like is
-taken for all of them. Names are compared in NFC: a file system that stores them in NFD
+taken for all of them. Where none of the paths is there, folders in front of all are
+left out until one is. Names are compared in NFC: a file system that stores them in NFD
 makes no difference.
 
 What has no partner is an item all the same, and becomes a reject with its reason when
@@ -95,6 +96,12 @@ def join_labels(
     ):
         # Tables of Windows have backslashes between folders.
         texts = [text and text.replace("\\", "/") for text in texts]
+    if any(map(_is_path, texts)):
+        here = {entry.origin for entry in entries}
+        here |= {os.path.splitext(path)[0] for path in here}
+        # Of the paths of another machine, only the ends are here.
+        while here.isdisjoint(texts) and any(map(_is_path, texts)):
+            texts = [text and text[text.find("/") + 1 :] for text in texts]
     places: dict[str, int] = {}
     orphans: list[Orphan] = []
     for position, text in enumerate(texts):
@@ -144,12 +151,16 @@ def join_labels(
     return rows, orphans
 
 
+def _is_path(text: str | None) -> bool:
+    return text is not None and "/" in text
+
+
 def _key_of(ids: Sequence[str], suffixes: tuple[str, ...]) -> Callable[[str], str]:
     """Returns what makes the id of a file's path, by what the ids look like."""
     suffixed = any(
         is_image_name(text) or text.lower().endswith(suffixes) for text in ids
     )
-    are_paths = any("/" in text for text in ids)
+    are_paths = any(map(_is_path, ids))
 
     def key(path: str) -> str:
         name = path if are_paths else os.path.basename(path)

@@ -63,6 +63,21 @@ def test_the_tables_own_values_stay(tmp_path: Folder) -> None:
     assert len(found) == len(images)
 
 
+def test_paths_of_another_machine(tmp_path: Folder) -> None:
+    """Folders in front of all ids that are not here do not count."""
+    tree(tmp_path / "in")
+    paths = [f"/kaggle/input/x/{name}" for name in NAMES]
+    labels = table(tmp_path / "t.csv", [("id", "n"), *zip(paths, stems(), strict=True)])
+    convert(tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id")
+    found = {
+        r["id"].decode(): r["filename"].decode() for r in first_values(tmp_path / "out")
+    }
+    assert found == dict(zip(paths, NAMES, strict=True))
+    tree(tmp_path / "flat", [os.path.basename(name) for name in NAMES])
+    convert(tmp_path / "flat", tmp_path / "b", "--labels", labels, "--id-column", "id")
+    assert len(first_values(tmp_path / "b")) == len(NAMES)
+
+
 def test_ids_in_a_column_named_like_a_feature_of_images(tmp_path: Folder) -> None:
     """Ids called filename find the images, which keep their own file names."""
     images = tree(tmp_path / "in")
