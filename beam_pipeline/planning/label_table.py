@@ -28,7 +28,12 @@ from transforms.errors import BeamTFRecordError, SourceError, SpecError
 from transforms.formats.file_names import is_image_name, is_split_word
 from transforms.formats.input_files import InputFiles
 from transforms.formats.label_join import Labels, Orphan, join_labels
-from transforms.formats.registry import TABLE_FORMATS, TREES, claimed_by
+from transforms.formats.registry import (
+    TABLE_FORMATS,
+    TREES,
+    claimed_by,
+    table_format,
+)
 from transforms.formats.table import Complaint, Planned, TableReader
 from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.storage.entries import FileEntry
@@ -261,7 +266,7 @@ def hint_of(spec: Spec, entries: FileList, others: Sequence[str] = ()) -> str:
     with several rows of one image, as where a row is a box, is not.
     """
     root = absolute(spec.source)
-    paths = [*(entry.path for entry in entries.first(1)), *others]
+    paths = [*(entry.path for entry in entries.first(1)), *filter(table_format, others)]
     beside = [os.path.dirname(os.path.join(root, path)) for path in paths]
     best, hint = 0, ""
     for folder in dict.fromkeys([root, os.path.dirname(root), *beside]):
