@@ -36,6 +36,8 @@ _SPLITS = {
     "validation": "validation",
     "test": "test",
 }
+# Folders of images -> those of their labels.
+_LABELS_OF = {"images": "labels", "Images": "Labels"}
 _IS_YAML = re.compile(r"(?i)\.ya?ml$")
 IS_NAMES = re.compile(r"(?i)(\.names|(^|/)(classes\.txt|_darknet\.labels))$")
 _IS_LIST = re.compile(rf"(^|/)({'|'.join(_SPLITS)})\.txt$")
@@ -76,8 +78,8 @@ def label_path(image: str) -> str:
     folder, name = posixpath.split(image)
     parts = folder.split("/") if folder else []
     for index in range(len(parts) - 1, -1, -1):
-        if parts[index] == "images":
-            parts[index] = "labels"
+        if labels := _LABELS_OF.get(parts[index]):
+            parts[index] = labels
             break
     return "/".join([*parts, posixpath.splitext(name)[0] + ".txt"])
 
@@ -294,8 +296,12 @@ def _has_image(text: str, image: str, head: Callable[[str], bytes]) -> bool:
       head: see `recognise`.
     """
     parts = posixpath.splitext(text)[0].split("/")
-    folders = [index for index, name in enumerate(parts[:-1]) if name == "labels"]
-    stems = [[*parts[:at], "images", *parts[at + 1 :]] for at in folders] + [parts]
+    stems = [
+        [*parts[:at], images, *parts[at + 1 :]]
+        for images, labels in _LABELS_OF.items()
+        for at, name in enumerate(parts[:-1])
+        if name == labels
+    ] + [parts]
     for suffix in (posixpath.splitext(image)[1], *IMAGE_SUFFIXES[:6]):
         for stem in stems:
             try:

@@ -67,6 +67,7 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "notes.json": '{"categories": [{"id": 0, "name": "cat"}], "info": {}}',
         },
     ),
+    "labels in capitals": ("yolo", {"Images/a.png": "", "Labels/a.txt": BOX}),
     "labels without names": ("yolo", {"images/a.png": "", "labels/a.txt": BOX}),
     "labels beside images": (
         "yolo",
