@@ -113,8 +113,8 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         # Ids that are called like a feature of images are what finds these, no more.
         ids = {spec.id_column} & {feature.name for feature in own}
         said = [f for f in table_schema.features if f.name not in ids]
-        said_columns = {f.name: labels.columns[f.name] for f in said}
-        labels = dataclasses.replace(labels, columns=said_columns)
+        columns = {f.name: labels.columns[f.name] for f in said}
+        labels = dataclasses.replace(labels, columns=columns)
         schema = Schema((*own, *map(_as_listed, said)))
         check_keys(schema.features)
     else:
@@ -127,6 +127,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     classes = mask_classes(spec, schema)
     if labels is not None and MASK in schema.names:
         notes = (*notes, *mask_notes(spec, inputs.root, labels, classes))
+    command = ["beam-tfrecord", "convert", spec.source, *filter(None, [spec.output])]
     try:
         listing = images.arrange(
             entries,
@@ -137,7 +138,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             labels=labels,
             unlabelled=unlabelled,
             around=(
-                _around(spec, inputs)
+                Surroundings(inputs.texts, shlex.join(command))
                 if spec.format == "auto" and inputs.masks is None and not of_files
                 else None
             ),
@@ -232,15 +233,6 @@ def _label_hint(spec: Spec, inputs: Inputs) -> str:
     from beam_pipeline.planning.label_table import hint_of
 
     return hint_of(spec, inputs.entries, inputs.passed_over)
-
-
-def _around(spec: Spec, inputs: Inputs) -> Surroundings:
-    """Returns what is beside the images, and what their refusal proposes."""
-    command = ["beam-tfrecord", "convert", spec.source]
-    return Surroundings(
-        inputs.texts,
-        shlex.join([*command, spec.output] if spec.output else command),
-    )
 
 
 def check_settings(spec: Spec, tree: str) -> None:

@@ -27,8 +27,7 @@ from transforms.storage.paths import absolute, is_remote
 # Enough to tell a format by: the keys of a JSON object may come after long values.
 _HEAD_BYTES = 1 << 16
 _YAML = re.compile(r"(?i)\.ya?ml$")
-# What tables of images that are text hold: the column's usual name, or a file's.
-_TEXTS = (".csv", ".jsonl")
+# What tables of images hold: the column's usual name, or a file's.
 _IMAGE_NAMES = re.compile(
     f"(?i)file_name|({'|'.join(map(re.escape, IMAGE_SUFFIXES))})".encode()
 )
@@ -262,7 +261,7 @@ def _metadata(
         for entry in entries
         if os.path.basename(entry.path) in METADATA_NAMES
         # One of cameras, say, is none of images; Parquet is not seen into here.
-        and (not entry.path.endswith(_TEXTS) or _IMAGE_NAMES.search(head(entry.path)))
+        and (entry.path.endswith(".parquet") or _IMAGE_NAMES.search(head(entry.path)))
     ]
     if not tables:
         return None
