@@ -257,16 +257,19 @@ def join_table(
     return labels, schema, evidence
 
 
-def hint_of(spec: Spec, entries: FileList, others: Sequence[str] = ()) -> str:
+def hint_of(spec: Spec, entries: FileList, skipped: Sequence[str]) -> str:
     """Returns the command that labels the images with a table that fits, or nothing.
 
     Looked at are the tables in the folder of the source, in the one above it and in
-    those of the first image and of `others`, files that are skipped. Of several tables,
-    the one that names most images is proposed. A table with other columns of images, or
+    those of the first image and of tables that are skipped. Of several tables, the one
+    that names most images is proposed. A table with other columns of images, or
     with several rows of one image, as where a row is a box, is not.
     """
     root = absolute(spec.source)
-    paths = [*(entry.path for entry in entries.first(1)), *filter(table_format, others)]
+    paths = [
+        *(entry.path for entry in entries.first(1)),
+        *filter(table_format, skipped),
+    ]
     beside = [os.path.dirname(os.path.join(root, path)) for path in paths]
     best, hint = 0, ""
     for folder in dict.fromkeys([root, os.path.dirname(root), *beside]):
