@@ -58,6 +58,11 @@ class SourceFile:
     path: str
     stamp: int = dataclasses.field(default=0, kw_only=True)
 
+    @property
+    def root(self) -> str:
+        """The root of its source."""
+        return self.path[: len(self.path) - len(self.origin)]
+
     def open(self) -> io.BufferedReader:
         """Opens the file; raises OSError, also where it has changed since listing."""
         return storage(self.path).open_input(stamp=self.stamp)

@@ -123,7 +123,7 @@ def packed_sample_of(reader: CsvFiles, files: Sequence[InputFile]) -> TableSampl
                 stored = min(stream.consumed, file.size)
         file = dataclasses.replace(file, size=len(text))
         looks.append(SampledRanges(file, [(0, len(text))], text, stored, ended))
-    return _sample_in(reader, lambda _: looks, (), has_all=len(chosen) == len(files))
+    return _sample_in(reader, lambda _: looks, has_all=len(chosen) == len(files))
 
 
 def sample_of(
@@ -166,14 +166,12 @@ def sample_of(
             for index in np.flatnonzero(sizes == 0).tolist():
                 yield SampledRanges(files[index], [])
 
-    fewer = () if is_small else _FEWER_PLACES
-    return _sample_in(reader, looks, fewer, has_all=is_small)
+    return _sample_in(reader, looks, has_all=is_small)
 
 
 def _sample_in(
     reader: CsvFiles,
     looks: Callable[[int], Iterable[SampledRanges]],
-    fewer: Iterable[int],
     *,
     has_all: bool,
 ) -> TableSample:
@@ -182,7 +180,6 @@ def _sample_in(
     Args:
       reader: of the files.
       looks: returns the ranges, for a number of places.
-      fewer: numbers of places to try where no row fits in any.
       has_all: whether the ranges begin with all files and end where they end.
     """
     try:
@@ -193,8 +190,8 @@ def _sample_in(
             (look.file.origin, partial(names_in, look)) for look in looks(_PLACES)
         )
         raise naming_others(error, by_origin) from error
-    for places in fewer:
-        if seen.sampled_bytes:
+    for places in _FEWER_PLACES:
+        if seen.sampled_bytes or has_all:
             break
         seen = _Seen(reader, looks(places))
     if not seen.reader.names:

@@ -49,7 +49,6 @@ from transforms.formats.detection.listed import (
     RowsReader,
     class_ids,
     listing_of,
-    root_of,
 )
 from transforms.formats.detection.objects import (
     NO_BOX,
@@ -129,7 +128,7 @@ class AutomlReader(RowsReader):
             ids = class_ids(reader._good_names(usable))
             reader = dataclasses.replace(reader, class_ids=ids)
         table = listing_of(rows, TABLE_COLUMNS)
-        planned = reader.planned([table], root_of(files[0]), sampled=len(rows))
+        planned = reader.planned([table], files[0].root, sampled=len(rows))
         if reader.boxed:
             return planned
         image = Feature(_IMAGE, Kind.IMAGE)

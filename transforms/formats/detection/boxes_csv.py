@@ -38,7 +38,6 @@ from transforms.formats.detection.listed import (
     SourcePaths,
     class_ids,
     listing_of,
-    root_of,
 )
 from transforms.formats.detection.objects import (
     NO_BOX,
@@ -238,7 +237,7 @@ class BoxesCsvReader(RowsReader):
         )
         return reader.planned(
             listings,
-            root_of(files[0]),
+            files[0].root,
             others=others,
             seen=f", boxes in {'fractions' if reader.fractions else 'pixels'}",
         )

@@ -54,7 +54,6 @@ from transforms.formats.detection.listed import (
     SAMPLE_ROWS,
     ListedReader,
     listing_of,
-    root_of,
 )
 from transforms.formats.detection.objects import (
     BOXES,
@@ -165,7 +164,7 @@ class CocoReader(ListedReader):
         read = {coco.file.origin for coco in loaded}
         return reader.planned(
             (table for coco, folder in pairs for table in _listed(coco, *folder)),
-            root_of(files[0]),
+            files[0].root,
             notes=notes,
             outlines=outlined,
             sampled=_DRAWN_ROWS if self.masks == "all" else SAMPLE_ROWS,
@@ -339,7 +338,7 @@ def _image_folder(coco: CocoFile) -> tuple[str, int]:
     Raises:
       InputError: no image is where images usually are.
     """
-    root = root_of(coco.file)
+    root = coco.file.root
     candidates = _image_folders(coco.file.origin)
     names = coco.images["file_name"].drop_null()
     probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))

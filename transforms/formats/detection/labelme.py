@@ -37,7 +37,6 @@ from transforms.formats.detection.listed import (
     SourcePaths,
     class_ids,
     listing_of,
-    root_of,
 )
 from transforms.formats.detection.objects import (
     NO_BOX,
@@ -75,7 +74,7 @@ class LabelmeReader(ListedReader):
         Raises:
           InputError: none is LabelMe's.
         """
-        root = root_of(files[0])
+        root = files[0].root
         paths = self.companion_images()
         rows: list[dict[str, Any]] = []
         names: set[str] = set()

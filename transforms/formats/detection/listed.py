@@ -375,11 +375,6 @@ def listing_of(
     return pa.table(columns)
 
 
-def root_of(file: SourceFile) -> str:
-    """Returns the root of a file's source."""
-    return file.path[: len(file.path) - len(file.origin)]
-
-
 def even_rows(count: int, wanted: int) -> Numbers:
     """Returns at most `wanted` of `count` rows, spread evenly, first and last too."""
     spread = np.linspace(0, count - 1, min(wanted, count), dtype=np.int64)

@@ -65,7 +65,6 @@ from transforms.formats.detection.listed import (
     ListedReader,
     class_ids,
     listing_of,
-    root_of,
 )
 from transforms.formats.detection.objects import (
     SIDES,
@@ -120,7 +119,7 @@ class VocReader(ListedReader):
           InputError: an image is in the lists of two splits.
           SpecError: the image set that is asked for is not there.
         """
-        root = root_of(files[0])
+        root = files[0].root
         names: set[str] = set()
         sets: dict[str, Mapping[str, str] | None] = {}
         rows: list[dict[str, Any]] = []

@@ -34,7 +34,6 @@ from transforms.formats.detection.listed import (
     SourcePaths,
     even_rows,
     listing_of,
-    root_of,
 )
 from transforms.formats.detection.objects import (
     NO_BOX,
@@ -85,7 +84,7 @@ class YoloReader(ListedReader):
                 f"images_root is not for {self.title}: images and labels are below "
                 f"SOURCE; name the folder of both as SOURCE."
             )
-        root, images = root_of(files[0]), [file.origin for file in files]
+        root, images = files[0].root, [file.origin for file in files]
         texts = {e.path: e.stamp for e in self.companions if not e.skipped}
         paths = SourcePaths([*images, *texts])
         config = config_of(root, texts)
