@@ -42,6 +42,7 @@ from transforms.core.image.policy import ImagePolicy, header_size, too_many_byte
 from transforms.core.model import Rejection
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
+from transforms.errors import InputError
 from transforms.formats.pairs import mask_features
 from transforms.formats.raw_rows import rejection_of
 from transforms.storage.entries import TooLargeError
@@ -176,6 +177,15 @@ def number_in(text: str) -> float | None:
         return None if "_" in text else float(text)
     except ValueError:
         return None
+
+
+def lines_in(path: str) -> list[str]:
+    """Returns the lines of a list but blank ones; raises InputError, OSError."""
+    try:
+        text = storage(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"Lists must be UTF-8; {path!r} is not.") from error
+    return [*filter(None, map(str.strip, text.splitlines()))]
 
 
 def about(item: BoxedObject, reason: Reason, words: str) -> Fault:

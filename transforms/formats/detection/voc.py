@@ -71,6 +71,7 @@ from transforms.formats.detection.objects import (
     BoxedObject,
     Found,
     ImageObjects,
+    lines_in,
     number_in,
 )
 from transforms.formats.pairs import MASK, masks_in
@@ -311,13 +312,11 @@ def _image_sets(folder: str) -> Mapping[str, str] | None:
     for name in (*_SETS, "trainval"):
         path = os.path.join(folder, f"{name}.txt")
         try:
-            text = storage(path).read_bytes().decode("utf-8-sig")
+            ids = lines_in(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except UnicodeDecodeError as error:
-            raise InputError(f"Lists of ids must be UTF-8; {path!r} is not.") from error
         has_lists = True
-        for item in filter(None, map(str.strip, text.split("\n"))):
+        for item in ids:
             # An id of `trainval` that is in neither half belongs to the larger one.
             split = _SETS.get(name) or splits.get(item, "train")
             if splits.setdefault(item, split) != split:

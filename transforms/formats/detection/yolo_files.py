@@ -22,6 +22,7 @@ from transforms.formats.detection.listed import (
     SourcePaths,
     even_rows,
 )
+from transforms.formats.detection.objects import lines_in
 from transforms.formats.file_names import (
     IMAGE_SUFFIXES,
     is_image_name,
@@ -106,7 +107,7 @@ def splits_of(
             folder = None if listed else paths.folder(entry, here)
             if listed:
                 base = posixpath.dirname(listed)
-                lines = _lines(root, listed)
+                lines = lines_in(os.path.join(root, listed))
                 chosen = [paths.file(line, base) for line in lines]
                 absent += [n for n, p in zip(lines, chosen, strict=True) if p is None]
             elif folder is None:
@@ -127,15 +128,6 @@ def splits_of(
     if not split_of:
         return {image: split_in_path(image) for image in images}
     return {image: split_of[image] for image in images if image in split_of}
-
-
-def _lines(root: str, path: str) -> list[str]:
-    data = storage(os.path.join(root, path)).read_bytes()
-    try:
-        lines = data.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"Lists must be UTF-8; {path!r} is not.") from error
-    return [line.strip() for line in lines if line.strip()]
 
 
 def config_of(root: str, texts: Collection[str]) -> YoloConfig:
