@@ -309,7 +309,7 @@ def _all_types(
     for origin, learned in seen:
         values = learned.values.items()
         common.add(origin, {n: kind for n, kind in values if n not in declared})
-    nothing = Learned({}, frozenset(), {}, 0, "")
+    nothing = Learned({}, frozenset(), {}, "")
     together = functools.reduce(combined, [learned for _, learned in seen], nothing)
     return declared | together.columns_of(dict(sorted(common.columns.items())))
 

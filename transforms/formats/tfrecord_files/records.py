@@ -5,6 +5,7 @@ checks the headers' checksums and no more: those of payloads are checked when th
 is read. Of a compressed file nothing but the beginning can be found.
 """
 
+import collections
 import dataclasses
 import functools
 import io
@@ -141,14 +142,12 @@ class Learned:
       lists: features that have another number of values than one somewhere.
       steps: by list of a SequenceExample or a list of Examples, how many values all of
         its steps have; -1 where their numbers differ, 0 where there is no step.
-      unread: how many payloads are no Examples.
-      complaint: why the first of those is not an Example.
+      complaint: why the first payload that is no Example is none; empty for none.
     """
 
-    kinds: Mapping[str, Mapping[str, int]]
+    kinds: Mapping[str, collections.Counter[str]]
     lists: frozenset[str]
     steps: Mapping[str, int]
-    unread: int
     complaint: str
 
     @property
@@ -180,29 +179,23 @@ class Learned:
 
 def combined(a: Learned, b: Learned) -> Learned:
     """Returns what the payloads of both hold."""
-    kinds = {name: dict(by_kind) for name, by_kind in a.kinds.items()}
-    for name, by_kind in b.kinds.items():
-        counts = kinds.setdefault(name, {})
-        for kind, count in by_kind.items():
-            counts[kind] = counts.get(kind, 0) + count
+    none = collections.Counter[str]()
+    kinds = {
+        name: a.kinds.get(name, none) + b.kinds.get(name, none)
+        for name in dict.fromkeys([*a.kinds, *b.kinds])
+    }
     steps = dict(a.steps)
     for name, size in b.steps.items():
         before = steps.get(name) or size
         steps[name] = before if size in (0, before) else -1
-    return Learned(
-        kinds,
-        a.lists | b.lists,
-        steps,
-        a.unread + b.unread,
-        a.complaint or b.complaint,
-    )
+    return Learned(kinds, a.lists | b.lists, steps, a.complaint or b.complaint)
 
 
 def learn(payloads: PayloadBatch) -> Learned:
     """Returns the features of n payloads."""
     payloads = payloads.trimmed()
     parsed = read_columns(payloads, parse=any_example)
-    kinds: dict[str, dict[str, int]] = {}
+    kinds: dict[str, collections.Counter[str]] = {}
     lists: set[str] = set()
     steps: dict[str, int] = {}
     for name, columns in parsed.features.items():
@@ -215,11 +208,11 @@ def learn(payloads: PayloadBatch) -> Learned:
         for kind in sorted(columns, key=lambda kind: columns[kind].first):
             column = columns[kind]
             rows = payloads if column.rows is None else column.rows
-            kinds.setdefault(name, {})[kind] = len(rows)
+            kinds.setdefault(name, collections.Counter())[kind] = len(rows)
             if column.counts is not None:
                 lists.add(name)
     complaint = next(map(str, parsed.errors.values()), "")
-    return Learned(kinds, frozenset(lists), steps, len(parsed.errors), complaint)
+    return Learned(kinds, frozenset(lists), steps, complaint)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
