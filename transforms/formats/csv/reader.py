@@ -161,7 +161,8 @@ def check_same_columns(
         facts = [f"the order differs at {listed(moved)}"]
     raise InputError(
         f"all files of a source must have the same columns; {first_origin} and "
-        f"{origin} differ: {'; '.join(facts)}"
+        f"{origin} differ: {'; '.join(facts)}. Correct one, or leave it out with "
+        f"--exclude and convert it by itself, as with --part"
     )
 
 

@@ -203,7 +203,7 @@ def test_a_header_that_cannot_be_used_is_refused(
         (("a", "b", "x"), "'c' only in 1.csv; 'x' only in 2.csv"),
         (("a", "b"), "'c' only in 1.csv"),
         (("a", "b", "c", "d"), "'d' only in 2.csv"),
-        (("a", "c", "b"), "the order differs at 'c', 'b'"),
+        (("a", "c", "b"), "the order differs at 'c', 'b'.*--exclude"),
     ],
 )
 def test_files_of_one_source_must_have_the_same_columns(
