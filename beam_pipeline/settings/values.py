@@ -344,8 +344,13 @@ def _possible(value: str) -> str:
     return value
 
 
+def _character(value: str) -> str:
+    """Reads a tab as most shells pass it on: as a backslash and t."""
+    return "\t" if value == r"\t" else value
+
+
 # A text among the marks is what the help shows for the value.
-Character = Annotated[str, "CHAR"]
+Character = Annotated[str, Converted(after=_character), "CHAR"]
 ColumnName = Annotated[str, "COLUMN"]
 Count = Annotated[int, Bounds(ge=1, strict=True), "N"]
 EngineName = Annotated[str, Converted(after=_runner), "NAME"]

@@ -211,6 +211,14 @@ def test_a_line_of_excel_says_the_delimiter(
     assert found == {n: f"n{n}".encode() for n in range(200) if n != 3}
 
 
+def test_a_tab_is_written_as_messages_show_it(tmp_path: Folder) -> None:
+    """As a backslash and t, which most shells pass on as they are."""
+    source = write_files(tmp_path / "s", {"t.csv": b"a\tb\n1\t2\n"}) / "t.csv"
+    assert r"is it '\t'" in refused(4, source, tmp_path / "out")
+    convert(source, tmp_path / "out", "--delimiter", r"\t")
+    assert rows(tmp_path / "out") == [{"a": 1, "b": 2}]
+
+
 def test_each_file_may_say_its_delimiter(tmp_path: Folder) -> None:
     """Files of a folder may differ in it; --delimiter overrules the line."""
     files = {"a.csv": b"sep=;\nx;y\n1;2\n", "b.csv": b"sep=|\nx|y\n3|4\n"}

@@ -187,7 +187,7 @@ def _delimiter_note(
     if words > 1 + counts.get(sep, 0) and sep in ("", "\t"):
         sep = WHITESPACE if sep or _most(plain, _NUMBER_AMONG_BLANKS) else ""
     if sep and sep not in dialect.delimiters:
-        shown = {"\t": "$'\\t'", WHITESPACE: WHITESPACE}.get(sep, repr(sep))
+        shown = sep if sep == WHITESPACE else repr(sep)
         yield (
             f"the only column, {name[:_SHOWN_CHARS]!r}, looks like several in nearly "
             f"all rows; to read them, say --delimiter {shown}"
