@@ -10,7 +10,7 @@ import functools
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import google_crc32c
 
@@ -204,8 +204,7 @@ def verify_single_file(file: SingleFile) -> Findings:
             measure = _shard(file.facts, file.dataset.manifest.compression)
             return _of_shard(file.facts, _damage(file.path, file.facts, measure))
         with storage(file.path).open_unbuffered() as source:
-            stream = cast(BinaryIO, source)
-            reader = TFRecordReader(stream, allow_empty=file.may_be_empty)
+            reader = TFRecordReader(source, allow_empty=file.may_be_empty)
             read = reader.verify()
     except (TFRecordError, SourceError) as error:
         report.findings.append(_framing_finding(file.path, file.path, error))
@@ -288,7 +287,7 @@ def _damage(path: str, facts: FileFacts, measure: _Measure) -> Finding | None:
     """Returns how a file that can be opened differs from what the manifest states."""
     try:
         with storage(path).open_unbuffered() as source:
-            numbers = measure(cast(BinaryIO, source))
+            numbers = measure(source)
     except (TFRecordError, SourceError) as error:
         return _framing_finding(facts.file, path, error)
     measured = dataclasses.replace(facts, **numbers)

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import BinaryIO, cast
 
 import google_crc32c
 import numpy as np
@@ -166,9 +165,7 @@ def copied(source: CopiedShard, name: str, store: Store) -> ShardFacts:
             f"not written. Convert its dataset with --compression gzip first."
         )
     with storage(source.path).open_unbuffered() as file:
-        reader = TFRecordReader(
-            cast(BinaryIO, file), compression=compression, allow_empty=True
-        )
+        reader = TFRecordReader(file, compression=compression, allow_empty=True)
         with (
             storage(target).create(attempts=store.attempts) as sink,
             TFRecordWriter(sink, compression=compression) as writer,

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import BinaryIO, cast
 
 from beam_pipeline.copies.chosen_rows import (
     ChosenRows,
@@ -159,9 +158,7 @@ def _facts_of(
         k: kind for feature in features for k, kind in record_types(feature).items()
     }
     with storage(path).open_unbuffered() as file:
-        reader = TFRecordReader(
-            cast(BinaryIO, file), compression=compression, allow_empty=True
-        )
+        reader = TFRecordReader(file, compression=compression, allow_empty=True)
         facts: _Facts = {}
         for payloads in reader.batches():
             decoded = decode(payloads, types)

@@ -20,7 +20,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transforms.core.files import open_regular, open_stream, open_with_status
 from transforms.storage import folders
@@ -124,7 +124,7 @@ class LocalPath(StoredPath):
             if not os.path.isdir(path)
         ]
 
-    def open_unbuffered(self) -> io.RawIOBase:
+    def open_unbuffered(self) -> BinaryIO:
         return io.FileIO(self.path, opener=open_stream)
 
     def _open_input(self) -> io.BufferedReader:

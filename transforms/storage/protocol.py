@@ -12,7 +12,7 @@ import errno
 import io
 import os
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from transforms.errors import source_error
 from transforms.storage.drafts import Draft, Sink, written
@@ -139,7 +139,7 @@ class StoredPath(Protocol):
         A link that leads nowhere has no size.
         """
 
-    def open_unbuffered(self) -> io.RawIOBase:
+    def open_unbuffered(self) -> BinaryIO:
         """Opens a file for large reads without a copy; raises OSError."""
 
     @contextlib.contextmanager
@@ -156,7 +156,7 @@ class StoredPath(Protocol):
                 f"{self.path}: cannot be opened: {error.strerror or error}.", error
             ) from error
         with file:
-            yield cast(BinaryIO, file)
+            yield file
 
     def mapped(self) -> "pa.NativeFile":
         """Returns a file to be read at any place, mapped into memory; raises OSError.

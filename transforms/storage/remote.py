@@ -18,7 +18,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import google_crc32c
 
@@ -94,8 +94,8 @@ class RemotePath(StoredPath):
         entries = stores.look_in(self.path)
         return [_entry(entry, root) for entry in entries if not entry.is_folder]
 
-    def open_unbuffered(self) -> io.RawIOBase:
-        return _RemoteFile(self.path)
+    def open_unbuffered(self) -> BinaryIO:
+        return cast(BinaryIO, _RemoteFile(self.path))
 
     def _open_input(self) -> io.BufferedReader:
         """Of small reads, many are one request."""
