@@ -308,7 +308,7 @@ def class_mask_column(folder: str, paths: Sequence[str]) -> dict[str, pa.Array]:
 
 def index_of(folder: str, files: FileList) -> MaskIndex:
     """Returns the masks in a folder, whose name ends with a `/` or is empty."""
-    return MaskIndex(folder, [os.fsdecode(path) for path in _under(files, folder)])
+    return MaskIndex(folder, [*_under(files, folder)])
 
 
 def _folders(files: FileList) -> collections.Counter[str]:
@@ -402,14 +402,14 @@ def _beside(files: FileList, least: int) -> PairFolders | None:
     return None
 
 
-def _under(files: FileList, folder: str) -> Iterator[bytes]:
+def _under(files: FileList, folder: str) -> Iterator[str]:
     for batch in files.batches():
         paths = batch["path"]
-        yield from paths.filter(pc.starts_with(paths, os.fsencode(folder))).to_pylist()
+        inside = paths.filter(pc.starts_with(paths, os.fsencode(folder)))
+        yield from map(os.fsdecode, inside.to_pylist())
 
 
 def _sample(files: FileList, folder: str) -> list[str]:
     """Returns some images of a folder, spread evenly."""
-    paths = [os.fsdecode(path) for path in _under(files, folder)]
-    paths = [path for path in paths if is_image_name(path)]
+    paths = [path for path in _under(files, folder) if is_image_name(path)]
     return paths[:: -(-len(paths) // _SAMPLED) or 1]

@@ -356,6 +356,11 @@ def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(lengths, np.int64)
 
 
+def list_offsets(lengths: _Longs) -> pa.Int32Array:
+    """Returns the offsets of lists by their lengths."""
+    return pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+
+
 def _boxes(name: str, sides: list[pa.Array]) -> Composed:
     """Returns boxes from the lists of their sides, in the order of `BOX_SIDES`."""
     lengths = [_lengths(side) for side in sides]
@@ -368,10 +373,9 @@ def _boxes(name: str, sides: list[pa.Array]) -> Composed:
     for index, side in enumerate(kept):
         flat[:, index] = side.flatten().to_numpy(zero_copy_only=False)
     boxes = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), 4)
-    offsets = np.concatenate(([0], np.cumsum(counts)))
     absent = sides[0].is_null()
     column = pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32()), boxes, mask=absent if len(absent) else None
+        list_offsets(counts), boxes, mask=absent if len(absent) else None
     )
     message = f"feature {name!r} must have as many of each side; their numbers differ"
     return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
@@ -401,9 +405,8 @@ def _ragged(feature: Feature, values: pa.Array, rows: pa.Array) -> Composed:
         rows = pc.if_else(fits, rows, pa.scalar(None, rows.type))
     items = values.flatten()
     if size is None:
-        ends = np.cumsum(np.asarray(rows.flatten(), np.int64))
-        bounds = pa.array(np.concatenate(([0], ends)), pa.int32())
-        items = pa.ListArray.from_arrays(bounds, items)
+        lengths = np.asarray(rows.flatten(), np.int64)
+        items = pa.ListArray.from_arrays(list_offsets(lengths), items)
     elif len(feature.shape) > 1:
         items = pa.FixedSizeListArray.from_arrays(items, size)
     column = lists_like(rows, items)

@@ -48,6 +48,7 @@ from transforms.formats.tfrecord_files.columns import (
     Composed,
     column_type,
     composed,
+    list_offsets,
     read_features,
 )
 from transforms.formats.tfrecord_files.records import in_pieces
@@ -217,20 +218,16 @@ def _nested(feature: Feature, lists: pa.ListArray) -> Composed:
         if size is None:
             outer, inner = _product(shape[:axis]), _product(shape[axis + 1 :])
             counts = np.repeat(sizes // max(outer * inner, 1), outer)
-            values = pa.ListArray.from_arrays(_offsets(counts), values)
+            values = pa.ListArray.from_arrays(list_offsets(counts), values)
         else:
             values = pa.FixedSizeListArray.from_arrays(values, size)
     rows = np.zeros(len(lists), np.int64)
     rows[present] = shape[0] or sizes // max(_product(shape[1:]), 1)
     absent = pa.array(~present) if lists.null_count else None
-    column = pa.ListArray.from_arrays(_offsets(rows), values, mask=absent)
+    column = pa.ListArray.from_arrays(list_offsets(rows), values, mask=absent)
     if shape[0] is not None:
         column = column.cast(pa.list_(values.type, shape[0]))
     return Composed(column)
-
-
-def _offsets(counts: npt.NDArray[np.int64]) -> pa.Int32Array:
-    return pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
 
 
 def _product(shape: Sequence[int | None]) -> int:
