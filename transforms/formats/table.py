@@ -41,7 +41,7 @@ SMALL_BYTES = 1 << 20
 _SHOWN_COLUMNS = 8
 # Of a row: its number in the origin (0-based), the reason, the message.
 Complaint = tuple[int, Reason, str]
-_Column = TypeVar("_Column")
+_Item = TypeVar("_Item")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ class RawRows:
 
 
 def only(
-    columns: Mapping[str, _Column], names: Sequence[str], origin: str
-) -> dict[str, _Column]:
+    columns: Mapping[str, _Item], names: Sequence[str], origin: str
+) -> dict[str, _Item]:
     """Returns the columns of these names.
 
     Raises:
@@ -243,6 +243,12 @@ class Planned:
     split_rows: Mapping[str, int] | None = None
     left_out: int | None = None
     seen: str = ""
+
+
+def spread(items: Sequence[_Item], most: int) -> Sequence[_Item]:
+    """Returns at most so many of the items, from the first on at equal distances."""
+    count = len(items)
+    return [items[i * count // most] for i in range(most)] if count > most else items
 
 
 def read_in_turn(files: Sequence[InputFile]) -> Iterator[InputFile]:

@@ -35,7 +35,7 @@ from transforms.formats.columnar.arrow_types import (
     wanted_fields,
 )
 from transforms.formats.raw_rows import grouped
-from transforms.formats.table import InputFile, RawRows, SourceFile, only
+from transforms.formats.table import InputFile, RawRows, SourceFile, only, spread
 
 _FILE = b"ARROW1"
 _FEATHER_1 = b"FEA1"
@@ -105,10 +105,9 @@ class _Batches(ColumnarFile):
         """Returns the first rows of a stream; of a file batches spread evenly."""
         if self._is_file:
             total = sum(self._counts())
-            count = self._reader.num_record_batches
-            indices = [*range(count)]
-            if self._stream.seek(0, 2) > budget and count > PLACES:
-                indices = [i * count // PLACES for i in range(PLACES)]
+            indices: Sequence[int] = range(self._reader.num_record_batches)
+            if self._stream.seek(0, 2) > budget:
+                indices = spread(indices, PLACES)
             share = budget // max(len(indices), 1)
             batches = map(_checked, map(self._reader.get_batch, indices))
             return SampledRows([flat_columns(_cut(b, share)) for b in batches], total)

@@ -54,6 +54,7 @@ from transforms.formats.table import (
     SourceFile,
     only,
     read_in_turn,
+    spread,
 )
 
 # Decode up to this multiple of the sample budget per row group.
@@ -125,10 +126,8 @@ class ParquetReader(ColumnarReader):
                 for index, group in enumerate(_groups(parquet)):
                     _check_row_bytes(group, index, file.origin)
                     groups.append((file, index, group.total_byte_size))
-        chosen = groups
         whole = sum(size for _, _, size in groups) <= self.sample_bytes
-        if not whole and len(groups) > PLACES:
-            chosen = [groups[i * len(groups) // PLACES] for i in range(PLACES)]
+        chosen = groups if whole else spread(groups, PLACES)
         if wide and self.int96 == "ns" and _beyond(groups if self.full else chosen):
             return dataclasses.replace(self, int96="us").plan(files)
         if whole:

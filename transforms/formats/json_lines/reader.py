@@ -65,6 +65,7 @@ from transforms.formats.table import (
     TableReader,
     only,
     read_in_turn,
+    spread,
     unreadable,
 )
 from transforms.formats.whole_files import Unpacked, begins_packed, open_content
@@ -193,8 +194,7 @@ class JsonLinesReader(TableReader):
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples places spread evenly; of compressed files the first rows."""
         is_small = sum(file.size for file in files) <= SAMPLE_BYTES
-        most = min(len(files), _MOST_FILES if is_small else _PLACES)
-        chosen = [files[i * len(files) // most] for i in range(most)]
+        chosen = spread(files, _MOST_FILES if is_small else _PLACES)
         samples = [
             (file.origin, *_sampled(file, len(chosen), is_small=is_small))
             for file in read_in_turn(chosen)

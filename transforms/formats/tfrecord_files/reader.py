@@ -44,6 +44,7 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     only,
+    spread,
 )
 from transforms.formats.tfrecord_files.columns import (
     Decoded,
@@ -110,9 +111,7 @@ class TFRecordFiles(TableReader):
         """
         files, datasets = _shards_among(files)
         check_all_known(files, datasets)
-        chosen = list(files)
-        if len(files) > MAX_FILES:
-            chosen = [files[i * len(files) // MAX_FILES] for i in range(MAX_FILES)]
+        chosen = spread(files, MAX_FILES)
         budget = max(SAMPLE_BYTES // max(len(chosen), 1), 1 << 14)
         places = [sampled(file, budget) for file in chosen]
         seen = [(place.origin, learn(place.payloads)) for place in places]
