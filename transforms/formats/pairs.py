@@ -185,23 +185,27 @@ def pair(images: FileList, masks: FileList, layout: PairFolders) -> Paired:
     owners: dict[str, str] = {}
     paired: set[str] = set()
     splits: list[str] = []
-    for entry in images:
-        mask = None
-        for image_folder, mask_folder in layout.folders:
-            if entry.path.startswith(image_folder):
-                index = indexes[mask_folder]
-                mask = index.of(image_folder, entry.path, layout.suffix)
-                break
+    placed = [
+        (next(it for it in layout.folders if entry.path.startswith(it[0])), entry.path)
+        for entry in images
+    ]
+    exact = [indexes[m].at(i, path, layout.suffix) for (i, m), path in placed]
+    taken = {*exact}
+    for mask, ((image_folder, mask_folder), path) in zip(exact, placed, strict=True):
+        if mask is None:
+            mask = indexes[mask_folder].of(image_folder, path, layout.suffix)
+            # One of that path, which is another's, is not this one's by its name.
+            mask = None if mask in taken else mask
         if mask is not None:
-            first = owners.setdefault(mask, entry.path)
-            if first != entry.path:
+            first = owners.setdefault(mask, path)
+            if first != path:
                 raise InputError(
                     f"A mask must be that of one image; {mask!r:.200} is called like "
-                    f"{first!r:.200} and {entry.path!r:.200}. Put masks into folders "
-                    f"like those of the images."
+                    f"{first!r:.200} and {path!r:.200}. Put masks into folders like "
+                    f"those of the images."
                 )
         mask_paths.append(mask)
-        splits.append(_split_of(entry.path))
+        splits.append(_split_of(path))
         if mask is not None:
             paired.add(splits[-1])
     kept = np.array([split in paired for split in splits], np.bool_)
@@ -253,14 +257,16 @@ class MaskIndex:
         candidates = (self.of("", image, suffix) for suffix in _SUFFIXES)
         return next(filter(None, candidates), None)
 
+    def at(self, folder: str, image: str, suffix: str) -> str | None:
+        """Returns the mask at the path of an image in a folder."""
+        found = (self._by_stem.get(s + suffix) for s in _stems(image[len(folder) :]))
+        return next(filter(None, found), None)
+
     def of(self, folder: str, image: str, suffix: str) -> str | None:
-        """Returns the mask of an image in a folder."""
-        whole = _stem(image[len(folder) :])
-        stems = (whole, whole.removesuffix(_LEFT)) if _LEFT in whole else (whole,)
-        for stem in stems:
-            if path := self._by_stem.get(stem + suffix):
-                return path
-        for stem in stems:
+        """Returns the mask of an image in a folder, by its path or else its name."""
+        if path := self.at(folder, image, suffix):
+            return path
+        for stem in _stems(image[len(folder) :]):
             path = self._by_name.get(posixpath.basename(stem) + suffix)
             # That of another split is another one's.
             if path and _split_of(path) in ("", _split_of(image)):
@@ -278,6 +284,11 @@ class MaskIndex:
                 begin = begin.rpartition("_")[0]
             if layout.suffix or not begin:
                 yield path
+
+
+def _stems(image: str) -> Sequence[str]:
+    whole = _stem(image)
+    return (whole, whole.removesuffix(_LEFT)) if _LEFT in whole else (whole,)
 
 
 def _stem(path: str) -> str:

@@ -166,6 +166,14 @@ def test_a_mask_is_of_one_image() -> None:
     assert "images/y/1.jpg" in str(caught.value)
 
 
+def test_a_mask_beside_its_image_is_no_other_ones() -> None:
+    """An image of the same name in another folder has none."""
+    bad = [f"bad/{n}.png" for n in range(9)]
+    masks = [f"bad/{n}_mask.png" for n in range(9)]
+    paired = dict(zip(bad, masks, strict=True))
+    assert pairs_of(*bad, *masks, "good/1.png") == {**paired, "good/1.png": None}
+
+
 def test_a_folder_of_masks_that_is_named() -> None:
     """Masks are found by path or name below any folder; some must be."""
     images = files("cats/a.jpg", "dogs/b.jpg")
