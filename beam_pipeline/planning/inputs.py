@@ -283,14 +283,15 @@ def _table_notes(paths: Sequence[str], read: str) -> tuple[str, ...]:
         if name := table_format(path) or next(others, ""):
             names.setdefault(name, []).append(path)
     more = "or more " if len(paths) == MOST_OTHERS else ""
-    titles = {name: _TITLES.get(name, f"{FORMATS[name].title} file") for name in names}
     labels = ", and --labels FILE labels from one" if read in TREES else ""
-    return tuple(
-        f"{count_text(len(tables), more + titles[name])} skipped, such as "
-        f"{tables[0]!r:.80}; --format {name} reads these instead"
-        f"{labels if name not in _TITLES else ''}"
-        for name, tables in names.items()
-    )
+    notes = []
+    for name, files in names.items():
+        title = more + _TITLES.get(name, f"{FORMATS[name].title} file")
+        notes.append(
+            f"{count_text(len(files), title)} skipped, such as {files[0]!r:.80}; "
+            f"--format {name} reads these instead{'' if name in _TITLES else labels}"
+        )
+    return tuple(notes)
 
 
 def _pattern_notes(spec: Spec, entries: FileList) -> tuple[str, ...]:

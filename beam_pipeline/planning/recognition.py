@@ -256,14 +256,10 @@ def _metadata(
     spec: Spec, entries: FileList, has_images: bool
 ) -> tuple[str, FileList] | None:
     head = head_in(spec.source)
-    tables = [
-        entry
-        for entry in entries
-        if os.path.basename(entry.path) in METADATA_NAMES
-        # One of cameras, say, is none of images; Parquet is not seen into here.
-        and (entry.path.endswith(".parquet") or _IMAGE_NAMES.search(head(entry.path)))
-    ]
-    if not tables:
+    tables = [e for e in entries if os.path.basename(e.path) in METADATA_NAMES]
+    # One of cameras, say, names no image; Parquet is not seen into here.
+    paths = [entry.path for entry in tables]
+    if not any(p.endswith(".parquet") or _IMAGE_NAMES.search(head(p)) for p in paths):
         return None
     if not (has_images or any(is_image_name(entry.path) for entry in entries)):
         return None

@@ -382,8 +382,8 @@ def even_rows(count: int, wanted: int) -> Numbers:
 
 
 def _stem(path: str) -> str:
-    name = posixpath.basename(path.replace("\\", "/"))
-    return _composed(posixpath.splitext(name)[0])
+    name = path.replace("\\", "/").rpartition("/")[2]
+    return _composed(name.rpartition(".")[0] or name)
 
 
 def _with_stems(tables: Iterable[pa.Table], stems: set[str]) -> Iterator[pa.Table]:
