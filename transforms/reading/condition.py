@@ -237,7 +237,10 @@ class _Parser:
         except (ValueError, MemoryError) as error:
             why, rest = str(error) or "too deep", b""
         near = f" at {shortened(rest.decode(errors='replace'))!r}" if rest else ""
-        self.refuse(f"Python cannot parse it{near} ({why}); write as in label == 'dog'")
+        self.refuse(
+            f"Python cannot parse it{near} ({why}); write as in label == 'dog'; names "
+            f"that Python does not take, such as class or a b, are in backticks"
+        )
 
     def expression(self, node: ast.expr) -> pc.Expression:
         """Returns a part of the condition."""

@@ -139,6 +139,7 @@ def test_columns_are_those_that_are_named() -> None:
         ("'dog' in label", "'dog'", "feature"),
         ("height in (1, None)", "None", "'is None'"),
         ("height = 3", "= 3", "=="),
+        ("class == 3", "class == 3", "backticks"),
         ("height > 3 # tall", "", "# alone"),
         ("`height > 3", "", "` alone"),
         ("height > 9223372036854775808", "9223372036854775808", r"-2\*\*63"),
