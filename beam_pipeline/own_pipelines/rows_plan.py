@@ -22,7 +22,6 @@ from transforms.core.manifest import Manifest
 from transforms.core.model import Fact, Segment, ShardFile
 from transforms.core.placing.placement import (
     Sharding,
-    SplitRule,
     SplitSource,
     usual_order,
 )
@@ -104,7 +103,8 @@ def plan_rows(
     spec, source = given.spec, given.source
     inferred = _infer(counted, given, rule)
     schema = schema_of(inferred, counted, given)
-    splits = _split_names(rule.split, counted.sizes)
+    names = rule.split.names
+    splits = [*names] if rule.split.is_closed else usual_order(counted.sizes)
     shards = {
         name: shards_of(spec, counted.sizes[name])
         for name in splits
@@ -255,13 +255,6 @@ def _of_found(
         if any(parent in columns for parent in parents):
             out[name] = said
     return out
-
-
-def _split_names(rule: SplitRule, found: Mapping[str, int]) -> list[str]:
-    """Returns the splits that the rule names, or those that the rows do."""
-    if rule.is_closed:
-        return [*rule.names]
-    return usual_order(found)
 
 
 def _stated(schema: Schema, given: Given) -> Schema:

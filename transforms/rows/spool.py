@@ -113,7 +113,9 @@ class Spool:
         if is_table:
             # It has rows together already.
             self._to_arrow(self._waiting.take())
-            self._to_arrow(_batches_in(element))
+            is_table = isinstance(element, pa.Table)
+            batches = element.to_batches() if is_table else [element]
+            self._to_arrow([batch for batch in batches if batch.num_rows])
         elif convert is None:
             self._refuse_element(element)
         else:
@@ -316,11 +318,6 @@ def _may_join(
         return False
     total = sum(member.num_rows for member in members) + rows
     return total * len({**known, **types}) <= MOST_CELLS
-
-
-def _batches_in(table: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:
-    batches = table.to_batches() if isinstance(table, pa.Table) else [table]
-    return [batch for batch in batches if batch.num_rows]
 
 
 def _halves(elements: list[Any]) -> list[list[Any]]:

@@ -16,7 +16,7 @@ from transforms.core.rows.column import fault
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_kinds import python_value
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Kind, Schema
 from transforms.core.segment import NO_RECORD, open_piece
 from transforms.rows.row_types import refuse, values_as_json
 from transforms.rows.tables import RowRule, identified
@@ -190,7 +190,7 @@ def _strangers(
                     [[] if is_bare else None for is_bare in bare], pa.list_(pa.null())
                 )
                 strange &= ~bare
-        faults = fault(strange, _reason(feature))
+        faults = fault(strange, _REASONS.get(feature.kind, Reason.WRONG_TYPE))
         if faults is not None:
             out.append(Misfit(feature, raw, faults))
     return out
@@ -216,10 +216,6 @@ _REASONS = {
     Kind.BOOL: Reason.NOT_A_BOOL,
     Kind.TIMESTAMP: Reason.NOT_A_TIMESTAMP,
 }
-
-
-def _reason(feature: Feature) -> Reason:
-    return _REASONS.get(feature.kind, Reason.WRONG_TYPE)
 
 
 def _rejection(

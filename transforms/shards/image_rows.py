@@ -255,7 +255,8 @@ def _contradiction(
     of_turned = turns(source.orientation) and _is_size(
         said, source.width, source.height
     )
-    if of_turned and _is_turned(item.prepared):
+    # The policy has applied an EXIF orientation.
+    if of_turned and item.prepared.geometry != item.prepared.upright:
         return None
     side = next(s for s in said if said[s] not in (None, getattr(source, s)))
     message = f"its {side} is {getattr(source, side)}, but {said[side]} is stated"
@@ -284,11 +285,6 @@ def _not_over(mask: LoadedImage, image: Loaded) -> Fault | None:
 def _is_size(said: Mapping[str, int | None], height: int, width: int) -> bool:
     actual = {"height": height, "width": width}
     return all(value in (None, actual[side]) for side, value in said.items())
-
-
-def _is_turned(image: PreparedImage) -> bool:
-    """Whether the policy applied an EXIF orientation."""
-    return image.geometry != image.upright
 
 
 def boxes_moved(

@@ -186,7 +186,9 @@ class _EncodeRows(_Gather):
     def _encode_table(self, element: pa.RecordBatch | pa.Table) -> Iterator[bytes]:
         is_table = isinstance(element, pa.Table)
         for batch in element.to_batches() if is_table else [element]:
-            batch_rows = max(1, min(MOST_WAITING, _rows_within(batch)))
+            # Those that take the memory of one step.
+            within = batch.num_rows * _BATCH_BYTES // max(batch.nbytes, 1)
+            batch_rows = max(1, min(MOST_WAITING, within))
             for start in range(0, batch.num_rows, batch_rows):
                 records = encode_table(batch.slice(start, batch_rows), self.coding)
                 self.examples_encoded.inc(len(records))
@@ -264,8 +266,3 @@ def _as_row(element: Any) -> Callable[[Any], Row]:
             )
         )
     return convert
-
-
-def _rows_within(batch: pa.RecordBatch) -> int:
-    """Returns how many rows of a batch take the memory of one step."""
-    return batch.num_rows * _BATCH_BYTES // max(batch.nbytes, 1)
