@@ -148,18 +148,14 @@ def check_json_has_rows(path: str) -> None:
     if _suffix(path) != ".json" or storage(path).size_of() > _MOST_OBJECT_BYTES:
         return
     try:
-        value = parse_json(storage(path).read_bytes())
+        parse_json(storage(path).read_bytes())
     except (OSError, ValueError):
         return
-    found = (
-        "is one object. Take out the list that holds the rows; or, if it is the one "
-        "row, write it on one line and say --format jsonl."
-        if isinstance(value, dict)
-        else "holds other values. Write each row as an object."
-    )
     raise InputError(
         f"A JSON file must hold its rows as a list of objects, or as one object on "
-        f"each line; {path!r} {found}"
+        f"each line; {path!r} holds neither. Take out the list that holds the rows, "
+        f"and write each row as an object; or, if the file is one row, write it on one "
+        f"line and say --format jsonl."
     )
 
 
