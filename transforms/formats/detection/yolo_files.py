@@ -49,6 +49,8 @@ _MASKS = re.compile(rb"(?m)^masks_dir\s*:")
 _LINE = re.compile(rb"\s*\d+(\.0*)?(\s+[-+.\deE]+){4,}\s*")
 # Labels that tell a source by their content, and files that are looked into.
 _LABELS, _LOOKED_AT = 16, 32
+# Of so many labels that are looked at, one may be none.
+_FEW = 10
 _MOST_CONFIG_BYTES = 16 << 20
 MOST_CLASSES = 1 << 31
 _Parsed = TypeVar("_Parsed")
@@ -255,8 +257,8 @@ def _is_data(start: bytes) -> bool:
 def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
     """Whether a source is YOLO's; raises OSError.
 
-    It has the YAML of a dataset, or texts with the names of images, all of which look
-    like labels.
+    It has the YAML of a dataset, or texts with the names of images, of which 9 of 10
+    look like labels: a broken one becomes a reject.
     """
     suffixes = (".yaml", ".yml", ".txt")
     named = [path for path, _ in files if path.lower().endswith(suffixes)]
@@ -274,8 +276,9 @@ def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) ->
             lines = start.split(b"\n")[:20]
             is_label = all(map(_LINE.fullmatch, lines[:-1] or lines))
             (labels if is_label else prose).append(texts[index])
-    return any(_has_image(text, image, head) for text in labels[:_LABELS]) and not any(
-        _has_image(text, image, head) for text in prose[:_LABELS]
+    strange = [text for text in prose[:_LABELS] if _has_image(text, image, head)]
+    return len(strange) * _FEW <= len(labels) and any(
+        _has_image(text, image, head) for text in labels[:_LABELS]
     )
 
 

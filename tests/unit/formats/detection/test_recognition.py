@@ -73,6 +73,13 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "yolo",
         {"x/a.jpg": "", "x/a.txt": BOX, "x/b.jpg": "", "x/b.txt": ""},
     ),
+    "a broken label of 11": (
+        "yolo",
+        {
+            **{f"images/{n}.jpg": "" for n in range(11)},
+            **{f"labels/{n}.txt": BOX if n else "x .5 .5 .2 .2" for n in range(11)},
+        },
+    ),
     "outlines": ("yolo", {"images/a.jpg": "", "labels/a.txt": "0 0 0 1 0 1 1\n"}),
     "tutorial": ("boxes_csv", {"images/a.jpg": "", "train_labels.csv": CSV}),
     "keras-retinanet": ("boxes_csv", {"a.jpg": "", "l.csv": "a.jpg,0,0,9,9,cat\n"}),
