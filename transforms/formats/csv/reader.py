@@ -59,7 +59,8 @@ _PIECE_BYTES = 16 << 20
 _NO_CSV = {
     b"PK\x03\x04": "a zip archive, which .xlsx of Excel is",
     b"\xd0\xcf\x11\xe0": "an .xls of Excel",
-    b"PAR1": "Parquet",
+    # The byte behind it, too: a column may be called so.
+    b"PAR1\x15": "Parquet",
     b"<!DOCTYPE": "a web page",
     b"<html": "a web page",
     b"version https://git-lfs": "a pointer of Git LFS, which 'git lfs pull' replaces",

@@ -143,6 +143,7 @@ def test_one_encoding_under_two_names_is_one_dialect() -> None:
         (b"1,2,3\n", CsvDialect(header=False), ("column_0", "column_1", "column_2")),
         (b"1,2\n", CsvDialect(header=False, columns=("x", "y")), ("x", "y")),
         (b"1,2\n", CsvDialect(columns=("x", "y")), ("x", "y")),
+        (b"PAR1,PAR2\n", CsvDialect(), ("PAR1", "PAR2")),
         ("이름,값\n".encode("cp949"), CsvDialect(encoding="cp949"), ("이름", "값")),
         ("이름,값\n가,1".encode("utf-16"), CsvDialect(), ("이름", "값")),
         (
@@ -183,6 +184,7 @@ def test_a_header_longer_than_the_first_read_is_whole() -> None:
         (b"a,b\n", CsvDialect(delimiter=";"), "is it ','"),
         (b'\na,"b\n1,2\n', CsvDialect(), "line 2: a quote"),
         (b"PK\x03\x04\xff\n", CsvDialect(encoding="latin-1"), "a zip archive"),
+        (b"PAR1\x15\x04\n", CsvDialect(), "Parquet"),
         (b"version https://git-lfs.github.com/spec/v1\n", CsvDialect(), "git lfs pull"),
         (b"caf\xe9,b\n", CsvDialect(), r"byte 3 \(0xe9\) is not valid utf-8"),
         (b"\xef\xbb\xbfa\n", CsvDialect(encoding="cp949"), "byte order mark of UTF-8"),
