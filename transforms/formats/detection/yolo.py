@@ -90,7 +90,7 @@ class YoloReader(ListedReader):
         config = config_of(root, texts)
         notes: list[str] = []
         split_of = splits_of(root, config, images, paths, notes)
-        labels = {image: label_path(image) for image in split_of}
+        labels = {image: label_path(image, texts) for image in split_of}
         labelled = {split_of[i] for i, label in labels.items() if label in texts}
         if not labelled:
             raise InputError(
@@ -124,7 +124,7 @@ class YoloReader(ListedReader):
                 f"{len(missing):,} of {len(rows):,} images, such as "
                 f"{missing[0]!r:.80}, have no label file: they have no objects"
             )
-        used = set(labels.values()) | {label_path(image) for image in images}
+        used = set(labels.values()) | {label_path(image, texts) for image in images}
         if self.whole:
             rows += _orphans(used, texts, config.path, position=files[-1].position)
         reader = dataclasses.replace(

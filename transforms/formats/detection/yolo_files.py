@@ -12,7 +12,14 @@ import dataclasses
 import os
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, TypeVar
 
 import yaml
@@ -76,10 +83,18 @@ class YoloConfig:
     point_shape: tuple[int, int] = (0, 0)
 
 
-def label_path(image: str) -> str:
-    """Returns where the label of an image is."""
+def label_path(image: str, texts: Container[str] = ()) -> str:
+    """Returns where the label of an image is.
+
+    Args:
+      image: its path.
+      texts: of the source; one beside an image in `Images` is its label.
+    """
     folder, name = posixpath.split(image)
+    beside = posixpath.splitext(image)[0] + ".txt"
     parts = folder.split("/") if folder else []
+    if beside in texts and "images" not in parts:
+        return beside
     for index in range(len(parts) - 1, -1, -1):
         if labels := _LABELS_OF.get(parts[index]):
             parts[index] = labels

@@ -265,6 +265,13 @@ def test_images_without_labels(tmp_path: Folder) -> None:
     assert read_planned(root, exclude=["bare.jpg", "a.jpg"]).rejections == []
 
 
+def test_labels_beside_images_in_capitals(tmp_path: Folder) -> None:
+    """They are in Labels only where none is beside the image."""
+    labels = {"Images/a.jpg": BOX, "Images/b.jpg": BOX}
+    found = read_planned(write(tmp_path, labels, classes__txt="cat\n"))
+    assert [len(boxes(found, name)) for name in ("a.jpg", "b.jpg")] == [1, 1]
+
+
 def test_no_label_at_all(tmp_path: Folder) -> None:
     """A dataset of which no image has a label is an error."""
     write_image(tmp_path / "images/train/a.jpg")
