@@ -255,7 +255,7 @@ def _metadata(
     tables = [e for e in entries if os.path.basename(e.path) in METADATA_NAMES]
     # One of cameras, say, names no image; Parquet is not seen into here.
     paths = [entry.path for entry in tables]
-    if not any(p.endswith(".parquet") or _IMAGE_NAMES.search(head(p)) for p in paths):
+    if not any(p.endswith(".parquet") or _names_images(head(p)) for p in paths):
         return None
     if not (has_images or any(is_image_name(entry.path) for entry in entries)):
         return None
@@ -268,6 +268,11 @@ def _metadata(
     rest = [e for e in entries if e not in tables and not is_image_name(e.path)]
     kept = sorted([*tables, *rest], key=lambda e: os.fsencode(e.path))
     return names.pop(), FileList.of(kept, by_path=True)
+
+
+def _names_images(head: bytes) -> bool:
+    # UTF-16 has zeros between the letters.
+    return _IMAGE_NAMES.search(head.replace(b"\0", b"")) is not None
 
 
 def format_of_named(entries: Sequence[FileEntry], root: str) -> str:

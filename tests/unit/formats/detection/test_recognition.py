@@ -90,6 +90,10 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "a table": ("csv", {"a.csv": "filename,width,height\na.jpg,4,4\n"}),
     "boxes without a class": ("csv", {"a.csv": "image,xmin,ymin,xmax,ymax\na,0,0,1,1"}),
     "metadata": ("csv", {"a.jpg": "", "metadata.csv": "file_name,text\na.jpg,x\n"}),
+    "metadata in UTF-16": (
+        "csv",
+        {"a.jpg": "", "metadata.csv": "file_name,text\na.jpg,x\n"},
+    ),
     "metadata of cameras": (
         "images",
         {"cat/a.jpg": "", "dog/b.jpg": "", "metadata.csv": "camera,year\nx,1999\n"},
@@ -110,13 +114,13 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 
 
-def write(root: Folder, texts: Mapping[str, str]) -> Folder:
+def write(root: Folder, texts: Mapping[str, str], encoding: str = "utf-8") -> Folder:
     for path, text in texts.items():
         if path.endswith((".jpg", ".png")):
             write_image(root / path, (40, 20))
             continue
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+        (root / path).write_text(text, encoding)
     return root
 
 
@@ -124,7 +128,7 @@ def write(root: Folder, texts: Mapping[str, str]) -> Folder:
 def test_each_layout_against_each_recogniser(name: str, tmp_path: Folder) -> None:
     """One format takes a layout, and its recogniser is the only one that does."""
     expected, texts = SAMPLES[name]
-    root = write(tmp_path, texts)
+    root = write(tmp_path, texts, "utf-16" if "UTF-16" in name else "utf-8")
     spec = make_spec({"source": str(root), "output": "-"})
     assert find_inputs(spec).format == expected
     files = [(entry.path, entry.size) for entry in storage(str(root)).list_tree()]
