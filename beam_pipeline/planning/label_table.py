@@ -200,7 +200,9 @@ def join_table(
     id_column = str(spec.id_column)
     ids = table.columns[id_column]
     places, unmatched = join_labels(
-        entries, ids.cast(pa.string()), table.numbers, table=table.name
+        *(entries, ids.cast(pa.string()), table.numbers),
+        table=table.name,
+        root=absolute(spec.source),
     )
     numbers = [Feature(name, Kind.FLOAT) for name in table.columns]
     inference = infer_columns(
@@ -280,7 +282,7 @@ def hint_of(spec: Spec, entries: FileList, skipped: Sequence[str]) -> str:
             with contextlib.suppress(OSError, BeamTFRecordError):
                 columns = _planned(said, path)[1].sample.columns
             for name, ids in columns.items():
-                named = _named_images(ids, entries)
+                named = _named_images(ids, entries, root)
                 rest = (column for n, column in columns.items() if n != name)
                 if len(named) > best and not any(map(_are_images, rest)):
                     best = len(named)
@@ -308,14 +310,15 @@ def _tables(folder: str) -> list[str]:
     return [path for path in tables if path in chosen]
 
 
-def _named_images(column: pa.Array, entries: FileList) -> list[str]:
+def _named_images(column: pa.Array, entries: FileList, root: str) -> list[str]:
     """Returns the images that a column names, once each; none if few values do."""
     kind = column.type
     if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
         return []
     ids = column.slice(0, _MOST_ROWS).cast(pa.string()).drop_null()
     try:
-        places, orphans = join_labels(entries, ids, np.arange(len(ids)), table="")
+        numbers = np.arange(len(ids))
+        places, orphans = join_labels(entries, ids, numbers, table="", root=root)
     except BeamTFRecordError:
         return []
     matched = len(ids) - len(orphans)

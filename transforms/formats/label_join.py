@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from transforms.core.model import Reason
 from transforms.errors import InputError
-from transforms.formats.file_names import is_image_name
+from transforms.formats.file_names import is_image_name, split_in_path
 from transforms.storage.file_list import FileList
 
 # Files whose suffixes are those of all, about.
@@ -72,6 +72,7 @@ def join_labels(
     numbers: npt.NDArray[np.int64],
     *,
     table: str,
+    root: str = "",
 ) -> tuple[npt.NDArray[np.int64], list[Orphan]]:
     """Joins n images and m rows of a table.
 
@@ -83,6 +84,7 @@ def join_labels(
       ids: m texts, one a row of the table; null for none.
       numbers: m 0-based row numbers, for messages.
       table: the table's name, for messages.
+      root: of the images; a split in its name is not that of other paths.
 
     Raises:
       InputError: an id occurs twice in the table, or is that of two images.
@@ -96,12 +98,7 @@ def join_labels(
     ):
         # Tables of Windows have backslashes between folders.
         texts = [text and text.replace("\\", "/") for text in texts]
-    if any(map(_is_path, texts)):
-        here = {entry.origin for entry in entries}
-        here |= {os.path.splitext(path)[0] for path in here}
-        # Of the paths of another machine, only the ends are here.
-        while here.isdisjoint(texts) and any(map(_is_path, texts)):
-            texts = [text and text[text.find("/") + 1 :] for text in texts]
+    texts = _ends_here(texts, entries, root)
     places: dict[str, int] = {}
     orphans: list[Orphan] = []
     for position, text in enumerate(texts):
@@ -149,6 +146,37 @@ def join_labels(
             )
     orphans.sort(key=lambda orphan: orphan.row or 0)
     return rows, orphans
+
+
+def _ends_here(
+    texts: list[str | None], entries: FileList, root: str
+) -> list[str | None]:
+    """Returns the ends of paths of another machine that are paths here.
+
+    The paths stay where one of them is here, where the ends are not unique, and where
+    those that are left belong to another split than the root.
+    """
+    given = {*texts}
+    if not any(map(_is_path, texts)) or any(
+        entry.origin in given or os.path.splitext(entry.origin)[0] in given
+        for entry in entries
+    ):
+        return texts
+    here = {entry.origin for entry in entries}
+    here |= {os.path.splitext(path)[0] for path in here}
+    ends = texts
+    while here.isdisjoint(ends):
+        if not any(map(_is_path, ends)):
+            return texts
+        ends = [text and text[text.find("/") + 1 :] for text in ends]
+    fronts = {
+        split_in_path(text[: -len(end)])
+        for text, end in zip(texts, ends, strict=True)
+        if text and end and end in here
+    }
+    split = split_in_path(os.path.basename(root))
+    is_other = bool(split) and not fronts <= {"", split}
+    return texts if is_other or len({*ends}) < len(given) else ends
 
 
 def _is_path(text: str | None) -> bool:

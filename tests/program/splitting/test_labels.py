@@ -78,6 +78,18 @@ def test_paths_of_another_machine(tmp_path: Folder) -> None:
     assert len(first_values(tmp_path / "b")) == len(NAMES)
 
 
+@pytest.mark.parametrize("others", [(), ("test/1.jpg",)])
+def test_paths_of_another_split(others: tuple[str, ...], tmp_path: Folder) -> None:
+    """Their ends, here or in two splits, are not those of images of this one."""
+    names = ["1.jpg", "2.jpg"]
+    tree(tmp_path / "test", names)
+    ids = [*(f"train/{name}" for name in names), *others]
+    labels = table(tmp_path / "t.csv", [("id", "n"), *((i, 1) for i in ids)])
+    options = ("--labels", labels, "--id-column", "id")
+    message = refused(3, tmp_path / "test", tmp_path / "out", *options)
+    assert f"label_without_image: {len(ids)}" in message
+
+
 def test_ids_in_a_column_named_like_a_feature_of_images(tmp_path: Folder) -> None:
     """Ids called filename find the images, which keep their own file names."""
     images = tree(tmp_path / "in")
