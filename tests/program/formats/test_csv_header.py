@@ -262,6 +262,8 @@ def test_numbers_with_a_decimal_comma(tmp_path: Folder, door: str, infer: str) -
         (["a,b", *(f'{n},"w {n}"' for n in range(9))], [], ""),
         (["a,b,c", *(f'{n},"{n},000.50",${n}' for n in range(1, 9))], [],
          "'b' (1,000.50), 'c' ($1); numbers are written as 1234.5"),
+        (["a,b", "0,ask us", *(f"{n},${n}" for n in range(1, 200))], [],
+         "'b' ($1); numbers are"),
         (["a;b", *(f"{n};{n}.234,50 €" for n in range(1, 9))],
          ["--delimiter", ";", "--decimal", ","], "'b' (1.234,50 €); numbers are"),
         (["a,b", *(f" {n}.5 , 192.168.100.{n}" for n in range(9))], [], "--trim"),

@@ -228,6 +228,7 @@ def _number_notes(heads: Mapping[str, pa.ChunkedArray], decimal: str) -> Iterato
         odd = heads[name].filter(pc.invert(is_plain))
         few = len(odd) * 100 <= len(cells) * (100 - _MOST_IN_100)
         if not few and name not in commas and _most(heads[name], _DRESSED):
+            odd = odd.filter(pc.match_substring_regex(odd, _DRESSED))
             dressed[name] = odd[0].as_py().strip()
     if dressed:
         yield (
