@@ -111,7 +111,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         notes = (*table.notes, *column_notes(table_schema, inferred, of_tree))
         own = images.image_schema(names).features
         # Ids that are called like a feature of images are what finds these, no more.
-        ids = {spec.id_column} & {feature.name for feature in own}
+        ids = {spec.id_column} & {f.name for f in own} - {spec.label_column}
         said = [f for f in table_schema.features if f.name not in ids]
         columns = {f.name: labels.columns[f.name] for f in said}
         labels = dataclasses.replace(labels, columns=columns)
