@@ -61,7 +61,7 @@ def object_mask(outline: Any, height: int, width: int, box: Sequence[float]) -> 
       FaultError: the outline is none of this image.
     """
     if isinstance(outline, Mapping):
-        return _of_runs(outline, height, width)
+        return _mask_of_runs(outline, height, width)
     if not outline:
         left, top, right, bottom = box
         outline = [[left, top, right, top, right, bottom, left, bottom]]
@@ -100,7 +100,8 @@ def run_counts(text: str) -> list[int]:
     return out
 
 
-def _of_runs(outline: Mapping[str, Any], height: int, width: int) -> Mask:
+def _mask_of_runs(outline: Mapping[str, Any], height: int, width: int) -> Mask:
+    """Returns COCO's runs of 0 and of 1 in turn, column by column, as a mask."""
     if outline.get("size") != [height, width]:
         raise _bad(
             f"its runs must be of the image's size, [{height}, {width}]; found "
@@ -227,6 +228,7 @@ def _crossings(
 
 
 def _bad(message: str) -> FaultError:
+    """Returns the error of an object whose outline is no mask of its image."""
     return FaultError(Reason.BAD_MASK, message)
 
 
@@ -380,4 +382,5 @@ def _ids(numbers: Numbers, classes: MaskClasses) -> Numbers:
 
 
 def _unsupported(message: str) -> FaultError:
+    """Returns the error of a mask file whose pixels are no class numbers."""
     return FaultError(Reason.UNSUPPORTED_FORMAT, message)

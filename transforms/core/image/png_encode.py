@@ -137,6 +137,7 @@ def _deflated(filtered: memoryview) -> bytes:
 
 
 def _chunk(kind: bytes, payload: bytes) -> bytes:
+    """Returns a chunk of a PNG: size, type, payload, CRC-32 of type and payload."""
     # The checksum goes on from that of the kind: nothing is joined for it.
     checksum = zlib.crc32(payload, zlib.crc32(kind)).to_bytes(4, "big")
     return b"".join((len(payload).to_bytes(4, "big"), kind, payload, checksum))

@@ -109,7 +109,7 @@ class Texts:
 
     def near_number(self, kind: Kind, share: float) -> NearKind | None:
         """Returns the kind of the column's numbers, if they outnumber these texts."""
-        return _near(kind, share, self._counts, self._many)
+        return _near_kind(kind, share, self._counts, self._many)
 
     def near_bool(self) -> NearKind | None:
         """Returns bool if most of these texts are true or false."""
@@ -118,12 +118,13 @@ class Texts:
         others = {t: n for t, n in self._counts.items() if t not in bools}
         if not count or self._many:
             return None
-        return _near(Kind.BOOL, count / self._cells, others, False)
+        return _near_kind(Kind.BOOL, count / self._cells, others, False)
 
 
-def _near(
+def _near_kind(
     kind: Kind, share: float, counts: dict[str, int], many: bool
 ) -> NearKind | None:
+    """Returns a kind that `share` of the cells have; None where too few or all do."""
     stops = sorted(counts.items(), key=lambda item: -item[1])
     alone = not many and len(stops) <= _MOST_STOPS
     least = _NEAR_IN_100 if alone else _NEAR_BUT_FOR_MANY_IN_100
@@ -349,6 +350,7 @@ def example_text(value: object) -> str:
 
 
 def _item_text(value: object) -> str:
+    """Returns an item of a list for messages: 6 digits of a float, a text in quotes."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return repr(value[:_CHARS]) if isinstance(value, str) else example_text(value)

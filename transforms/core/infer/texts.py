@@ -344,6 +344,7 @@ def _are_words(cells: pa.StringArray) -> bool:
 
 
 def _examples(texts: Cells) -> tuple[str, ...]:
+    """Returns the first distinct texts, shortened, which messages show; no nulls."""
     distinct: dict[str | None, None] = {}
     # The first 1,000 cells suffice; finding distinct texts of millions would cost more
     # than the inference.

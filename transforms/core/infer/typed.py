@@ -104,7 +104,7 @@ def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
     for name, given in columns.items():
         chunks = [plain_array(chunk) for chunk in _chunks(given)]
         column = pa.chunked_array(chunks, plain_type(given.type, FILES))
-        feature, remark = _feature(name, column)
+        feature, remark = _inferred(name, column)
         evidence = _evidence(column, feature)
         remark = "; ".join(filter(None, (remark, evidence.remark)))
         inferred[name] = (feature, dataclasses.replace(evidence, remark=remark))
@@ -134,10 +134,12 @@ def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
 
 
 def _chunks(column: Column) -> list[pa.Array]:
+    """Returns the chunks of a column; an array is the only one of its own."""
     return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
-def _feature(name: str, column: Column) -> tuple[Feature, str]:
+def _inferred(name: str, column: Column) -> tuple[Feature, str]:
+    """Returns the feature of a column by its Arrow type, and a remark or ""."""
     kind = column.type
     if isinstance(kind, pa.FixedShapeTensorType):
         return _tensor_feature(name, kind)
@@ -163,10 +165,11 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
     unit = ""
     if scalar_kind is Kind.TIMESTAMP:
         unit = kind.unit if pa.types.is_timestamp(kind) else "s"
-    return Feature(name, scalar_kind, shape=tuple(shape), unit=unit), _note(kind)
+    return Feature(name, scalar_kind, shape=tuple(shape), unit=unit), _type_remark(kind)
 
 
 def _unusable(name: str, kind: pa.DataType) -> InputError:
+    """Returns the error of a column whose Arrow type no feature can hold."""
     return InputError(
         f"column {name!r} must be of single values, lists of them, or lists of lists "
         f"of them, to become a feature; found {str(kind)[:200]}; leave it out with "
@@ -175,6 +178,7 @@ def _unusable(name: str, kind: pa.DataType) -> InputError:
 
 
 def _tensor_feature(name: str, kind: pa.FixedShapeTensorType) -> tuple[Feature, str]:
+    """Returns the feature of a tensor column, axes as permuted, and a remark or ""."""
     order = kind.permutation or range(len(kind.shape))
     shape = tuple(kind.shape[i] for i in order)
     if pa.types.is_float32(kind.value_type):
@@ -189,6 +193,7 @@ def _tensor_feature(name: str, kind: pa.FixedShapeTensorType) -> tuple[Feature, 
 
 
 def _scalar_kind(kind: pa.DataType) -> Kind | None:
+    """Returns the kind for single values of an Arrow type; None where there is none."""
     types = pa.types
     if types.is_boolean(kind):
         return Kind.BOOL
@@ -205,7 +210,8 @@ def _scalar_kind(kind: pa.DataType) -> Kind | None:
     return Kind.TEXT if types.is_decimal(kind) or types.is_time(kind) else None
 
 
-def _note(kind: pa.DataType) -> str:
+def _type_remark(kind: pa.DataType) -> str:
+    """Returns what values of a type become that users may not expect, or ""."""
     if pa.types.is_decimal(kind):
         return f"{kind} is exact as text; kind: float would round it to 24 bits"
     if pa.types.is_time(kind):
@@ -284,7 +290,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
             if values.null_count:
                 present = numpy_mask(values.is_valid())
                 doubles, rows = doubles[present], rows[present]
-            whole = whole and _is_whole(doubles)
+            whole = whole and _are_whole(doubles)
             numbers = numbers.merge(_large_numbers(doubles, rows, chunk, bad))
         extent = wider(extent, extent_of(values))
     return Evidence(
@@ -301,8 +307,8 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
     )
 
 
-def _is_whole(doubles: Doubles) -> bool:
-    # False of NaN and of infinities, too.
+def _are_whole(doubles: Doubles) -> bool:
+    """Whether numbers are whole and inside int64; NaN and infinities are not."""
     inside = (doubles >= -(2.0**63)) & (doubles < 2.0**63)
     return bool((inside & (np.floor(doubles) == doubles)).all())
 
@@ -326,10 +332,12 @@ def _large_numbers(
 
 
 def _examples(column: Column) -> tuple[str, ...]:
+    """Returns the first distinct values as texts, which messages show."""
     return first_distinct(column.slice(0, _LOOKED_AT), _shown)
 
 
 def _shown(value: pa.Scalar) -> str:
+    """Returns a value as messages show it; of bytes and images only the size."""
     if is_bytes(value.type) and _scalar_kind(value.type) is Kind.BYTES:
         return f"{value.as_buffer().size} bytes"
     native = python_value(value, items=EXAMPLE_ITEMS)

@@ -283,6 +283,7 @@ def first_damage(
 def _damage_before(
     data: bytes, starts: _Longs, lengths: _Longs, max_record_bytes: int, first: int
 ) -> tuple[int, str] | None:
+    """Returns the first damage before record `first`; None where all are good."""
     if first == 0:
         return None
     return first_damage(data, starts[:first], lengths[:first], max_record_bytes)

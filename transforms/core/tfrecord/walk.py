@@ -96,13 +96,14 @@ def text_index(offsets: Offsets) -> bytes:
     # While they are made, lines take five times their bytes.
     count = len(offsets) - 1
     parts = (
-        _lines(offsets[start : start + _LINES_TOGETHER + 1])
+        _index_lines(offsets[start : start + _LINES_TOGETHER + 1])
         for start in range(0, count, _LINES_TOGETHER)
     )
     return b"".join(parts)
 
 
-def _lines(offsets: Offsets) -> bytes:
+def _index_lines(offsets: Offsets) -> bytes:
+    """Returns the lines of a text index: where each record begins, and its bytes."""
     # Loaded where it is needed: `verify` starts in 0.14 s.
     import pyarrow as pa
     import pyarrow.compute as pc
