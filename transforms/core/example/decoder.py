@@ -79,7 +79,7 @@ def any_message(data: bytes) -> Any:
         out.features.MergeFrom(parsed.context.features)
         documents = [entry.features.feature for entry in parsed.examples]
         lists = {
-            name: [_feature(entry, name) for entry in documents]
+            name: [_feature_message(entry, name) for entry in documents]
             for name in dict.fromkeys(itertools.chain(*documents))
         }
     if named := [name for name in out.features.feature if name.startswith(LISTS)]:
@@ -92,8 +92,8 @@ def any_message(data: bytes) -> Any:
     return out
 
 
-def _feature(features: Any, name: str) -> Any:
-    # Looking a name up in a map of messages adds it.
+def _feature_message(features: Any, name: str) -> Any:
+    """Returns a feature, or an empty one; a look-up of a lacking name would add it."""
     return features[name] if name in features else CLASSES["Feature"]()
 
 
@@ -206,6 +206,7 @@ def _check(found: ExampleColumns) -> None:
 
 
 def _field(name: str, columns: Mapping[str, FeatureColumn] | None) -> pa.Field:
+    """Returns the Arrow field of a feature: a list unless each has one value."""
     for kind, column in (columns or {}).items():
         value = VALUE_TYPES[kind]
         return pa.field(name, value if column.counts is None else pa.large_list(value))

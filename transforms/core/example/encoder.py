@@ -204,7 +204,7 @@ class ExampleEncoder:
         self, batch: pa.RecordBatch, around: _Around
     ) -> pa.LargeBinaryArray:
         chunks = [
-            _binary(*self._record(chunk, start, around).finish())
+            _cut_at(*self._record(chunk, start, around).finish())
             for start, chunk in self._chunks(batch)
         ]
         if len(chunks) == 1:
@@ -267,12 +267,14 @@ class ExampleEncoder:
         return record
 
 
-def _binary(data: pa.Buffer, offsets: _Sizes) -> pa.LargeBinaryArray:
+def _cut_at(data: pa.Buffer, offsets: _Sizes) -> pa.LargeBinaryArray:
+    """Returns the bytes between n + 1 offsets as n values, without a copy."""
     buffers = [None, pa.py_buffer(offsets), data]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def _check_names(names: Sequence[str]) -> None:
+    """Raises EncodingError where two features have the same name: one would be lost."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise EncodingError(
@@ -346,7 +348,7 @@ class AroundValues:
             record.add_size(behind_sizes[start:stop])
             _check_size(record, start)
             record.surround(framed=False)
-            heads += _binary(*record.finish()).to_pylist()
+            heads += _cut_at(*record.finish()).to_pylist()
         head_sizes = _lengths(heads)
         payload_crcs = _crcs(heads)
         for part_crcs, part_sizes in ((crcs, sizes), (_crcs(behind), behind_sizes)):
@@ -368,6 +370,7 @@ class AroundValues:
 
 
 def _lengths(parts: Sequence[bytes | memoryview]) -> _Sizes:
+    """Returns the size of each piece in bytes."""
     return np.fromiter(map(len, parts), np.int64, len(parts))
 
 
@@ -380,6 +383,7 @@ def _rows(*columns: npt.NDArray[np.unsignedinteger]) -> list[bytes]:
 
 
 def _crcs(parts: Sequence[bytes | memoryview]) -> npt.NDArray[np.uint32]:
+    """Returns the CRC32C of each piece, without the mask of a TFRecord."""
     return np.fromiter(map(google_crc32c.value, parts), np.uint32, len(parts))
 
 

@@ -307,6 +307,7 @@ def read_values(padded: PaddedBytes, kind: str, starts: Longs, stops: Longs) -> 
 
 
 def _floats(padded: PaddedBytes, starts: Longs, sizes: Longs) -> Values:
+    """Returns the floats of m packed lists; those of no multiple of 4 bytes are bad."""
     if (sizes == 4).all():
         return Values(None, padded.floats[starts])
     odd = np.flatnonzero(sizes % 4)
@@ -317,6 +318,7 @@ def _floats(padded: PaddedBytes, starts: Longs, sizes: Longs) -> Values:
 
 
 def _packed_integers(data: bytes, starts: Longs, stops: Longs) -> Values:
+    """Returns the varints of m packed lists; lists with a broken one are bad."""
     joined = PaddedBytes(_joined(data, starts, stops))
     bounds = np.concatenate(([0], np.cumsum(stops - starts)))
     size = int(bounds[-1])

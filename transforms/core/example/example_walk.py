@@ -346,6 +346,7 @@ class _PlainHead:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _plain_head(key: bytes, tag: int) -> _PlainHead:
+    """Returns the bytes before a payload, by the feature's name and its list's tag."""
     first = b"\x0a\0\x0a" + varint(len(key)) + key
     template = first + bytes([0x12, 0, tag, 0, 0x0A, 0])
     size = len(template)

@@ -119,6 +119,7 @@ def _classes(*, ordered: bool = False) -> dict[str, Any]:
 
 
 def _add_fields(message: Any, fields: _Fields) -> None:
+    """Adds fields to a descriptor, numbered from 1; those of a Feature are a oneof."""
     for number, (name, kind, repeated) in enumerate(fields, 1):
         field = message.field.add(
             name=name,

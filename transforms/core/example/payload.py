@@ -109,7 +109,7 @@ class PayloadColumn:
     def __init__(self, field: pa.Field) -> None:
         """Raises EncodingError if no tf.train.Example can hold the field's type."""
         self.name: str = field.name
-        kind = _kind(field)
+        kind = _list_kind(field)
         if not is_list(field.type):
             form = Form.SINGLE
         elif kind is ListKind.BYTES:
@@ -196,7 +196,8 @@ class PayloadColumn:
         return Payload.of_sizes(sizes, present, buffers.views_of(rows))
 
 
-def _kind(field: pa.Field) -> ListKind:
+def _list_kind(field: pa.Field) -> ListKind:
+    """Returns which list of a Feature holds a column's values; bools are integers."""
     values = field.type.value_type if is_list(field.type) else field.type
     if pa.types.is_dictionary(values):
         values = values.value_type
@@ -224,6 +225,7 @@ def few_values(array: pa.Array) -> pa.Array | None:
 
 
 def _check_size(size: int, place: _FlatRows) -> None:
+    """Raises EncodingError where a value alone is too large for an Example."""
     # Only a chunk of a single row can exceed the limit, so the row is the first one.
     if size > MAX_EXAMPLE_BYTES:
         raise place.error(
