@@ -92,6 +92,7 @@ _WORD_LENGTHS, _TRUTH_LENGTHS = (3, 8), (4, 5)
 
 
 def _base(kind: str) -> np.uint64:
+    """Returns the number that keeps a type's words apart from those of other types."""
     return origin_bases([kind], _PURPOSE, 0)[0]
 
 
@@ -123,6 +124,7 @@ def content_hashes(rows: pa.RecordBatch, names: Sequence[str]) -> UInt64s:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _base_of(name: str) -> np.uint64:
+    """Returns the number that keeps a column, or a field, apart from the others."""
     return origin_bases([name], f"column\0{_PURPOSE}", 0)[0]
 
 
@@ -137,6 +139,7 @@ def _mixed(base: np.uint64, words: _Words) -> UInt64s:
 
 
 def _words(array: pa.Array) -> _Words:
+    """Returns a word for each value, the same for equal content, and which have one."""
     kind, types = array.type, pa.types
     if isinstance(array, pa.ExtensionArray):
         return _words(array.storage)
@@ -174,6 +177,7 @@ def _words(array: pa.Array) -> _Words:
 
 
 def _present(array: pa.Array) -> Mask | None:
+    """Returns which values are not null; None if all are."""
     return numpy_mask(array.is_valid()) if array.null_count else None
 
 
@@ -190,6 +194,7 @@ def _taken(words: _Words, indices: pa.Array) -> _Words:
 
 
 def _of_floats(array: pa.Array) -> _Words:
+    """Returns the words of floats: their bits as float64; NaN is missing."""
     values = raw_values(array).astype(np.float64)
     missing = np.isnan(values)
     present = _present(array)
@@ -199,11 +204,12 @@ def _of_floats(array: pa.Array) -> _Words:
 
 
 def _bits(values: npt.NDArray[np.float64]) -> UInt64s:
-    # Adding 0 turns -0 into 0.
+    """Returns the bits of floats as words; adding 0 turns -0 into 0."""
     return (values + 0.0).view(np.uint64)
 
 
 def _of_integers(values: npt.NDArray[np.integer]) -> UInt64s:
+    """Returns the words of integers: those of equal float64s, or hashes beyond them."""
     floats = values.astype(np.float64)
     words = _bits(floats)
     if values.dtype.itemsize < 8:
@@ -223,6 +229,7 @@ def _of_integers(values: npt.NDArray[np.integer]) -> UInt64s:
 
 
 def _of_decimals(array: pa.Array) -> _Words:
+    """Returns the words of decimals: those of equal float64s, or of their texts."""
     if not pa.types.is_decimal128(array.type) and array.type.precision <= 38:
         array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     present = _present(array)
@@ -244,6 +251,7 @@ def _of_decimals(array: pa.Array) -> _Words:
 
 
 def _of_times(array: pa.Array) -> _Words:
+    """Returns the words of dates, times and durations, whatever their unit."""
     kind = array.type
     types = pa.types
     base = _INSTANT
@@ -265,6 +273,7 @@ def _of_times(array: pa.Array) -> _Words:
 
 
 def _of_structs(array: pa.Array) -> _Words:
+    """Returns the words of structs, which do not depend on the order of fields."""
     words = np.full(len(array), _STRUCT)
     for index, field in enumerate(array.type):
         words += _mixed(_base_of(field.name), _words(pc.struct_field(array, index)))
@@ -272,6 +281,7 @@ def _of_structs(array: pa.Array) -> _Words:
 
 
 def _of_lists(array: pa.Array) -> _Words:
+    """Returns the words of lists, which depend on the order of their items."""
     lengths = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
     stops = np.cumsum(lengths)
     values, present = _words(array.flatten())
@@ -287,6 +297,7 @@ def _of_lists(array: pa.Array) -> _Words:
 
 
 def _of_bytes(array: pa.Array) -> _Words:
+    """Returns the words of bytes: of UTF-8 as of texts; image files have none."""
     images = image_mask(array)
     if images.any():
         array = pc.if_else(pa.array(images), pa.scalar(None, array.type), array)
@@ -329,6 +340,7 @@ def _all_numbers(texts: pa.Array) -> UInt64s | None:
 
 
 def _all_integers(texts: pa.Array) -> UInt64s | None:
+    """Returns the words of texts if all are integers of 64 bits; else None."""
     for target in (pa.int64(), pa.uint64()):
         if (values := _cast(texts, target)) is not None:
             return _of_integers(raw_values(values))

@@ -129,6 +129,7 @@ class SplitFindings(Fact):
 
 
 def _leak_text(leaks: Leaks) -> str:
+    """Returns the warning about leaks: how many, between which splits, and examples."""
     what = {Subject.UNIT: "key", Subject.IMAGE: "image"}[leaks.subject]
     what = f"1 {what} stands" if leaks.items == 1 else f"{leaks.items:,} {what}s stand"
     doubt = "" if leaks.confirmed else " (by checksum and size)"

@@ -399,7 +399,7 @@ def order_hashes(batch: Batch, *, seed: int, placeless: bool = False) -> UInt64s
       seed: of the order.
       placeless: whether rows without keys go by their content.
     """
-    hashes = _own if placeless else _identities
+    hashes = _row_hashes if placeless else _key_or_place_hashes
     return hashes(batch, purpose=ORDER, seed=seed)
 
 
@@ -412,23 +412,25 @@ def unit_hashes(batch: Batch, *, purpose: str, seed: int = 0) -> UInt64s:
       seed: of that purpose.
     """
     if batch.groups is None:
-        return _own(batch, purpose=purpose, seed=seed)
+        return _row_hashes(batch, purpose=purpose, seed=seed)
     hashes = hash_texts(batch.groups, _GROUP, purpose=purpose, seed=seed)
     if batch.groups.null_count:
-        own = _own(batch, purpose=purpose, seed=seed)
+        own = _row_hashes(batch, purpose=purpose, seed=seed)
         hashes = np.where(np.asarray(batch.groups.is_valid()), hashes, own)
     return hashes
 
 
-def _own(batch: Batch, *, purpose: str, seed: int) -> UInt64s:
+def _row_hashes(batch: Batch, *, purpose: str, seed: int) -> UInt64s:
+    """Returns hashes of rows by key, else by content if known, else by place."""
     if batch.keys is not None or batch.contents is None:
-        return _identities(batch, purpose=purpose, seed=seed)
+        return _key_or_place_hashes(batch, purpose=purpose, seed=seed)
     (base,) = origin_bases([""], f"{_CONTENT}\0{purpose}", seed)
     with np.errstate(over="ignore"):
         return splitmix64(base + batch.contents)
 
 
-def _identities(batch: Batch, *, purpose: str, seed: int) -> UInt64s:
+def _key_or_place_hashes(batch: Batch, *, purpose: str, seed: int) -> UInt64s:
+    """Returns hashes of rows by key, else by their place: origin and row number."""
     if batch.keys is None:
         origins = batch.block.origin if batch.origins is None else batch.origins
         return hash_rows(origins, batch.numbers, purpose=purpose, seed=seed)

@@ -250,10 +250,12 @@ def _piece(
 
 
 def _is_value(name: str, _: pa.ChunkedArray) -> bool:
+    """Whether a column has values of rows, not their origins, numbers or keys."""
     return name not in PLACE_COLUMNS
 
 
 def _is_large(_: str, column: pa.ChunkedArray) -> bool:
+    """Whether values are so large in the mean that copying them would cost too much."""
     return bool(column.get_total_buffer_size() > _LARGE_VALUE_BYTES * len(column))
 
 

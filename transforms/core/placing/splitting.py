@@ -159,6 +159,7 @@ class Assignments:
 
 
 def _not_ours(path: str) -> SpecError:
+    """Returns the error of a split lock that no run of this version has written."""
     return SpecError(
         f"A split lock must be a file that an earlier run wrote; {path!r} is not one, "
         f"or of a later version. Name a file that does not exist to begin a new one."
@@ -279,11 +280,12 @@ def check_contents(batch: Batch, rule: SplitRule) -> None:
 
 
 def _by_rule(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
+    """Returns the split of each row without the lock, which is asked later."""
     match rule.source:
         case SplitSource.SINGLE:
             return Splits(rule.names[:1], np.zeros(batch.rows.num_rows, np.int64))
         case SplitSource.SHARES:
-            return Splits(rule.names, split_of_keys(_hashes(batch, rule), rule))
+            return Splits(rule.names, split_of_keys(_split_hashes(batch, rule), rule))
         case SplitSource.COLUMN:
             return _by_column(batch, rule)
         case SplitSource.TABLE:
@@ -292,11 +294,13 @@ def _by_rule(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
             return _by_class(batch, rule, tables)
 
 
-def _hashes(batch: Batch, rule: SplitRule) -> UInt64s:
+def _split_hashes(batch: Batch, rule: SplitRule) -> UInt64s:
+    """Returns the hash of each row's group, or of itself, by which shares are cut."""
     return unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
 
 
 def _by_column(batch: Batch, rule: SplitRule) -> Splits:
+    """Returns the splits that rows state; shares decide for rows without one."""
     given = batch.splits
     if given is None or (given.null_count and not rule.shares):
         raise EncodingError(
@@ -311,6 +315,7 @@ def _by_column(batch: Batch, rule: SplitRule) -> Splits:
 
 
 def _by_table(batch: Batch, rule: SplitRule, table: Assignments | None) -> Splits:
+    """Returns the splits that a table gives to keys; shares may decide for others."""
     if batch.keys is None or table is None:
         raise EncodingError(
             f"A split by a table of ids needs the table and the key of every row; "
@@ -326,13 +331,14 @@ def _filled(splits: Splits, batch: Batch, rule: SplitRule) -> Splits:
     shared = rule.names[: len(rule.shares)]
     names = tuple(dict.fromkeys((*splits.names, *shared)))
     code_map = np.array([names.index(name) for name in shared])
-    by_shares = code_map[split_of_keys(_hashes(batch, rule), rule)]
+    by_shares = code_map[split_of_keys(_split_hashes(batch, rule), rule)]
     return Splits(names, np.where(splits.index < 0, by_shares, splits.index))
 
 
 def _by_class(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
+    """Returns the splits by shares that hold within the class of each row."""
     if tables.strata is None:
         raise EncodingError("A stratified split needs the classes to be counted first.")
     classes = class_names(batch.rows.column(rule.stratify_by))
-    index = tables.strata.split_of(classes, _hashes(batch, rule))
+    index = tables.strata.split_of(classes, _split_hashes(batch, rule))
     return Splits(rule.names, index)

@@ -150,6 +150,7 @@ def class_names(column: pa.Array) -> pa.StringArray:
 
 
 def _narrow(values: Integers) -> Integers:
+    """Returns counts in the smallest unsigned type, for millions of classes."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
@@ -167,11 +168,12 @@ def sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
         pending.append(counts)
         more = sum(len(other.classes) for other in pending[1:])
         if more > max(len(pending[0].classes), _SPARE_CLASSES):
-            pending = [_merged(pending)]
-    return _merged(pending) if pending else ClassCounts.none(splits)
+            pending = [_added(pending)]
+    return _added(pending) if pending else ClassCounts.none(splits)
 
 
-def _merged(parts: Sequence[ClassCounts]) -> ClassCounts:
+def _added(parts: Sequence[ClassCounts]) -> ClassCounts:
+    """Returns the sums of counts for each class that occurs in one of them."""
     if len(parts) == 1:
         return parts[0]
     classes = pa.chunked_array([counts.classes for counts in parts], pa.string())
