@@ -158,6 +158,7 @@ def _holds_itself(value: Any) -> bool:
 
 
 def _odd(values: list[Any], why: str, is_odd: Callable[[Any], bool]) -> OddValueError:
+    """Returns the error that blames the first odd value, by index, or else them all."""
     for index, value in enumerate(values):
         if value is not None and is_odd(value):
             return OddValueError(f"{shown(value)} {why}", index)
@@ -186,6 +187,7 @@ def _numpy_type(values: list[Any]) -> pa.DataType | None:
 
 
 def _ints(values: list[Any]) -> pa.Array:
+    """Returns integers as the NumPy type that all have, or else as int64."""
     kind = _numpy_type(values)
     if kind is None:
         kind = pa.int64()
@@ -198,6 +200,8 @@ def _ints(values: list[Any]) -> pa.Array:
 
 
 def _floats(values: list[Any]) -> pa.Array:
+    """Returns floats as the NumPy type that all have, or else as float64."""
+
     def is_wide(value: Any) -> bool:
         return isinstance(value, np.longdouble) and value.itemsize > 8
 
@@ -221,12 +225,14 @@ def _numbers(values: list[Any]) -> pa.Array:
 
 
 def _all_bytes(values: list[Any]) -> pa.Array:
+    """Returns texts and bytes in one column: of texts their UTF-8."""
     return pa.array(
         [v.encode() if isinstance(v, str) else v for v in values], pa.binary()
     )
 
 
 def _datetimes(values: list[Any]) -> pa.Array:
+    """Returns datetimes as timestamps in us, or in ns where pandas has them."""
     zoned = next(v for v in values if v is not None).tzinfo is not None
     if any(v is not None and (v.tzinfo is not None) != zoned for v in values):
         raise _odd(
@@ -248,6 +254,7 @@ def _instants(values: list[Any]) -> pa.Array:
 
 
 def _structs(values: list[Any], level: int) -> pa.Array:
+    """Returns mappings as structs with all their keys, in the order of occurrence."""
     keys = dict.fromkeys(key for value in values if value is not None for key in value)
     if not keys or any(not isinstance(key, str) for key in keys):
         raise OddValueError("a mapping must have keys, all of them text")
@@ -271,6 +278,7 @@ def _structs(values: list[Any], level: int) -> pa.Array:
 
 
 def _lists(values: list[Any], level: int) -> pa.Array:
+    """Returns sequences as lists; an odd item blames its row."""
     parts = [() if value is None else _items(value) for value in values]
     starts = np.concatenate(([0], np.cumsum([len(sequence) for sequence in parts])))
     try:
@@ -280,7 +288,7 @@ def _lists(values: list[Any], level: int) -> pa.Array:
         if index >= 0:
             index = int(np.searchsorted(starts, index, side="right")) - 1
         raise OddValueError(str(error), index) from error
-    return _listed(items, starts, [value is None for value in values])
+    return _list_array(items, starts, [value is None for value in values])
 
 
 def _items(value: Any) -> Sequence[Any]:
@@ -293,12 +301,14 @@ def _items(value: Any) -> Sequence[Any]:
     ]
 
 
-def _listed(items: pa.Array, starts: Array, absent: list[bool]) -> pa.Array:
+def _list_array(items: pa.Array, starts: Array, absent: list[bool]) -> pa.Array:
+    """Returns n lists of the items between n + 1 starts; absent ones are null."""
     mask = pa.array(absent) if any(absent) else None
     return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), items, mask=mask)
 
 
 def _arrays(values: list[Any], level: int) -> pa.Array:
+    """Returns arrays of one shape as tensors, others of one dimension as lists."""
     present = [value for value in values if value is not None]
     if any(array.dtype.kind not in "biuf" for array in present):
         return _lists(values, level)
@@ -313,7 +323,7 @@ def _arrays(values: list[Any], level: int) -> pa.Array:
             )
         flat = _of_array(np.concatenate(present).astype(dtype, copy=False))
         sizes = [0 if value is None else len(value) for value in values]
-        return _listed(flat, np.concatenate(([0], np.cumsum(sizes))), absent)
+        return _list_array(flat, np.concatenate(([0], np.cumsum(sizes))), absent)
     _check_masks(present)
     rows = np.zeros((len(values), *shape), dtype)
     for index, value in enumerate(values):
@@ -323,6 +333,7 @@ def _arrays(values: list[Any], level: int) -> pa.Array:
 
 
 def _common_dtype(values: list[Any], known: list[Array]) -> np.dtype[Any]:
+    """Returns the dtype that holds all arrays, which must be of one kind of number."""
     kind = known[0].dtype.kind
     if any(array.dtype.kind != kind for array in known):
         raise _odd(
@@ -354,6 +365,7 @@ _MAKERS: tuple[tuple[set[str], Callable[..., pa.Array]], ...] = (
 
 
 def _of_array(array: Array) -> pa.Array:
+    """Returns an array of shape (n, ...) as n values: tensors if it has more axes."""
     if array.ndim == 0:
         raise OddValueError("a single value is no column")
     if array.dtype.names is not None or array.dtype.kind in "cV":
@@ -372,10 +384,12 @@ def _of_array(array: Array) -> pa.Array:
 
 
 def _native(array: Array) -> Array:
+    """Returns an array in this machine's byte order, the only one that Arrow takes."""
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _of_times(array: Array) -> pa.Array:
+    """Returns NumPy's times in the nearest unit of Arrow; OddValueError for a loss."""
     unit, step = np.datetime_data(array.dtype)
     target = _UNITS.get(unit, unit)
     if array.dtype.kind == "m":
@@ -391,6 +405,7 @@ def _of_times(array: Array) -> pa.Array:
 
 
 def _check_masks(arrays: Sequence[Array]) -> None:
+    """Raises OddValueError for masked values in tensors, which cannot hold nulls."""
     for array in arrays:
         if isinstance(array, np.ma.MaskedArray) and np.ma.getmaskarray(array).any():
             raise OddValueError("an array of lists has no place for masked values")
@@ -409,7 +424,7 @@ def tensor_array(rows: Array, absent: Sequence[bool] | None = None) -> pa.Array:
         if len(shape) > 1:
             raise OddValueError(f"arrays of shape {shape} hold nothing")
         starts = np.zeros(len(rows) + 1, np.int64)
-        return _listed(flat, starts, list(absent or [False] * len(rows)))
+        return _list_array(flat, starts, list(absent or [False] * len(rows)))
     mask = None if absent is None else pa.array(absent, pa.bool_())
     lists = pa.FixedSizeListArray.from_arrays(flat, math.prod(shape), mask=mask)
     if len(shape) == 1:

@@ -196,6 +196,7 @@ def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
 
 
 def _shape_text(shape: tuple[int | None, ...]) -> str:
+    """Returns "[2, any]" for the shape (2, None)."""
     return "[" + ", ".join("any" if n is None else str(n) for n in shape) + "]"
 
 
@@ -270,6 +271,7 @@ def is_text(data: bytes | pa.Buffer) -> bool:
 
 
 def _casts(data: pa.Array, kind: pa.DataType) -> bool:
+    """Whether Arrow can cast all values: bytes to texts where all are UTF-8."""
     try:
         data.cast(kind)
     except pa.ArrowInvalid:
@@ -278,6 +280,7 @@ def _casts(data: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _is_utf8(value: bytes) -> bool:
+    """Whether one cell is UTF-8; Arrow tells it of whole arrays only."""
     try:
         value.decode()
     except UnicodeDecodeError:

@@ -134,6 +134,7 @@ def wider_type(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None
 
 
 def _wider_number(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
+    """Returns the type of both numbers, or None; files keep integers from floats."""
     types = pa.types
     if types.is_integer(a) and types.is_integer(b):
         if types.is_unsigned_integer(a) and types.is_unsigned_integer(b):
@@ -161,6 +162,7 @@ def _digits(kind: pa.DataType) -> tuple[int, int]:
 
 
 def _wider_bytes(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
+    """Returns the type of both bytes, or None; programs may mix in texts."""
     if door is PYTHON:
         joinable = (pa.string(), pa.binary())
         return pa.binary() if a in joinable and b in joinable else None
@@ -168,10 +170,12 @@ def _wider_bytes(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | No
 
 
 def _is_binary(kind: pa.DataType) -> bool:
+    """Whether values are bytes and no texts, also of a fixed size."""
     return kind.id in _BINARIES
 
 
 def _wider_time(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
+    """Returns the finer type of two times, or None; files do not mix units."""
     types = pa.types
     if door is FILES:
         return None
@@ -183,6 +187,7 @@ def _wider_time(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | Non
 
 
 def _wider_nested(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
+    """Returns the list or struct of both; of files only image structs are merged."""
     if is_any_list(a) and is_any_list(b):
         inner = wider_type(a.value_type, b.value_type, door)
         if inner is None:
@@ -261,6 +266,7 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 
 def _integers_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns integers as wider numbers; OddValueError where one is not exact there."""
     numbers = pc.fill_null(array, 0).to_numpy()
     if pa.types.is_floating(kind):
         lost = (numbers > FLOAT64_EXACT) | (numbers < -FLOAT64_EXACT)
@@ -275,6 +281,7 @@ def _integers_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _structs_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns structs in a wider type; fields that they lack are null."""
     names = [field.name for field in array.type]
     fields = [
         as_type(pc.struct_field(array, field.name), field.type)
@@ -287,6 +294,7 @@ def _structs_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _lists_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns lists in a wider type; an odd item blames its row."""
     if pa.types.is_fixed_size_list(kind):
         # Arrow's `flatten` leaves null lists out, where their items must be.
         start = array.offset * kind.list_size

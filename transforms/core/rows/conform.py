@@ -80,7 +80,7 @@ def cast(column: pa.Array, feature: Feature) -> Column:
     if not (feature.is_list or feature.kind in (Kind.TENSOR, Kind.BOX)):
         return scalars(column, feature)
     if feature.kind is Kind.TENSOR:
-        return _tensors(column, feature)
+        return _cast_tensors(column, feature)
     shape = (None, len(BOX_SIDES)) if feature.kind is Kind.BOX else feature.shape
     feature = dataclasses.replace(feature, shape=shape)
     nested = nested_of(column, feature)
@@ -89,7 +89,8 @@ def cast(column: pa.Array, feature: Feature) -> Column:
     return cast_nested(nested, feature)
 
 
-def _tensors(column: pa.Array, feature: Feature) -> Column:
+def _cast_tensors(column: pa.Array, feature: Feature) -> Column:
+    """Returns values, lists, texts or raw bytes as the tensors of a feature."""
     kind = column.type
     is_text = pa.types.is_string(kind)
     is_single = is_text or is_number(kind) or pa.types.is_boolean(kind)
@@ -133,13 +134,13 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
     if is_box:
         values, starts = _boxes(values, starts, absent)
     elif feature.is_ragged:
-        values, starts = _ragged(values, found)
+        values, starts = _ragged_lists(values, found)
     if faults is not None and not is_box:
         # `take` also empties null rows: whoever reads the items assumes they have none.
         rows = pa.array(np.arange(len(starts) - 1), mask=absent)
-        lists = _lists(values, starts, None).take(rows)
+        lists = _list_array(values, starts, None).take(rows)
     else:
-        lists = _lists(values, starts, absent)
+        lists = _list_array(values, starts, absent)
     return Column(lists, faults)
 
 
@@ -186,14 +187,16 @@ def _boxes(
     return boxes, np.concatenate(([0], np.cumsum(counts))) // sides
 
 
-def _ragged(values: pa.Array, found: Nested) -> tuple[pa.Array, Ints]:
+def _ragged_lists(values: pa.Array, found: Nested) -> tuple[pa.Array, Ints]:
+    """Returns the inner lists of all rows, and where among them each row begins."""
     if found.inner is None or found.outer is None:
         none = np.zeros(1, np.int64)
-        return _lists(values.slice(0, 0), none, None), np.zeros_like(found.starts)
-    return _lists(values, found.inner, None), found.outer
+        return _list_array(values.slice(0, 0), none, None), np.zeros_like(found.starts)
+    return _list_array(values, found.inner, None), found.outer
 
 
-def _lists(values: pa.Array, starts: Ints, absent: Mask | None) -> pa.ListArray:
+def _list_array(values: pa.Array, starts: Ints, absent: Mask | None) -> pa.ListArray:
+    """Returns n lists of values; EncodingError beyond the range of int32 offsets."""
     if starts[-1] > _MAX_OFFSET:
         raise EncodingError(
             "the lists of a column must hold fewer than 2^31 values in one batch of "
@@ -244,6 +247,7 @@ class Misfit:
 
 
 def _shown(value: pa.Scalar) -> str:
+    """Returns a cell as rejects show it: text quoted, "12 bytes", "nothing" of null."""
     native = python_value(value)
     if native is None:
         return "nothing"

@@ -95,9 +95,9 @@ def nested_of(column: pa.Array, feature: Feature) -> Nested | None:
     if pa.types.is_string(column.type):
         if feature.separator:
             return _separated(column, feature.separator)
-        return _of_json(column, feature.shape, feature.is_ragged)
+        return _nested_json(column, feature.shape, feature.is_ragged)
     if isinstance(column.type, pa.FixedShapeTensorType):
-        return _tensors(column)
+        return _nested_tensors(column)
     if not is_list(column.type):
         return None
     count = len(column)
@@ -148,7 +148,8 @@ def _inner_sizes(sizes: Ints, starts: Ints) -> tuple[Ints, Mask]:
     return first, mixed
 
 
-def _tensors(column: pa.FixedShapeTensorArray) -> Nested:
+def _nested_tensors(column: pa.FixedShapeTensorArray) -> Nested:
+    """Returns Arrow's tensors as flat values, in the logical order of their axes."""
     stored: Sequence[int] = column.type.shape
     order = column.type.permutation or range(len(stored))
     present = numpy_mask(column.is_valid()) if column.null_count else None
@@ -197,6 +198,7 @@ def fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
 
 
 def _separated(column: pa.StringArray, separator: str) -> Nested:
+    """Returns texts cut at a separator; the empty text is the empty list."""
     parts = pc.split_pattern(column, separator)
     present = numpy_mask(column.is_valid()) if column.null_count else None
     starts, values = flattened(parts, present)
@@ -208,7 +210,8 @@ def _separated(column: pa.StringArray, separator: str) -> Nested:
     return Nested(values, starts, np.diff(starts)[:, None], present)
 
 
-def _of_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
+def _nested_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
+    """Returns JSON lists as flat texts; rows that are no such lists have a fault."""
     items: list[str | None] = []
     starts, inner, outer = [0], [0], [0]
     sizes: list[list[int]] = []
@@ -216,7 +219,7 @@ def _of_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
     for row, text in enumerate(column.to_pylist()):
         size: list[int] = []
         try:
-            lists = [] if text is None else _parsed(text)
+            lists = [] if text is None else _json_list(text)
             parts = [_leaves(piece) for piece in lists] if ragged else []
             if not ragged:
                 size, flat = _measured(lists, len(shape))
@@ -262,7 +265,8 @@ def fitted_each(
     return full, bad
 
 
-def _parsed(text: str) -> list[Any]:
+def _json_list(text: str) -> list[Any]:
+    """Returns the list that a text is, numbers as texts; FaultError for another."""
     try:
         check_json_nesting(text.encode())
         value = _JSON.decode(text)

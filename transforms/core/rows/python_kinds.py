@@ -91,6 +91,7 @@ def plain_values(values: list[Any]) -> list[Any]:
 
 
 def _known_converter(kind: type[Any]) -> Callable[[Any], Any] | None:
+    """Returns what `_converter` does, remembered for each type."""
     if kind not in _CONVERTERS:
         _CONVERTERS[kind] = _converter(kind)
     return _CONVERTERS[kind]
@@ -196,11 +197,13 @@ def converter_of(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 
 def _png(pixels: np.ndarray) -> bytes:
+    """Returns the pixels of an image, (height, width[, channels]), as a PNG file."""
     file: bytes = encode_png(pixels[np.newaxis])[0].as_py()
     return file
 
 
 def _png_of_pillow(image: Any) -> bytes:
+    """Returns a Pillow image as a PNG file; OddValueError for modes that PNG lacks."""
     if image.mode not in _PNG_MODES:
         raise OddValueError(
             f"an image of mode {image.mode} is no PNG; use image.convert('RGB')"

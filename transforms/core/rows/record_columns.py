@@ -62,7 +62,7 @@ def record_columns(rows: pa.Table, features: Sequence[Feature]) -> dict[str, pa.
     for feature in features:
         if feature.derived or feature.internal or feature.kind in LOADED:
             continue
-        array = _whole(rows[feature.name])
+        array = _one_array(rows[feature.name])
         if feature.kind is Kind.BOX:
             parts = _sides(array)
         elif feature.is_ragged:
@@ -107,7 +107,8 @@ def count_parts(
     return {"boxes": sum(counts)} if boxes else {}
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Returns a column in one piece."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     # `combine_chunks` copies a single chunk, too.
@@ -128,7 +129,7 @@ def label_ids(
       EncodingError: a name is no class: rows were changed after they were counted.
     """
     if pa.types.is_list(names.type):
-        lists = _whole(names)
+        lists = _one_array(names)
         inner = label_ids(lists.flatten(), classes, others=others)
         return lists_like(lists, inner)
     ids = pc.index_in(names, value_set=classes)

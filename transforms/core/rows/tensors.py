@@ -117,18 +117,19 @@ def tensor_protos(
     distinct = [np.frombuffer(key, np.int64) for key in packed.dictionary.to_pylist()]
     heads = [_head(key.tolist(), dtype) for key in distinct]
     fronts = pa.array(heads, pa.large_binary()).take(packed.indices)
-    return _joined(fronts, contents)
+    return _joined_pairs(fronts, contents)
 
 
 def _head(key: list[int], dtype: str) -> bytes:
     """Returns the bytes before the elements; `key` is the shape and their size."""
     *shape, size = key
-    dim = b"".join(_field(b"\x12", b"\x08" + varint(n) if n else b"") for n in shape)
-    head = b"\x08" + varint(DATA_TYPES[dtype]) + _field(b"\x12", dim)
+    dim = b"".join(_tagged(b"\x12", b"\x08" + varint(n) if n else b"") for n in shape)
+    head = b"\x08" + varint(DATA_TYPES[dtype]) + _tagged(b"\x12", dim)
     return head + _CONTENT + varint(size) if size else head
 
 
-def _field(tag: bytes, value: bytes) -> bytes:
+def _tagged(tag: bytes, value: bytes) -> bytes:
+    """Returns a protobuf field: its tag, the size as a varint, the bytes."""
     return tag + varint(len(value)) + value
 
 
@@ -143,11 +144,12 @@ def string_values(values: pa.Array, starts: Ints) -> pa.LargeBinaryArray:
     lengths = pc.dictionary_encode(pc.binary_length(values))
     heads = [_STRING_VAL + varint(n) for n in lengths.dictionary.to_pylist()]
     fronts = pa.array(heads, pa.large_binary()).take(lengths.indices)
-    fields = pa.LargeListArray.from_arrays(starts, _joined(fronts, values))
+    fields = pa.LargeListArray.from_arrays(starts, _joined_pairs(fronts, values))
     return pc.binary_join(fields, pa.scalar(b"", pa.large_binary()))
 
 
-def _joined(first: pa.Array, second: pa.Array) -> pa.LargeBinaryArray:
+def _joined_pairs(first: pa.Array, second: pa.Array) -> pa.LargeBinaryArray:
+    """Returns the bytes of each row: those of `first`, then of `second`."""
     return pc.binary_join_element_wise(first, second, pa.scalar(b"", pa.large_binary()))
 
 
@@ -162,7 +164,7 @@ def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
     elif pa.types.is_boolean(target):
         cells = scalars(values, Feature("", Kind.BOOL))
     elif pa.types.is_floating(target):
-        cells = _floats(values, target)
+        cells = _float_elements(values, target)
     else:
         cells = integers(values, target)
     missing = fault(numpy_mask(cells.values.is_null()), Reason.MISSING_VALUE)
@@ -171,7 +173,8 @@ def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
     return of(cells.values), faults
 
 
-def _floats(values: pa.Array, target: pa.DataType) -> Column:
+def _float_elements(values: pa.Array, target: pa.DataType) -> Column:
+    """Returns values as floats of the tensor's own width; bools do not fit."""
     kind = values.type
     if pa.types.is_integer(kind):
         return exact_floats(values, target)
@@ -214,16 +217,17 @@ def tensors(found: Nested, feature: Feature) -> Column:
         fault(misshapen, Reason.WRONG_SHAPE),
         rows_with_faults(items_faults, found.starts),
     )
-    return _encoded(contents, sizes, faults, found.present, feature)
+    return _stored_tensors(contents, sizes, faults, found.present, feature)
 
 
-def _encoded(
+def _stored_tensors(
     contents: pa.LargeBinaryArray,
     sizes: Ints,
     faults: Faults | None,
     present: Mask | None,
     feature: Feature,
 ) -> Column:
+    """Returns tensors as records store them: raw or TensorProto; bad ones are null."""
     rows = contents
     if feature.encoding == PROTO:
         rows = tensor_protos(contents, sizes, feature.dtype)
@@ -248,7 +252,7 @@ def tensors_of_bytes(column: pa.Array, feature: Feature) -> Column:
     counts, rest = np.divmod(sizes, np.dtype(feature.dtype).itemsize)
     dims, misshapen = fitted(counts[:, None], counts, feature.shape)
     faults = fault(misshapen | (rest != 0), Reason.WRONG_SHAPE)
-    return _encoded(contents, dims, faults, present, feature)
+    return _stored_tensors(contents, dims, faults, present, feature)
 
 
 def check_shape(feature: Feature) -> None:

@@ -114,6 +114,7 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
 
 
 def _coerced(column: pa.Array, kind: Kind) -> Column:
+    """Returns texts as int64, float32 or bool: by Arrow's cast, else by exact rules."""
     values = cast_plain(column, kind)
     if values is not None:
         return Column(values)
@@ -343,6 +344,7 @@ def _instants(texts: pa.Array, unit: str) -> Column:
 
 
 def _instant(text: str, scale: int) -> int | Reason:
+    """Returns an ISO 8601 time in 1/scale seconds since 1970, or why it is none."""
     match = _TIME.fullmatch(text)
     if match is None:
         return Reason.NOT_A_TIMESTAMP
@@ -388,17 +390,18 @@ def with_points(
         if column is None or not pa.types.is_string(column.type):
             continue
         if isinstance(column, pa.ChunkedArray):
-            chunks = [_pointed(chunk, feature.separator) for chunk in column.chunks]
+            chunks = [_swapped(chunk, feature.separator) for chunk in column.chunks]
             out[name] = pa.chunked_array(chunks, pa.string())
         else:
-            out[name] = _pointed(column, feature.separator)
+            out[name] = _swapped(column, feature.separator)
     return out
 
 
-def _pointed(column: pa.StringArray, separator: str) -> pa.StringArray:
+def _swapped(column: pa.StringArray, separator: str) -> pa.StringArray:
+    """Returns texts of numbers with "." for ","; those with "." become no numbers."""
     if separator:
         lists = pc.split_pattern(column, separator)
-        items = _pointed(lists.values, "")
+        items = _swapped(lists.values, "")
         lists = pa.ListArray.from_arrays(lists.offsets, items)
         joined = pc.binary_join(lists, separator)
         return pc.if_else(column.is_valid(), joined, column)

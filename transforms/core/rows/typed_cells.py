@@ -103,6 +103,7 @@ def scalars(column: pa.Array, feature: Feature) -> Column:
 
 
 def _int64(column: pa.Array, _: Feature) -> Column | None:
+    """Returns numbers, bools and durations as int64; None for other types."""
     kind = column.type
     is_count = pa.types.is_boolean(kind) or pa.types.is_duration(kind)
     return integers(column, pa.int64()) if is_count or is_number(kind) else None
@@ -154,6 +155,7 @@ def decimal_text(column: pa.Array) -> pa.Array:
 
 
 def _float(column: pa.Array, feature: Feature) -> Column | None:
+    """Returns numbers as float32, or refuses what it rounds; None for other types."""
     kind = column.type
     if pa.types.is_float32(kind):
         return Column(column)
@@ -203,6 +205,7 @@ def exact_floats(column: pa.Array, target: pa.DataType) -> Column:
 
 
 def _bool(column: pa.Array, _: Feature) -> Column | None:
+    """Returns bools; numbers do not fit, not even 0 and 1; None for other types."""
     if pa.types.is_boolean(column.type):
         return Column(column)
     if is_number(column.type):
@@ -211,6 +214,7 @@ def _bool(column: pa.Array, _: Feature) -> Column | None:
 
 
 def _text(column: pa.Array, _: Feature) -> Column | None:
+    """Returns values as text, instants in UTC; None for types that have no text."""
     kind = column.type
     if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         return valid_text(column)
@@ -232,6 +236,7 @@ def _text(column: pa.Array, _: Feature) -> Column | None:
 
 
 def _bytes(column: pa.Array, feature: Feature) -> Column | None:
+    """Returns bytes; None for other types, and for texts where images are due."""
     kind = column.type
     is_image = feature.kind is Kind.IMAGE
     if is_image and pa.types.is_string(kind):
@@ -248,6 +253,7 @@ def is_image_struct(kind: pa.DataType) -> bool:
 
 
 def _image(column: pa.Array, feature: Feature) -> Column | None:
+    """Returns bytes of images in the table, or else paths; None for other types."""
     if is_image_struct(column.type):
         field, other = ("bytes", "path") if feature.inline else ("path", "bytes")
         cells = scalars(plain_array(pc.struct_field(column, field)), feature)
@@ -269,6 +275,7 @@ def _image(column: pa.Array, feature: Feature) -> Column | None:
 
 
 def _timestamp(column: pa.Array, feature: Feature) -> Column | None:
+    """Returns times in the feature's unit since 1970, in UTC; None for other types."""
     kind = column.type
     scale = PER_SECOND[feature.unit or "s"]
     if pa.types.is_integer(kind):
@@ -374,7 +381,7 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
         return _NO_LOSSES
     raw = plain_array(raw)
     if not feature.shape and not is_tensor:
-        return _of_values(raw, typed)
+        return _value_losses(raw, typed)
     floats, _ = values_and_rows(typed)
     if pa.types.is_string(raw.type) and (is_tensor or not is_large(floats)):
         # To look at texts takes far less time than to read lists in them again.
@@ -386,7 +393,7 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     if nested is None:
         return _NO_LOSSES
     floats = scalars(nested.values, Feature("", Kind.FLOAT)).values
-    lost = _of_values(nested.values, floats)
+    lost = _value_losses(nested.values, floats)
     zeros = np.searchsorted(nested.starts, lost.zeros, "right") - 1
     large = np.searchsorted(nested.starts, lost.large, "right") - 1
     return Losses(zeros, large, lost.errors)
@@ -398,7 +405,8 @@ def _may_differ(floats: pa.Array) -> bool:
     return not (len(sizes) and sizes.min() > 0 and sizes.max() < FLOAT32_EXACT)
 
 
-def _of_values(raw: pa.Array, typed: pa.Array) -> Losses:
+def _value_losses(raw: pa.Array, typed: pa.Array) -> Losses:
+    """Returns what float32 changed of single values, or of the flat items of lists."""
     kind = raw.type
     is_text = pa.types.is_string(kind)
     if not (is_text or is_number(kind)) or pa.types.is_float32(kind):
