@@ -206,14 +206,14 @@ def regrouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Recor
             count += piece.num_rows
             batch = batch.slice(piece.num_rows)
             if count == rows:
-                yield _joined(waiting)
+                yield _one_batch(waiting)
                 waiting, count = [], 0
     if waiting:
-        yield _joined(waiting)
+        yield _one_batch(waiting)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    # Of a single batch Arrow would make a copy.
+def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Returns the rows of all batches as one; Arrow would copy a single one."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -260,5 +260,6 @@ def return_freed_memory() -> None:
 
 
 def _glibc() -> ctypes.CDLL | None:
+    """Returns the C library of this process; None if it is not glibc."""
     library = ctypes.CDLL(None)
     return library if hasattr(library, "gnu_get_libc_version") else None

@@ -229,13 +229,14 @@ def _groups(
             waiting.append(piece)
             count, size = count + len(piece), size + piece.nbytes
             if count == _GROUP_ROWS or size >= _GROUP_BYTES:
-                yield _joined(waiting)
+                yield _row_group(waiting)
                 waiting, count, size = [], 0, 0
     if waiting:
-        yield _joined(waiting)
+        yield _row_group(waiting)
 
 
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+def _row_group(tables: Sequence[pa.Table]) -> pa.Table:
+    """Returns the rows of a row group, each column in one chunk."""
     return pa.concat_tables(tables).combine_chunks()
 
 
@@ -256,6 +257,7 @@ def _named(
 
 
 def _storable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Returns a column in its type of the catalogue; times beyond it become null."""
     if column.type == kind:
         return column
     if pa.types.is_timestamp(column.type):
@@ -269,6 +271,7 @@ def _storable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _is_text(kind: pa.DataType) -> bool:
+    """Whether a column has texts or class names, which Parquet stores once each."""
     return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))
 
 

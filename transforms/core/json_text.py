@@ -55,7 +55,7 @@ def to_json(value: Any) -> bytes:
       TypeError: there is a value of a type that is not named above.
     """
     # NumPy's integers are no numbers to the encoder.
-    return json.dumps(_plain(value), default=operator.index).encode()
+    return json.dumps(_json(value), default=operator.index).encode()
 
 
 def from_json(kind: Any, data: bytes) -> Any:
@@ -74,18 +74,19 @@ def from_json(kind: Any, data: bytes) -> Any:
         raise ValueError(f"not of this version: {error}") from error
 
 
-def _plain(value: Any) -> Any:
+def _json(value: Any) -> Any:
+    """Returns a value as `json` takes it: dataclasses as objects, bytes as base64."""
     kind = type(value)
     if kind is tuple or kind is list:
-        return value if _SCALARS.issuperset(map(type, value)) else [*map(_plain, value)]
+        return value if _SCALARS.issuperset(map(type, value)) else [*map(_json, value)]
     if dataclasses.is_dataclass(kind):
         fields = ((name, getattr(value, name)) for name in _readers(kind))
         # There may be thousands of dataclasses: no call for most of their fields.
-        return {n: v if type(v) in _SCALARS else _plain(v) for n, v in fields}
+        return {n: v if type(v) in _SCALARS else _json(v) for n, v in fields}
     if isinstance(value, Mapping):
         if all(type(key) is str for key in value):
-            return {key: _plain(item) for key, item in value.items()}
-        return [*map(_plain, value.items())]
+            return {key: _json(item) for key, item in value.items()}
+        return [*map(_json, value.items())]
     return base64.b64encode(value).decode() if kind is bytes else value
 
 
@@ -101,12 +102,12 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     """Returns what makes a value of this type of its JSON."""
     outer, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind in _SCALARS or (outer is types.UnionType and _SCALARS.issuperset(inner)):
-        return functools.partial(_scalar, inner or (kind,))
+        return functools.partial(_checked_scalar, inner or (kind,))
     if outer is types.UnionType:
         (read,) = [_reader(member) for member in inner if member is not types.NoneType]
         return lambda value: None if value is None else read(value)
     if dataclasses.is_dataclass(kind):
-        return functools.partial(_dataclass, kind, _readers(kind))  # type: ignore[arg-type]
+        return functools.partial(_read_dataclass, kind, _readers(kind))  # type: ignore[arg-type]
     if outer is Mapping:
         pairs = _reader(tuple[tuple[inner], ...])  # type: ignore[valid-type]
         return lambda it: dict(pairs(it.items() if isinstance(it, dict) else it))
@@ -118,13 +119,15 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     return functools.partial(base64.b64decode, validate=True) if kind is bytes else kind
 
 
-def _scalar(kinds: tuple[type, ...], value: Any) -> Any:
+def _checked_scalar(kinds: tuple[type, ...], value: Any) -> Any:
+    """Returns a number, text, bool or null as it is; ValueError for another type."""
     if type(value) not in kinds:
         raise ValueError(f"{type(value)} must be one of {kinds}")
     return value
 
 
-def _dataclass(kind: Any, readers: Mapping[str, Any], values: Any) -> Any:
+def _read_dataclass(kind: Any, readers: Mapping[str, Any], values: Any) -> Any:
+    """Returns a dataclass of its JSON object; ValueError where fields differ."""
     if values.keys() != readers.keys():
         raise ValueError(f"{kind.__name__} has the fields {', '.join(values)}")
     return kind(**{name: read(values[name]) for name, read in readers.items()})
@@ -153,7 +156,7 @@ def json_levels(
       begin and end; and how many are open behind each of these places.
     """
     in_string = is_escaped = False
-    for piece in itertools.chain.from_iterable(map(_cut, pieces)):
+    for piece in itertools.chain.from_iterable(map(_pieces_of, pieces)):
         # The backslash is at the end of the last piece.
         plain = b"_" + piece[1:] if is_escaped else piece
         is_escaped = (len(plain) - len(plain.rstrip(b"\\"))) % 2 == 1
@@ -175,7 +178,8 @@ def json_levels(
         yield piece, quotes, places, levels
 
 
-def _cut(data: bytes) -> Iterator[bytes]:
+def _pieces_of(data: bytes) -> Iterator[bytes]:
+    """Yields bytes in pieces, whose arrays stay in the processor's cache."""
     for start in range(0, len(data), _PIECE_BYTES):
         yield data[start : start + _PIECE_BYTES]
 

@@ -442,6 +442,7 @@ def is_data_folder(name: str) -> bool:
 
 
 def _digest(dataset: Mapping[str, Any]) -> str:
+    """Returns the SHA-256, in hex, of a `dataset` part as JSON with sorted keys."""
     digest = hashlib.sha256()
     encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
     for piece in encoder.iterencode(dataset):

@@ -203,6 +203,7 @@ class Batch:
 
 
 def _check_columns(found: pa.Schema, wanted: pa.Schema) -> None:
+    """Raises ConservationError where a step has changed columns' names or types."""
     if found.equals(wanted):
         return
     if found.names != wanted.names:

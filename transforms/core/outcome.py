@@ -213,6 +213,7 @@ def turned_box_remarks(
 
 
 def _counted(count: int, one: str, many: str) -> str:
+    """Returns a count with the words for one or for many, as "1,200 images"."""
     return f"{count:,} {one if count == 1 else many}"
 
 
@@ -389,6 +390,7 @@ def _shares(account: Account) -> dict[str, tuple[int, int]]:
 
 
 def _passes(rejected: int, considered: int, rate: float | None) -> bool:
+    """Whether a rate tolerates these rejects; None is the usual, and forgives one."""
     if rate is None:
         if rejected == 1 and considered >= _FORGIVEN_OF:
             return True

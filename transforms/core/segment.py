@@ -255,4 +255,5 @@ def merged_lists(lists: Sequence[Segment]) -> list[Segment]:
 
 
 def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:
+    """Returns the distinct names of several lists, in the order of occurrence."""
     return pa.chunked_array(parts, pa.string()).unique()

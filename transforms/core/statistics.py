@@ -53,7 +53,7 @@ class Statistics:
         return Statistics(
             self.present + other.present,
             *wider(ours, theirs),
-            _merged(self.classes, other.classes),
+            _merged_classes(self.classes, other.classes),
             *lengths,
         )
 
@@ -61,8 +61,8 @@ class Statistics:
         """Returns plain JSON: infinities as text, class ids left to the caller."""
         out: dict[str, Any] = {"present": self.present}
         if self.minimum is not None and self.maximum is not None:
-            out["min"] = _plain(self.minimum)
-            out["max"] = _plain(self.maximum)
+            out["min"] = _json_number(self.minimum)
+            out["max"] = _json_number(self.maximum)
         if self.fewest is not None and self.most is not None:
             out["fewest"], out["most"] = self.fewest, self.most
         return out
@@ -83,9 +83,10 @@ def wider(a: Extent, b: Extent) -> Extent:
     return min(a[0], b[0]), max(a[1], b[1])
 
 
-def _merged(
+def _merged_classes(
     mine: Mapping[int, int] | None, others: Mapping[int, int] | None
 ) -> Mapping[int, int] | None:
+    """Returns records by class id of both; None where not counted, or too many."""
     if mine is None or others is None:
         return None
     if not others:
@@ -165,7 +166,7 @@ def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:
         return Statistics()
     fewest = most = None
     if is_list(column.type):
-        fewest, most = _extent(pc.list_value_length(column))
+        fewest, most = _extent_of_integers(pc.list_value_length(column))
     while is_list(column.type):
         column = pc.list_flatten(column)
     kind = column.type
@@ -184,7 +185,7 @@ def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:
         if len(value_counts) <= MAX_CLASSES:
             numbers, counts = (array.to_pylist() for array in value_counts.flatten())
             classes = dict(sorted(zip(numbers, counts, strict=True)))
-    return Statistics(present, *_extent(column), classes, fewest, most)
+    return Statistics(present, *_extent_of_integers(column), classes, fewest, most)
 
 
 def summarize_feature(
@@ -211,7 +212,8 @@ def summarize_feature(
     return dataclasses.replace(merged, present=first.present)
 
 
-def _extent(integers: "pa.Array") -> Extent:
+def _extent_of_integers(integers: "pa.Array") -> Extent:
+    """Returns the least and the largest integer; both None of nulls alone."""
     import pyarrow.compute as pc
 
     extremes = pc.min_max(integers)
@@ -229,7 +231,8 @@ def _extent_of_floats(floats: "pa.Array") -> Extent:
     return (None, None) if math.isnan(low) else (low + 0.0, high + 0.0)
 
 
-def _plain(value: Number) -> Number | str:
+def _json_number(value: Number) -> Number | str:
+    """Returns a number for JSON: a float32 in its shortest digits, infinity as text."""
     if isinstance(value, int):
         return value
     if math.isinf(value):

@@ -160,7 +160,7 @@ def parse_names(data: bytes, *, path: str) -> tuple[str, ...]:
                 f"Every line of the vocabulary {path!r} must hold a name; line "
                 f"{number:,} is empty. Remove it."
             )
-    return _unique(_unescaped(lines), path)
+    return _checked_names(_unescaped(lines), path)
 
 
 def _unescaped(lines: Sequence[str]) -> Sequence[str]:
@@ -179,7 +179,8 @@ def _unescaped(lines: Sequence[str]) -> Sequence[str]:
     ]
 
 
-def _unique(names: Sequence[str], path: str) -> tuple[str, ...]:
+def _checked_names(names: Sequence[str], path: str) -> tuple[str, ...]:
+    """Returns class names; SpecError with the lines of a name that occurs twice."""
     lines: dict[str, int] = {}
     for number, name in enumerate(names, 1):
         if name in lines:
@@ -277,6 +278,7 @@ def _folded(name: str) -> str:
 
 
 def _shown(names: Sequence[str]) -> str:
+    """Returns the first names, quoted, for a message; "..." stands for more."""
     more = " ..." if len(names) > _MAX_SHOWN else ""
     return ", ".join(map(repr, names[:_MAX_SHOWN])) + more
 
