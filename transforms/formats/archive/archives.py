@@ -195,6 +195,7 @@ class Archives:
 # millions of members is too large to keep many.
 @functools.lru_cache(maxsize=2)
 def _listing(archives: Archives, file: SourceFile) -> MemberList:
+    """Returns the members of an archive, remembered by its settings, path and stamp."""
     with archives.opened(file) as archive:
         return archive.listing()
 
@@ -272,6 +273,7 @@ class RowList:
 # Of what `_listing` keeps.
 @functools.lru_cache(maxsize=2)
 def _rows_in(members: MemberList, reader: "type[RowArchive]") -> RowList:
+    """Returns the rows that the members of a listing form, remembered with it."""
     return RowList(members, reader)
 
 

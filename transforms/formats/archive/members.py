@@ -193,7 +193,7 @@ def name_and_fault(raw: bytes, encoding: str) -> tuple[str, Fault | None]:
     path = "/".join(segment for segment in name.split("/") if segment not in ("", "."))
     path = f"/{path}" if name.startswith("/") else path
     # Most names are good: what messages show is made where there is one.
-    if unsafe := _unsafe(path):
+    if unsafe := _why_unsafe(path):
         return path, refusal(Reason.UNSAFE_PATH, path, unsafe)
     if not is_text:
         return path, refusal(Reason.INVALID_ENCODING, path, "is not")
@@ -202,7 +202,8 @@ def name_and_fault(raw: bytes, encoding: str) -> tuple[str, Fault | None]:
     return path, None
 
 
-def _unsafe(path: str) -> str:
+def _why_unsafe(path: str) -> str:
+    """Returns what is wrong with a path, as a verb phrase; "" for a safe one."""
     if not path or path == "/":
         return "is empty"
     if path.startswith("/"):

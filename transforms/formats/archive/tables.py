@@ -286,6 +286,8 @@ class ArchiveTables(Archives, TableReader):
 def _tables_in(
     members: MemberList, format_name: str, archive: str, by_name: bool
 ) -> _Members:
+    """Returns the tables among members, by name or as stored; bad ones are errors."""
+
     def is_table(member: Member) -> bool:
         if _skip_reason(member, format_name) is not None:
             return False

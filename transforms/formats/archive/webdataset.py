@@ -281,6 +281,7 @@ def _ending(column: str) -> str:
 
 
 def _text(name: str, data: bytes) -> str:
+    """Returns a member's content as text; FaultError where it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -97,6 +97,7 @@ def _check_apart(infos: list[zipfile.ZipInfo], end: int, path: str) -> None:
 
 
 def _damaged_directory(path: str, found: str) -> DamageError:
+    """Returns the error of a zip that does not end with a list of its members."""
     return DamageError(
         f"{path}: a zip must end with its central directory, which names every "
         f"member; {found}: it is cut off or damaged. Fetch or write it again."
@@ -104,6 +105,7 @@ def _damaged_directory(path: str, found: str) -> DamageError:
 
 
 def _raw_name(info: zipfile.ZipInfo) -> bytes:
+    """Returns the bytes of a stored name, which `zipfile` has decoded."""
     is_utf8 = info.flag_bits & _UTF8
     return info.orig_filename.encode("utf-8" if is_utf8 else "latin-1")
 
