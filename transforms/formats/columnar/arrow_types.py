@@ -112,6 +112,7 @@ def stated_features(schema: pa.Schema) -> Features:
 
 
 def _named_classes(name: str, stated: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields columns with class names, as Hugging Face's metadata nests them."""
     if isinstance(stated, list):
         yield from _named_classes(name, stated[0])
     elif "_type" not in stated:
@@ -136,6 +137,7 @@ def wanted_paths(schema: pa.Schema, wanted: Iterable[str]) -> list[str]:
 
 
 def _sources(schema: pa.Schema, wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields for each wanted flat column the field it is in, and its path with dots."""
     names = set(wanted)
     for field in schema:
         for name, path, _ in _flat_type(field.name, field.name, field.type):
@@ -164,23 +166,24 @@ def flat_columns(
                 raise pa.ArrowInvalid(f"column {field.name!r} is over 2 GiB in a piece")
         out |= {
             name: array
-            for name, array in _flat(field.name, column)
+            for name, array in _flatten(field.name, column)
             if names is None or name in names
         }
     return out
 
 
-def _flat(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+def _flatten(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Yields the flat columns of a field; those of structs are named "field/inner"."""
     array = _plain(array)
     kind = array.type
     if is_plain_struct(kind):
         for index, field in enumerate(kind):
-            yield from _flat(f"{name}/{field.name}", pc.struct_field(array, index))
+            yield from _flatten(f"{name}/{field.name}", pc.struct_field(array, index))
     elif is_list(kind) and is_plain_struct(kind.value_type):
         items = array.flatten()
         for index, field in enumerate(kind.value_type):
             child = pc.struct_field(items, index)
-            yield from _flat(f"{name}/{field.name}", lists_like(array, child))
+            yield from _flatten(f"{name}/{field.name}", lists_like(array, child))
     else:
         yield name, array
 
@@ -257,4 +260,5 @@ class CommonColumns:
 
 
 def _short(kind: pa.DataType) -> str:
+    """Returns a type for messages, cut: that of a struct may be very long."""
     return str(kind)[:60]

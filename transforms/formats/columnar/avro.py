@@ -264,6 +264,7 @@ class _AvroFile(ColumnarFile):
 
 
 def _fastavro() -> Any:
+    """Returns the optional library; UsageError where it is not installed."""
     try:
         import fastavro
     except ImportError as error:
@@ -288,6 +289,7 @@ def _decompressor(start: Callable[[], Any]) -> Callable[[bytes], bytes]:
 
 
 def _unzstd(packed: bytes) -> bytes:
+    """Returns a zstd block unpacked, to one byte more than it may be at most."""
     with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
         return bytes(stream.read(MAX_BLOCK_BYTES + 1))
 

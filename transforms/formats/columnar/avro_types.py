@@ -58,6 +58,7 @@ class AvroType:
 
 
 def _primitive(name: str, kind: pa.DataType, least_bytes: int = 1) -> AvroType:
+    """Returns a type whose values fastavro gives as the column has them."""
     return AvroType(name, kind, kind, least_bytes)
 
 
@@ -254,6 +255,7 @@ def _logical(kind: str, schema: Mapping[str, Any], found: AvroType) -> AvroType:
 
 
 def _union(found: Sequence[AvroType]) -> AvroType:
+    """Returns the type of null and one other type, or the widest of several numbers."""
     plain = [branch.plain for branch in found]
     values = [branch for branch in found if not pa.types.is_null(branch.raw)]
     if not values:
@@ -272,6 +274,7 @@ def _union(found: Sequence[AvroType]) -> AvroType:
 
 
 def _array(items: AvroType) -> AvroType:
+    """Returns the type of arrays; items of no bytes would let a count be a bomb."""
     if not items.least_bytes:
         raise ValueError("it has arrays whose items take no bytes")
 
@@ -289,6 +292,8 @@ def _field_type(field: Mapping[str, Any]) -> Any:
 
 
 def _enum(symbols: Sequence[str]) -> AvroType:
+    """Returns the type of an enum: numbers for fastavro, symbols in the column."""
+
     def finish(array: pa.Array) -> pa.Array:
         names = pa.array(symbols, pa.string())
         return pa.DictionaryArray.from_arrays(array, names).dictionary_decode()
@@ -297,6 +302,7 @@ def _enum(symbols: Sequence[str]) -> AvroType:
 
 
 def _uuids(array: pa.Array) -> pa.Array:
+    """Returns UUIDs of 16 bytes as texts."""
     texts = [None if v is None else str(uuid.UUID(bytes=v)) for v in array.to_pylist()]
     return pa.array(texts, pa.string())
 

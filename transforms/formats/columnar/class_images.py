@@ -115,10 +115,11 @@ class _Images(Arrays):
                     f"the classes are numbered 0 to {len(names) - 1}"
                 )
         raw = raw_rows(piece, self.columns(stored), columns, refused)
-        return dataclasses.replace(raw, reject=rejecter(_rejection, piece, stored))
+        return dataclasses.replace(raw, reject=rejecter(_rejected, piece, stored))
 
 
-def _rejection(piece: Block, stored: Values, complaint: Complaint) -> Rejection:
+def _rejected(piece: Block, stored: Values, complaint: Complaint) -> Rejection:
+    """Returns the reject of an image, whose raw item is the bytes of all its arrays."""
     row = complaint[0] - piece.first_row
     record = b"".join(array[row].tobytes() for array in stored)
     return rejection_of(piece.origin, complaint, record)

@@ -370,13 +370,14 @@ def _header(stream: IO[bytes]) -> Header:
 
 def _arrow(values: npt.NDArray[Any], where: str) -> pa.Array:
     """Returns an array as an Arrow column; inner dimensions as lists of fixed size."""
-    flat = _flat(np.ascontiguousarray(values).reshape(-1), where)
+    flat = _flat_column(np.ascontiguousarray(values).reshape(-1), where)
     for size in reversed(values.shape[1:]):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
 
 
-def _flat(values: npt.NDArray[Any], where: str) -> pa.Array:
+def _flat_column(values: npt.NDArray[Any], where: str) -> pa.Array:
+    """Returns values of one dimension as a column; InputError for other dtypes."""
     dtype = values.dtype
     if dtype.kind in _TEXTS:
         return pa.array(values.tolist(), _TEXTS[dtype.kind])

@@ -123,7 +123,7 @@ class ParquetReader(ColumnarReader):
                 common.add(file.origin, types, stated_features(schema))
                 wide = wide or bool(_int96_paths(parquet))
                 rows += parquet.metadata.num_rows
-                for index, group in enumerate(_groups(parquet)):
+                for index, group in enumerate(_row_groups(parquet)):
                     _check_row_bytes(group, index, file.origin)
                     groups.append((file, index, group.total_byte_size))
         whole = sum(size for _, _, size in groups) <= self.sample_bytes
@@ -175,7 +175,7 @@ class _Parquet(ColumnarFile):
         self, file: InputFile, block_bytes: int, limit_rows: int | None
     ) -> Iterator[tuple[int, int]]:
         """Returns the row groups; only the footer is read."""
-        groups = _groups(self._views[0])
+        groups = _row_groups(self._views[0])
         plain = sum(map(_plain_bytes, groups))
         sizes = (file.size * _plain_bytes(group) // plain for group in groups)
         counts = (group.num_rows for group in groups)
@@ -185,7 +185,7 @@ class _Parquet(ColumnarFile):
         """Yields the rows of a block in pieces of about 16 MiB, once decoded."""
         paths = wanted_paths(self._schema, columns)
         groups, begin = [], 0
-        for index, group in enumerate(_groups(self._views[0])):
+        for index, group in enumerate(_row_groups(self._views[0])):
             if group.num_rows and 0 <= begin - block.first_row < block.rows:
                 groups.append(index)
             begin += group.num_rows
@@ -249,6 +249,7 @@ _LAST_FOOTER: dict[tuple[str, int], pq.FileMetaData] = {}
 
 @contextlib.contextmanager
 def _opened(file: SourceFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
+    """Opens a file with INT96 timestamps in a unit; remembers the last footer."""
     with readable(file.origin, "Parquet"), file.open() as stream:
         key = file.path, file.stamp
         footer = _LAST_FOOTER.get(key) or pq.read_metadata(stream)
@@ -299,7 +300,8 @@ def _beyond(groups: Sequence[_Group]) -> bool:
     return False
 
 
-def _groups(parquet: pq.ParquetFile) -> list[pq.RowGroupMetaData]:
+def _row_groups(parquet: pq.ParquetFile) -> list[pq.RowGroupMetaData]:
+    """Returns the metadata of each row group."""
     return [*map(parquet.metadata.row_group, range(parquet.num_row_groups))]
 
 
@@ -418,6 +420,7 @@ def _said_of_range(name: str, unit: str, seconds: pa.Array) -> str:
 
 
 def _leaves(column: pa.Array) -> pa.Array:
+    """Returns the timestamps in lists of any depth as counts; none of other types."""
     while is_list(column.type):
         column = column.flatten()
     if not pa.types.is_timestamp(column.type):
