@@ -175,7 +175,7 @@ def text_of(
     head = stream.read(4)
     encoding = file_encoding(head, dialect, origin)
     if is_scannable(encoding, dialect):
-        return stream, _encoded(dialect, encoding), bom_length(head, encoding)
+        return stream, _with_encoding(dialect, encoding), bom_length(head, encoding)
     stream.seek(0)
     data = next(pieces_of(stream, MAX_WHOLE_BYTES), b"")
     if stream.read(1):
@@ -188,7 +188,7 @@ def text_of(
         whole = data[skip:].decode(encoding).encode()
     except UnicodeDecodeError as error:
         raise undecodable(error, skip, origin, encoding) from error
-    return io.BytesIO(whole), _encoded(dialect, "utf-8"), 0
+    return io.BytesIO(whole), _with_encoding(dialect, "utf-8"), 0
 
 
 def undecodable(
@@ -201,7 +201,8 @@ def undecodable(
     )
 
 
-def _encoded(dialect: CsvDialect, encoding: str) -> CsvDialect:
+def _with_encoding(dialect: CsvDialect, encoding: str) -> CsvDialect:
+    """Returns the dialect of a text in this encoding."""
     if dialect.encoding == encoding:
         return dialect
     return dataclasses.replace(dialect, encoding=encoding)

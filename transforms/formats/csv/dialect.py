@@ -124,6 +124,7 @@ def is_mark(text: str) -> bool:
 
 
 def _codec_name(encoding: str) -> str:
+    """Returns Python's name of an encoding; utf-8-sig is utf-8: marks are skipped."""
     try:
         name = codecs.lookup(encoding).name
         "".encode(name)
@@ -339,6 +340,7 @@ def with_tabs(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes:
 
 
 def _are_blank(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Tells which bytes are spaces or tabs, which `WHITESPACE` cuts fields at."""
     return (data == _SPACE) | (data == _TAB)
 
 

@@ -101,14 +101,14 @@ def header_note(
             f"{len(fields)}: {quoted(fields)}. If it is a header, say --header"
         )
     row = {str(index): pa.array([text]) for index, text in enumerate(fields)}
-    plain = [cell[0].as_py() for cell in _pointed(row, decimal).values()]
+    plain = [cell[0].as_py() for cell in _as_numbers(row, decimal).values()]
     absent = {"", *MISSING_WORDS, *null_values}
     silent = [field.strip(" \t") in absent for field in fields]
     numbers = [_is_number(field) for field in plain]
     if not any(numbers) and not _all_alike(fields, columns, silent):
         return ""
     named = {str(index): column for index, column in enumerate(columns)}
-    cells = _pointed(with_nulls(named, null_values), decimal)
+    cells = _as_numbers(with_nulls(named, null_values), decimal)
     numeric = [
         index
         for index, feature in enumerate(infer_columns(cells).features)
@@ -138,7 +138,8 @@ def header_note(
     )
 
 
-def _pointed(columns: Mapping[str, Any], decimal: str) -> Mapping[str, Any]:
+def _as_numbers(columns: Mapping[str, Any], decimal: str) -> Mapping[str, Any]:
+    """Returns texts with decimal points, as if all columns were of numbers."""
     features = [Feature(name, Kind.FLOAT) for name in columns]
     return with_points(columns, features, decimal)
 
@@ -223,7 +224,7 @@ def _number_notes(heads: Mapping[str, pa.ChunkedArray], decimal: str) -> Iterato
             f"{_with_cells(commas)}; --decimal , reads them as numbers"
         )
     dressed = {}
-    for name, cells in _pointed(heads, decimal).items():
+    for name, cells in _as_numbers(heads, decimal).items():
         is_plain = pc.match_substring_regex(pc.ascii_trim(cells, " \t"), DECIMAL)
         odd = heads[name].filter(pc.invert(is_plain))
         few = len(odd) * 100 <= len(cells) * (100 - _MOST_IN_100)
@@ -239,6 +240,7 @@ def _number_notes(heads: Mapping[str, pa.ChunkedArray], decimal: str) -> Iterato
 
 
 def _with_cells(columns: Mapping[str, str]) -> str:
+    """Returns columns for a note, each with a cell: "'price' (1,50), 'tax' (0,20)"."""
     shown = [f"{name[:_SHOWN_CHARS]!r} ({cell})" for name, cell in columns.items()]
     return first_few(shown, _SHOWN_NAMES)
 
@@ -312,12 +314,14 @@ class LineEnds:
 
 
 def _holds_rows(cell: str, width: int, dialect: CsvDialect) -> bool:
+    """Whether a cell has the lines and delimiters of rows that a quote swallowed."""
     lines = sum(bool(line.strip()) for line in cell.split("\n"))
     delimiters = sum(map(cell.count, dialect.delimiters))
     return width > 1 and lines > 1 and delimiters >= (lines - 1) * (width - 1)
 
 
 def _is_number(field: str) -> bool:
+    """Whether a field of the first row is a number, nan, or one with leading zeros."""
     text = field.strip(" \t")
     return any(re.search(form, text) for form in (DECIMAL, NUMBER_WORD, ZERO_LED))
 
@@ -335,6 +339,7 @@ def _all_alike(
 
 
 def _is_alike(field: str, column: pa.ChunkedArray) -> bool:
+    """Whether a field is a date or bool as its column's cells, or one of them."""
     for form in (_DATE, _BOOL):
         if re.search(form, field.strip(" \t")):
             cells = column.slice(0, _FIRST_CELLS).drop_null()

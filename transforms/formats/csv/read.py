@@ -108,7 +108,7 @@ def read_raw(
     first = block.first_row
     numbers = records.indices + first
     refused: list[Complaint] = [
-        (first + index, Reason.FIELD_COUNT, _miscount(fields, len(columns)))
+        (first + index, Reason.FIELD_COUNT, _miscount_text(fields, len(columns)))
         for index, fields in records.miscounted
     ]
     no_rows = _no_rows(source, records, texts, columns)
@@ -116,7 +116,7 @@ def read_raw(
     unread = np.isin(records.indices, malformed(source.utf8, dialect))
     del records
     refused += [
-        (number, Reason.MALFORMED, _loose(dialect))
+        (number, Reason.MALFORMED, _loose_quote_text(dialect))
         for number in numbers[unread].tolist()
     ]
     for skip, these in no_rows.items():
@@ -264,14 +264,16 @@ def _as_text(cells: pa.Array, undecodable: Mask | None, dialect: CsvDialect) -> 
     return trimmed(texts) if dialect.trim else texts
 
 
-def _loose(dialect: CsvDialect) -> str:
+def _loose_quote_text(dialect: CsvDialect) -> str:
+    """Returns the message for a row with text behind a closing quote."""
     return (
         f"text follows a closing quote ({dialect.quote}) in this row; where quotes are "
         f"part of the text, say --quote ''"
     )
 
 
-def _miscount(found: int, expected: int) -> str:
+def _miscount_text(found: int, expected: int) -> str:
+    """Returns the message for a row of more or fewer fields than columns."""
     fields = "1 field" if found == 1 else f"{found} fields"
     return f"row has {fields}, {expected} expected"
 

@@ -212,6 +212,7 @@ def _check_marks(names: Sequence[str], dialect: CsvDialect, origin: str) -> None
 
 
 def _check_names(names: Sequence[str], origin: str) -> None:
+    """Raises InputError for a column's name that is empty, repeated or too long."""
     longest = max(names, key=len)
     if len(longest) > _MOST_CHARS:
         raise InputError(
