@@ -274,6 +274,7 @@ def _labels(row: Mapping[str, Any]) -> list[str]:
 def _object(
     first: int, row: int, line: int | None, cells: Sequence[str]
 ) -> BoxedObject:
+    """Returns a row as an object of its image, first mentioned in row `first`."""
     name = cells[0].strip()
     where = f"row {row + 1}: box of {name!r}"
     fault = None

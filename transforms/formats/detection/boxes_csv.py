@@ -333,6 +333,7 @@ def _read(
 
 
 def _mapped(column: pa.StringArray, name_of: Callable[[str], str]) -> pa.StringArray:
+    """Returns a column with new texts; asks `name_of` once for each distinct one."""
     encoded = column.dictionary_encode()
     names = [*map(name_of, encoded.dictionary.to_pylist())]
     return pa.array(names, pa.string()).take(encoded.indices)

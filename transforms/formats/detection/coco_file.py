@@ -179,6 +179,7 @@ _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 
 
 def _unquoted(value: Any) -> Any:
+    """Returns a number in quotes as a number, other texts as None, the rest as is."""
     if not isinstance(value, str):
         return value
     if _WHOLE.fullmatch(value):
@@ -274,7 +275,7 @@ class CocoFile:
                 for name, items in JsonLists(stream).lists():
                     if name == "images":
                         has_images = True
-                        self.images = _columns(_IMAGES, map(_image, items))
+                        self.images = _columns(_IMAGES, map(_image_row, items))
                     elif name == "categories":
                         self._take_categories(item for item, _ in items)
                     elif name == "annotations":
@@ -394,7 +395,8 @@ def _columns(schema: pa.Schema, rows: Iterable[Sequence[Any]]) -> pa.Table:
     return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
-def _image(listed: tuple[_Item, str]) -> Sequence[Any]:
+def _image_row(listed: tuple[_Item, str]) -> Sequence[Any]:
+    """Returns an entry of "images" as a row of the table `_IMAGES`."""
     item, _ = listed
     sides = number_of(item.get("height")), number_of(item.get("width"))
     return id_of(item.get("id")), text_of(item.get("file_name")), *sides

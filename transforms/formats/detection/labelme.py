@@ -243,6 +243,7 @@ def _joined(one: BoxedObject, other: BoxedObject) -> BoxedObject:
 
 
 def _side(value: Any) -> float | None:
+    """Returns a stated width or height in pixels; None where it is no finite number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and abs(value) < 2**53 else None
 

@@ -382,8 +382,9 @@ def even_rows(count: int, wanted: int) -> Numbers:
 
 
 def _stem(path: str) -> str:
+    """Returns the file name in a path, of Windows too, without suffix and in NFC."""
     name = path.replace("\\", "/").rpartition("/")[2]
-    return _composed(name.rpartition(".")[0] or name)
+    return _nfc(name.rpartition(".")[0] or name)
 
 
 def _with_stems(tables: Iterable[pa.Table], stems: set[str]) -> Iterator[pa.Table]:
@@ -394,7 +395,8 @@ def _with_stems(tables: Iterable[pa.Table], stems: set[str]) -> Iterator[pa.Tabl
         yield table
 
 
-def _composed(path: str) -> str:
+def _nfc(path: str) -> str:
+    """Returns a path in NFC: annotations and file systems may differ in form."""
     return path if path.isascii() else unicodedata.normalize("NFC", path)
 
 
@@ -416,12 +418,12 @@ class SourcePaths:
 
     def __init__(self, files: Iterable[str]) -> None:
         """Takes paths relative to the source's root."""
-        self._files = {_composed(path): path for path in files}
+        self._files = {_nfc(path): path for path in files}
         self._folders: dict[str, str] = {}
         for path in self._files.values():
             folder = posixpath.dirname(path)
-            while folder and _composed(folder) not in self._folders:
-                self._folders[_composed(folder)] = folder
+            while folder and _nfc(folder) not in self._folders:
+                self._folders[_nfc(folder)] = folder
                 folder = posixpath.dirname(folder)
         self._named: dict[str, list[str]] = {}
 
@@ -434,7 +436,7 @@ class SourcePaths:
 
     def folder(self, path: str, base: str = "") -> str | None:
         """Returns the folder that a path means; `base` itself for its own name, "."."""
-        if not _parts(path):
+        if not _path_parts(path):
             return base
         return _longest_tail(path, base, self._folders)
 
@@ -447,18 +449,20 @@ class SourcePaths:
                 for alias in {base, f"{posixpath.splitext(base)[0]}/"}:
                     named[alias].append(path)
             self._named = dict(named)
-        base = _composed(name.replace("\\", "/").rpartition("/")[2])
+        base = _nfc(name.replace("\\", "/").rpartition("/")[2])
         return self._named.get(base) or self._named.get(f"{base}/", [])
 
 
-def _parts(path: str) -> list[str]:
+def _path_parts(path: str) -> list[str]:
+    """Returns the names in a path, also one of Windows; ".." leads nowhere."""
     parts = posixpath.normpath(path.replace("\\", "/")).split("/")
     return [segment for segment in parts if segment not in ("", ".", "..")]
 
 
 def _longest_tail(path: str, base: str, known: dict[str, str]) -> str | None:
-    parts = _parts(_composed(path))
-    folders = dict.fromkeys([_composed(base), ""])
+    """Returns what the longest known tail of a path means, from `base` or the root."""
+    parts = _path_parts(_nfc(path))
+    folders = dict.fromkeys([_nfc(base), ""])
     for first in range(len(parts)):
         for folder in folders:
             match = known.get(posixpath.join(folder, *parts[first:]))

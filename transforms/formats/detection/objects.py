@@ -63,6 +63,7 @@ TOLERANCE_PIXELS = 1.0
 
 
 def _lists(kind: Kind, start: str, *ends: str) -> list[Feature]:
+    """Returns features for lists of any length, named `start` and each of `ends`."""
     return [Feature(f"{start}{end}", kind, shape=(None,)) for end in ends]
 
 

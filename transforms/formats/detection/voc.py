@@ -255,10 +255,11 @@ class VocReader(ListedReader):
 
 
 def _parse(data: bytes) -> Element:
+    """Returns the root of XML; ValueError where it is none, or has a document type."""
     builder = TreeBuilder()
     parser = expat.ParserCreate()
     parser.buffer_text = True
-    parser.StartDoctypeDeclHandler = _refuse
+    parser.StartDoctypeDeclHandler = _refuse_doctype
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.data
@@ -269,11 +270,13 @@ def _parse(data: bytes) -> Element:
     return builder.close()
 
 
-def _refuse(*_: object) -> None:
+def _refuse_doctype(*_: object) -> None:
+    """Raises ValueError at a document type, whose entities may be a bomb."""
     raise ValueError("a document type (<!DOCTYPE ...>) is not allowed in it")
 
 
 def _object(number: int, item: Element) -> BoxedObject:
+    """Returns an <object>, numbered from 1, with what is wrong with it."""
     # One pass over the children is far faster than a search for each name. Reversed,
     # so that the first of several children with one name wins, as in `find`.
     texts = {child.tag: child.text for child in reversed(item)}

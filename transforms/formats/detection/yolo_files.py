@@ -174,10 +174,12 @@ def config_of(root: str, texts: Collection[str]) -> YoloConfig:
 
 
 def _by_depth(path: str) -> tuple[int, str]:
+    """Returns the sort key of a path: those nearest to the root first."""
     return path.count("/"), path
 
 
 def _check_one(paths: Sequence[str]) -> None:
+    """Raises InputError where two files at the same depth say the classes."""
     if len(paths) > 1 and paths[0].count("/") == paths[1].count("/"):
         raise InputError(
             f"One file must say the classes of a YOLO dataset; {paths[0]!r:.80} and "
@@ -186,6 +188,7 @@ def _check_one(paths: Sequence[str]) -> None:
 
 
 def _start(root: str, path: str) -> bytes:
+    """Returns the first 64 KiB of a file, which show whether it is the YAML."""
     with storage(os.path.join(root, path)).open_input() as stream:
         return stream.read(1 << 16)
 
@@ -207,10 +210,12 @@ def _read(root: str, path: str, parse: Callable[[str], _Parsed]) -> _Parsed:
 
 
 def _names_in(text: str) -> dict[int, str]:
+    """Returns the classes of a file of names, numbered by line from 0."""
     return _checked(dict(enumerate(map(str.strip, text.rstrip().splitlines()))))
 
 
 def _of_yaml(text: str) -> YoloConfig:
+    """Returns what the YAML of a dataset says; ValueError for other YAML."""
     # Names are taken as they are written: `no` and `1.0` are no bool and no number.
     config = yaml.load(text, Loader=yaml.BaseLoader)
     if not isinstance(config, dict):
