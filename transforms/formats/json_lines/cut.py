@@ -189,6 +189,7 @@ def _items(
 
 
 def _broken(origin: str, place: int, needed: str) -> InputError:
+    """Returns the error of a file that is no JSON array: what must be at which byte."""
     return InputError(
         f"A file that begins with '[' must be one array, with commas between its "
         f"items; {origin}, byte {place}: {needed} must be here. Fetch or write the "

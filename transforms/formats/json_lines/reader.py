@@ -267,7 +267,7 @@ class JsonLinesReader(TableReader):
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; those of a compressed file in pieces."""
-        head = _head(file)
+        head = _first_bytes(file)
         if not begins_packed(head):
             stamp = block.stamp
             data = storage(file.path).read_range(block.start, block.stop, stamp=stamp)
@@ -352,7 +352,7 @@ def _sampled(
       of it.
     """
     budget = max(SAMPLE_BYTES // count, 1 << 16)
-    head = _head(file)
+    head = _first_bytes(file)
     is_packed = begins_packed(head)
     is_whole = not is_packed and (is_small or file.size <= budget)
     pieces: list[bytes] = []
@@ -377,7 +377,8 @@ def _sampled(
     return pieces, sum(map(len, pieces)), False
 
 
-def _head(file: SourceFile) -> bytes:
+def _first_bytes(file: SourceFile) -> bytes:
+    """Returns the bytes that show whether a file is compressed, or an array."""
     with storage(file.path).open_input() as stream:
         return stream.read(HEAD_BYTES)
 
@@ -434,6 +435,7 @@ def _check_presence(by_file: Mapping[str, Sequence[dict[str, pa.Array]]]) -> Non
 
 
 def _differ(facts: str) -> InputError:
+    """Returns the error of files whose columns differ, as `facts` say."""
     return InputError(
         f"all files of a source must have the same columns; {facts}. Convert them one "
         f"by one, or write them again alike."

@@ -163,6 +163,8 @@ class Token(str):
 
 
 class _Integer(Token):
+    """A number without point and exponent."""
+
     __slots__ = ()
     is_integer = True
 
@@ -183,7 +185,7 @@ def of_value(value: Any) -> JsonType:
     if isinstance(value, _Doubled):
         return of_value(value.last)
     if isinstance(value, Token):
-        return JsonType(_seen_in(value))
+        return JsonType(_bits_of_number(value))
     if isinstance(value, list):
         return JsonType(_LIST, item=merged(map(of_value, value)))
     if isinstance(value, dict):
@@ -191,7 +193,8 @@ def of_value(value: Any) -> JsonType:
     return JsonType({bool: _BOOL, str: _TEXT}.get(type(value), 0))
 
 
-def _seen_in(token: Token) -> int:
+def _bits_of_number(token: Token) -> int:
+    """Returns the bits of `JsonType.seen` for a number, as it is written."""
     whole = _whole_number(token)
     if whole is None:
         return _FLOAT | _FRACTION
@@ -262,16 +265,17 @@ def largest(column: pa.Array) -> int | float:
 
 def merged(kinds: Iterable[JsonType]) -> JsonType:
     """Returns the type that values of several types have in one column."""
-    return functools.reduce(_merged, dict.fromkeys(kinds), JsonType())
+    return functools.reduce(_merged_pair, dict.fromkeys(kinds), JsonType())
 
 
-def _merged(a: JsonType, b: JsonType) -> JsonType:
+def _merged_pair(a: JsonType, b: JsonType) -> JsonType:
+    """Returns the type of values of both; the members of `a` come first."""
     if a == b or not b.seen:
         return a
     members = dict(a.members)
     for name, inner in b.members:
-        members[name] = _merged(members.get(name, JsonType()), inner)
-    item = _merged(a.item, b.item) if a.item and b.item else a.item or b.item
+        members[name] = _merged_pair(members.get(name, JsonType()), inner)
+    item = _merged_pair(a.item, b.item) if a.item and b.item else a.item or b.item
     return JsonType(a.seen | b.seen, tuple(members.items()), item)
 
 
@@ -286,11 +290,12 @@ def clashes(
             yield from clashes(first.get(name, JsonType()), inner, where)
     elif a.name == b.name == "list" and a.item and b.item:
         yield from clashes(a.item, b.item, path)
-    elif "any" not in (a.name, b.name) and _merged(a, b).name == "any":
+    elif "any" not in (a.name, b.name) and _merged_pair(a, b).name == "any":
         yield path, a, b
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object as a dict, where names that occur twice are `_Doubled`."""
     members = dict(pairs)
     for name in members:
         if not name.isascii():
@@ -303,7 +308,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_object,
+    object_pairs_hook=_members,
     parse_int=_Integer,
     parse_float=Token,
     parse_constant=Token,
@@ -424,6 +429,7 @@ def _number(token: Token, kind: JsonType, path: str) -> int | float | None:
 
 
 def _check_text(text: str, what: str) -> None:
+    """Raises FaultError for half a surrogate pair, which JSON can escape."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -446,5 +452,6 @@ def _dumped(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
+    """Returns a value as short JSON for messages, in valid UTF-8."""
     text = _dumped(value)
     return shortened(text.encode(errors="backslashreplace").decode())
