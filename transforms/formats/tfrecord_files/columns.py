@@ -77,7 +77,7 @@ def example(data: bytes) -> Any:
     Raises:
       ExampleError: it is none, or holds more than an Example can.
     """
-    return _whole(message(data))
+    return _checked_fields(message(data))
 
 
 def any_example(data: bytes) -> Any:
@@ -85,16 +85,18 @@ def any_example(data: bytes) -> Any:
 
     Raises as `example` does.
     """
-    return _whole(any_message(data))
+    return _checked_fields(any_message(data))
 
 
-def _whole(parsed: Any) -> Any:
+def _checked_fields(parsed: Any) -> Any:
+    """Returns a message; ExampleError if it has fields that would be lost."""
     if len(UnknownFieldSet(parsed)):
         raise ExampleError("it holds fields that no tf.train.Example has")
     return parsed
 
 
-def _flag(value: int) -> bool:
+def _bool_of(value: int) -> bool:
+    """Returns a stored integer as a bool; ValueError unless it is 0 or 1."""
     if value not in (0, 1):
         raise ValueError("a bool is stored as 0 or 1")
     return bool(value)
@@ -103,7 +105,7 @@ def _flag(value: int) -> bool:
 SINGLE: Mapping[Kind, tuple[str, Callable[[Any], Any]]] = {
     Kind.INT64: ("int64_list", int),
     Kind.LABEL: ("int64_list", int),
-    Kind.BOOL: ("int64_list", _flag),
+    Kind.BOOL: ("int64_list", _bool_of),
     Kind.FLOAT: ("float_list", float),
     Kind.TEXT: ("bytes_list", bytes.decode),
     Kind.BYTES: ("bytes_list", bytes),
@@ -156,7 +158,7 @@ def decode(
     """
     payloads = payloads.trimmed()
     count = len(payloads)
-    expected = {name: _kind_of(kind) for name, kind in types.items()}
+    expected = {name: _list_of(kind) for name, kind in types.items()}
     parsed = read_columns(payloads, wanted=types, parse=parse)
     faults = {
         index: Fault(
@@ -197,7 +199,8 @@ def decode(
     return Decoded(columns, places, refused)
 
 
-def _kind_of(kind: pa.DataType) -> str:
+def _list_of(kind: pa.DataType) -> str:
+    """Returns the list of a Feature that holds values of a type, as "int64_list"."""
     return _KINDS[str(kind.value_type if pa.types.is_list(kind) else kind)]
 
 
@@ -307,7 +310,7 @@ def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
 def _values(feature: Feature, column: pa.Array) -> Composed:
     """Returns stored values as what they mean: names of classes, bools."""
     if feature.kind is Kind.LABEL and feature.vocabulary is not None:
-        return _mapped(column, lambda values: _names(values, feature))
+        return _mapped(column, lambda values: _class_names(values, feature))
     if feature.kind is Kind.BOOL:
         return _mapped(column, lambda values: _bools(values, feature.name))
     return Composed(column)
@@ -325,7 +328,8 @@ def _mapped(column: pa.Array, map_values: Callable[[pa.Array], Composed]) -> Com
     return dataclasses.replace(inner, column=lists, bad=bad)
 
 
-def _names(ids: pa.Array, feature: Feature) -> Composed:
+def _class_names(ids: pa.Array, feature: Feature) -> Composed:
+    """Returns the class names of ids; those that the vocabulary lacks are bad."""
     names = pa.array(feature.vocabulary, pa.string())
     inside = pc.and_(pc.greater_equal(ids, 0), pc.less(ids, len(names)))
     bad = _unless(pc.fill_null(inside, True))
@@ -340,6 +344,7 @@ def _names(ids: pa.Array, feature: Feature) -> Composed:
 
 
 def _bools(values: pa.Array, name: str) -> Composed:
+    """Returns stored integers as bools; those other than 0 and 1 are bad."""
     valid = pc.or_(pc.is_in(values, value_set=pa.array([0, 1])), values.is_null())
     message = f"feature {name!r} is a bool and holds another number than 0 and 1"
     column = pc.not_equal(values, 0)
@@ -351,7 +356,8 @@ def _unless(valid: pa.Array) -> npt.NDArray[np.bool_] | None:
     return None if pc.all(valid, min_count=0).as_py() else ~numpy_mask(valid)
 
 
-def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
+def _list_lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
+    """Returns the number of items of each list, 0 of a null."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     return np.asarray(lengths, np.int64)
 
@@ -363,7 +369,7 @@ def list_offsets(lengths: _Longs) -> pa.Int32Array:
 
 def _boxes(name: str, sides: list[pa.Array]) -> Composed:
     """Returns boxes from the lists of their sides, in the order of `BOX_SIDES`."""
-    lengths = [_lengths(side) for side in sides]
+    lengths = [_list_lengths(side) for side in sides]
     bad: npt.NDArray[np.bool_] = np.zeros(len(sides[0]), np.bool_)
     for other in lengths[1:]:
         bad |= other != lengths[0]
@@ -418,7 +424,7 @@ def _differs(values: pa.Array, rows: pa.Array) -> npt.NDArray[np.bool_]:
     totals = np.zeros(len(rows), np.int64)
     lengths = np.asarray(rows.flatten(), np.int64)
     np.add.at(totals, np.asarray(pc.list_parent_indices(rows)), lengths)
-    bad = rows_with(rows, lengths < 0) | (totals != _lengths(values))
+    bad = rows_with(rows, lengths < 0) | (totals != _list_lengths(values))
     return np.asarray(
         bad | (numpy_mask(values.is_null()) != numpy_mask(rows.is_null()))
     )

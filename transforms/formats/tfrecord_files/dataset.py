@@ -111,6 +111,7 @@ def _read(path: str) -> StatedDataset | None:
 # Each shard asks for the metadata of its folder; most sources are one folder.
 @functools.lru_cache(maxsize=16)
 def _parsed(path: str, _stamp: int) -> StatedDataset | None:
+    """Returns what `_read` does, remembered by path and stamp."""
     # The stamp is not compared: a changed manifest still describes the folder, and
     # must not be mistaken for one that is absent.
     data = storage(path).read_bytes()
@@ -130,6 +131,7 @@ def _parsed(path: str, _stamp: int) -> StatedDataset | None:
 
 
 def _of_manifest(manifest: Manifest) -> StatedDataset:
+    """Returns what our manifest says of features, splits by file, and shard sizes."""
     shards = [(split, shard) for split in manifest.splits for shard in split.shards]
     stems = {_NUMBERS.sub("#", shard.file): split.name for split, shard in shards}
     return StatedDataset(
@@ -172,7 +174,7 @@ def _of_tfds(folder: str, info: _Json) -> StatedDataset:
         template = split.get("filepathTemplate") or _TEMPLATE
         lengths = [int(length) for length in split.get("shardLengths", [])]
         for index, length in enumerate(lengths):
-            name = _named(template, info, split["name"], index, len(lengths))
+            name = _shard_name(template, info, split["name"], index, len(lengths))
             shards[name] = (length, None)
             stems[_NUMBERS.sub("#", name)] = split["name"]
     try:
@@ -185,7 +187,8 @@ def _of_tfds(folder: str, info: _Json) -> StatedDataset:
     )
 
 
-def _named(template: str, info: _Json, split: str, index: int, count: int) -> str:
+def _shard_name(template: str, info: _Json, split: str, index: int, count: int) -> str:
+    """Returns the file name of a shard by TFDS's template; numbers have 5 digits."""
     width = max(len(str(count)), 5)
     values = {
         "DATASET": info["name"],
@@ -215,6 +218,7 @@ def _tfds_features(folder: str, prefix: str, features: _Json) -> Iterator[Featur
 def _tfds_feature(
     folder: str, name: str, spec: _Json, shape: tuple[int | None, ...]
 ) -> Iterator[Feature]:
+    """Yields a TFDS feature where a kind of ours is stored as it is; else nothing."""
     kind = spec["pythonClassName"].rpartition(".")[2]
     if kind == "Image" and not shape:
         yield Feature(name, Kind.IMAGE, inline=True)

@@ -116,6 +116,7 @@ class TypedRows:
 def _misfit(
     payloads: PayloadBatch, path: str, place: int, message: str
 ) -> ExampleError:
+    """Returns the error of a record that is no Example, or else does not fit."""
     record = payloads.first_record + place
     where = f"{path}: record {record:,} at byte {int(payloads.offsets[place]):,}"
     if not path:
@@ -169,6 +170,7 @@ def _typed_like(kind: pa.DataType, feature: Feature) -> pa.DataType:
 
 
 def _not_castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
+    """Tells which rows Arrow cannot cast, for it does not say itself."""
     bad = np.zeros(len(column), np.bool_)
     for index in range(len(column)):
         try:
@@ -236,6 +238,7 @@ def _product(shape: Sequence[int | None]) -> int:
 
 
 def _python_values(feature: Feature, column: pa.Array) -> list[Any]:
+    """Returns a column's values for dicts: tensors as arrays, times as datetimes."""
     if feature.kind is Kind.TIMESTAMP:
         return _datetimes(feature, column)
     values: list[Any] = column.to_pylist()
@@ -250,6 +253,7 @@ def _python_values(feature: Feature, column: pa.Array) -> list[Any]:
 
 
 def _datetimes(feature: Feature, column: pa.Array) -> list[Any]:
+    """Returns timestamps as datetimes in UTC; ExampleError outside years 1 to 9999."""
     kind, items = column.type, column
     while not pa.types.is_timestamp(kind):
         kind, items = kind.value_type, items.flatten()
