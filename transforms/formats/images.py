@@ -154,10 +154,11 @@ def image_schema(names: Mapping[str, str]) -> Schema:
         )
     # The default order, and the others behind it.
     order = dict.fromkeys(("file", *FEATURE_NAMES, *_ROLES))
-    return Schema(tuple(_feature(role, names[role]) for role in order if role in names))
+    return Schema(tuple(_of_role(role, names[role]) for role in order if role in names))
 
 
-def _feature(role: str, name: str) -> Feature:
+def _of_role(role: str, name: str) -> Feature:
+    """Returns the feature of a role; what no column holds is derived from the image."""
     kind, column = _ROLES[role]
     return Feature(
         name,
@@ -225,7 +226,7 @@ def arrange(
     for batch in entries.batches():
         if limit is not None:
             batch = batch.slice(0, max(limit - len(rows), 0))
-        split_of = split_in_path if splits_in_paths else _first_name
+        split_of = split_in_path if splits_in_paths else _first_folder
         listed = _listed(
             batch, by_folders, split_of if with_splits else None, classes, totals
         )
@@ -287,7 +288,8 @@ def _listed(
     return pa.RecordBatch.from_arrays(columns, schema=_LISTING)
 
 
-def _first_name(folder: str) -> str:
+def _first_folder(folder: str) -> str:
+    """Returns the first folder of a path, which is the split in `split/label/file`."""
     return folder.partition("/")[0]
 
 

@@ -62,6 +62,7 @@ class Chosen(NamedTuple):
 
 
 def _in_any_case(suffix: str) -> str:
+    """Returns a regex for a suffix in small letters, capitals or both."""
     # Not by a flag: in Unicode, more than two characters are one letter.
     letters = (f"[{c}{c.upper()}]" if c.isalpha() else re.escape(c) for c in suffix)
     return "".join(letters)
@@ -154,6 +155,7 @@ def unmatched(files: FileList, patterns: Sequence[str]) -> list[str]:
 
 
 def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern fits a path or a name; "dir/" fits all below such a folder."""
     return any(
         fnmatch.fnmatchcase(f"/{path}", f"*/{p}*")
         if p.endswith("/")
@@ -253,7 +255,7 @@ class InputFiles(Sequence[InputFile]):
         for batch in entries.batches():
             ends = before + np.cumsum(batch["size"].to_numpy())
             columns = [
-                _texts(batch["path"], root),
+                _utf8_paths(batch["path"], root),
                 batch["size"],
                 pa.array(ends - batch["size"].to_numpy()),
                 pa.array(stamps_of(batch)),
@@ -300,7 +302,8 @@ class InputFiles(Sequence[InputFile]):
             yield InputFile(origin, path, size, position, stamp=stamp)
 
 
-def _texts(paths: pa.BinaryArray, root: str) -> pa.StringArray:
+def _utf8_paths(paths: pa.BinaryArray, root: str) -> pa.StringArray:
+    """Returns paths as texts; InputError for the first that is not UTF-8."""
     try:
         return paths.cast(pa.string())
     except pa.ArrowInvalid:

@@ -180,6 +180,7 @@ def _ends_here(
 
 
 def _is_path(text: str | None) -> bool:
+    """Whether an id has folders; false of null."""
     return text is not None and "/" in text
 
 

@@ -287,16 +287,18 @@ class MaskIndex:
 
 
 def _stems(image: str) -> Sequence[str]:
+    """Returns the stems that the mask of an image may have, without `_LEFT` too."""
     whole = _stem(image)
     return (whole, whole.removesuffix(_LEFT)) if _LEFT in whole else (whole,)
 
 
 def _stem(path: str) -> str:
-    # File systems may store names in either form.
+    """Returns a path without suffix in NFC: file systems store either normal form."""
     return unicodedata.normalize("NFC", os.path.splitext(path)[0])
 
 
 def _split_of(path: str) -> str:
+    """Returns the split that the folders of a path name, or ""."""
     return split_in_path(posixpath.dirname(path))
 
 
@@ -332,7 +334,8 @@ def _folders(files: FileList) -> collections.Counter[str]:
     return counts
 
 
-def _joined(name: str) -> str:
+def _bare_name(name: str) -> str:
+    """Returns a name in small letters without marks: "No-Mask_1" is "nomask1"."""
     return re.sub(r"[\W_]+", "", name.lower())
 
 
@@ -346,18 +349,18 @@ def _candidates(folders: collections.Counter[str]) -> dict[str, list[str]]:
             above += f"{name}/"
     out = {}
     for above, names in sorted(children.items()):
-        masks = sorted(name for name in names if _MASKS.fullmatch(_joined(name)))
+        masks = sorted(name for name in names if _MASKS.fullmatch(_bare_name(name)))
         for name in sorted(names - {*masks}):
             # Masks of another split are those of other images, perhaps of equal names.
             own = [m for m in masks if len({*_split_words(name), *_split_words(m)}) < 2]
-            if own and _IMAGES.fullmatch(_joined(name)):
+            if own and _IMAGES.fullmatch(_bare_name(name)):
                 out[f"{above}{name}/"] = [f"{above}{mask}/" for mask in own]
     return out
 
 
 def _split_words(name: str) -> list[str]:
     """Returns the word for a split in a name, at most one and at its shortest."""
-    return re.findall(_SPLIT, _joined(name))[:1]
+    return re.findall(_SPLIT, _bare_name(name))[:1]
 
 
 def _best(
@@ -414,6 +417,7 @@ def _beside(files: FileList, least: int) -> PairFolders | None:
 
 
 def _under(files: FileList, folder: str) -> Iterator[str]:
+    """Yields the paths below a folder, which ends with "/", or is "" for all."""
     for batch in files.batches():
         paths = batch["path"]
         inside = paths.filter(pc.starts_with(paths, os.fsencode(folder)))

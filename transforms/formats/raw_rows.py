@@ -102,7 +102,7 @@ def reject_typed(
         raw = None
         index = int(np.searchsorted(numbers, complaint[0]))
         if index < len(numbers) and numbers[index] == complaint[0]:
-            row = {name: _plain(column[index]) for name, column in columns.items()}
+            row = {name: _json_value(column[index]) for name, column in columns.items()}
             text = json.dumps(row, sort_keys=True, default=repr)
             raw = text.encode(errors="replace")
         return rejection_of(block.origin, complaint, raw)
@@ -150,7 +150,8 @@ def rejecter(
     return lambda complaints: [make(*known, complaint) for complaint in complaints]
 
 
-def _plain(value: pa.Scalar) -> Any:
+def _json_value(value: pa.Scalar) -> Any:
+    """Returns a cell for the JSON of a reject, bytes in hex."""
     plain = python_value(value)
     return plain.hex() if isinstance(plain, bytes) else plain
 
@@ -186,15 +187,16 @@ def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
     for raw in raws:
         length = sum(column.nbytes for column in raw.columns.values())
         if waiting and (size + length > most_bytes or not _alike(waiting[-1], raw)):
-            yield _joined(waiting)
+            yield _joined_files(waiting)
             waiting, size = [], 0
         waiting.append(raw)
         size += length
     if waiting:
-        yield _joined(waiting)
+        yield _joined_files(waiting)
 
 
 def _alike(one: RawRows, other: RawRows) -> bool:
+    """Whether rows of two files can be joined: the same columns, and nothing beside."""
     if _has_more(one) or _has_more(other) or one.columns.keys() != other.columns.keys():
         return False
     return all(
@@ -210,7 +212,8 @@ def _has_more(raw: RawRows) -> bool:
     return any(map(bool, beside)) or raw.stamps is not None
 
 
-def _joined(raws: Sequence[RawRows]) -> RawRows:
+def _joined_files(raws: Sequence[RawRows]) -> RawRows:
+    """Returns the rows of several files as one, numbered by their place among all."""
     if len(raws) == 1:
         return raws[0]
     first = raws[0]
@@ -255,6 +258,7 @@ def _joined(raws: Sequence[RawRows]) -> RawRows:
 
 
 def _shifted(complaints: Iterable[Complaint], shift: int) -> list[Complaint]:
+    """Returns complaints about rows whose numbers are moved by `shift`."""
     return [(number + shift, reason, text) for number, reason, text in complaints]
 
 
@@ -269,6 +273,7 @@ def _extent(
 
 
 def _origins(raw: RawRows) -> pa.StringArray:
+    """Returns the origin of each row: its own, or else that of the block."""
     if raw.origins is not None:
         return raw.origins
     return pa.repeat(pa.scalar(raw.block.origin, pa.string()), len(raw.numbers))

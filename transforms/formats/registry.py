@@ -82,7 +82,7 @@ class Format:
 
     def reader_class(self) -> "type[TableFormat]":
         """Imports the format's code."""
-        return cast("type[TableFormat]", _named(self.reader))
+        return cast("type[TableFormat]", _imported(self.reader))
 
     def recognised(
         self, files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
@@ -94,16 +94,18 @@ class Format:
         """
         if not self.content_check:
             return True
-        check = cast(Callable[..., object], _named(self.content_check))
+        check = cast(Callable[..., object], _imported(self.content_check))
         return bool(check(files, head))
 
 
-def _named(path: str) -> object:
+def _imported(path: str) -> object:
+    """Returns what a dotted path below `transforms.formats` names."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(f"transforms.formats.{module}"), name)
 
 
 def _one_of(suffixes: Sequence[str]) -> str:
+    """Returns a regex that matches any of these suffixes."""
     return "|".join(map(re.escape, suffixes))
 
 

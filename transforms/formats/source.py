@@ -328,8 +328,8 @@ class Source(abc.ABC):
                 wrong[-1] = True
         indices = encoded.indices
         splits = pa.array(names, pa.string()).take(indices)
-        bad = _chosen(wrong, indices, when_null=BY_SHARES not in self.split_words)
-        discarded = _chosen(out, indices, when_null=False)
+        bad = _flag_of_each(wrong, indices, when_null=BY_SHARES not in self.split_words)
+        discarded = _flag_of_each(out, indices, when_null=False)
         faults = fault(bad, Reason.BAD_SPLIT)
         misfit = None
         if faults is not None:
@@ -430,9 +430,10 @@ def _row(raw: RawRows, position: int) -> str:
     return f"row {int(raw.numbers[position]) + 1:,} of {origin}"
 
 
-def _chosen(
+def _flag_of_each(
     flags: Sequence[bool], indices: pa.Array, *, when_null: bool
 ) -> npt.NDArray[np.bool_]:
+    """Returns the flag at each row's index, `when_null` for rows without one."""
     taken = pa.array([*flags, when_null]).take(pc.fill_null(indices, len(flags)))
     return np.asarray(taken.to_numpy(zero_copy_only=False), np.bool_)
 

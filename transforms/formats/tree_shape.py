@@ -96,10 +96,10 @@ def check_tree(
         classes.setdefault(_class_of(folder), []).append(folder)
     classes.pop((), None)
     names = sorted({names[-1] for names in classes})
-    masks = [name for name in names if _MARK.fullmatch(_joined(name))]
+    masks = [name for name in names if _MARK.fullmatch(_bare_name(name))]
     seen = []
     is_one_place = len({names[:-1] for names in classes}) == 1
-    are_parts = all(_PART.fullmatch(_joined(name)) for name in names)
+    are_parts = all(_PART.fullmatch(_bare_name(name)) for name in names)
     # Who follows `label/file` to the letter has one class of that name.
     if is_one_place and are_parts and names != ["label"]:
         few = first_few([repr(name) for name in names], 4)
@@ -131,19 +131,23 @@ def check_tree(
     )
 
 
-def _joined(name: str) -> str:
+def _bare_name(name: str) -> str:
+    """Returns a name in small letters without marks: "No-Mask_1" is "nomask1"."""
     return re.sub(r"[\W_]+", "", name.lower())
 
 
 def _class_of(folder: str) -> _Class:
+    """Returns the names on a folder's path that are not splits: its class."""
     return tuple(name for name in folder.split("/")[:-1] if not _is_split(name))
 
 
 def _split_of(folder: str) -> tuple[str, ...]:
+    """Returns the names on a folder's path that are splits."""
     return tuple(name for name in folder.split("/") if _is_split(name))
 
 
 def _is_split(name: str) -> bool:
+    """Whether a folder's name is a word for a split, without digits and marks."""
     return is_split_word(re.sub(r"[\W\d_]+", "", name))
 
 
@@ -154,7 +158,7 @@ def _images_and_masks(
 ) -> tuple[str, str] | None:
     """Returns the names of a folder of images and of that of their masks, if any."""
     # Of mask and no_mask, neither is a folder of masks.
-    negated = any(_NEGATED.match(_joined(names[-1])) for names in classes)
+    negated = any(_NEGATED.match(_bare_name(names[-1])) for names in classes)
     masks = [names for names in classes if not negated and _is_marked(names[-1])]
     others = [names for names in classes if names not in masks]
     for image, mask in itertools.product(others[:16], masks[:4]):
@@ -172,6 +176,7 @@ def _images_and_masks(
 
 
 def _is_marked(name: str) -> bool:
+    """Whether a word in a folder's name says that it holds masks."""
     return any(_MARK.fullmatch(word.lower()) for word in _WORD.findall(name))
 
 
@@ -209,6 +214,7 @@ def _sample(files: FileList, folder: str, count: int) -> pa.BinaryArray:
 
 
 def _stems(paths: pa.BinaryArray) -> pa.BinaryArray:
+    """Returns file names without folder, suffix and endings such as _mask."""
     return pc.replace_substring_regex(paths, _BUT_STEM, "")
 
 
