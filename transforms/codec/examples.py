@@ -160,6 +160,7 @@ def encode_rows(rows: Sequence[Row], coding: Coding | None) -> list[bytes]:
 
 
 def _checked_names(names: set[str]) -> list[str]:
+    """Returns keys of rows, sorted; EncodingError for one that no record can have."""
     for name in names:
         if not isinstance(name, str):
             raise EncodingError(
@@ -174,6 +175,7 @@ def _checked_names(names: set[str]) -> list[str]:
 
 
 def _refuse_name(rows: Sequence[Row], name: str) -> NoReturn:
+    """Raises RowError for the first row that has a feature the schema lacks."""
     index = next(i for i, row in enumerate(rows) if name in map(str, row))
     raise RowError(
         f"the schema has no feature {name!r}; leave the key out, or add the feature",
@@ -395,7 +397,7 @@ def _untyped_rows(payloads: Sequence[bytes]) -> list[dict[str, Any]]:
         else None
     )
     if decoded is None or decoded.untyped or decoded.errors:
-        return [_untyped(data, index) for index, data in enumerate(payloads)]
+        return [_decode_untyped(data, index) for index, data in enumerate(payloads)]
     rows: list[dict[str, Any]] = [{} for _ in payloads]
     for name, columns in decoded.features.items():
         for column in columns.values():
@@ -410,7 +412,8 @@ def _untyped_rows(payloads: Sequence[bytes]) -> list[dict[str, Any]]:
     return rows
 
 
-def _untyped(data: bytes, index: int) -> dict[str, Any]:
+def _decode_untyped(data: bytes, index: int) -> dict[str, Any]:
+    """Returns the features of one Example; a list of one value as that value."""
     try:
         features = parse_example(data)
     except ExampleError as error:
@@ -433,4 +436,5 @@ def decode_table(payloads: Sequence[bytes], coding: Coding | None) -> pa.RecordB
 
 
 def _typed_rows(coding: Coding) -> TypedRows:
+    """Returns what turns records into rows under a coding: into dicts, or a batch."""
     return TypedRows(tuple(coded.feature for coded in coding.features))

@@ -144,7 +144,7 @@ def coding_of(schema: SchemaLike) -> Coding:
                 f"as in {{'id': 'int64'}}; found {bounded(repr(feature), 80)}."
             )
     try:
-        return _known_coding(Schema(tuple(features)))
+        return _cached_coding(Schema(tuple(features)))
     except TypeError as error:
         # Of a feature that is no value, as with a list for its shape.
         raise SpecError(
@@ -154,7 +154,8 @@ def coding_of(schema: SchemaLike) -> Coding:
 
 # A user who encodes row by row gives the same schema each time.
 @functools.lru_cache(maxsize=16)
-def _known_coding(schema: Schema) -> Coding:
+def _cached_coding(schema: Schema) -> Coding:
+    """Returns how the features of a schema are encoded; SpecError for an unfit one."""
     features = list(map(_coding_feature, schema.stored))
     _check_unique([key for coded in features for key in coded.feature.record_keys])
     plain: dict[str, Any] = {c.feature.name: _plain_type(c) for c in features}
@@ -172,6 +173,7 @@ def _plain_type(each: CodingFeature) -> type | None:
 
 
 def _check_unique(keys: Sequence[str]) -> None:
+    """Raises SpecError where two features of a schema are stored under one key."""
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         raise SpecError(
@@ -202,6 +204,7 @@ def _said(name: str, said: Any) -> Feature:
 
 
 def _coding_feature(given: Feature) -> CodingFeature:
+    """Returns a feature as it is encoded: labels as ids, images as bytes."""
     _check(given)
     changes: dict[str, Any] = {"derived": "", "derived_from": "", "vocabulary": None}
     ids = None
@@ -250,12 +253,13 @@ def encode_typed(rows: Sequence[Row], coding: Coding) -> list[bytes]:
             index = max(error.index, 0)
             raise RowError(misfit(values, coded.given, error), index) from error
         columns[coded.feature.name] = _completed(column, coded)
-    return _records(columns, coding, len(rows))
+    return _encode_columns(columns, coding, len(rows))
 
 
-def _records(
+def _encode_columns(
     columns: Mapping[str, pa.Array], coding: Coding, count: int
 ) -> list[bytes]:
+    """Returns `count` Examples of columns; empty ones where no feature is stored."""
     features = [coded.feature for coded in coding.features]
     if not features:
         return [NOTHING] * count
@@ -337,7 +341,7 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
                 pa.nulls(rows.num_rows) if position is None else rows.column(position)
             )
             columns[coded.feature.name] = _typed(column, coded)
-        return _records(columns, coding, rows.num_rows)
+        return _encode_columns(columns, coding, rows.num_rows)
     except RowError as error:
         raise EncodingError(bounded(f"row {error.index + 1}: {error}")) from error
 
