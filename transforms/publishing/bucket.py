@@ -119,13 +119,13 @@ class BucketTarget(Target):
                     storage(self.note_path(manifest.folder)).remove_file()
 
     def work_path(self, digest: str, *, seen: str) -> str:
-        return f"{self.work}/{digest}-{_word_of(seen)}"
+        return f"{self.work}/{digest}-{_hash_word(seen)}"
 
     def open_store(
         self, store: Store, *, job: str, seen: str, alone: bool = False
     ) -> Store:
         token = new_word()
-        word = _word_of(f"{seen} {token}" if alone else seen)
+        word = _hash_word(f"{seen} {token}" if alone else seen)
         if self.state() != seen:
             there = self._published()
             if there is None or there.folder != f"data-{job}-{word}":
@@ -134,7 +134,7 @@ class BucketTarget(Target):
         folder = store.folder
         while not self._claim(name := f"data-{job}-{word}", os.path.basename(folder)):
             # `clean` removes the folder, and the work of the runs that used it.
-            word = _word_of(word)
+            word = _hash_word(word)
             folder = f"{self.work}/{store.name[:32]}-{word}"
         placed = f"{self.directory}/{name}"
         return dataclasses.replace(store, folder=folder, placed=placed, token=token)
@@ -222,7 +222,7 @@ class BucketTarget(Target):
         return f"{self.work}/{USES}/{name}"
 
     def note(self, name: str) -> dict[str, Any] | None:
-        data = _at(self.note_path(name))
+        data = _bytes_or_none(self.note_path(name))
         if data is None:
             return None
         # What is no note of ours may be of a run: it is only as old as it is.
@@ -233,7 +233,7 @@ class BucketTarget(Target):
 
     def _published(self) -> Manifest | None:
         """Returns the current manifest, or None. Raises DamageError."""
-        data = _at(self._manifest)
+        data = _bytes_or_none(self._manifest)
         return None if data is None else Manifest.from_bytes(data, self._manifest)
 
     def _names(self) -> list[str]:
@@ -312,7 +312,7 @@ class BucketTarget(Target):
             storage(self._manifest).put_if(data, seen, attempts=self.work)
         except OvertakenError:
             # The first try may have put it, and only its answer was lost.
-            if _at(self._manifest) != data:
+            if _bytes_or_none(self._manifest) != data:
                 raise
 
     def _settle(self) -> None:
@@ -321,7 +321,7 @@ class BucketTarget(Target):
         Again where another run has published in between: its pointers may be written
         over by now.
         """
-        ended, current = None, _at(self._manifest)
+        ended, current = None, _bytes_or_none(self._manifest)
         written: set[str] = set()
         while current is not None and current != ended:
             manifest = Manifest.from_bytes(current, self._manifest)
@@ -335,7 +335,7 @@ class BucketTarget(Target):
                     storage(f"{self.directory}/{name}").write_file(
                         pointers[name], attempts=self.work
                     )
-            ended, current = current, _at(self._manifest)
+            ended, current = current, _bytes_or_none(self._manifest)
 
     def named(self) -> set[str]:
         """Returns the paths of all that the current manifest names."""
@@ -366,7 +366,8 @@ def _is_same(there: Manifest, manifest: Manifest) -> bool:
     return same and there.folder == manifest.folder
 
 
-def _word_of(text: str) -> str:
+def _hash_word(text: str) -> str:
+    """Returns a short hash of a text in hex, of which a folder's name is made."""
     return hashlib.blake2b(text.encode(), digest_size=_WORD_BYTES).hexdigest()
 
 
@@ -384,7 +385,8 @@ def names_in(folder: str) -> list[str]:
         return []
 
 
-def _at(path: str) -> bytes | None:
+def _bytes_or_none(path: str) -> bytes | None:
+    """Returns the bytes of an object; None where there is none."""
     try:
         return storage(path).read_bytes()
     except FileNotFoundError:

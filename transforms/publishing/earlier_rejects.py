@@ -103,6 +103,7 @@ class EarlierRejects:
 
 
 def _is_rejection(found: Any) -> bool:
+    """Whether a line's JSON is a reject: texts, and a row from 1 or none."""
     if not isinstance(found, dict):
         return False
     texts = (found.get(name) for name in ("source", "reason", "message"))
@@ -112,6 +113,7 @@ def _is_rejection(found: Any) -> bool:
 
 
 def _no_rejection(path: str, lines: bytes) -> DamageError:
+    """Returns the error about a file of rejects with a line that is none."""
     return DamageError(
         f"The rejects must be lines of JSON with source, row, reason and message, as "
         f"'convert' writes them; {path!r} holds others, near {lines[:60]!r}. Name a "

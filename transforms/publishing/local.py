@@ -72,22 +72,22 @@ class LocalTarget(Target):
         given, directory = self.directory, os.path.abspath(self.directory)
         is_text = given.encode(errors="replace").decode() == given
         if not is_text or "\0" in given or not (given and os.path.basename(directory)):
-            raise _unfit(given, "is no path of a folder, in UTF-8")
+            raise _unfit_output(given, "is no path of a folder, in UTF-8")
         if storage(absolute(os.curdir)).is_inside(given):
             # It would be pulled from under the shell.
-            raise _unfit(given, "is the current folder or above it")
+            raise _unfit_output(given, "is the current folder or above it")
         existing = os.path.dirname(directory)
         while not storage(existing).exists():
             existing = os.path.dirname(existing)
         if not storage(existing).is_folder() or not os.access(
             existing, os.W_OK | os.X_OK
         ):
-            raise _unfit(existing, "is no folder that is writable")
+            raise _unfit_output(existing, "is no folder that is writable")
         self.own.check()
         if not storage(directory).exists():
             return None
         if not storage(directory).is_folder() or os.path.islink(directory):
-            raise _unfit(directory, "is a file or a link")
+            raise _unfit_output(directory, "is a file or a link")
         names = storage(directory).names_with(DERIVED_FOLDERS)
         if not names:
             return None
@@ -104,7 +104,9 @@ class LocalTarget(Target):
         parent, own = os.stat(os.path.dirname(directory)), os.stat(directory)
         movers = (0, parent.st_uid, own.st_uid)
         if parent.st_mode & stat.S_ISVTX and os.geteuid() not in movers:
-            raise _foreign(directory, "may be moved by its owner alone (sticky bit)")
+            raise _not_changeable(
+                directory, "may be moved by its owner alone (sticky bit)"
+            )
 
     def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
         """Adds the manifest to the dataset in a work folder, and publishes it."""
@@ -233,7 +235,8 @@ def _built(store: Store) -> list[str]:
     return [os.path.join(store.dataset, name.removesuffix(_NOTE)) for name in noted]
 
 
-def _unfit(path: str, why: str) -> TargetError:
+def _unfit_output(path: str, why: str) -> TargetError:
+    """Returns the error about an output path that cannot hold a dataset."""
     return TargetError(
         f"The output must be a folder of its own, or a new one in a folder that is "
         f"writable, because it is replaced as a whole; {path!r} {why}. Choose another "
@@ -248,10 +251,11 @@ def _check_writable(directory: str) -> None:
     inner = [os.path.join(directory, name) for name in DERIVED_FOLDERS]
     for path in (directory, *inner):
         if os.path.isdir(path) and not os.access(path, needs, effective_ids=effective):
-            raise _foreign(path, "is not writable")
+            raise _not_changeable(path, "is not writable")
 
 
-def _foreign(folder: str, why: str) -> TargetError:
+def _not_changeable(folder: str, why: str) -> TargetError:
+    """Returns the error about a dataset that this user may not replace or change."""
     return TargetError(
         f"The dataset at the output must be one that this user may change; {folder!r}, "
         f"of user {os.stat(folder).st_uid}, {why}. Choose another output, or run as "
@@ -285,7 +289,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
         _confirm(target)
         return
     # After a kill only this note tells the next run which of the two is the old one.
-    _note(folder, target)
+    _write_note(folder, target)
     try:
         exchanged = folders.exchange(folder, target)
     except (OSError, StorageError):
@@ -300,7 +304,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     else:
         try:
             storage(os.path.join(target, MANIFEST_NAME)).remove_file()
-            _replace(folder, target)
+            _replace_in_steps(folder, target)
         except (OSError, StorageError):
             _put_back(folder, target)
             raise
@@ -320,26 +324,27 @@ def recover(folder: str, target: str) -> None:
         return
     old, new = noted
     aside = folder + _ASIDE
-    current = _manifest_in(target)
+    current = _manifest_digest(target)
     former = hashlib.sha256(old).hexdigest()
-    if current is None and _manifest_in(folder) == new:
+    if current is None and _manifest_digest(folder) == new:
         # Only the way without an exchange leaves a target without its manifest.
         old_files = {*Manifest.from_bytes(old).file_names}
         if (
             not storage(target).exists()
             or {*storage(target).names_with(DERIVED_FOLDERS)} <= old_files
         ):
-            _replace(folder, target)
+            _replace_in_steps(folder, target)
             current = new
     if current == new:
-        if not storage(aside).exists() and _manifest_in(folder) == former:
+        if not storage(aside).exists() and _manifest_digest(folder) == former:
             rename(folder, aside)
         if storage(aside).exists():
             _clear_aside(folder, target)
     storage(folder + _NOTE).remove_file()
 
 
-def _replace(folder: str, target: str) -> None:
+def _replace_in_steps(folder: str, target: str) -> None:
+    """Moves the old dataset aside and the new one in its place, without an exchange."""
     if storage(target).exists() and not storage(folder + _ASIDE).exists():
         rename(target, folder + _ASIDE)
     rename(folder, target)
@@ -360,7 +365,7 @@ def _confirm(target: str) -> None:
 
 
 def _put_back(folder: str, target: str) -> None:
-    """Undoes `_replace`."""
+    """Undoes `_replace_in_steps`."""
     if not storage(target).exists():
         rename(folder + _ASIDE, target)
     noted = _noted(folder)
@@ -391,7 +396,8 @@ def _clear_aside(folder: str, target: str) -> None:
     storage(folder + _NOTE).remove_file()
 
 
-def _note(folder: str, target: str) -> None:
+def _write_note(folder: str, target: str) -> None:
+    """Stores the old manifest and the new one's digest, by which `recover` decides."""
     old, new = (
         storage(os.path.join(directory, MANIFEST_NAME)).read_bytes()
         for directory in (target, folder)
@@ -414,7 +420,8 @@ def _noted(folder: str) -> tuple[bytes, str] | None:
     return parts["old"].encode(), parts["new"]
 
 
-def _manifest_in(folder: str) -> str | None:
+def _manifest_digest(folder: str) -> str | None:
+    """Returns the sha256 of a folder's manifest in hex; None where it has none."""
     try:
         data = storage(os.path.join(folder, MANIFEST_NAME)).read_bytes()
     except (FileNotFoundError, NotADirectoryError):

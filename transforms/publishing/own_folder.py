@@ -189,12 +189,12 @@ class OwnFolder:
                 # A part of the path above it is no folder.
                 raise FileNotFoundError(error.errno, error.strerror, path) from error
             what = "a link" if stat.S_ISLNK(status.st_mode) else "not a folder"
-            raise _refused(path, f"is {what}") from error
+            raise _not_ours(path, f"is {what}") from error
         except OSError as error:
             # The longer of two names is this one, not the output's.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
                 raise
-            raise _refused(path, f"cannot be: {error.strerror}") from error
+            raise _not_ours(path, f"cannot be: {error.strerror}") from error
 
     def _check(self, descriptor: int) -> None:
         """Raises TargetError where the folder is not ours, or a link is in it."""
@@ -204,7 +204,7 @@ class OwnFolder:
         foreign = [n for n in names if n not in own and not is_hidden(n)]
         if foreign and _MARKER not in names:
             shown = first_few([*map(repr, foreign)], _SHOWN)
-            raise _refused(self.path, f"was made by something else: it holds {shown}")
+            raise _not_ours(self.path, f"was made by something else: it holds {shown}")
         for name in names:
             is_run = self.runs.fullmatch(name) is not None
             wanted = stat.S_IFDIR if is_run else stat.S_IFREG
@@ -212,7 +212,7 @@ class OwnFolder:
             is_own = is_run or name in own
             if is_own and _type_of(name, descriptor) not in (0, wanted):
                 what = "is a link, or of another type"
-                raise _refused(os.path.join(self.path, name), what)
+                raise _not_ours(os.path.join(self.path, name), what)
             if not is_run:
                 continue
             with (
@@ -222,7 +222,7 @@ class OwnFolder:
                 for entry in os.listdir(run):
                     if _type_of(entry, run) == stat.S_IFLNK:
                         path = os.path.join(self.path, name, entry)
-                        raise _refused(path, "is a link")
+                        raise _not_ours(path, "is a link")
 
     def _names(self) -> tuple[list[str], list[str]]:
         """Returns the names of the runs' folders, and of what is not ours."""
@@ -250,7 +250,8 @@ def _type_of(name: str, descriptor: int) -> int:
         return 0
 
 
-def _refused(path: str, why: str) -> TargetError:
+def _not_ours(path: str, why: str) -> TargetError:
+    """Returns the error about a work folder that is not ours, or not as we left it."""
     return TargetError(
         f"The work folder beside the output must be one that beam-tfrecord has made, "
         f"readable and writable, with no links in it; {path!r} {why}. Move it away, or "

@@ -95,18 +95,20 @@ class Model:
         for feature in part.features:
             before = features.get(feature.name, feature)
             if before.in_words() != feature.in_words():
-                raise _race(folder, f"{feature.name!r} is {before.in_words()} now")
+                raise _race_error(
+                    folder, f"{feature.name!r} is {before.in_words()} now"
+                )
         classes = dict(self.classes)
         for name, names in part.classes.items():
             longest = self.classes.get(name, ())
             short, long = sorted((names, longest), key=len)
             if long[: len(short)] != short:
-                raise _race(folder, f"{name!r} has other classes now")
+                raise _race_error(folder, f"{name!r} has other classes now")
             classes[name] = long
         new = [f for f in part.features if f.name not in features]
         lacking = {f.name for f in self.features} - {f.name for f in part.features}
         if gone := sorted(lacking - self.optional):
-            raise _race(folder, f"{gone[0]!r} is a feature now")
+            raise _race_error(folder, f"{gone[0]!r} is a feature now")
         optional = self.optional | {feature.name for feature in new}
         return dataclasses.replace(
             self, features=(*self.features, *new), classes=classes, optional=optional
@@ -151,7 +153,8 @@ def _unnamed(feature: Feature) -> Feature:
     return dataclasses.replace(feature, vocabulary=None, unknown=unknown)
 
 
-def _race(folder: str, what: str) -> RaceError:
+def _race_error(folder: str, what: str) -> RaceError:
+    """Returns the error of a run whose other parts changed after it had started."""
     return RaceError(
         f"The parts of {folder!r} must be as they were when the run started; {what}, "
         f"by another run. Nothing was committed; run again."
@@ -204,7 +207,7 @@ def announce(folder: str, part: Model, *, attempts: str) -> None:
                 storage(path).put_if(after.to_bytes(), version, attempts=attempts)
             return
         time.sleep(_PAUSE_SECONDS)
-    raise _race(folder, "they are being changed all the time")
+    raise _race_error(folder, "they are being changed all the time")
 
 
 @contextlib.contextmanager
