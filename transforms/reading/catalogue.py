@@ -331,6 +331,7 @@ def _by_catalogue(
     condition: Condition,
     positions: Longs,
 ) -> Longs:
+    """Returns those of the positions whose rows of the catalogue meet the condition."""
     first = int(positions.min())
     batches = catalogue.batches(used, first, int(positions.max()) + 1)
     kept = np.concatenate([condition.certain(batch) for batch in batches])
@@ -340,6 +341,7 @@ def _by_catalogue(
 def _by_records(
     records: Records, used: Sequence[Feature], condition: Condition, positions: Longs
 ) -> Longs:
+    """Returns those of the positions whose records, read and decoded, meet it."""
     rows = by_id(used)
 
     def decoded(payloads: PayloadBatch) -> pa.RecordBatch:

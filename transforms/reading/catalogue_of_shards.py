@@ -195,18 +195,19 @@ def comparison(
                 row, (its, true) = next(
                     (n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1]
                 )
-                raise _differs(
+                raise _differs_error(
                     catalogue,
                     f"record {place + row:,}, in {path}, is {true}; its row, {its}",
                 )
             done, place = done + rows.num_rows, place + rows.num_rows
         if done < len(batch):
-            raise _differs(catalogue, f"it has no row for record {place:,}")
+            raise _differs_error(catalogue, f"it has no row for record {place:,}")
 
     return see
 
 
-def _differs(catalogue: Catalogue, detail: str) -> DamageError:
+def _differs_error(catalogue: Catalogue, detail: str) -> DamageError:
+    """Returns the error about a catalogue whose rows are not those of the shards."""
     return DamageError(
         f"The catalogue {catalogue.path} must have a row for each record of its split, "
         f"in order; {detail}. Make the catalogue again."

@@ -131,14 +131,16 @@ class Condition:
 
 
 def _comparable(column: pa.Array, feature: Feature) -> pa.Array:
+    """Returns a column in the type that literals have; one of lists as it is."""
     if not _is_single(feature):
         return column
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp(feature.unit or "s"))
-    return column.cast(_type_of(feature))
+    return column.cast(_literal_type(feature))
 
 
 def _in_words(feature: Feature) -> str:
+    """Returns name and kind of a feature, as the errors about conditions show them."""
     kind = f"list of {feature.kind}" if feature.shape else feature.kind
     return f"feature {feature.name!r} ({kind})"
 
@@ -148,7 +150,8 @@ def _is_single(feature: Feature) -> bool:
     return not feature.shape and feature.kind in _LITERALS
 
 
-def _type_of(feature: Feature) -> pa.DataType:
+def _literal_type(feature: Feature) -> pa.DataType:
+    """Returns the Arrow type that a feature is compared in: int64 for ids and times."""
     return _TYPES.get(feature.kind, pa.int64())
 
 
@@ -338,7 +341,7 @@ class _Parser:
             # To a set, 0.0 and -0.0 are two values.
             exact += [0.0, -0.0]
         field = pc.field(feature.name)
-        matches = field.isin(pa.array(exact, _type_of(feature)))
+        matches = field.isin(pa.array(exact, _literal_type(feature)))
         return pc.if_else(field.is_valid(), matches, _UNKNOWN)
 
     def _value(self, feature: Feature, sign: _Sign, node: ast.expr) -> Any:
@@ -432,7 +435,7 @@ def _exact(feature: Feature, value: Any) -> Any:
 
 def _compared(feature: Feature, sign: _Sign, value: Any) -> pc.Expression:
     """Returns a comparison of a feature with a literal; numbers are not rounded."""
-    field, kind = pc.field(feature.name), _type_of(feature)
+    field, kind = pc.field(feature.name), _literal_type(feature)
     exact = _exact(feature, value)
     if exact is not None:
         return sign(field, pa.scalar(exact, kind))

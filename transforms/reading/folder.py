@@ -160,6 +160,7 @@ class Folder:
 
 
 def _unreadable(path: str, error: OSError) -> SourceError:
+    """Returns the error about a file that cannot be read, with the system's reason."""
     message = f"{path}: cannot be read: {error.strerror or error}"
     return source_error(message, error)
 

@@ -279,6 +279,7 @@ class Shuffled:
 def _permutation(
     count: int, seed: int, epoch: int, run: int
 ) -> Permutation | RunPermutation:
+    """Returns the order of an epoch: of records, or of runs of `run` records each."""
     if run:
         return RunPermutation(count, run, seed, epoch)
     return Permutation.of(count, seed=seed, epoch=epoch)
@@ -317,7 +318,7 @@ def places_of(indices: Any, count: int) -> Longs:
       TypeError: one is no whole number.
       IndexError: one is outside of the view.
     """
-    array = indices if isinstance(indices, np.ndarray) else _array_of(indices, count)
+    array = indices if isinstance(indices, np.ndarray) else _index_array(indices, count)
     if not array.size:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -335,7 +336,8 @@ def places_of(indices: Any, count: int) -> Longs:
     return np.where(places < 0, places + count, places)
 
 
-def _array_of(indices: Iterable[Any], count: int) -> Longs:
+def _index_array(indices: Iterable[Any], count: int) -> Longs:
+    """Returns indices as int64; IndexError beyond it, TypeError for no integer."""
     items = [*indices]
     if not {*map(type, items)} <= {int}:
         items = [*map(place_of, items)]

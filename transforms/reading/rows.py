@@ -196,7 +196,7 @@ _Values = Callable[[pa.Array], list[Any]]
 def _values_of(feature: Feature, looks: Looks) -> _Values:
     """Returns what makes a list of values of a column; absent ones are anything."""
     if feature.kind is Kind.TENSOR:
-        return _tensors(feature) if feature.encoding == "raw" else _plain
+        return _tensors(feature) if feature.encoding == "raw" else _python_values
     if feature.kind is Kind.BOX:
         return _boxes
     if feature.is_ragged:
@@ -211,19 +211,22 @@ def _values_of(feature: Feature, looks: Looks) -> _Values:
         return _images
     if feature.kind is Kind.BOOL:
         return _bools
-    return _plain
+    return _python_values
 
 
-def _plain(column: pa.Array) -> list[Any]:
+def _python_values(column: pa.Array) -> list[Any]:
+    """Returns the values as Arrow gives them to Python: int, str, bytes, or None."""
     values: list[Any] = column.to_pylist()
     return values
 
 
 def _bools(column: pa.Array) -> list[Any]:
+    """Returns stored 0 and 1 as False and True; None where absent."""
     return [None if value is None else bool(value) for value in column.to_pylist()]
 
 
 def _floats(column: pa.Array) -> list[Any]:
+    """Returns NumPy numbers of the column's precision; 0 where absent."""
     return list(_numbers(column))
 
 
@@ -235,9 +238,10 @@ def _numbers(column: pa.Array) -> Any:
 
 
 def _times(feature: Feature, looks: Looks) -> _Values:
+    """Returns what makes datetimes of counts, and ints where asked or out of range."""
     scale = _SECONDS.get(feature.unit)
     if looks.times == "int" or scale is None:
-        return lambda column: _plain(column.cast(pa.int64()))
+        return lambda column: _python_values(column.cast(pa.int64()))
     first, last = _FIRST_SECOND * scale, _LAST_SECOND * scale + scale - 1
     step = datetime.timedelta(microseconds=10**6 // scale)
 
@@ -253,6 +257,7 @@ def _times(feature: Feature, looks: Looks) -> _Values:
 
 
 def _images(column: pa.Array) -> list[Any]:
+    """Returns the pixels of images: uint8 (height, width, 1 or 3); None if absent."""
     # Only here: most readers decode by themselves.
     from PIL import Image
 
@@ -274,6 +279,7 @@ def _images(column: pa.Array) -> list[Any]:
 
 
 def _tensors(feature: Feature) -> _Values:
+    """Returns what makes arrays of raw tensors; they own their memory."""
     dtype = np.dtype(feature.dtype).newbyteorder("<")
     shape = [-1 if size is None else size for size in feature.shape]
 
@@ -289,12 +295,13 @@ def _tensors(feature: Feature) -> _Values:
 
 
 def _lists(feature: Feature, looks: Looks) -> _Values:
+    """Returns what makes an array of each list of numbers; texts stay lists."""
     shape = feature.shape
     is_number = feature.kind not in (Kind.TEXT, Kind.BYTES, Kind.IMAGE) and not (
         feature.kind is Kind.LABEL and looks.labels == "names"
     )
     if not is_number:
-        return _plain
+        return _python_values
 
     def values(column: pa.Array) -> list[Any]:
         inner, sizes = _flat(column)
@@ -342,13 +349,14 @@ def _ragged(column: pa.Array) -> list[Any]:
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     inner = column.flatten()
     values, sizes = _flat(inner)
-    items: Any = _plain(values)
+    items: Any = _python_values(values)
     if not pa.types.is_string(values.type) and not pa.types.is_binary(values.type):
         items = np.array(_numbers(values))
     return _cut(_cut(items, sizes), lengths)
 
 
 def _boxes(column: pa.Array) -> list[Any]:
+    """Returns the boxes of each row as an array (n, 4) of their sides."""
     numbers, sizes = _flat(column)
     corners = np.array(_numbers(numbers)).reshape(-1, len(BOX_SIDES))
     return [boxes.copy() for boxes in _cut(corners, sizes // len(BOX_SIDES))]
