@@ -133,7 +133,7 @@ def infer(
         out[name] = InferredColumn(
             _feature(name, first, label, sure=said is not None and bool(said.type)),
             tuple(counts.type for counts in groups),
-            _sample(first),
+            _sample_column(first),
             _values(first),
             first.relative,
             first.path if _are_paths(first, tally.rows) else "",
@@ -228,7 +228,8 @@ def _in_words(kind: pa.DataType) -> str:
     return next((word for is_of, word in _RANKS.items() if is_of(kind)), str(kind))
 
 
-def _sample(counts: Counts) -> pa.Array:
+def _sample_column(counts: Counts) -> pa.Array:
+    """Returns a column of the counted type, by which `infer_typed` decides the kind."""
     kind = counts.type
     if not pa.types.is_struct(kind):
         return pa.nulls(0, kind)
@@ -272,7 +273,7 @@ def _feature(name: str, counts: Counts, label: str | None, *, sure: bool) -> Fea
       label: the column to predict.
       sure: whether the type is said, and whole floats stay floats.
     """
-    feature, evidence = infer_typed({name: _sample(counts)})[name]
+    feature, evidence = infer_typed({name: _sample_column(counts)})[name]
     if feature.kind is Kind.IMAGE and counts.images * 2 < counts.filled:
         # A struct of bytes and path whose bytes are of another file.
         feature = dataclasses.replace(feature, kind=Kind.BYTES, inline=False)
@@ -296,6 +297,7 @@ def _feature(name: str, counts: Counts, label: str | None, *, sure: bool) -> Fea
 
 
 def _are_images(name: str, feature: Feature, counts: Counts) -> bool:
+    """Whether enough bytes start, or texts of a fitting name end, as images do."""
     if feature.kind is Kind.BYTES:
         return counts.images * 100 >= max(counts.filled, 1) * _OF_100
     if feature.kind is Kind.TEXT and counts.images:

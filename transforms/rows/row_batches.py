@@ -132,7 +132,7 @@ def batches_of(
     if not all(rows):
         raise EncodingError(NO_COLUMNS)
     more = {"images": images, "integers": integers}
-    names = _names(rows)
+    names = _checked_names(rows)
     if len(rows) > 1 and len(rows) * len(names) > MOST_CELLS:
         middle = len(rows) // 2
         yield from batches_of(rows[:middle], **more)
@@ -182,7 +182,8 @@ def values_of(
             yield name, cells[index :: len(names) + 1]
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def _checked_names(rows: Sequence[Row]) -> list[str]:
+    """Returns the keys of any of the rows, sorted; EncodingError for an unfit one."""
     names = set().union(*rows)
     for name in names:
         check_name(name)
@@ -243,6 +244,7 @@ def _check_alike(values: list[Any], families: set[str]) -> None:
 
 
 def _holds_lists_of_structs(kind: pa.DataType) -> bool:
+    """Whether a type has lists of mappings at any depth."""
     if is_list(kind):
         inner = kind.value_type
         return pa.types.is_struct(inner) or _holds_lists_of_structs(inner)
@@ -271,6 +273,7 @@ def _note_lists(
 
 
 def _families(values: Sequence[Any]) -> set[str]:
+    """Returns the families of values as `family_of` names them; None has no family."""
     return {family_of(kind) for kind in set(map(type, values)) - {type(None)}}
 
 
@@ -331,6 +334,7 @@ def _likeness(value: Any, level: int = 0) -> object:
 
 
 def _unusable(row: Row, name: str, *, is_image: bool) -> UnusableValueError:
+    """Returns the error about a value of one row that no feature can hold."""
     value: Any = row.get(name)
     is_wide = family_of(type(value)) == "int" and not -(2**63) <= value < 2**63
     try:

@@ -151,6 +151,7 @@ def check_row_type(kind: Any) -> None:
 
 
 def _is_no_row(kind: Any) -> bool:
+    """Whether no element of a class or hint of Beam can be a row: scalars, lists."""
     if isinstance(kind, type):
         is_frame = kind.__module__.partition(".")[0] == "pandas"
         return (is_frame or issubclass(kind, _NO_ROWS)) and as_mapping(kind) is None
@@ -215,7 +216,7 @@ def _plain(value: Any, above: tuple[int, ...]) -> Any:
         parts = ((str(key), inside(item)) for key, item in convert(value).items())
         return dict(sorted(p for p in parts if p[1] is not None))
     if isinstance(value, np.generic | np.ndarray):
-        return _of_numpy(value, inside)
+        return _array_as_json(value, inside)
     if isinstance(value, list | tuple):
         return [inside(item) for item in value]
     if isinstance(value, set | frozenset):
@@ -225,7 +226,8 @@ def _plain(value: Any, above: tuple[int, ...]) -> Any:
     return _ADDRESS.sub("", repr(value))
 
 
-def _of_numpy(value: Any, inside: Callable[[Any], Any]) -> Any:
+def _array_as_json(value: Any, inside: Callable[[Any], Any]) -> Any:
+    """Returns a NumPy value for JSON; of a large array type, shape and digest."""
     if value.nbytes > _SHOWN_BYTES and not value.dtype.hasobject:
         digest = hashlib.sha256(value.tobytes()).hexdigest()
         return f"array of {value.dtype} of shape {value.shape}, sha256 {digest}"

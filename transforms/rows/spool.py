@@ -233,7 +233,9 @@ class Spool:
         homeless = splits.index == NOWHERE
         if homeless.any():
             # Of a table of ids: then rows have keys.
-            self._refuse_rows(rows, homeless, functools.partial(_homeless, batch.keys))
+            self._refuse_rows(
+                rows, homeless, functools.partial(_no_split_fault, batch.keys)
+            )
             if not homeless.all():
                 self._add_piece(rows.filter(pa.array(~homeless)))
             return
@@ -354,7 +356,8 @@ def _rows_in(element: Any) -> Iterable[Any]:
             yield [list(pair) for pair in zip(names, values, strict=True)]
 
 
-def _homeless(keys: pa.StringArray, place: int) -> Fault:
+def _no_split_fault(keys: pa.StringArray, place: int) -> Fault:
+    """Returns the fault of a row whose key the table of ids lacks."""
     return Fault(
         Reason.BAD_SPLIT,
         f"key {keys[place].as_py()!r} has no split in the table of ids",

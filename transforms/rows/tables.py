@@ -154,6 +154,7 @@ def mappings_in(rows: pa.RecordBatch) -> frozenset[str]:
 
 
 def _twice_named(columns: Iterable[str]) -> EncodingError:
+    """Returns the error about columns that have one name once structs are flat."""
     return EncodingError(
         f"Every feature must have a name of its own; the fields of structs take "
         f"names that other columns have: {', '.join(sorted(columns))[:200]}. "
@@ -179,6 +180,7 @@ def _widest(column: pa.Array) -> pa.Array:
 
 
 def _wide_type(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of 64 bits for numbers, also in lists; others as they are."""
     if pa.types.is_integer(kind):
         return pa.uint64() if kind == pa.uint64() else pa.int64()
     if pa.types.is_floating(kind):

@@ -144,7 +144,7 @@ def count_values(
 
     def counts(name: str, column: pa.Array) -> Counts:
         any_paths = texts is not None and name not in texts
-        return _counts(name, column, name in images, any_paths)
+        return _counts_of_column(name, column, name in images, any_paths)
 
     columns = {
         name: {str(column.type): counts(name, column)}
@@ -204,33 +204,38 @@ def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     return Tally(total, columns, frozenset(mappings), new)
 
 
-def _counts(name: str, column: pa.Array, is_image: bool, any_paths: bool) -> Counts:
+def _counts_of_column(
+    name: str, column: pa.Array, is_image: bool, any_paths: bool
+) -> Counts:
+    """Returns the counts of a column; `any_paths`: texts of any name may be paths."""
     counts = Counts(column.type)
     holding = rows_holding(column)
     values = int(np.count_nonzero(holding))
     if not values:
         return counts
-    example = _text(column[int(holding.argmax())])
+    example = _example_of(column[int(holding.argmax())])
     counts = dataclasses.replace(counts, values=values, example=example)
     items = column
     while is_list(items.type):
         items = items.flatten()
     if pa.types.is_integer(items.type):
-        return _of_integers(items, counts)
+        return _counts_of_integers(items, counts)
     if pa.types.is_floating(items.type):
-        return _of_floats(items, counts)
+        return _counts_of_floats(items, counts)
     if pa.types.is_string(items.type):
         if is_image or is_named_like_images(name, is_list=items is not column):
-            return _of_paths(items, counts)
+            return _counts_of_paths(items, counts)
         if any_paths:
             first = pc.min(items.filter(ends_like_image(items))).as_py()
-            return dataclasses.replace(_of_paths(items, counts), path=first or "")
+            return dataclasses.replace(
+                _counts_of_paths(items, counts), path=first or ""
+            )
         return counts
     if is_bytes(items.type):
         large = items.cast(pa.large_binary())
         return dataclasses.replace(
             counts,
-            filled=_true(pc.greater(pc.binary_length(large), 0)),
+            filled=_count_true(pc.greater(pc.binary_length(large), 0)),
             images=int(starts_as_image(large).sum()),
         )
     if is_image_struct(items.type):
@@ -240,19 +245,21 @@ def _counts(name: str, column: pa.Array, is_image: bool, any_paths: bool) -> Cou
     return counts
 
 
-def _true(mask: pa.BooleanArray) -> int:
+def _count_true(mask: pa.BooleanArray) -> int:
+    """Returns how many are true; null is not."""
     return pc.sum(mask).as_py() or 0
 
 
-def _of_paths(items: pa.Array, counts: Counts) -> Counts:
+def _counts_of_paths(items: pa.Array, counts: Counts) -> Counts:
+    """Returns counts with how many texts are filled, images' paths, or relative."""
     filled = pc.not_equal(items, "")
     absolute = is_absolute(items)
     ends = ends_like_image(items)
     return dataclasses.replace(
         counts,
-        filled=_true(filled),
-        images=_true(ends),
-        relative=_true(pc.and_not(filled, absolute)),
+        filled=_count_true(filled),
+        images=_count_true(ends),
+        relative=_count_true(pc.and_not(filled, absolute)),
     )
 
 
@@ -270,14 +277,16 @@ def ends_like_image(paths: pa.StringArray) -> pa.BooleanArray:
     return pc.match_substring_regex(paths, _SUFFIX, ignore_case=True)
 
 
-def _text(value: pa.Scalar) -> str:
+def _example_of(value: pa.Scalar) -> str:
+    """Returns a value as messages show it; of bytes only how many."""
     native = python_value(value)
     if isinstance(native, bytes):
         return f"{len(native)} bytes"
     return example_text(native)
 
 
-def _of_integers(items: pa.Array, counts: Counts) -> Counts:
+def _counts_of_integers(items: pa.Array, counts: Counts) -> Counts:
+    """Returns counts with the extent of integers, and the votes on float32."""
     extent = pc.min_max(items).as_py()
     low, high = extent["min"], extent["max"]
     voters = 0
@@ -287,7 +296,8 @@ def _of_integers(items: pa.Array, counts: Counts) -> Counts:
     return dataclasses.replace(counts, minimum=low, maximum=high, voters=voters)
 
 
-def _of_floats(items: pa.Array, counts: Counts) -> Counts:
+def _counts_of_floats(items: pa.Array, counts: Counts) -> Counts:
+    """Returns counts with the extent of finite floats, and whether all are whole."""
     doubles = raw_values(items.drop_null()).astype(np.float64, copy=False)
     inside = (doubles >= -(2.0**63)) & (doubles < 2.0**63)
     whole = bool((inside & (np.floor(doubles) == doubles)).all())
@@ -326,6 +336,7 @@ def row_sizes(rows: pa.RecordBatch) -> Longs:
 
 
 def _value_sizes(column: pa.Array) -> Longs:
+    """Returns about how many bytes the value of each row takes in an Example."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     kind = column.type

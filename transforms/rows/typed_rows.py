@@ -67,7 +67,7 @@ def read_piece(
         names = _names(batch, seed)
         for index, misfit in misfits:
             numbers[index] = NO_RECORD
-            rejections.append(_rejection(batch.rows, index, misfit, names))
+            rejections.append(_reject_misfit(batch.rows, index, misfit, names))
     placed = dataclasses.replace(
         batch,
         block=Block(piece.origin, 0, piece.size),
@@ -218,12 +218,13 @@ _REASONS = {
 }
 
 
-def _rejection(
+def _reject_misfit(
     raw: pa.RecordBatch,
     place: int,
     misfit: Misfit,
     names: Sequence[str],
 ) -> Rejection:
+    """Returns the rejection of a spooled row, with all its values as JSON."""
     values = {
         name: python_value(column[place])
         for name, column in zip(raw.schema.names, raw.columns, strict=True)
