@@ -243,6 +243,7 @@ class _Child:
 
 
 def _not_started(why: str) -> BeamTFRecordError:
+    """Returns the error about a child process for images that has not started."""
     command = python_command()[0] or "Python"
     return BeamTFRecordError(
         f"Images that TensorFlow cannot read are decoded by processes of their own, "
@@ -269,16 +270,17 @@ def _serve(module: str, name: str) -> None:
         try:
             prepare = getattr(importlib.import_module(module), name)
         except Exception as error:  # noqa: BLE001 - raised again by the parent
-            channel.send(_said(error))
+            channel.send(_error_text(error))
             return
         channel.send("")
         while True:
-            channel.send(_answer(channel, prepare, *channel.recv()))
+            channel.send(_decode_within_limits(channel, prepare, *channel.recv()))
 
 
-def _answer(
+def _decode_within_limits(
     channel: Connection, prepare: Prepare, data: bytes, policy: Any, seconds: float
 ) -> PreparedImage | Fault | str:
+    """Returns an image, its fault, or an error as text, within memory and `seconds`."""
     # Of memory that is written to, not what is reserved: threads reserve much.
     size = _BASE_BYTES + _PIXEL_BYTES * policy.max_pixels
     size += _FILE_BYTES * policy.max_bytes
@@ -298,14 +300,15 @@ def _answer(
         # End at once: memory still in use would count against the next images.
         os._exit(_NO_MEMORY)
     except Exception as error:  # noqa: BLE001 - raised again by the parent
-        return _said(error)
+        return _error_text(error)
     finally:
         fcntl.fcntl(channel, fcntl.F_SETFL, flags)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
+    """Returns an error as the text by which a child process tells it to its parent."""
     return f"{type(error).__name__}: {error}"
 
 

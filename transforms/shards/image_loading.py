@@ -165,6 +165,7 @@ class ImageLoader:
 
 
 def _policy_of(feature: Feature, policy: ImagePolicy) -> ImagePolicy:
+    """Returns the policy for a feature: files stay as they are, masks keep values."""
     if feature.kind is Kind.FILE:
         return policy.for_files()
     if feature.mask:

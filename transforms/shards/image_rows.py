@@ -248,6 +248,7 @@ def _stated(
 def _contradiction(
     item: LoadedImage, stated: Mapping[str, list[int | None]], index: int
 ) -> Fault | None:
+    """Returns the fault of an image whose size is not as its row states; else None."""
     source = item.prepared.source
     said = {side: values[index] for side, values in stated.items()}
     if _is_size(said, source.height, source.width):
@@ -283,6 +284,7 @@ def _not_over(mask: LoadedImage, image: Loaded) -> Fault | None:
 
 
 def _is_size(said: Mapping[str, int | None], height: int, width: int) -> bool:
+    """Whether the stated sides are these pixels; a side that is None may be any."""
     actual = {"height": height, "width": width}
     return all(value in (None, actual[side]) for side, value in said.items())
 

@@ -134,7 +134,7 @@ class RecordLog:
             self._shard,
             starts[:-1] if self._compression == "none" else None,
             np.diff(starts) - OVERHEAD_BYTES,
-            _joined(self._crcs, np.uint32),
+            _concatenated(self._crcs, np.uint32),
         )
         table = pa.table({**own, **self._of_rows(self._rows)})
         sink = pa.BufferOutputStream()
@@ -144,7 +144,7 @@ class RecordLog:
 
     def _of_rows(self, rows: ShardRows) -> dict[str, pa.Array]:
         """Returns what the rows say of the records, in one piece for a column."""
-        origins, numbers = rows.sources(_joined(self._positions, np.int64))
+        origins, numbers = rows.sources(_concatenated(self._positions, np.int64))
         if self._origins_name_rows:
             numbers = pa.nulls(len(numbers), pa.int64())
         columns: dict[str, pa.Array] = {"_origin": origins, "_row": numbers}
@@ -163,7 +163,8 @@ class RecordLog:
         return np.concatenate([np.zeros(1, np.int64), *self._ends])
 
 
-def _joined(arrays: Sequence[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
+def _concatenated(arrays: Sequence[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
+    """Returns all arrays as one; an empty one of `kind` where there are none."""
     return np.concatenate(arrays) if arrays else np.empty(0, kind)
 
 

@@ -82,10 +82,10 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
         it was tried again; nothing has appeared under its name.
       EncodingError: a value cannot become part of a tf.train.Example.
     """
-    path, store = _path_of(task, job), job.store
+    path, store = _shard_path(task, job), job.store
 
     def work() -> _Content:
-        with written(_draft_of(os.path.basename(path), job)) as draft:
+        with written(_announced_draft(os.path.basename(path), job)) as draft:
             content = _content(task, job, draft, None)
             # Last look before the file gets its name: a stopped run must put nothing
             # more.
@@ -114,9 +114,9 @@ def draft_shard(
 
     Errors are those of `write_shard`.
     """
-    path = _path_of(task, job)
+    path = _shard_path(task, job)
     with storing(path):
-        return persistently(lambda: _drafted(task, job, encoded), path=path)
+        return persistently(lambda: _draft_shard(task, job, encoded), path=path)
 
 
 def _finished(drafts: Sequence[ShardDraft], store: Store) -> list[ShardDone]:
@@ -131,7 +131,8 @@ def _finished(drafts: Sequence[ShardDraft], store: Store) -> list[ShardDone]:
     ]
 
 
-def _path_of(task: ShardTask, job: ShardJob) -> str:
+def _shard_path(task: ShardTask, job: ShardJob) -> str:
+    """Returns the path of a task's shard in the dataset that is being built."""
     split, number = task.key
     layout = job.layout
     index, count = job.shard_counts.numbering(split, number)
@@ -139,21 +140,23 @@ def _path_of(task: ShardTask, job: ShardJob) -> str:
     return os.path.join(job.store.dataset, name)
 
 
-def _drafted(
+def _draft_shard(
     task: ShardTask, job: ShardJob, encoded: EncodedShard | None
 ) -> ShardDraft:
+    """Returns a shard and its indexes as written drafts, none of them published."""
     with contextlib.ExitStack() as drafts:
-        draft = _draft_of(os.path.basename(_path_of(task, job)), job)
+        draft = _announced_draft(os.path.basename(_shard_path(task, job)), job)
         files = [drafts.enter_context(discarded_on_error(draft))]
         done, indexes, rows = _content(task, job, draft, encoded)
         for name, data in indexes.items():
-            beside = discarded_on_error(_draft_of(name, job))
+            beside = discarded_on_error(_announced_draft(name, job))
             files.append(drafts.enter_context(beside))
             files[-1].write(memoryview(data))
         return ShardDraft(files, done, rows)
 
 
-def _draft_of(name: str, job: ShardJob) -> Draft:
+def _announced_draft(name: str, job: ShardJob) -> Draft:
+    """Returns a new draft for a file of the dataset; its name is announced before."""
     job.store.announce(name)
     path = os.path.join(job.store.dataset, name)
     return storage(path).draft(attempts=job.store.attempts)
