@@ -71,7 +71,7 @@ def render_schema(manifest: Manifest) -> bytes:
             lines += [
                 "feature {",
                 f"  name: {quoted(key)}",
-                f"  type: {'INT' if is_lengths else _type(facts.feature)}",
+                f"  type: {'INT' if is_lengths else _tfmd_type(facts.feature)}",
                 *_number_of_values(facts.feature, always),
                 *(() if is_lengths else _domain(facts)),
                 "}",
@@ -79,7 +79,8 @@ def render_schema(manifest: Manifest) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _type(feature: Feature) -> str:
+def _tfmd_type(feature: Feature) -> str:
+    """Returns the type in `schema.pbtxt` of a feature's kind: BYTES, FLOAT or INT."""
     return _TYPES.get(feature.kind, "INT")
 
 

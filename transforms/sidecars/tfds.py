@@ -81,12 +81,12 @@ def render(manifest: Manifest) -> Rendered:
     unlisted = {
         facts.feature.name: reason
         for facts in manifest.features
-        if _is_label(facts) and (reason := _unlistable(facts, manifest.features))
+        if _is_shown_label(facts) and (reason := _unlistable(facts, manifest.features))
     }
     listed = [
         facts
         for facts in manifest.features
-        if _is_label(facts) and facts.feature.name not in unlisted
+        if _is_shown_label(facts) and facts.feature.name not in unlisted
     ]
     names = frozenset(facts.feature.name for facts in listed)
     features, lost = _features(manifest, names)
@@ -116,7 +116,8 @@ def render(manifest: Manifest) -> Rendered:
     return Rendered(files, tuple(notes))
 
 
-def _is_label(facts: FeatureFacts) -> bool:
+def _is_shown_label(facts: FeatureFacts) -> bool:
+    """Whether a feature has classes and is of the user, not of the pipeline."""
     return facts.feature.kind is Kind.LABEL and not facts.feature.internal
 
 
@@ -175,7 +176,7 @@ def _unlistable(facts: FeatureFacts, features: Sequence[FeatureFacts]) -> str:
     rivals = [
         other.feature.name
         for other in features
-        if _is_label(other)
+        if _is_shown_label(other)
         # Some file systems ignore case.
         and _labels_file(other.feature.name).casefold() == file.casefold()
         and other.feature.name != feature.name
@@ -186,6 +187,7 @@ def _unlistable(facts: FeatureFacts, features: Sequence[FeatureFacts]) -> str:
 
 
 def _labels_file(feature: str) -> str:
+    """Returns the name of the file of class names that TFDS looks for."""
     return f"{feature.replace('/', '.')}.labels.txt"
 
 
@@ -225,6 +227,7 @@ def _supervised_keys(manifest: Manifest) -> tuple[str, str] | None:
 
 
 def _to_json(data: _Json) -> bytes:
+    """Returns the bytes of a JSON file, indented by 2 as TFDS writes it."""
     return (json.dumps(data, indent=2) + "\n").encode()
 
 
@@ -287,6 +290,7 @@ def _typed(class_name: str, **content: _Json) -> _Json:
 def _describe(
     facts: FeatureFacts, manifest: Manifest, listed: bool, *, optional: bool
 ) -> _Json:
+    """Returns the JSON of TFDS for a feature; `listed`: with a file of class names."""
     feature = facts.feature
     if feature.kind is Kind.IMAGE:
         image = _image(facts, manifest)
@@ -326,6 +330,7 @@ def _value(facts: FeatureFacts, listed: bool) -> _Json:
 
 
 def _scalar(kind: Kind, *, optional: bool = False) -> _Json:
+    """Returns the JSON of TFDS for one value; TFDS calls bytes and texts strings."""
     tensor: _Json = {"shape": {}, "dtype": _DTYPES[kind], "encoding": "none"}
     if optional:
         tensor["optional"] = True
@@ -333,6 +338,7 @@ def _scalar(kind: Kind, *, optional: bool = False) -> _Json:
 
 
 def _tensor(shape: tuple[int | None, ...], dtype: str, encoding: str = "none") -> _Json:
+    """Returns the JSON of a TFDS tensor; None in the shape is any size."""
     return _typed(
         "tensor_feature.Tensor",
         tensor={"shape": _dimensions(shape), "dtype": dtype, "encoding": encoding},
@@ -340,6 +346,7 @@ def _tensor(shape: tuple[int | None, ...], dtype: str, encoding: str = "none") -
 
 
 def _sequence(feature: _Json, length: int | None = None) -> _Json:
+    """Returns the JSON of a TFDS sequence; without a length it may be of any."""
     size = "-1" if length is None else str(length)
     return _typed(
         "sequence_feature.Sequence", sequence={"length": size, "feature": feature}
@@ -398,6 +405,7 @@ def _undecodable(feature: Feature) -> str:
 
 
 def _image(facts: FeatureFacts, manifest: Manifest) -> _Json:
+    """Returns the JSON of a TFDS image of any height and width."""
     channels = _channels(facts, manifest)
     # No encodingFormat: only writers use it, and a feature may mix formats.
     return _typed(
