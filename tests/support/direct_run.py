@@ -99,7 +99,7 @@ def _run(job: Job) -> str:
     blocks = [
         _crossed(block)
         for number in source.inputs()
-        for block in read._blocks(number, source, None, Access())
+        for block in read._blocks_of_input(number, source, None, Access())
     ]
     facts: list[Any] = []
     segments: list[Any] = []
@@ -151,7 +151,7 @@ def _run(job: Job) -> str:
     for part, row in [*rows, *(each.value for each in windowed[write.CATALOGUE])]:
         parts.setdefault(part, []).append(_crossed(row))
     facts += [
-        write._write_part((part, parts[part]), plan, shard_counts)
+        write._write_catalogue_part((part, parts[part]), plan, shard_counts)
         for part in sorted(parts)
     ]
     return commit_job(_crossed(facts), shard_counts, plan)

@@ -167,6 +167,7 @@ def _change_by_steps(sums: Sums, publication: Publication) -> dict[str, int]:
 
 
 def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Returns the sum for each name over all mappings, in the order of names."""
     out: collections.Counter[str] = collections.Counter()
     for counts in parts:
         out.update(counts)

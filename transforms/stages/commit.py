@@ -82,7 +82,7 @@ class CommitDataset(Stage):
             | "Flatten" >> beam.Flatten()
             | "To one worker" >> beam.Map(_to_one_worker)
             | "Gather facts" >> beam.GroupByKey()
-            | "Publish" >> beam.Map(_commit, self.plan, self.commit)
+            | "Publish" >> beam.Map(_split_facts_and_commit, self.plan, self.commit)
         )
 
 
@@ -98,11 +98,12 @@ def _to_one_worker(fact: Fact) -> tuple[None, Fact]:
     return None, fact
 
 
-def _commit(
+def _split_facts_and_commit(
     element: tuple[None, Iterable[Fact]],
     plan: JobPlan,
     commit: Callable[[list[Fact], ShardCounts, JobPlan], Any],
 ) -> Any:
+    """Commits the facts of a job, parted from its one ShardCounts, on one worker."""
     plan.store.check_worker()
     gathered = [*element[1]]
     (shard_counts,) = [fact for fact in gathered if isinstance(fact, ShardCounts)]
@@ -173,11 +174,11 @@ def commit_dataset(
         "finished": finished,
         "notes": [
             *publication.run.get("notes", ()),
-            *(*sidecars.notes, *_warnings(sums), *_slips(manifest)),
+            *(*sidecars.notes, *_finding_remarks(sums), *_slips(manifest)),
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
             *step_remarks(account),
-            *_crowds(shard_counts, publication),
+            *_crowd_remarks(shard_counts, publication),
             *_replacement_remarks(manifest, publication),
             *share_remarks(
                 {split.name: split.records for split in manifest.splits},
@@ -211,7 +212,8 @@ def commit_dataset(
     return manifest.digest
 
 
-def _crowds(shard_counts: ShardCounts, publication: Publication) -> list[str]:
+def _crowd_remarks(shard_counts: ShardCounts, publication: Publication) -> list[str]:
+    """Returns remarks on crowded shards, where rows go by key or content alone."""
     sharding = publication.layout.sharding
     if not sharding.placeless:
         return []
@@ -219,6 +221,7 @@ def _crowds(shard_counts: ShardCounts, publication: Publication) -> list[str]:
 
 
 def _replacement_remarks(manifest: Manifest, publication: Publication) -> list[str]:
+    """Returns remarks on what differs from the replaced dataset, if there is one."""
     if not publication.seen:
         return []
     try:
@@ -255,7 +258,8 @@ def _slips(manifest: Manifest) -> list[str]:
     return out
 
 
-def _warnings(sums: Sums) -> list[str]:
+def _finding_remarks(sums: Sums) -> list[str]:
+    """Returns remarks on leaks between splits, and on integers that float32 rounds."""
     texts = [text for findings in sums.findings for text in findings.warnings()]
     return [*texts, *rounding_remarks(sums.read)]
 
@@ -304,6 +308,7 @@ def _records_of(manifest: Manifest) -> tuple[Any, ...]:
 
 
 def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
+    """Writes a file beside the shards; returns its size and CRC32C for the manifest."""
     path = os.path.join(store.dataset, name)
     store.announce(name)
     storage(path).write_file(data, attempts=store.attempts)

@@ -157,6 +157,8 @@ def _in_windows(results: Sequence[Any], places: Sequence[tuple[Any, Any]]) -> li
 
 
 class _EncodeRows(_Gather):
+    """Encodes rows up to a bundle at a time; Arrow batches and tables at once."""
+
     def __init__(self, coding: Coding | None) -> None:
         super().__init__()
         self.coding = coding
@@ -174,7 +176,7 @@ class _EncodeRows(_Gather):
             if isinstance(element, pa.RecordBatch | pa.Table):
                 # Outputs have the timestamp and window of the batch by themselves.
                 return self._encode_table(element)
-            self.convert = _as_row(element)
+            self.convert = _row_converter(element)
             self.kind = type(element)
         return self.add(self.convert(element))
 
@@ -196,7 +198,8 @@ class _EncodeRows(_Gather):
 
 
 class _EncodeInWindows(_EncodeRows):
-    # Beam takes six microseconds to tell where an element belongs.
+    """Encodes rows and keeps the windows and timestamps that they have."""
+
     def process(
         self,
         element: Any,
@@ -209,6 +212,8 @@ class _EncodeInWindows(_EncodeRows):
 
 
 class _Decode(_Gather):
+    """Decodes Examples to rows, or those of one window to one Arrow batch."""
+
     def __init__(self, coding: Coding | None, *, batches: bool) -> None:
         super().__init__()
         self.coding = coding
@@ -245,6 +250,8 @@ class _Decode(_Gather):
 
 
 class _DecodeInWindows(_Decode):
+    """Decodes Examples that are not all of the global window, each in its own."""
+
     def process(
         self,
         element: bytes,
@@ -255,7 +262,8 @@ class _DecodeInWindows(_Decode):
         return super().process(element)
 
 
-def _as_row(element: Any) -> Callable[[Any], Row]:
+def _row_converter(element: Any) -> Callable[[Any], Row]:
+    """Returns what makes mappings of elements of a type; EncodingError for no row."""
     convert = as_mapping(type(element))
     if convert is None:
         raise EncodingError(

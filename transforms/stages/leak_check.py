@@ -62,11 +62,14 @@ class CheckLeaks(Stage):
         return (
             found
             | "Gather fingerprints" >> beam.combiners.ToList()
-            | "Check leaks" >> beam.FlatMap(_check_leaks, self.plan)
+            | "Check leaks" >> beam.FlatMap(_check_leaks_of_job, self.plan)
         )
 
 
-def _check_leaks(found: list[Fingerprints], plan: JobPlan) -> list[SplitFindings]:
+def _check_leaks_of_job(
+    found: list[Fingerprints], plan: JobPlan
+) -> list[SplitFindings]:
+    """Returns what the leak check finds, in a list; empty where none is asked for."""
     plan.store.check_worker()
     return [] if plan.leaks is None else [check_leaks(found, plan.leaks, plan.store)]
 
@@ -98,14 +101,14 @@ def check_leaks(
             if rule.unique:
                 _check_keys(units, shared, store)
             else:
-                leaks.append(_leaks(Subject.UNIT, shared, units, names, store))
+                leaks.append(_leaks_of(Subject.UNIT, shared, units, names, store))
     else:
         names, values, splits = (), np.zeros(0, np.uint64), np.zeros(0, np.int16)
     if rule.make_lock:
         given = Assignments.of(
             values, splits.astype(np.int64), names=names, identity=rule.identity
         )
-        findings = _locked(findings, given, rule, store)
+        findings = _write_lock(findings, given, rule, store)
     del values, splits
     if images:
         leaks.append(_image_leaks(images, rule, store))
@@ -177,7 +180,7 @@ def _by_value(
     return {value: sorted(places[value]) for value in sorted(places)}
 
 
-def _leaks(
+def _leaks_of(
     subject: Subject,
     shared: Shared,
     found: Sequence[Fingerprints],
@@ -185,6 +188,7 @@ def _leaks(
     store: Store,
     confirmed: bool = True,
 ) -> Leaks:
+    """Returns the leaks of shared fingerprints, with some places of each to show."""
     places = _by_value(found, shared, store, _EXAMPLES)
     return Leaks(
         subject,
@@ -205,10 +209,11 @@ def _some(places: Sequence[Place]) -> tuple[Place, ...]:
 
 
 def _image_leaks(images: Sequence[Fingerprints], rule: LeakRule, store: Store) -> Leaks:
+    """Returns images in two splits; while they are few, their bytes confirm it."""
     names, values, splits = _gather(images, store)
     shared = find_shared(values, splits, count=len(names))
     if rule.root is None:
-        return _leaks(Subject.IMAGE, shared, images, names, store)
+        return _leaks_of(Subject.IMAGE, shared, images, names, store)
     doubtful = len(shared.values) > _COMPARED
     places = _by_value(images, shared, store, _COMPARED)
     refuted = []
@@ -218,7 +223,9 @@ def _image_leaks(images: Sequence[Fingerprints], rule: LeakRule, store: Store) -
         if same is False:
             refuted.append(value)
     shared = shared.without(refuted)
-    return _leaks(Subject.IMAGE, shared, images, names, store, confirmed=not doubtful)
+    return _leaks_of(
+        Subject.IMAGE, shared, images, names, store, confirmed=not doubtful
+    )
 
 
 def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
@@ -233,9 +240,10 @@ def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
     return any(len(names) > 1 for names in splits.values())
 
 
-def _locked(
+def _write_lock(
     findings: SplitFindings, given: Assignments, rule: LeakRule, store: Store
 ) -> SplitFindings:
+    """Writes the next split lock, the earlier one with new rows; notes its path."""
     if rule.lock:
         given = open_assignments(rule.lock).with_new(given)
     path = os.path.join(store.folder, NEW_LOCK)

@@ -50,7 +50,8 @@ SEGMENTS = "segments"
 _NO_TABLES = SplitTables()
 
 
-def _order(batch: Batch, sharding: Sharding) -> placement.UInt64s:
+def _order_keys(batch: Batch, sharding: Sharding) -> placement.UInt64s:
+    """Returns the hash of each row by which a shard is sorted; checks that keys fit."""
     if sharding.keyed != (batch.keys is not None):
         expected, got = ("a", "none") if sharding.keyed else ("no", "some")
         raise EncodingError(
@@ -60,9 +61,10 @@ def _order(batch: Batch, sharding: Sharding) -> placement.UInt64s:
     return order_hashes(batch, seed=sharding.seed, placeless=sharding.placeless)
 
 
-def _shards(
+def _shards_of_rows(
     batch: Batch, sharding: Sharding, splits: Splits, keys: placement.UInt64s
 ) -> tuple[list[ShardKey], npt.NDArray[np.int64]]:
+    """Returns all shards of all splits, and for each row the index of its shard."""
     shards: list[ShardKey] = []
     index = np.empty(batch.rows.num_rows, np.int64)
     for number, name in enumerate(splits.names):
@@ -94,8 +96,8 @@ def cut_batch(
     """
     if splits is None:
         splits = split_rows(batch, sharding.rule, _NO_TABLES)
-    keys = _order(batch, sharding)
-    shards, index = _shards(batch, sharding, splits, keys)
+    keys = _order_keys(batch, sharding)
+    shards, index = _shards_of_rows(batch, sharding, splits, keys)
     columns = [*batch.rows.columns, pa.array(batch.numbers)]
     if batch.origins is not None:
         unknown = pa.array(np.zeros(len(batch.origins), np.int64))
@@ -243,7 +245,7 @@ class CutByShard(beam.DoFn):
         yield beam.pvalue.TaggedOutput(FACTS, facts)
         prints = None
         if plan.with_fingerprints and batch.rows.num_rows:
-            prints = _fingerprints(batch, splits, store)
+            prints = _store_fingerprints(batch, splits, store)
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, prints)
         input_digests = _input_digests(batch, parts, plan.layout.schema, self.cut)
         segments = tuple(
@@ -263,6 +265,7 @@ class CutByShard(beam.DoFn):
 
 
 def _tables_of(plan: JobPlan, strata: Segment | None) -> SplitTables:
+    """Returns what decides splits of rows: a table of ids, a lock, cuts of classes."""
     table, lock = (
         open_assignments(path) if path else None for path in (plan.table, plan.lock)
     )
@@ -293,7 +296,8 @@ def _input_digests(
         yield from [f"{piece.input_digest}-{piece.number}{cut}"] * len(parts)
 
 
-def _fingerprints(batch: Batch, splits: Splits, store: Store) -> Fingerprints:
+def _store_fingerprints(batch: Batch, splits: Splits, store: Store) -> Fingerprints:
+    """Stores hash and split of each row for `leak_check`; returns where."""
     units = unit_hashes(batch, purpose=LOCK)
     rows = pack_fingerprints(units, splits.index, batch.numbers, batch.origins)
     (piece,) = store.put(
@@ -348,6 +352,8 @@ class ReuseBlocks(Stage):
 
 
 class _LookUp(beam.DoFn):
+    """Yields what an earlier run has made of a block, or else the block itself."""
+
     def __init__(self, stage: ReuseBlocks) -> None:
         super().__init__()
         self.source = stage.source

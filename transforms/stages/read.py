@@ -107,6 +107,8 @@ class ReadBlocks(Stage):
 
 
 class _ReadRows(beam.DoFn):
+    """Reads a block: gives its batches, facts and rejects, and remembers it as read."""
+
     def __init__(self, stage: ReadBlocks) -> None:
         super().__init__()
         self.source = stage.source
@@ -183,24 +185,27 @@ class ListBlocks(Stage):
             begin
             | "Start" >> beam.Create([0])
             | "Number inputs"
-            >> beam.FlatMap(_inputs, self.source, self.rules, Access())
+            >> beam.FlatMap(_input_numbers, self.source, self.rules, Access())
             | "Spread inputs" >> beam.Reshuffle()
-            | "Cut blocks" >> beam.FlatMap(_blocks, self.source, self.rules, Access())
+            | "Cut blocks"
+            >> beam.FlatMap(_blocks_of_input, self.source, self.rules, Access())
             | "Spread blocks" >> beam.Reshuffle()
         )
 
 
-def _inputs(
+def _input_numbers(
     _start: int, source: Source, rules: WorkerRules | None, _access: Access
 ) -> Iterator[int]:
+    """Yields the numbers by which `_blocks_of_input` finds the inputs of a source."""
     # Where the access is unpickled, the places of the source can be reached.
     check_worker(rules)
     yield from source.inputs()
 
 
-def _blocks(
+def _blocks_of_input(
     number: int, source: Source, rules: WorkerRules | None, _access: Access
 ) -> Iterator[Block]:
+    """Yields the blocks of one input; needs the access for its URI parameters."""
     check_worker(rules)
     yield from source.blocks(number)
 
@@ -234,6 +239,8 @@ class SpoolRows(Stage):
 
 
 class _StoreRows(beam.DoFn):
+    """Spools the rows of a bundle as pieces; gives the SpooledBundle of them."""
+
     def __init__(self, rule: RowRule, run: SharedRun, overwrite: bool) -> None:
         super().__init__()
         self.rule = rule
@@ -296,12 +303,13 @@ class AdmitRows(Stage):
         pieces = (
             admitted.pieces
             | "Spread pieces" >> beam.GroupByKey()
-            | "Take pieces" >> beam.FlatMap(_pieces)
+            | "Take pieces" >> beam.FlatMap(_pieces_of_group)
         )
         return pieces, admitted.facts
 
 
-def _pieces(named: tuple[str, Iterable[Segment]]) -> Iterable[Segment]:
+def _pieces_of_group(named: tuple[str, Iterable[Segment]]) -> Iterable[Segment]:
+    """Returns the pieces under one name: one, unless an engine gave it twice."""
     return named[1]
 
 
@@ -311,6 +319,7 @@ _Fact = beam.pvalue.TaggedOutput[Literal["facts"], ReadFacts | PlaceFacts | Reje
 def _admit(
     bundle: SpooledBundle, plan: JobPlan
 ) -> Iterator[tuple[str, Segment] | _Fact]:
+    """Yields pieces and facts of a bundle; ConservationError if it was not counted."""
     plan.store.check_worker()
     assert plan.spooled is not None, "rows of a pipeline have types"
     named = {(piece.origin, piece.crc32c) for piece in bundle.pieces}

@@ -65,11 +65,12 @@ class AwaitStrata(Stage):
     def expand(self, blocks: beam.PCollection[Block]) -> beam.PCollection[Block]:
         """Passes each block on."""
         return blocks | "Hold back" >> beam.Map(
-            _same, beam.pvalue.AsSingleton(self.strata)
+            _same_block, beam.pvalue.AsSingleton(self.strata)
         )
 
 
-def _same(block: Block, _strata: Segment) -> Block:
+def _same_block(block: Block, _strata: Segment) -> Block:
+    """Returns the block; only the wait for the strata, as side input, is wanted."""
     return block
 
 
@@ -114,11 +115,13 @@ class TakeStrata(Stage):
             | "Cut classes"
             >> beam.Map(_cut, store, beam.pvalue.AsSingleton(quotas), self.rule)
             | "Gather bounds" >> beam.combiners.ToList()
-            | "Join bounds" >> beam.Map(_join, store, splits)
+            | "Join bounds" >> beam.Map(_join_strata, store, splits)
         )
 
 
 class _HashClasses(beam.DoFn):
+    """Stores the hashes of each class of a batch by bucket, and counts its rows."""
+
     def __init__(self, rule: SplitRule, store: Store, lock: str) -> None:
         super().__init__()
         self.rule = rule
@@ -187,6 +190,7 @@ def hash_classes(
 
 
 def _buckets(classes: pa.StringArray) -> npt.NDArray[np.int64]:
+    """Returns the bucket of each class: the first bits of its name's hash."""
     hashes = hash_texts(classes, "class", purpose="stratify")
     return (hashes >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
 
@@ -202,7 +206,7 @@ def _share_out(parts: list[Segment], rule: SplitRule, store: Store) -> list[Segm
     for bucket in range(1 << _BUCKET_BITS):
         mine = np.flatnonzero(buckets == bucket)
         names, numbers = classes.take(pa.array(mine)), quotas[mine].astype(np.uint64)
-        out.append(_put(store, "wanted\0", bucket, names, numbers))
+        out.append(_put_numbers(store, "wanted\0", bucket, names, numbers))
     return out
 
 
@@ -226,18 +230,20 @@ def _cut(
     hashes = hashes[np.lexsort((hashes, codes))]
     thresholds = rule.thresholds() if rule.by_content else None
     bounds = cut_classes(hashes, numbers.astype(np.int64), thresholds)
-    return _put(store, "bounds\0", bucket, classes, bounds)
+    return _put_numbers(store, "bounds\0", bucket, classes, bounds)
 
 
-def _join(parts: list[Segment], store: Store, splits: int) -> Segment:
+def _join_strata(parts: list[Segment], store: Store, splits: int) -> Segment:
+    """Stores the bounds of all buckets as one Strata, which becomes the side input."""
     store.check_worker()
     unpacked = [unpack(store.get(piece), splits - 1) for piece in parts]
     strata = Strata.of(unpacked, splits)
-    return _put(store, "strata\0", 0, strata.classes, strata.bounds)
+    return _put_numbers(store, "strata\0", 0, strata.classes, strata.bounds)
 
 
-def _put(
+def _put_numbers(
     store: Store, origin: str, start: int, classes: pa.StringArray, numbers: UInt64s
 ) -> Segment:
+    """Stores numbers for each class (rows a split, or bounds) as one segment."""
     (stored,) = store.put(origin, start, [(len(classes), pack(classes, numbers))])
     return stored

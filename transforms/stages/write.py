@@ -133,6 +133,8 @@ class WriteShards(Stage):
 
 
 class _WriteFile(beam.DoFn):
+    """Writes shards in groups, or takes those of an earlier run; gives their facts."""
+
     def __init__(self) -> None:
         super().__init__()
         self.rows_written = beam.metrics.Metrics.counter("write", "rows_written")
@@ -231,6 +233,7 @@ class _WriteFile(beam.DoFn):
 
 
 def _may_heal(done: ShardDone) -> bool:
+    """Whether a file could not be read, which a later run may: so leave no receipt."""
     return any(log.counts.keys() & _MAY_HEAL for log in done.rejects)
 
 
@@ -293,15 +296,17 @@ class WriteCatalogue(Stage):
         return (
             rows
             | "Group by part" >> beam.GroupByKey()
-            | "Write part" >> beam.Map(_write_part, self.plan, self.shard_counts)
+            | "Write part"
+            >> beam.Map(_write_catalogue_part, self.plan, self.shard_counts)
         )
 
 
-def _write_part(
+def _write_catalogue_part(
     element: tuple[PartKey, Iterable[tuple[int, Segment]]],
     plan: JobPlan,
     shard_counts: ShardCounts,
 ) -> CataloguePart:
+    """Writes one Parquet file of the catalogue: the records of a range of shards."""
     plan.store.check_worker()
     classes = load_classes(shard_counts.classes, plan.store.get)
     return write_catalogue_part(

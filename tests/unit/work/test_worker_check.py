@@ -173,12 +173,12 @@ def checks_first(stage: ast.ClassDef) -> bool:
 @pytest.mark.parametrize(
     ("stage", "works"),
     [
-        ("read", {"_inputs", "_blocks", "_ReadRows", "_admit"}),
+        ("read", {"_input_numbers", "_blocks_of_input", "_ReadRows", "_admit"}),
         ("place", {"_LookUp", "CutByShard"}),
-        ("stratify", {"_HashClasses", "_share_out", "_cut", "_join"}),
-        ("write", {"_WriteFile", "_write_part", "count_shards"}),
-        ("leak_check", {"_check_leaks"}),
-        ("commit", {"_commit"}),
+        ("stratify", {"_HashClasses", "_share_out", "_cut", "_join_strata"}),
+        ("write", {"_WriteFile", "_write_catalogue_part", "count_shards"}),
+        ("leak_check", {"_check_leaks_of_job"}),
+        ("commit", {"_split_facts_and_commit"}),
     ],
 )
 def test_every_stage_checks_its_worker_first(stage: str, works: set[str]) -> None:

@@ -139,7 +139,9 @@ def test_a_row_without_group_is_its_own() -> None:
 def assign(batch: Batch, sharding: Sharding) -> tuple[list[ShardKey], IntArray]:
     """Returns the shards that may be touched, and for each row an index into them."""
     splits = split_rows(batch, sharding.rule, SplitTables())
-    return place._shards(batch, sharding, splits, place._order(batch, sharding))
+    return place._shards_of_rows(
+        batch, sharding, splits, place._order_keys(batch, sharding)
+    )
 
 
 KEYS = st.lists(st.integers(0, 10**6).map(str), unique=True, min_size=1, max_size=60)
