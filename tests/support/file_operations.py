@@ -30,7 +30,7 @@ _CALLS = (
 _LOOKS = ("listdir", "lstat", "stat", "scandir")
 # Operations that may have succeeded although they reported a failure.
 CHANGES = frozenset(
-    ("replace", "rename", "unlink", "rmdir", "mkdir", "_rename_with"),
+    ("replace", "rename", "unlink", "rmdir", "mkdir", "_rename_with_flags"),
 )
 
 
@@ -80,8 +80,8 @@ def watched(hook: Hook) -> Iterator[None]:
         patch.setattr(io, "open", opening)
         for name in _CALLS:
             patch.setattr(os, name, announced(name, getattr(os, name)))
-        plain = folders._rename_with
-        patch.setattr(folders, "_rename_with", announced("renameat2", plain))
+        plain = folders._rename_with_flags
+        patch.setattr(folders, "_rename_with_flags", announced("renameat2", plain))
         yield
 
 
@@ -110,7 +110,7 @@ def failing_once(number: int, code: int, *, lost: bool = False) -> Iterator[list
 
     places: list[tuple[Any, str]] = [
         *((os, name) for name in (*_CALLS, *_LOOKS, "open", "read", "pread")),
-        *((folders, "_rename_with"), (builtins, "open")),
+        *((folders, "_rename_with_flags"), (builtins, "open")),
     ]
     with pytest.MonkeyPatch.context() as patch:
         for place, name in places:

@@ -117,8 +117,8 @@ def test_short_writes_go_on(
         with real(folder) as file:
             return Short(file.name, "wb")
 
-    real = local._new_attempt
-    monkeypatch.setattr(local, "_new_attempt", new_attempt)
+    real = local._open_attempt
+    monkeypatch.setattr(local, "_open_attempt", new_attempt)
     path = tmp_path / "file"
     storage(str(path)).write_file(b"0123456789", attempts=str(attempts))
     assert path.read_bytes() == b"0123456789"

@@ -157,6 +157,7 @@ class Bucket:
 
 
 def _depth(key: str) -> int:
+    """Returns how many folders are above a key; deeper ones are removed first."""
     return key.rstrip("/").count("/")
 
 

@@ -60,7 +60,7 @@ class FileList:
         rows, remaining = RowSpool(_SCHEMA), iter(entries)
         while some := list(itertools.islice(remaining, BATCH_ROWS)):
             columns = [
-                pa.array([_encoded(entry.path) for entry in some], pa.binary()),
+                pa.array([_path_bytes(entry.path) for entry in some], pa.binary()),
                 pa.array([entry.size for entry in some], pa.int64()),
                 pa.array([entry.modified_ns for entry in some], pa.int64()),
                 pa.array([bool(entry.skipped) for entry in some], pa.bool_()),
@@ -126,7 +126,8 @@ def entries_of(batch: pa.RecordBatch) -> Iterator[FileEntry]:
         yield FileEntry(os.fsdecode(path), size, modified, skipped)
 
 
-def _encoded(path: str) -> bytes:
+def _path_bytes(path: str) -> bytes:
+    """Returns a path as bytes; also one in an archive, which no disk could have."""
     try:
         return os.fsencode(path)
     except UnicodeEncodeError:
@@ -149,6 +150,7 @@ def origins_of(batch: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def _is_ascii(texts: pa.BinaryArray) -> bool:
+    """Whether all paths are ASCII; looks at the buffer, for millions of them."""
     offsets = np.frombuffer(texts.buffers()[1], np.int32)
     start, stop = offsets[texts.offset], offsets[texts.offset + len(texts)]
     data = texts.buffers()[2]

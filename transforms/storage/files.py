@@ -31,7 +31,7 @@ def storage(path: str) -> StoredPath:
 
 @functools.cache
 def _remote_path() -> "type[RemotePath]":
-    # Loaded where a path wants it: most commands are done in half a second.
+    """Returns the class RemotePath, and loads Arrow's file systems with it."""
     from transforms.storage.remote import RemotePath
 
     return RemotePath

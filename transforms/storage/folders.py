@@ -43,10 +43,11 @@ def status_of(path: str, *, followed: bool = False) -> os.stat_result | None:
     Raises:
       StorageError: it could not be looked at, though it was tried again.
     """
-    return persistently(functools.partial(_status, path, followed), path=path)
+    return persistently(functools.partial(_status_or_none, path, followed), path=path)
 
 
-def _status(path: str, followed: bool = False) -> os.stat_result | None:
+def _status_or_none(path: str, followed: bool = False) -> os.stat_result | None:
+    """Returns the status of a path; None where it is absent or out of reach."""
     try:
         return os.stat(path) if followed else os.lstat(path)
     except OSError as error:
@@ -196,11 +197,11 @@ def move_new(source: str, target: str) -> None:
     before = persistently(lambda: os.lstat(source), path=source)
 
     def change() -> None:
-        standing = _status(target, followed=True)
+        standing = _status_or_none(target, followed=True)
         if standing is not None and stat.S_ISDIR(standing.st_mode):
             # Replaces an empty folder in one step and fails on any other.
             os.rename(source, target)
-        elif not _rename_with(source, target, _RENAME_NOREPLACE):
+        elif not _rename_with_flags(source, target, _RENAME_NOREPLACE):
             os.rename(source, target)
 
     try:
@@ -225,7 +226,7 @@ def exchange(source: str, target: str) -> bool:
 
     def change() -> None:
         nonlocal supported
-        supported = _rename_with(source, target, _RENAME_EXCHANGE)
+        supported = _rename_with_flags(source, target, _RENAME_EXCHANGE)
 
     def is_done() -> bool:
         return is_same(new, target) and is_same(old, source)
@@ -234,7 +235,8 @@ def exchange(source: str, target: str) -> bool:
     return supported
 
 
-def _rename_with(source: str, target: str, flags: int) -> bool:
+def _rename_with_flags(source: str, target: str, flags: int) -> bool:
+    """Whether a rename with flags was done; False where the system has none such."""
     if sys.platform != "linux":
         return False
     if not hasattr(_libc, "renameat2"):
@@ -262,7 +264,7 @@ def exclusive_lock(path: str) -> Iterator[None]:
         with persistently(
             lambda: open(path, "ab", opener=_open_lock), path=path
         ) as file:
-            persistently(functools.partial(_lock, file, path), path=path)
+            persistently(functools.partial(_take_lock, file, path), path=path)
             held = functools.partial(is_same, os.fstat(file.fileno()), path)
             if persistently(held, path=path):
                 yield
@@ -278,22 +280,24 @@ def _open_lock(path: str, flags: int) -> int:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
-            raise _no_lock(path) from error
+            raise _not_a_lock(path) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _no_lock(path)
+        raise _not_a_lock(path)
     return descriptor
 
 
-def _no_lock(path: str) -> TargetError:
+def _not_a_lock(path: str) -> TargetError:
+    """Returns the error about a link or another thing in the place of a lock."""
     return TargetError(
         f"The lock of a target must be a regular file; {path!r} is a link or "
         f"something else. Remove it, and run again."
     )
 
 
-def _lock(file: IO[bytes], path: str) -> None:
+def _take_lock(file: IO[bytes], path: str) -> None:
+    """Locks the file for this process, without waiting; BusyError if another has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -270,6 +270,7 @@ class _PersistentFile(io.FileIO):
 
 
 def _read_stamped(path: str, limit: int | None) -> tuple[bytes, int]:
+    """Returns content and stamp of a file; TooLargeError if it is beyond `limit`."""
     # Images are many, and each call here takes part of a microsecond.
     descriptor, status = open_with_status(path, os.O_RDONLY)
     try:
@@ -289,6 +290,7 @@ def _read_stamped(path: str, limit: int | None) -> tuple[bytes, int]:
 
 
 def _read_range(path: str, start: int, stop: int) -> tuple[bytes, int]:
+    """Returns the bytes from start to stop, fewer at the end, and the file's stamp."""
     with open(path, "rb", buffering=0, opener=open_regular) as file:
         parts = []
         while start < stop:
@@ -311,7 +313,7 @@ class _LocalDraft:
 
     def __init__(self, path: str, attempts: str, *, durable: bool) -> None:
         self.path = path
-        self._raw = persistently(functools.partial(_new_attempt, attempts), path=path)
+        self._raw = persistently(functools.partial(_open_attempt, attempts), path=path)
         self._temporary = str(self._raw.name)
         self._durable = durable
         self._size = 0
@@ -376,7 +378,8 @@ def _begin_writeback(descriptor: int, start: int, stop: int) -> None:
         )
 
 
-def _new_attempt(folder: str) -> io.FileIO:
+def _open_attempt(folder: str) -> io.FileIO:
+    """Opens a new file for writing, named for this process and attempt alone."""
     name = f"{os.getpid()}-{next(_attempts)}-{secrets.token_hex(4)}.tmp"
     return open(os.path.join(folder, name), "xb", buffering=0)
 
@@ -392,7 +395,7 @@ def _name_below(path: str, below: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _sync_directory(path: str) -> None:
-    # A rename is in the folder, not in the file: only this makes a new name durable.
+    """Makes a rename durable: a new name is in the folder, not in the file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -113,8 +113,8 @@ def plain(path: str) -> str:
             f"bucket."
         )
     place = f"{scheme}://{authority}"
-    _check_names(scheme, said)
-    _remember(place, [(name, value) for name, value in said if value])
+    _check_parameter_names(scheme, said)
+    _remember_parameters(place, [(name, value) for name, value in said if value])
     parts = [segment for segment in key.split("/") if segment]
     return place + slash + "/".join(parts) if parts else place
 
@@ -166,7 +166,8 @@ def _pairs(query: str) -> list[tuple[str, str]]:
     return out
 
 
-def _check_names(scheme: str, said: Iterable[tuple[str, str]]) -> None:
+def _check_parameter_names(scheme: str, said: Iterable[tuple[str, str]]) -> None:
+    """Raises SpecError for a URI parameter unnamed, or unknown to the scheme."""
     allowed = _KNOWN.get(scheme)
     for name, _ in said:
         if not name or (allowed is not None and name not in allowed):
@@ -179,7 +180,8 @@ def _check_names(scheme: str, said: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def _remember(place: str, said: Iterable[tuple[str, str]]) -> None:
+def _remember_parameters(place: str, said: Iterable[tuple[str, str]]) -> None:
+    """Keeps the URI parameters of a bucket; SpecError where two paths differ in one."""
     with _lock:
         before = {} if place in _of_earlier_jobs else _parameters.get(place, {})
         merged = dict(before)
@@ -205,10 +207,11 @@ def another_job() -> None:
 
 def shown(value: Any) -> str:
     """Returns a setting as a message may show it: only the scheme of a remote path."""
-    return _TEXT.sub(_without_place, repr(value))
+    return _TEXT.sub(_hide_place, repr(value))
 
 
-def _without_place(text: re.Match[str]) -> str:
+def _hide_place(text: re.Match[str]) -> str:
+    """Returns a remote path as `scheme://...`, with the character that ends it."""
     before, scheme_ends, _ = text[0].partition("://")
     return f"{before}://...{text[0][-1]}" if scheme_ends else before
 
@@ -251,6 +254,7 @@ class Access:
 
 
 def _install(parameters: Mapping[str, dict[str, str]]) -> Access:
+    """Takes over the URI parameters of a pickled Access; called by unpickling it."""
     with _lock:
         _parameters.update(parameters)
     return Access()

@@ -78,7 +78,7 @@ class RemotePath(StoredPath):
         return self._asked(stores.bucket_of(self.path).look)
 
     def stat_entry(self, root: str) -> FileEntry:
-        return _entry(_there(self.path), root)
+        return _entry_of(_there(self.path), root)
 
     def expand(self) -> list[str]:
         return stores.expand(self.path)
@@ -92,7 +92,7 @@ class RemotePath(StoredPath):
 
     def entries_in(self, root: str) -> list[FileEntry]:
         entries = stores.look_in(self.path)
-        return [_entry(entry, root) for entry in entries if not entry.is_folder]
+        return [_entry_of(entry, root) for entry in entries if not entry.is_folder]
 
     def open_unbuffered(self) -> BinaryIO:
         return cast(BinaryIO, _RemoteFile(self.path))
@@ -157,7 +157,8 @@ class RemotePath(StoredPath):
         return asked(self.path, functools.partial(work, key, *arguments))
 
 
-def _entry(entry: Found, root: str) -> FileEntry:
+def _entry_of(entry: Found, root: str) -> FileEntry:
+    """Returns a listed object as a file of a source, with its path below the root."""
     return FileEntry(relative(entry.path, root), entry.size, entry.modified_ns)
 
 

@@ -257,6 +257,7 @@ def _numbered(path: str, work: Callable[[], _Result]) -> _Result:
 
 
 def _with_number(error: OSError, path: str) -> OSError:
+    """Returns an error of Arrow with an errno: by its type or text, or else EIO."""
     number, reason = _number_of(str(error)), reason_of(error)
     if isinstance(error, FileNotFoundError) or number == errno.ENOENT:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -287,10 +288,11 @@ def client_errors(path: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in _CLIENTS:
             raise
-        raise _of_client(error, path) from error
+        raise _error_of_client(error, path) from error
 
 
-def _of_client(error: Exception, path: str) -> Exception:
+def _error_of_client(error: Exception, path: str) -> Exception:
+    """Returns an error of a cloud's client as an OSError; tokens are left out."""
     kinds = [f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__]
     for kind in kinds:
         if kind in _ANSWERS and (answer := _ANSWERS[kind](error))[0]:
@@ -303,6 +305,7 @@ def _of_client(error: Exception, path: str) -> Exception:
 
 
 def _answer_of_azure(error: Any) -> tuple[Any, Any, Any]:
+    """Returns status, code and reason of an answer; status None for failed logins."""
     code = getattr(error, "error_code", None)
     names = [kind.__name__ for kind in type(error).__mro__]
     if code is None and "ClientAuthenticationError" in names:
@@ -339,12 +342,14 @@ def reason_of(error: BaseException) -> str:
 
 
 def _described(error: OSError, path: str) -> str:
+    """Returns path and reason for a message; the reason alone for an unknown path."""
     where = path or error.filename
     reason = str(error.strerror or error)
     return f"{where!r}: {reason}" if where else reason
 
 
 def _given_up(error: OSError, path: str, tries: int, seconds: float) -> StorageError:
+    """Returns the error after the last try, with how many there were, in which time."""
     return StorageError(
         f"Files must stay readable and writable during the run; tried {tries} times in "
         f"{seconds:.1f} s: {_described(error, path)}. Look after the disk or the "
@@ -382,6 +387,7 @@ def storing(path: str, *, size: int | None = None) -> Iterator[None]:
 
 
 def _unwritten(error: OSError, path: str, size: int | None) -> StorageError:
+    """Returns the error of an output that cannot be written; size: None for unknown."""
     needs = "" if size is None else f" of {size:,} bytes"
     reason = str(error.strerror or error)
     if error.filename and error.filename != path:

@@ -311,8 +311,8 @@ def flaky_writes(
 
         return call
 
-    real = local._new_attempt
-    monkeypatch.setattr(local, "_new_attempt", new_attempt)
+    real = local._open_attempt
+    monkeypatch.setattr(local, "_open_attempt", new_attempt)
     if name in ("fsync", "replace"):
         monkeypatch.setattr(os, name, patched(getattr(os, name)))
     return lambda: len(failed)
