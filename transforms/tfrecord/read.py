@@ -176,6 +176,8 @@ class ReadAllTFRecords(beam.PTransform):
 
 
 class _ReadFile(beam.DoFn):
+    """Yields the records of a file, decoded; then checks its stated size and CRC32C."""
+
     def __init__(
         self, coder: coders.Coder, compression: str, *, with_filename: bool
     ) -> None:
@@ -246,7 +248,7 @@ def _matching(pattern: str, *, validate: bool) -> list[_File]:
         shards = _shards_of(pattern)
         if shards is not None:
             return shards
-        paths = _expand(pattern)
+        paths = _files_of_pattern(pattern)
         is_folder = not paths and storage(pattern).is_folder()
     except OSError as error:
         raise source_error(
@@ -268,7 +270,8 @@ def _matching(pattern: str, *, validate: bool) -> list[_File]:
     return list(map(_File, paths))
 
 
-def _expand(pattern: str) -> list[str]:
+def _files_of_pattern(pattern: str) -> list[str]:
+    """Returns the files that a pattern or path names; nothing for a folder."""
     if not storage(pattern).is_pattern():
         return [pattern] if storage(pattern).is_file() else []
     if is_remote(pattern):
@@ -321,6 +324,7 @@ def check_name_part(name: str, value: object) -> None:
 
 
 def _check_characters(name: str, value: str) -> None:
+    """Raises SpecError for text that no file name can hold: NUL, half surrogates."""
     try:
         fine = "\0" not in value and bool(value.encode() or True)
     except UnicodeEncodeError:

@@ -185,6 +185,7 @@ def publish(
 
 
 def _check_sums(shards: Sequence[WrittenShard], plan: WritePlan) -> None:
+    """Raises ConservationError where records written are not those that came in."""
     records = sum(shard.facts.records for shard in shards)
     payload_bytes = sum(shard.facts.payload_bytes for shard in shards)
     indexes = [shard.index for shard in shards]
@@ -211,7 +212,7 @@ def _finished(
         name = target.path(shard.index, plan.shards)
         if os.path.exists(path):
             renames.append((path, name))
-        elif not _holds(name, shard):
+        elif not _is_published(name, shard):
             raise CommitError(
                 f"The work folder of this run must be there until its end, but "
                 f"{path!r} was removed, perhaps by a later run with the same prefix. "
@@ -220,7 +221,8 @@ def _finished(
     return renames
 
 
-def _holds(path: str, shard: WrittenShard) -> bool:
+def _is_published(path: str, shard: WrittenShard) -> bool:
+    """Whether a final name has the file already, with each checksum verified."""
     try:
         reader = TFRecordReader(path, allow_empty=True)
         return reader.verify() == shard.facts
@@ -256,6 +258,7 @@ def abandoning(target: RenamedFiles) -> Iterator[None]:
 def _unwritten(
     target: RenamedFiles, error: OSError | StorageError, outcome: str
 ) -> CommitError:
+    """Returns the error of files that could not be renamed; `outcome`: what stays."""
     detail = str(error)
     if isinstance(error, OSError):
         detail = (

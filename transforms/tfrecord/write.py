@@ -296,6 +296,7 @@ def _plan_shards(
 
 
 def _name_shards(plan: WritePlan) -> Iterable[tuple[int, bytes]]:
+    """Returns an empty segment for each shard: one without records is a file too."""
     nothing = segment.pack(Segment("", 0, 0, 0))
     return [(index, nothing) for index in range(plan.shards)]
 
