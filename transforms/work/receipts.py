@@ -60,7 +60,7 @@ class PieceDone:
     def parts(self) -> list[Segment]:
         """Returns the parts of files that belong to it; those in memory too."""
         segments = (segment for _, segment in self.segments)
-        return [*segments, *self.placed.labels.values(), *_prints(self)]
+        return [*segments, *self.placed.labels.values(), *_fingerprint_segments(self)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,22 +81,26 @@ class ShardDone:
 
     def parts(self) -> list[Segment]:
         """Returns the parts of files that belong to it, beside the shard."""
-        return [*_prints(self), *([] if self.rows is None else [self.rows])]
+        return [
+            *_fingerprint_segments(self),
+            *([] if self.rows is None else [self.rows]),
+        ]
 
 
-def _prints(done: PieceDone | ShardDone) -> list[Segment]:
+def _fingerprint_segments(done: PieceDone | ShardDone) -> list[Segment]:
+    """Returns the segment of the fingerprints, in a list; an empty one without any."""
     return [] if done.fingerprints is None else [done.fingerprints.segment]
 
 
 def keep_piece(store: Store, piece: Piece, done: PieceDone) -> None:
     """Leaves the receipt of a piece whose segments are stored."""
     name = f"{piece.input_digest}-{piece.number}.piece"
-    _write(store, name, to_json(done))
+    _write_receipt(store, name, to_json(done))
 
 
 def keep_block(store: Store, input_digest: str, pieces: int) -> None:
     """Leaves word that all pieces of a block have been read."""
-    _write(store, f"{input_digest}.block", to_json(pieces))
+    _write_receipt(store, f"{input_digest}.block", to_json(pieces))
 
 
 def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
@@ -129,7 +133,7 @@ def keep_shards(store: Store, shards: Sequence[tuple[str, ShardDone]]) -> None:
     lines = [b"%s %s" % (digest.encode(), to_json(done)) for digest, done in shards]
     digests = "\n".join(input_digest for input_digest, _ in shards)
     name = hashlib.blake2b(digests.encode(), digest_size=16).hexdigest()
-    _write(store, f"{name}-{len(shards)}.shards", b"\n".join(lines))
+    _write_receipt(store, f"{name}-{len(shards)}.shards", b"\n".join(lines))
 
 
 class FinishedShards:
@@ -199,7 +203,8 @@ def _names(store: Store) -> list[str]:
         return []
 
 
-def _write(store: Store, name: str, text: bytes) -> None:
+def _write_receipt(store: Store, name: str, text: bytes) -> None:
+    """Writes a receipt, unsynced: where a power loss takes it, work is done again."""
     path = os.path.join(store.receipts, name)
     data = zlib.compress(text, _COMPRESSION)
     storage(path).write_file(data, attempts=store.attempts, durable=False)
@@ -220,11 +225,16 @@ def _whole(done: PieceDone | ShardDone, store: Store) -> Any:
     The work folder may have moved with its target since then.
     """
     rejects = tuple(
-        dataclasses.replace(log, path=_in(store.rejects, log.path))
+        dataclasses.replace(log, path=_path_in_run(store.rejects, log.path))
         for log in done.rejects
     )
     parts = [
-        (_in(store.segments, piece.file), piece.crc32c, piece.offset, piece.size)
+        (
+            _path_in_run(store.segments, piece.file),
+            piece.crc32c,
+            piece.offset,
+            piece.size,
+        )
         for piece in done.parts()
     ]
     files_of = [*parts, *((log.path, log.crc32c, 0, -1) for log in rejects)]
@@ -233,7 +243,8 @@ def _whole(done: PieceDone | ShardDone, store: Store) -> Any:
     return dataclasses.replace(done, rejects=rejects)
 
 
-def _in(folder: str, path: str) -> str:
+def _path_in_run(folder: str, path: str) -> str:
+    """Returns the path of a receipt's file in this run's folder; "" for none."""
     return os.path.join(folder, os.path.basename(path)) if path else ""
 
 

@@ -310,7 +310,7 @@ def write_rejects(
     for file_name in names:
         announce(file_name)
     # An earlier try may have finished some of the files: they are replaced.
-    write = functools.partial(_write, logs, folder, names, attempts)
+    write = functools.partial(_write_files, logs, folder, names, attempts)
     return persistently(write, path=folder)
 
 
@@ -393,9 +393,10 @@ def items_beside(path: str) -> str:
     return f"{path.removesuffix('.jsonl')}.items"
 
 
-def _write(
+def _write_files(
     logs: Sequence[RejectLog], folder: str, names: Sequence[str], attempts: str
 ) -> list[FileFacts]:
+    """Writes all rejects in order: one file of JSON lines, and one of their items."""
     rows = sorted_rows(logs)
     with contextlib.ExitStack() as stack:
         paths = [os.path.join(folder, name) for name in names]

@@ -115,7 +115,7 @@ def read_split_ids(path: str, *, identity: str) -> SplitIds:
         of one key.
       SpecError: a split has a name that readers do not take.
     """
-    keys, splits = _columns(_read(path), path)
+    keys, splits = _id_and_split(_read_table(path), path)
     named = pc.and_(keys.is_valid(), splits.is_valid())
     if keys.null_count:
         row = int(np.flatnonzero(np.asarray(keys.is_null()))[0]) + 1
@@ -131,16 +131,17 @@ def read_split_ids(path: str, *, identity: str) -> SplitIds:
     except SpecError as error:
         raise InputError(f"{error} It is in the table of ids {path!r}.") from error
     codes = np.asarray(pc.index_in(splits, value_set=pa.array(names, pa.string())))
-    return _sorted(keys, codes.astype(np.int64), names, path, identity)
+    return _sorted_ids(keys, codes.astype(np.int64), names, path, identity)
 
 
-def _sorted(
+def _sorted_ids(
     keys: pa.StringArray,
     codes: np.ndarray,
     names: list[str],
     path: str,
     identity: str,
 ) -> SplitIds:
+    """Returns ids sorted by hash, each once; InputError for one in two splits."""
     units = key_hashes(keys)
     order = np.lexsort((codes, units))
     units, codes, keys = units[order], codes[order], keys.take(pa.array(order))
@@ -175,7 +176,8 @@ def _opened(path: str) -> "str | pa.NativeFile":
     return path
 
 
-def _read(path: str) -> pa.Table:
+def _read_table(path: str) -> pa.Table:
+    """Returns a table of ids; its suffix says whether it is CSV, TSV or Parquet."""
     suffix = os.path.splitext(path)[1].lower()
     try:
         if suffix in (".parquet", ".pq"):
@@ -212,7 +214,8 @@ def _read(path: str) -> pa.Table:
         ) from error
 
 
-def _columns(table: pa.Table, path: str) -> tuple[pa.StringArray, pa.StringArray]:
+def _id_and_split(table: pa.Table, path: str) -> tuple[pa.StringArray, pa.StringArray]:
+    """Returns the ids and the splits as text; InputError without one column of each."""
     names = table.column_names
     lower = [name.strip().lower() for name in names]
     at_split = [i for i, name in enumerate(lower) if name == "split"]

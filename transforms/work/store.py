@@ -247,7 +247,7 @@ class Store:
           parts: (rows, IPC message) in the order of their shards.
         """
         if self.inline:
-            return _inline(origin, start, parts)
+            return _inline_segments(origin, start, parts)
         # The rows take part in the name. The commit refuses two batches of one block;
         # until then neither may overwrite the other.
         crc = google_crc32c.value(bytes(memoryview(parts[0][1])[:_NAMING_BYTES]))
@@ -317,7 +317,7 @@ class Store:
         """Stores Arrow streams of one batch of shards; returns a segment for each."""
         parts = [(0, stream) for stream in streams]
         if self.inline or not streams:
-            return _inline("", 0, parts)
+            return _inline_segments("", 0, parts)
         return _in_file(self.put_pieces(streams), "", 0, parts)
 
     def gather_rejects(self, task: str) -> RejectGatherer:
@@ -359,9 +359,10 @@ def crc32c_of(path: str, start: int, stop: int) -> int:
     return crc
 
 
-def _inline(
+def _inline_segments(
     origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
 ) -> list[Segment]:
+    """Returns segments that hold their bytes themselves, for jobs without files."""
     return [
         Segment(origin, start, rows, message.size, payload=message.to_pybytes())
         for rows, message in parts
