@@ -101,8 +101,8 @@ def test_ids_in_a_column_named_like_a_feature_of_images(tmp_path: Folder) -> Non
     found = {r["filename"].decode(): r["n"] for r in first_values(tmp_path / "out")}
     assert found == {name: n for n, name in enumerate(images)}
     options = ("--labels", labels, "--id-column", "filename")
-    options = (*options, "--label-column", "filename")
-    assert "'filename'" in refused(2, tmp_path / "in", tmp_path / "b", *options)
+    label = ("--label-column", "filename")
+    assert "'filename'" in refused(2, tmp_path / "in", tmp_path / "b", *options, *label)
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
