@@ -157,13 +157,14 @@ def _ends_here(
     those that are left belong to another split than the root.
     """
     given = {*texts}
-    if not any(map(_is_path, texts)) or any(
-        entry.origin in given or os.path.splitext(entry.origin)[0] in given
-        for entry in entries
-    ):
+    if not any(map(_is_path, texts)):
         return texts
-    here = {entry.origin for entry in entries}
-    here |= {os.path.splitext(path)[0] for path in here}
+    here: set[str] = set()
+    for entry in entries:
+        names = {entry.origin, os.path.splitext(entry.origin)[0]}
+        if not given.isdisjoint(names):
+            return texts
+        here |= names
     ends = texts
     while here.isdisjoint(ends):
         if not any(map(_is_path, ends)):
