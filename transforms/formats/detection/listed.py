@@ -391,7 +391,7 @@ def _with_stems(tables: Iterable[pa.Table], stems: set[str]) -> Iterator[pa.Tabl
     """Yields parts of a listing; adds the stems of their images."""
     for table in tables:
         for name in {"path", "image"} & {*table.column_names}:
-            stems.update(map(_stem, table[name].drop_null().to_pylist()))
+            stems.update(map(_stem, table[name].unique().drop_null().to_pylist()))
         yield table
 
 
