@@ -35,6 +35,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
 from transforms.formats.file_names import is_image_name, split_in_path
 from transforms.formats.label_join import Labels, Orphan
+from transforms.formats.tree_shape import bare_name
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
 
@@ -334,11 +335,6 @@ def _folders(files: FileList) -> collections.Counter[str]:
     return counts
 
 
-def _bare_name(name: str) -> str:
-    """Returns a name in small letters without marks: "No-Mask_1" is "nomask1"."""
-    return re.sub(r"[\W_]+", "", name.lower())
-
-
 def _candidates(folders: collections.Counter[str]) -> dict[str, list[str]]:
     """Returns folders that may hold images, each with those that may hold masks."""
     children: dict[str, set[str]] = {}
@@ -349,18 +345,18 @@ def _candidates(folders: collections.Counter[str]) -> dict[str, list[str]]:
             above += f"{name}/"
     out = {}
     for above, names in sorted(children.items()):
-        masks = sorted(name for name in names if _MASKS.fullmatch(_bare_name(name)))
+        masks = sorted(name for name in names if _MASKS.fullmatch(bare_name(name)))
         for name in sorted(names - {*masks}):
             # Masks of another split are those of other images, perhaps of equal names.
             own = [m for m in masks if len({*_split_words(name), *_split_words(m)}) < 2]
-            if own and _IMAGES.fullmatch(_bare_name(name)):
+            if own and _IMAGES.fullmatch(bare_name(name)):
                 out[f"{above}{name}/"] = [f"{above}{mask}/" for mask in own]
     return out
 
 
 def _split_words(name: str) -> list[str]:
     """Returns the word for a split in a name, at most one and at its shortest."""
-    return re.findall(_SPLIT, _bare_name(name))[:1]
+    return re.findall(_SPLIT, bare_name(name))[:1]
 
 
 def _best(

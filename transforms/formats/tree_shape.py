@@ -96,10 +96,10 @@ def check_tree(
         classes.setdefault(_class_of(folder), []).append(folder)
     classes.pop((), None)
     names = sorted({names[-1] for names in classes})
-    masks = [name for name in names if _MARK.fullmatch(_bare_name(name))]
+    masks = [name for name in names if _MARK.fullmatch(bare_name(name))]
     seen = []
     is_one_place = len({names[:-1] for names in classes}) == 1
-    are_parts = all(_PART.fullmatch(_bare_name(name)) for name in names)
+    are_parts = all(_PART.fullmatch(bare_name(name)) for name in names)
     # Who follows `label/file` to the letter has one class of that name.
     if is_one_place and are_parts and names != ["label"]:
         few = first_few([repr(name) for name in names], 4)
@@ -131,7 +131,7 @@ def check_tree(
     )
 
 
-def _bare_name(name: str) -> str:
+def bare_name(name: str) -> str:
     """Returns a name in small letters without marks: "No-Mask_1" is "nomask1"."""
     return re.sub(r"[\W_]+", "", name.lower())
 
@@ -158,7 +158,7 @@ def _images_and_masks(
 ) -> tuple[str, str] | None:
     """Returns the names of a folder of images and of that of their masks, if any."""
     # Of mask and no_mask, neither is a folder of masks.
-    negated = any(_NEGATED.match(_bare_name(names[-1])) for names in classes)
+    negated = any(_NEGATED.match(bare_name(names[-1])) for names in classes)
     masks = [names for names in classes if not negated and _is_marked(names[-1])]
     others = [names for names in classes if names not in masks]
     for image, mask in itertools.product(others[:16], masks[:4]):

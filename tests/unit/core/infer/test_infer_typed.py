@@ -103,9 +103,10 @@ def test_the_type_decides(kind: pa.DataType, wanted: str) -> None:
     ids=str,
 )
 def test_what_no_feature_holds_is_named(kind: pa.DataType) -> None:
-    """The error has the column, its type and what to do."""
-    with pytest.raises(SourceError, match=r"'x' must be .* drop the column"):
+    """The error has the column, its type and the options that help."""
+    with pytest.raises(SourceError) as caught:
         infer_columns({"x": pa.array([], kind)})
+    assert all(word in str(caught.value) for word in ("'x'", str(kind), "--drop"))
 
 
 def test_evidence() -> None:
