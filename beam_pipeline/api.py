@@ -191,7 +191,7 @@ def _convert(
         prepared = prepare(spec, steps=between is not None)
         if prepared.done is not None:
             remove_left(target.rejects_path(spec.output))
-            return _report(prepared.done, spec, started, "up to date")
+            return _report_of(prepared.done, spec, started, "up to date")
         plan = make_plan(prepared)
         shown = stack.enter_context(shown_progress(plan, quiet=not progress))
 
@@ -203,10 +203,11 @@ def _convert(
         manifest = convert_plan(
             plan, beam_flags=beam_flags, between=between, watch=watch_both
         )
-    return _report(manifest, spec, started, "committed")
+    return _report_of(manifest, spec, started, "committed")
 
 
-def _report(manifest: Manifest, spec: Spec, started: float, status: str) -> Report:
+def _report_of(manifest: Manifest, spec: Spec, started: float, status: str) -> Report:
+    """Returns the Report of a run, with the fields that `--report-json` has too."""
     seconds = time.monotonic() - started
     result = success_json(manifest, os.path.abspath(spec.output), seconds)
     result["status"] = status

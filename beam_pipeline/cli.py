@@ -174,7 +174,7 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 
 def _stop_at_once(number: int, _frame: object) -> NoReturn:
-    # Safe: workers end with their parent, and the next run removes what is left.
+    """Ends the process; safe: workers end too, and the next run removes the rest."""
     os._exit(128 + number)
 
 

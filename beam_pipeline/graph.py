@@ -357,6 +357,7 @@ def _checked(batch: Batch, *, keyed: bool) -> Batch:
 
 
 def _is_placed(fact: ReadFacts | PlaceFacts) -> bool:
+    """Whether a fact of reused blocks is of `place`: only such count rows of shards."""
     return isinstance(fact, PlaceFacts)
 
 

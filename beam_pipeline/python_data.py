@@ -86,7 +86,7 @@ def store_rows(
     """
     schema, rows = pa.schema([]), 0
     parts: list[_Part] = []
-    for batch in _batches(source, frozenset(images)):
+    for batch in _batches_of_source(source, frozenset(images)):
         _check_integers(batch, integers, rows)
         wider = _wider_schema(schema, batch.schema, rows)
         if not parts or not wider.equals(schema):
@@ -138,6 +138,7 @@ def _check_integers(batch: pa.RecordBatch, names: Collection[str], start: int) -
 
 
 def _wider_schema(before: pa.Schema, new: pa.Schema, rows: int) -> pa.Schema:
+    """Returns the types that hold earlier and new rows; InputError where none does."""
     fields = {field.name: field.type for field in before}
     for field in new:
         kind = plain_type(field.type, PYTHON)
@@ -151,6 +152,7 @@ def _wider_schema(before: pa.Schema, new: pa.Schema, rows: int) -> pa.Schema:
 
 
 def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Returns a batch with these columns and types; null where it lacks one."""
     columns = []
     for field in schema:
         if field.name not in batch.schema.names:
@@ -220,7 +222,8 @@ def _joined(parts: Sequence[_Part], whole: _Part) -> _Part:
     return whole
 
 
-def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
+def _batches_of_source(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """Yields a DataFrame, mapping, Arrow or NumPy table, or rows, as Arrow batches."""
     if _is_of(source, "polars", "DataFrame"):
         for name, dtype in source.schema.items():
             _check_polars(name, dtype)
@@ -272,6 +275,7 @@ def _check_polars(name: str, dtype: object) -> None:
 
 
 def _check_names(names: Iterable[str]) -> None:
+    """Raises InputError for columns without a name, or with the same."""
     try:
         check_names(names)
     except EncodingError as error:
@@ -281,6 +285,7 @@ def _check_names(names: Iterable[str]) -> None:
 def _from_reader(
     reader: pa.RecordBatchReader, images: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
+    """Yields pieces of an Arrow stream; where it is empty, its columns without rows."""
     _check_names(reader.schema.names)
     for field in reader.schema:
         if type_nesting(field.type) > MAX_NESTING:
@@ -306,7 +311,7 @@ def _with_images(
     for index, field in enumerate(batch.schema):
         if field.name in images and isinstance(field.type, pa.FixedShapeTensorType):
             pixels = [v.to_numpy() if v.is_valid else None for v in batch.column(index)]
-            column = _column(field.name, pixels, images, rows)
+            column = _arrow_column(field.name, pixels, images, rows)
             batch = batch.set_column(index, field.name, column)
     return batch
 
@@ -314,8 +319,9 @@ def _with_images(
 def _from_columns(
     columns: Sequence[tuple[Any, Any]], images: frozenset[str]
 ) -> pa.Table:
+    """Returns columns of any kind of array as a table; InputError if lengths differ."""
     _check_names([str(name) for name, _ in columns])
-    named = [(str(name), _column(str(name), v, images)) for name, v in columns]
+    named = [(str(name), _arrow_column(str(name), v, images)) for name, v in columns]
     lengths = {name: len(array) for name, array in named}
     if len(set(lengths.values())) > 1:
         raise InputError(
@@ -324,9 +330,10 @@ def _from_columns(
     return pa.table([array for _, array in named], names=[name for name, _ in named])
 
 
-def _column(
+def _arrow_column(
     name: str, values: Any, images: frozenset[str], rows: int = 0
 ) -> pa.Array | pa.ChunkedArray:
+    """Returns an array, list or Series in Arrow; pixels become PNG files."""
     is_image = name in images
     try:
         if _is_of(values, "pandas", "Series"):
@@ -352,6 +359,7 @@ def _column(
 
 
 def _of_series(series: Any, is_image: bool) -> pa.Array | pa.ChunkedArray:
+    """Returns a pandas Series in Arrow; NaN among objects is absent, periods fail."""
     if series.dtype == object:
         values = series.tolist()
         for index in np.flatnonzero(series.isna().to_numpy()).tolist():
@@ -377,7 +385,7 @@ def _of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
     waiting = Waiting(_WAITING_BYTES)
     names: list[str] = []
     rows = 0
-    for index, item in enumerate(_items(source)):
+    for index, item in enumerate(_iterate_rows(source)):
         waiting.append(_as_row(item, index, names))
         if len(waiting) >= waiting.next_look and waiting.is_enough():
             yield _batch(waiting.take(), rows, images)
@@ -386,7 +394,8 @@ def _of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
         yield _batch(rest, rows, images)
 
 
-def _items(source: Any) -> Iterator[Any]:
+def _iterate_rows(source: Any) -> Iterator[Any]:
+    """Returns an iterator over the rows of a source; SourceError for what has none."""
     if not isinstance(source, bytes | bytearray | memoryview):
         if isinstance(source, Iterable):
             return iter(source)

@@ -34,10 +34,13 @@ _Draw = Callable[[ImageDraw.ImageDraw, float, float, float, str], None]
 def _circle(
     draw: ImageDraw.ImageDraw, x: float, y: float, radius: float, fill: str
 ) -> None:
+    """Draws a circle around (x, y)."""
     draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill)
 
 
 def _polygon(corners: int, first_angle: float) -> _Draw:
+    """Returns what draws a regular polygon, its first corner at an angle in radians."""
+
     def draw_polygon(
         draw: ImageDraw.ImageDraw, x: float, y: float, radius: float, fill: str
     ) -> None:
@@ -58,11 +61,13 @@ _SHAPES: dict[str, _Draw] = {
 
 
 def _colour(rng: random.Random, *, light: bool) -> str:
+    """Returns a random colour; light ones for backgrounds, dark ones for shapes."""
     lightness = rng.randint(75, 92) if light else rng.randint(25, 55)
     return f"hsl({rng.randrange(360)}, {rng.randint(40, 90)}%, {lightness}%)"
 
 
-def _image(rng: random.Random, draw_shape: _Draw) -> Image.Image:
+def _draw_sample(rng: random.Random, draw_shape: _Draw) -> Image.Image:
+    """Returns an image of random size with one shape, whole, at a random place."""
     width, height = rng.randint(64, 160), rng.randint(64, 160)
     image = Image.new("RGB", (width, height), _colour(rng, light=True))
     radius = rng.uniform(0.25, 0.42) * min(width, height)
@@ -82,7 +87,7 @@ def write_photos(folder: pathlib.Path) -> int:
             suffix = "png" if number % _PNG_EVERY == _PNG_EVERY - 1 else "jpg"
             path = folder / split / label / f"{number:04d}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            _image(rng, _SHAPES[label]).save(path)
+            _draw_sample(rng, _SHAPES[label]).save(path)
             written += 1
     return written
 

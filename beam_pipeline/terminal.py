@@ -301,10 +301,11 @@ def range_text(
 
 def examples_text(texts: Sequence[str]) -> str:
     """Returns the first few values, each on one line and cut with "..."."""
-    return ", ".join(map(_one_line, texts[:MOST_EXAMPLES]))
+    return ", ".join(map(_shortened_line, texts[:MOST_EXAMPLES]))
 
 
-def _one_line(text: str) -> str:
+def _shortened_line(text: str) -> str:
+    """Returns a text printable and cut with "..."; '' in quotes for none."""
     shown = printable(text)
     if len(shown) > _EXAMPLE_CHARS:
         shown = shown[: _EXAMPLE_CHARS - 3] + "..."
@@ -328,7 +329,8 @@ def _shows_colours() -> bool:
     return sys.stdout.isatty() and not is_plain
 
 
-def _emit(line: str) -> None:
+def _print_raw(line: str) -> None:
+    """Prints text that is escaped already; its errors name standard output."""
     with naming(STDOUT):
         print(line)  # noqa: T201
 
@@ -337,7 +339,7 @@ def print_line(text: str = "", style: str = "", rest: str = "") -> None:
     """Prints a line, broken between words on a terminal; `rest` has no style."""
     styled = len(printable(text))
     for line in _fitted(printable(text + rest), sys.stdout).split("\n"):
-        _emit(_styled(line[:styled], style) + line[styled:])
+        _print_raw(_styled(line[:styled], style) + line[styled:])
         # The space at which a line is broken is dropped.
         styled = max(styled - len(line) - 1, 0)
 
@@ -370,7 +372,7 @@ def print_table(
         is_bold = number == 0 or (has_total and number == len(cells) - 1)
         line = _BETWEEN.join(padded).rstrip()
         lines.append(_styled(line, "bold" if is_bold else ""))
-    _emit("\n".join(lines))
+    _print_raw("\n".join(lines))
 
 
 def print_splits(

@@ -104,7 +104,7 @@ def load_for_engine(runner: str) -> None:
     quiet_import()
     if runner in _WITH_JOB_SERVERS:
         let_arrow_look()
-        _load()
+        _import_beam()
 
 
 def load_for_worker() -> None:
@@ -113,7 +113,7 @@ def load_for_worker() -> None:
     spare_imports()
     quiet_import()
     let_arrow_look()
-    _load()
+    _import_beam()
     collect_seldom()
     # A user's steps run here, beside threads: what they call must not fork.
     _Process.is_own = False
@@ -139,7 +139,7 @@ def beam_loading() -> Iterator[Callable[[], None]]:
     """
     quiet_import()
     let_arrow_look()
-    thread = threading.Thread(target=_load, daemon=True)
+    thread = threading.Thread(target=_import_beam, daemon=True)
     thread.start()
     yield thread.join
 
@@ -154,7 +154,8 @@ def let_arrow_look() -> None:
             importlib.import_module("pyarrow").array([0])
 
 
-def _load() -> None:
+def _import_beam() -> None:
+    """Imports what runs a job; in our own process with less work by Beam than usual."""
     with _spared() if _Process.is_own else contextlib.nullcontext():
         importlib.import_module("beam_pipeline.running.convert")
     if _Process.is_own:

@@ -236,7 +236,7 @@ def run(
         )
     outcomes = [_outcome(leftover, dry_run=dry_run) for leftover in leftovers]
     if not quiet:
-        _show(leftovers, outcomes, directory)
+        _print_leftovers(leftovers, outcomes, directory)
     for leftover in leftovers:
         if leftover.not_ours:
             raise TargetError(leftover.not_ours)
@@ -258,7 +258,10 @@ def _outcome(each: _Leftover, *, dry_run: bool) -> str:
     return "emptied; the folder stays" if is_left else "removed"
 
 
-def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
+def _print_leftovers(
+    found: list[_Leftover], outcomes: list[str], directory: str
+) -> None:
+    """Prints what dead runs have left, with size, content and what became of it."""
     if not found:
         print_line(f"no dead run has left anything at {directory!r}")
         return
@@ -289,7 +292,7 @@ def _find(directory: str, older_than: float, *, pipelines: bool) -> list[_Leftov
     rejects = target.rejects_path(directory)
     for path in (rejects, items_beside(rejects)):
         if storage(path).exists():
-            leftovers.append(_rejects(path))
+            leftovers.append(_left_rejects(path))
     if storage(directory).is_folder():
         for name in storage(directory).names_in():
             if match := _HIDDEN.fullmatch(name):
@@ -324,15 +327,17 @@ def _holding(names: Iterable[str]) -> str:
     return f"left, for it holds {first_few([*map(repr, names)], _SHOWN)}"
 
 
-def _not_ours(path: str, error: TargetError) -> _Leftover:
+def _foreign_leftover(path: str, error: TargetError) -> _Leftover:
+    """Returns what stays because another program made it, with the reason."""
     return _Leftover(path, "", not_ours=str(error), stays="not ours, left")
 
 
-def _rejects(path: str) -> _Leftover:
+def _left_rejects(path: str) -> _Leftover:
+    """Returns a file of rejects that a failed run has left beside its target."""
     try:
         check_left(path)
     except TargetError as error:
-        return _not_ours(path, error)
+        return _foreign_leftover(path, error)
     file = storage(path)
     return _Leftover(path, _REJECTS, file.size_of(), remove=file.remove_file)
 
@@ -351,8 +356,8 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
             # Runs of the two kinds differ in the forms of their names.
             own.check()
         except TargetError:
-            return _not_ours(folder, error)
-    size = _size(folder)
+            return _foreign_leftover(folder, error)
+    size = _disk_bytes(folder)
     if own.run_names():
         remove = functools.partial(_remove_runs, own)
         return _Leftover(folder, "unfinished files", size, remove=remove)
@@ -369,11 +374,13 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
 
 
 def _remove_runs(own: OwnFolder) -> None:
+    """Removes the folders of runs; BusyError where one of them still works."""
     with own.held():
         own.remove_runs()
 
 
-def _size(folder: str) -> int:
+def _disk_bytes(folder: str) -> int:
+    """Returns the bytes of all files below a folder on a disk."""
     return sum(
         os.lstat(os.path.join(parent, name)).st_size
         for parent, _, names in os.walk(folder)

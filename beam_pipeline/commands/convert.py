@@ -100,6 +100,7 @@ def run(
 
 @contextlib.contextmanager
 def _failure_reported(report: _Report, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Reports a failure as JSON, with the settings so far, and lets it pass on."""
     try:
         yield
     except (BeamTFRecordError, OSError) as error:

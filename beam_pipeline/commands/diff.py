@@ -83,7 +83,7 @@ def run(
     if as_json:
         print_text(json.dumps(differences, indent=1))
     else:
-        _print(first, second, differences)
+        _print_differences(first, second, differences)
     return 0 if is_equal else 1
 
 
@@ -92,7 +92,7 @@ def _features(first: Readable, second: Readable) -> dict[str, str]:
     one, other = ({f.name: f for f in side.features} for side in (first, second))
     differences = {}
     for name in dict.fromkeys((*one, *other)):
-        kinds = _kind(one.get(name)), _kind(other.get(name))
+        kinds = _kind_or_absent(one.get(name)), _kind_or_absent(other.get(name))
         if kinds[0] != kinds[1]:
             differences[name] = "{} in the first, {} in the second".format(*kinds)
         elif one[name].vocabulary != other[name].vocabulary:
@@ -100,7 +100,8 @@ def _features(first: Readable, second: Readable) -> dict[str, str]:
     return differences
 
 
-def _kind(feature: Feature | None) -> str:
+def _kind_or_absent(feature: Feature | None) -> str:
+    """Returns kind and shape of a feature; "absent" where a dataset lacks it."""
     return "absent" if feature is None else f"{feature.kind}{shape_text(feature.shape)}"
 
 
@@ -112,7 +113,7 @@ def _compare(one: Readable, other: Readable, key: str, limit: int) -> dict[str, 
         if not feature or feature.is_list or feature.kind in (Kind.BOX, Kind.TENSOR):
             raise SpecError(
                 f"--key must name a feature of one value in both datasets; {key!r} is "
-                f"{_kind(feature)}{'' if feature else nearest(key, by_name)}."
+                f"{_kind_or_absent(feature)}{'' if feature else nearest(key, by_name)}."
             )
     sides = [
         {split: Catalogue(rows.parts) for split, rows in side.catalogues.items()}
@@ -237,7 +238,8 @@ def _example(row: Mapping[str, Any]) -> dict[str, str]:
     return example
 
 
-def _print(first: str, second: str, differences: Mapping[str, Any]) -> None:
+def _print_differences(first: str, second: str, differences: Mapping[str, Any]) -> None:
+    """Prints the counts by kind of difference, and an example or more of each."""
     key = ", ".join(map(repr, differences["known_by"])) or "their content"
     reads = differences["reads"]
     how = "" if reads == "digests" else f", identified by {key}"

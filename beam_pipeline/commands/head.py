@@ -299,6 +299,7 @@ def _json_values(values: Sequence[Value], facts: FeatureFacts | None) -> Any:
 
 
 def _json_value(value: Value, facts: FeatureFacts | None) -> Any:
+    """Returns a value for JSON: bytes as size and sha256, NaN and infinity as text."""
     match value:
         case list():
             return [_json_value(element, facts) for element in value]

@@ -55,6 +55,7 @@ def show(path: str, *, as_json: bool = False) -> int:
 
 
 def _print_dataset(manifest: Manifest) -> None:
+    """Prints splits, features, classes, account and notes, as the manifest has them."""
     shards = [shard for split in manifest.splits for shard in split.shards]
     size = sum(shard.bytes for shard in shards)
     compression = manifest.compression

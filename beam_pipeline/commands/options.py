@@ -102,7 +102,8 @@ def _flag(setting: Setting) -> click.Option:
     )
 
 
-def _show_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+def _show_all_options(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """Prints the help with all options, by section, and exits: `--help-all`."""
     if value and not ctx.resilient_parsing:
         ctx.meta[_SHOWS_ALL] = True
         click.echo(ctx.get_help(), color=ctx.color)
@@ -116,7 +117,7 @@ _HELP_ALL = click.Option(
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_show_all,
+    callback=_show_all_options,
     help="Show all options, by section, and exit.",
 )
 _SOURCE = click.Argument(["source"], required=False, type=LOCATION)
@@ -302,7 +303,7 @@ def split_flags(
                 raise UsageError(f"{gone} See 'beam-tfrecord convert --help'.")
             beams.append(beam_flag if value is None else f"{beam_flag}={value}")
         elif option.is_flag:
-            out += _boolean(option, flag, value)
+            out += _arguments_of_switch(option, flag, value)
         else:
             out.append(flag if value is None else f"{flag}={value}")
     has_spec = any(word.startswith("--spec=") for word in out)
@@ -333,7 +334,10 @@ def _with_values(arguments: Sequence[str]) -> list[tuple[str, str | None]]:
     return pairs
 
 
-def _boolean(option: click.Option, flag: str, value: str | None) -> list[str]:
+def _arguments_of_switch(
+    option: click.Option, flag: str, value: str | None
+) -> list[str]:
+    """Returns the flag or its opposite, for `--flag`, `--flag=true`, `--flag=false`."""
     try:
         is_on = value is None or click.BOOL.convert(value or "?", None, None)
     except click.BadParameter as error:

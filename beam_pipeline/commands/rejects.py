@@ -42,18 +42,19 @@ def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
     """
     rejects = find_rejects(path)
     if reason is not None:
-        _show_list(rejects, reason, limit, as_json)
+        _print_rejects(rejects, reason, limit, as_json)
     elif as_json:
-        print_text(json_text(_as_json(path, rejects.groups(), rejects.manifest)))
+        print_text(json_text(_groups_as_json(path, rejects.groups(), rejects.manifest)))
     else:
-        _show_groups(path, rejects)
+        _print_groups(path, rejects)
     if not as_json and rejects.manifest is not None:
         for note in _notes(path, rejects.manifest, listed=reason is not None):
             print_line(f"note: {note}")
     return 0
 
 
-def _show_groups(path: str, rejects: EarlierRejects) -> None:
+def _print_groups(path: str, rejects: EarlierRejects) -> None:
+    """Prints how many items were rejected of those read, and each reason."""
     groups = rejects.groups()
     wholes: collections.Counter[str] = collections.Counter()
     for group in groups:
@@ -90,9 +91,10 @@ def _show_groups(path: str, rejects: EarlierRejects) -> None:
     print_line()
 
 
-def _as_json(
+def _groups_as_json(
     path: str, groups: Sequence[RejectGroup], manifest: Manifest | None
 ) -> dict[str, Any]:
+    """Returns the reasons as JSON; `read` is null where no dataset was committed."""
     return {
         "rejects": path,
         "read": None if manifest is None else manifest.account.read,
@@ -120,7 +122,10 @@ def _notes(path: str, manifest: Manifest, *, listed: bool) -> Iterator[str]:
         yield f"these are the dataset's; a later run has failed, for its own: {command}"
 
 
-def _show_list(rejects: EarlierRejects, reason: str, limit: int, as_json: bool) -> None:
+def _print_rejects(
+    rejects: EarlierRejects, reason: str, limit: int, as_json: bool
+) -> None:
+    """Prints the rejects of one reason, or up to `limit` of them; 0: all."""
     chosen = (item for item in rejects.rejections() if item["reason"] == reason)
     shown = 0
     for item in itertools.islice(chosen, limit or None):

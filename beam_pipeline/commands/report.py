@@ -39,6 +39,7 @@ def check_report(path: str, *job_paths: object) -> None:
 
 
 def _is_report(path: str) -> bool:
+    """Whether a file may be overwritten: it is empty, or a report of ours."""
     with open(path, "rb") as file:
         start = file.read(len(_HEAD))
         is_json = start.startswith(b"{") and _JSON_FIELD in start + file.read()

@@ -58,7 +58,7 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
       planned: its source.
       is_tree: whether the source is a folder of images.
     """
-    lines = [*_heading(spec, planned), ""]
+    lines = [*_heading_comments(spec, planned), ""]
     for name, value in spec.changed_json().items():
         if name not in ("output", "features"):
             lines += _yaml(name, value)
@@ -105,7 +105,8 @@ def _of_images(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> set[str]
     return (names & {roles["image"]}) | (files & {roles["filename"]} - columns)
 
 
-def _heading(spec: Spec, planned: PlannedSource) -> Iterator[str]:
+def _heading_comments(spec: Spec, planned: PlannedSource) -> Iterator[str]:
+    """Yields the comments above a spec: source, rows looked at, its use, notes."""
     rows = max((e.sampled for e in planned.evidence.values()), default=0)
     looked = f" Looked at {count_text(rows, 'row')}." if rows else ""
     yield f"# {printable(spec.source)}: {printable(planned.layout)}.{looked}"
@@ -116,7 +117,8 @@ def _heading(spec: Spec, planned: PlannedSource) -> Iterator[str]:
         yield f"# Note: {printable(note)}"
 
 
-def _classes(count: int, names: Sequence[str]) -> str:
+def _classes_in_words(count: int, names: Sequence[str]) -> str:
+    """Returns how many classes a label has, and the first of their names."""
     more = ", ..." if count > MOST_EXAMPLES else ""
     return f"{count_text(count, 'class', 'classes')}: {examples_text(names)}{more}"
 
@@ -136,13 +138,14 @@ def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> dict[str
     if feature.has_contract:
         out |= contract_settings(feature)
     out["shape"] = stated.get("shape")
-    out["vocabulary"] = _vocabulary(feature, spec, own)
+    out["vocabulary"] = _stated_vocabulary(feature, spec, own)
     return {name: value for name, value in out.items() if value is not None}
 
 
-def _vocabulary(
+def _stated_vocabulary(
     feature: Feature, spec: Spec, own: tuple[str, ...]
 ) -> str | list[str] | None:
+    """Returns classes for the features of a spec, as names or a file; else None."""
     given = feature.vocabulary
     if given is None:
         return None
@@ -170,11 +173,13 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text_node(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """Returns a text for YAML; in double quotes where it holds what does not print."""
     style = None if text.isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 def _list_node(dumper: _Dumper, items: Sequence[Any]) -> yaml.SequenceNode:
+    """Returns a list for YAML, on one line."""
     tag = "tag:yaml.org,2002:seq"
     return dumper.represent_sequence(tag, items, flow_style=True)
 
@@ -205,7 +210,7 @@ def _comment(evidence: Evidence | None, feature: Feature) -> str:
         parts.append(f"all {extent}" if constant else extent)
     single = constant or (bool(extent) and feature.kind is Kind.TIMESTAMP)
     if evidence.distinct is not None:
-        parts.append(_classes(evidence.distinct, evidence.examples))
+        parts.append(_classes_in_words(evidence.distinct, evidence.examples))
     elif evidence.examples and not single:
         parts.append(f"as {examples_text(evidence.examples)}")
     if evidence.misfits:

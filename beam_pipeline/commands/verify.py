@@ -293,11 +293,12 @@ def _damage(path: str, facts: FileFacts, measure: _Measure) -> Finding | None:
     measured = dataclasses.replace(facts, **numbers)
     if measured == facts:
         return None
-    message = f"holds {_held(measured)}; the manifest states {_held(facts)}."
+    message = f"holds {_in_words(measured)}; the manifest states {_in_words(facts)}."
     return Finding(facts.file, "content", f"{message} It was changed.")
 
 
-def _held(facts: FileFacts) -> str:
+def _in_words(facts: FileFacts) -> str:
+    """Returns size, CRC32C and, of a shard, the records of a file in words."""
     text = f"{count_text(facts.bytes, 'byte')} with CRC32C {facts.crc32c:08x}"
     if isinstance(facts, ShardFacts):
         text = f"{count_text(facts.records, 'record')} in {text}"
@@ -332,6 +333,7 @@ def _sidecar(source: BinaryIO) -> dict[str, Any]:
 def _framing_finding(
     name: str, path: str, error: TFRecordError | SourceError
 ) -> Finding:
+    """Returns the finding for a file that cannot be read to its end, with the place."""
     message = str(error).removeprefix(f"{path}: ")
     if not isinstance(error, TFRecordError):
         return Finding(name, "unreadable", message)

@@ -76,7 +76,7 @@ def read_keys(path: str) -> tuple[frozenset[str], str]:
       InputError: it holds no key, or is not UTF-8.
       OSError: it cannot be read.
     """
-    data, text = _read(path)
+    data, text = _bytes_and_text(path)
     keys = frozenset(line.removesuffix("\r") for line in text.split("\n")) - {""}
     if not keys:
         raise InputError(f"A file of keys must list one key a line; {path!r} is empty.")
@@ -93,7 +93,7 @@ def read_relabelling(path: str) -> dict[str, str]:
       SpecError: a class is to get two names.
       OSError: it cannot be read.
     """
-    _, text = _read(path)
+    _, text = _bytes_and_text(path)
     out: dict[str, str] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1):
         if row and len(row) != 2:
@@ -115,7 +115,8 @@ def read_relabelling(path: str) -> dict[str, str]:
     return out
 
 
-def _read(path: str) -> tuple[bytes, str]:
+def _bytes_and_text(path: str) -> tuple[bytes, str]:
+    """Returns a file's bytes, and their text without a byte order mark."""
     data = storage(path).read_bytes()
     try:
         return data, data.decode("utf-8-sig")

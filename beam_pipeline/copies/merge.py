@@ -85,7 +85,7 @@ def join_datasets(
         for name, facts in shards.items():
             before = [s for d in datasets for s in d.manifest.splits if s.name == name]
             splits.append(SplitFacts(name, tuple(facts), _counts(before, classes)))
-        return _manifest(datasets, tuple(splits), classes, leaks)
+        return _merged_manifest(datasets, tuple(splits), classes, leaks)
 
     decides = ["merge", [source.manifest.digest for source in datasets]]
     return publish_copy(output, decides, sources, build, {})
@@ -179,12 +179,13 @@ def _counts(
     return out
 
 
-def _manifest(
+def _merged_manifest(
     datasets: Sequence[Dataset],
     splits: tuple[SplitFacts, ...],
     classes: _Classes,
     leaks: Sequence[str],
 ) -> Manifest:
+    """Returns the manifest of all: notes on leaks, settings only where they agree."""
     manifests = [dataset.manifest for dataset in datasets]
     settings: dict[str, object] = {"merged": [*map(_named, manifests)]}
     keys = {str(manifest.settings.get("key_column") or "") for manifest in manifests}

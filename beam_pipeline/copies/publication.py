@@ -186,6 +186,7 @@ def copied_manifest(
 
 
 def _now() -> str:
+    """Returns the time in UTC to the second, for the start and end in a manifest."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

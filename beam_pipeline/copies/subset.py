@@ -92,9 +92,9 @@ def make_subset(
         for file, source in sources.items():
             shards[source.split].append(copied(source, file, store))
             facts = _facts_of(file, source, stored, store)
-            values[source.split] = _merged(values[source.split], facts)
+            values[source.split] = _merged_facts(values[source.split], facts)
             read(source.facts.bytes)
-        whole = functools.reduce(_merged, values.values())
+        whole = functools.reduce(_merged_facts, values.values())
         records = sum(shard.records for some in shards.values() for shard in some)
         features = tuple(
             _feature(facts, whole, records, relabelling) for facts in before.features
@@ -169,11 +169,12 @@ def _facts_of(
                     f"Verify the dataset, and convert it again."
                 )
             values = {f.name: summarize_feature(f, decoded.columns) for f in features}
-            facts = _merged(facts, values)
+            facts = _merged_facts(facts, values)
     return facts
 
 
-def _merged(one: _Facts, other: _Facts) -> _Facts:
+def _merged_facts(one: _Facts, other: _Facts) -> _Facts:
+    """Returns facts by feature, those of features in both added up."""
     both = {n: one[n].merge(other[n]) for n in one.keys() & other.keys()}
     return one | other | both
 

@@ -173,6 +173,7 @@ def has_manifest(path: str) -> bool:
 
 
 def _open_directory(directory: str) -> Dataset:
+    """Opens a folder with a manifest, or one of parts; UsageError for others."""
     path = os.path.join(directory, MANIFEST_NAME)
     try:
         return Dataset(directory, _read_manifest(path))
@@ -211,6 +212,7 @@ def _open_file(path: str) -> SingleFile:
 
 
 def _read_manifest(path: str) -> Manifest:
+    """Returns the manifest in a file; DamageError, with its path, for what is none."""
     return Manifest.from_bytes(storage(path).read_bytes(), path)
 
 
@@ -221,7 +223,7 @@ def find_bare_files(path: str) -> BareFiles | None:
       UsageError: there is none, or the folder cannot be read.
     """
     if is_folder := storage(path).is_folder():
-        files = _listed(path)
+        files = _paths_in(path)
     elif storage(path).is_pattern():
         files = storage(path).expand()
     else:
@@ -283,7 +285,8 @@ def missing_shards(paths: Sequence[str]) -> list[tuple[str, str]]:
     return wrong
 
 
-def _listed(folder: str) -> list[str]:
+def _paths_in(folder: str) -> list[str]:
+    """Returns the paths of files directly in a folder; UsageError if unreadable."""
     try:
         entries = storage(folder).entries_in(folder)
     except OSError as error:
@@ -294,6 +297,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _is_tfrecord(path: str) -> bool:
+    """Whether a file is TFRecord by its name, or by the checksum it begins with."""
     name = os.path.basename(path)
     if name.startswith((".", "_")) or name == MANIFEST_NAME:
         return False
@@ -367,6 +371,7 @@ def _other_format(source: str, root: str, names: Sequence[str]) -> str:
 
 
 def _first_bytes(path: str) -> bytes:
+    """Returns as many bytes as tell the format; none of a file that cannot be read."""
     try:
         with storage(path).open_input() as stream:
             return stream.read(_HEAD_BYTES)

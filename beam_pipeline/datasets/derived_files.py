@@ -74,12 +74,13 @@ def catalogues_of(dataset: Dataset) -> "dict[str, Catalogue]":
         parts = dataset.manifest.catalogue_parts(split.name)
         if not parts:
             return {}
-        out[split.name] = _opened(dataset, parts)
+        out[split.name] = _open_catalogue(dataset, parts)
         out[split.name].check_length(split.records)
     return out
 
 
-def _opened(dataset: Dataset, parts: Collection[str]) -> "Catalogue":
+def _open_catalogue(dataset: Dataset, parts: Collection[str]) -> "Catalogue":
+    """Opens the files of a split's catalogue as one."""
     # Loaded where there is a catalogue: Parquet takes 0.1 s.
     from transforms.reading.catalogue import Catalogue
 
@@ -109,7 +110,7 @@ class DerivedCheck:
         self._part, self._catalogue = "", None
         parts = dataset.manifest.catalogue_parts(split.name)
         if parts and all(file in sound for file in parts):
-            self._part, self._catalogue = parts[0], _opened(dataset, parts)
+            self._part, self._catalogue = parts[0], _open_catalogue(dataset, parts)
 
     def next_shard(
         self,

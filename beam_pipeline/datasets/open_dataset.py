@@ -260,7 +260,7 @@ def condition_of(dataset: OpenDataset, label: str, where: str) -> str:
                 f"--label must be a number, for {number.name!r}, which is to be "
                 f"predicted, holds numbers; found {label!r}."
             )
-        return _and(where, f"{quoted(number.name)} == {int(label)}")
+        return _both_conditions(where, f"{quoted(number.name)} == {int(label)}")
     if feature is None:
         names = [n for n, e in dataset.features.items() if e.kind is Kind.LABEL]
         shown = f"several: {', '.join(names)}" if names else "none"
@@ -274,8 +274,9 @@ def condition_of(dataset: OpenDataset, label: str, where: str) -> str:
             f"--label must name a class of {feature.name!r}; there is no "
             f"{label!r}{nearest(label, classes)}."
         )
-    return _and(where, f"{quoted(feature.name)} == {label!r}")
+    return _both_conditions(where, f"{quoted(feature.name)} == {label!r}")
 
 
-def _and(where: str, by_label: str) -> str:
+def _both_conditions(where: str, by_label: str) -> str:
+    """Returns the text of a condition that is both, as `--where` and `--label` ask."""
     return f"({where}) and {by_label}" if where else by_label

@@ -61,13 +61,14 @@ def read_parts(folder: str) -> tuple[Manifest, tuple[Part, ...]]:
     parts = tuple(
         Part(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
     )
-    return _joined(shared, parts), parts
+    return _joined_manifest(shared, parts), parts
 
 
-def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
+def _joined_manifest(shared: Model, parts: Sequence[Part]) -> Manifest:
+    """Returns what parts are together, with features and classes that they share."""
     manifests = [part.manifest for part in parts]
     first = manifests[0]
-    splits = _splits(parts)
+    splits = _joined_splits(parts)
     inputs = hashlib.sha256("".join(m.digest for m in manifests).encode()).hexdigest()
     return Manifest(
         name=first.name,
@@ -77,8 +78,8 @@ def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
             for feature in shared.features
         ),
         splits=splits,
-        files=_beside(parts, lambda manifest: manifest.files),
-        account=_account([manifest.account for manifest in manifests]),
+        files=_files_of_parts(parts, lambda manifest: manifest.files),
+        account=_summed_accounts([manifest.account for manifest in manifests]),
         inputs={
             "files": sum(manifest.inputs.get("files", 0) for manifest in manifests),
             "bytes": sum(manifest.inputs.get("bytes", 0) for manifest in manifests),
@@ -91,13 +92,14 @@ def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
             },
         },
         image_notes=summed_counts(manifest.image_notes for manifest in manifests),
-        derived=_beside(parts, lambda manifest: manifest.derived),
+        derived=_files_of_parts(parts, lambda manifest: manifest.derived),
     )
 
 
-def _beside(
+def _files_of_parts(
     parts: Sequence[Part], files: Callable[[Manifest], Sequence[_File]]
 ) -> tuple[_File, ...]:
+    """Returns the facts of files of all parts, named from the folder of parts."""
     return tuple(_below(part, f) for part in parts for f in files(part.manifest))
 
 
@@ -109,7 +111,8 @@ def _below(part: Part, facts: _File) -> _File:
     return dataclasses.replace(facts, file=path)
 
 
-def _splits(parts: Sequence[Part]) -> tuple[SplitFacts, ...]:
+def _joined_splits(parts: Sequence[Part]) -> tuple[SplitFacts, ...]:
+    """Returns splits of parts with equal names as one: shards in the order of parts."""
     by_name: dict[str, list[tuple[Part, SplitFacts]]] = {}
     for part in parts:
         for split in part.manifest.splits:
@@ -158,7 +161,8 @@ def joined_statistics(feature: str, manifests: Sequence[Manifest]) -> Statistics
     return dataclasses.replace(merged, classes={})
 
 
-def _account(accounts: Sequence[Account]) -> Account:
+def _summed_accounts(accounts: Sequence[Account]) -> Account:
+    """Returns the sum of what parts have read, written, rejected and skipped."""
     kinds = sorted({kind for account in accounts for kind in account.parts})
     rows = ("read", "written", "dropped_by_steps", "added_by_steps")
     return Account(

@@ -180,7 +180,7 @@ def _found_at(
         _check_bare(path, folders)
     if contents is not None:
         return contents
-    return _of_bare_files(path, chosen, said, sees=sees)
+    return _bare_contents(path, chosen, said, sees=sees)
 
 
 def _described_beside(
@@ -198,7 +198,7 @@ def _described_beside(
                     f"manifest of {directory} states them."
                 )
             return contents
-    return _of_tfds(directory, names, said)
+    return _tfds_contents(directory, names, said)
 
 
 def _located(path: str) -> tuple[str, list[str] | None]:
@@ -295,9 +295,10 @@ def _fits_catalogue(facts: FeatureFacts) -> bool:
     return all(end is None or abs(int(end)) <= MOST_SECONDS for end in ends)
 
 
-def _of_tfds(
+def _tfds_contents(
     directory: str, names: Sequence[str] | None, said: Mapping[str, Feature]
 ) -> Readable | None:
+    """Returns what a dataset of TFDS holds; None where there is none of these names."""
     dataset = dataset_beside(os.path.join(directory, "-"), "-")
     if dataset is None or not dataset.shards:
         return None
@@ -347,13 +348,14 @@ def _first_payloads(shards: Sequence[Shard]) -> PayloadBatch:
     return PayloadBatch.of([])
 
 
-def _of_bare_files(
+def _bare_contents(
     path: str,
     chosen: Sequence[str] | None,
     said: Mapping[str, Feature],
     *,
     sees: bool,
 ) -> Readable:
+    """Returns what TFRecord files without metadata hold, by what is said or seen."""
     if chosen is None:
         bare = find_bare_files(path)
         assert bare is not None, "the path is a folder"
@@ -417,12 +419,15 @@ def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
 
     # The settings of a spec check the words.
     spec = make_spec({"source": "-", "output": "-", "features": dict(given)})
-    out = {name: _spelt(name, checked) for name, checked in spec.features.items()}
+    out = {
+        name: _stated_feature(name, checked) for name, checked in spec.features.items()
+    }
     check_schema([*out.values()], has_columns=False)
     return {name: out[name] for name in given}
 
 
-def _spelt(name: str, said: "FeatureSpec") -> Feature:
+def _stated_feature(name: str, said: "FeatureSpec") -> Feature:
+    """Returns the feature that a user states of records; SpecError without a kind."""
     from beam_pipeline.planning.features import class_names
 
     if extra := sorted(said.model_fields_set - _OF_RECORDS):

@@ -277,6 +277,7 @@ def ask_flink(master: str, path: str, method: str = "GET") -> dict[str, Any]:
 
 
 def _no_answer(who: str, address: str, why: str) -> UsageError:
+    """Returns the error about an address at which no job server or Flink answers."""
     return UsageError(
         f"There must be {who} at {address!r}, as in HOST:PORT; none answers: {why}. "
         f"Start it (in a checkout, scripts/cluster does), or name another after --."

@@ -149,7 +149,7 @@ class Held(Generic[_Value]):
         """
         if self.inline is not None:
             return self.inline
-        value: _Value = _made(self)
+        value: _Value = _made_once(self)
         return value
 
 
@@ -181,7 +181,8 @@ def sha256_of(path: str) -> str:
 
 # Asked for every bundle; a process may work for several pipelines in turn.
 @functools.lru_cache(maxsize=4)
-def _made(held: Held[Any]) -> Any:
+def _made_once(held: Held[Any]) -> Any:
+    """Returns a held value, made anew; InputError if what it is made of has changed."""
     digest, cause = "", None
     try:
         value, digest = held.make()

@@ -94,10 +94,11 @@ def _hold_earlier(spec: Spec) -> Held[Earlier] | None:
         # Whether they are right.
         find_like(spec)
         return None
-    return hold(spec.like or folder, functools.partial(_earlier, spec))
+    return hold(spec.like or folder, functools.partial(_find_earlier, spec))
 
 
-def _earlier(spec: Spec) -> tuple[Earlier, str]:
+def _find_earlier(spec: Spec) -> tuple[Earlier, str]:
+    """Returns the dataset that `like` or `part` names, and its digest for workers."""
     like = find_like(spec)
     assert like is not None, "the spec names an earlier dataset"
     own: Mapping[str, tuple[str, ...]] = {}
@@ -223,12 +224,13 @@ def given_of(spec: Spec, *, duplicates: str) -> Given:
         unique=bool(spec.key_column) and duplicates == "refuse",
     )
     if spec.split_ids:
-        make = functools.partial(_ids, spec.split_ids, given.identity)
+        make = functools.partial(_read_ids, spec.split_ids, given.identity)
         given = dataclasses.replace(given, ids=hold(spec.split_ids, make))
     return given
 
 
-def _ids(path: str, identity: str) -> tuple[SplitIds, str]:
+def _read_ids(path: str, identity: str) -> tuple[SplitIds, str]:
+    """Returns a table of ids, and its sha256, which workers compare."""
     digest = sha256_of(path)
     return read_split_ids(path, identity=identity), digest
 
@@ -330,6 +332,7 @@ def _types_of_hint(name: str, hint: Any) -> dict[str, Declared]:
 
 
 def _without_none(hint: Any) -> Any:
+    """Returns T of a hint T | None; None for a union of several types."""
     if not isinstance(hint, typehints.UnionConstraint):
         return hint
     rest = [member for member in hint.union_types if member is not type(None)]
@@ -337,6 +340,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _arrow_type(hint: Any) -> pa.DataType | None:
+    """Returns the Arrow type of a hint's values; None where the hint leaves it open."""
     hint = _without_none(hint)
     if hint in _TYPES:
         return _TYPES[hint]
@@ -354,6 +358,7 @@ def _arrow_type(hint: Any) -> pa.DataType | None:
 
 
 def _numpy_type(kind: type[np.generic]) -> pa.DataType | None:
+    """Returns the Arrow type of NumPy scalars, of 64 bits; None where there is none."""
     try:
         inferred = arrow_of([kind(0)]).type
     except (TypeError, ValueError):

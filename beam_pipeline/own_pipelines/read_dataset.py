@@ -130,7 +130,7 @@ class ReadDataset(beam.PTransform):
           DamageError: the manifest is damaged.
         """
         make = functools.partial(
-            _planned,
+            _plan_with_digest,
             self._path,
             self._split,
             self._columns,
@@ -149,12 +149,15 @@ class ReadDataset(beam.PTransform):
         )
 
 
-def _planned(*arguments: Any) -> tuple[ReadingPlan, str]:
+def _plan_with_digest(*arguments: Any) -> tuple[ReadingPlan, str]:
+    """Returns what is to be read, and its digest, which workers compare."""
     plan = plan_reading(*arguments)
     return plan, plan.digest
 
 
 class _ReadShard(beam.DoFn):
+    """Reads one shard of the plan by its number: dicts, or Arrow batches."""
+
     def __init__(self, held: Held[ReadingPlan], *, batches: bool) -> None:
         super().__init__()
         self.held = held

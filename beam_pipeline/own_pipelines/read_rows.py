@@ -218,6 +218,7 @@ class ReadRows(beam.PTransform):
 
 
 def _check_setting(name: str) -> None:
+    """Raises SpecError for a setting that is not about reading, such as splits."""
     setting = SETTINGS.get(name)
     if setting is None or name in _BESIDE:
         return
@@ -238,8 +239,8 @@ def _listing_of(table: pa.Table, spec: Spec) -> HeldListing:
     spec = spec.model_copy(
         update={k: absolute(v) for k, v in paths.items() if isinstance(v, str)}
     )
-    make = functools.partial(_listed, json.dumps(spec.to_json(), sort_keys=True))
-    return _ListedAgain(Held(spec.source, _digest(table), make))
+    make = functools.partial(_list_again, json.dumps(spec.to_json(), sort_keys=True))
+    return _ListedAgain(Held(spec.source, _listing_digest(table), make))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -252,13 +253,15 @@ class _ListedAgain(HeldListing):
         return self.held.get()
 
 
-def _listed(spec: str) -> tuple[pa.Table, str]:
+def _list_again(spec: str) -> tuple[pa.Table, str]:
+    """Returns the listing of a source once more, and its digest; the spec is JSON."""
     _, planned = plan_source(make_spec(json.loads(spec)))
     listing = planned.listing.table()
-    return listing, _digest(listing)
+    return listing, _listing_digest(listing)
 
 
-def _digest(table: pa.Table) -> str:
+def _listing_digest(table: pa.Table) -> str:
+    """Returns the digest of a listing, by which workers know that theirs is equal."""
     digest = hashlib.blake2b(str(table.schema).encode(), digest_size=16)
     for batch in table.combine_chunks().to_batches():
         digest.update(batch.serialize())
@@ -271,6 +274,7 @@ def _columns(schema: Schema) -> list[str]:
 
 
 def _batches_of(batch: Batch, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yields a block's rows, if any, with the source's own splits as a column."""
     rows = batch.rows.select(columns)
     if not rows.num_rows:
         return
@@ -282,12 +286,14 @@ def _batches_of(batch: Batch, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_of(batch: Batch, columns: list[str]) -> Iterable[dict[str, Any]]:
+    """Yields a block's rows as dicts; a slice at a time, for memory."""
     for rows in _batches_of(batch, columns):
         for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
             yield from rows.slice(start, _ROWS_AT_ONCE).to_pylist()
 
 
 def _rejects_of(log: RejectLog) -> Iterator[dict[str, Any]]:
+    """Yields the rejections of a log, each as the dict that a line of rejects holds."""
     for line in read_lines(log):
         yield json.loads(line)
 

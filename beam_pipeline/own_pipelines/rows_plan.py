@@ -111,7 +111,7 @@ def plan_rows(
         if name in counted.sizes
     }
     pieces = frozenset((piece.origin, piece.crc32c) for piece in counted.pieces)
-    store = run.open_plan(_digest_of(pieces))
+    store = run.open_plan(_digest_of_pieces(pieces))
     table = ""
     if given.ids is not None:
         table = os.path.join(store.folder, _IDS)
@@ -142,7 +142,7 @@ def plan_rows(
     )
     return JobPlan(
         store,
-        _publication(counted, given, layout, seen, run),
+        _publication_of(counted, given, layout, seen, run),
         vocabularies_of(schema),
         table=table,
         with_fingerprints=keys_apart,
@@ -182,18 +182,20 @@ def _infer(
     return infer(counted.tally, label=given.spec.label_column, declared=declared)
 
 
-def _digest_of(pieces: Iterable[tuple[str, int]]) -> str:
+def _digest_of_pieces(pieces: Iterable[tuple[str, int]]) -> str:
+    """Returns a digest of names and checksums of pieces, in any order."""
     text = json.dumps(sorted(pieces)).encode()
     return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _publication(
+def _publication_of(
     counted: SpooledBundle,
     given: Given,
     layout: ShardLayout,
     seen: Seen,
     run: SharedRun,
 ) -> Publication:
+    """Returns what the commit publishes, with its settings, limits and notes."""
     spec, source = given.spec, given.source
     like = None if given.earlier is None else given.earlier.get().like
     shards = layout.sharding.shards
@@ -340,7 +342,7 @@ def commit_rows(
                 "again.",
                 run.directory,
             )
-        return _committed(run, manifest, status)
+        return _committed_dataset(run, manifest, status)
     if run.has_ended(publication.job):
         return _unchanged(run, shards)
     if target.at(run.directory).state() != publication.seen:
@@ -356,7 +358,7 @@ def commit_rows(
     manifest, status = run.published(publication.job), "committed"
     if manifest is None:
         manifest, status = target.read_manifest(run.directory), "up to date"
-    return _committed(run, manifest, status)
+    return _committed_dataset(run, manifest, status)
 
 
 def _submitted_again(manifest: Manifest) -> CommitError:
@@ -398,10 +400,11 @@ def _unchanged(run: SharedRun, shards: Sequence[ShardFile]) -> Committed:
         raise run.store.is_gone() from None
     if not _holds(manifest, shards):
         raise run.store.is_gone()
-    return _committed(run, manifest, "up to date")
+    return _committed_dataset(run, manifest, "up to date")
 
 
-def _committed(run: SharedRun, manifest: Manifest, status: str) -> Committed:
+def _committed_dataset(run: SharedRun, manifest: Manifest, status: str) -> Committed:
+    """Returns what WriteDataset gives: path, digest, records by split, rejects."""
     return Committed(
         path=run.directory,
         digest=manifest.digest,

@@ -188,7 +188,7 @@ class WriteDataset(beam.PTransform):
             rules=WorkerRules(
                 version_rules(images=False, compressed=spec.compression != "none"),
                 elsewhere=workers is not None and not spec.shared_output,
-                witnesses=() if workers is None else _seen(spec.images_root),
+                witnesses=() if workers is None else _witnesses_of(spec.images_root),
                 variables=store_variables() if is_far else (),
                 named=workers is not None,
             ),
@@ -214,7 +214,7 @@ class WriteDataset(beam.PTransform):
             plan,
             [] if self._accounts is None else [self._accounts.facts],
             catalogue=spec.catalogue is not False,
-            commit=functools.partial(_commit, run=run),
+            commit=functools.partial(_commit_of_run, run=run),
         )
         return (
             committed
@@ -224,7 +224,8 @@ class WriteDataset(beam.PTransform):
         )
 
 
-def _seen(folder: str) -> tuple[Witness, ...]:
+def _witnesses_of(folder: str) -> tuple[Witness, ...]:
+    """Returns what workers must find of a folder on disk; nothing for a bucket."""
     return () if not folder or is_remote(folder) else (Witness.of(folder),)
 
 
@@ -234,18 +235,20 @@ def _is_dataflow(options: PipelineOptions) -> bool:
 
 
 @raising_of_rows()
-def _commit(
+def _commit_of_run(
     facts: list[Fact],
     counts: ShardCounts,
     plan: JobPlan,
     *,
     run: SharedRun,
 ) -> tuple[None, Committed]:
+    """Commits the dataset, and gives it a key for the GroupByKey that keeps it."""
     return None, commit_rows(facts, counts, plan, run)
 
 
 @raising_of_rows()
 def _clean_up(element: tuple[None, Iterable[Committed]], run: SharedRun) -> Committed:
+    """Ends the run once the commit has succeeded; returns what was committed."""
     (committed,) = element[1]
     run.end()
     return committed
@@ -293,6 +296,8 @@ def _look_at_target(run: SharedRun, *, overwrite: bool) -> beam.PTransform:
 
 
 class _LookAtTarget(beam.DoFn):
+    """Gives, for any one element, what is at the target before rows are written."""
+
     @raising_of_rows()
     def process(
         self, _: bytes, run: SharedRun, overwrite: bool, word: str = ""

@@ -123,12 +123,14 @@ def build_page(dataset: Dataset) -> str:
 
 
 def _first_names(names: Sequence[str]) -> str:
+    """Returns the first few names, and how many more there are."""
     shown = ", ".join(shortened(name, 40) for name in names[:_MOST_MISSING])
     more = len(names) - _MOST_MISSING
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _charts(manifest: Manifest, samples: Sequence[Sample]) -> list[Chart]:
+    """Returns a chart for each of the first features, drawn if numbers were sampled."""
     listed = [f for f in manifest.features if not f.feature.internal][:_MOST_CHARTS]
     charts = []
     for facts in listed:
@@ -141,7 +143,7 @@ def _charts(manifest: Manifest, samples: Sequence[Sample]) -> list[Chart]:
 def chart_of(facts: FeatureFacts, columns: Sequence[pa.Array]) -> Chart:
     """Returns the chart of a feature's values."""
     feature = facts.feature
-    numbers = np.concatenate([*map(_numbers, columns)])
+    numbers = np.concatenate([*map(_as_floats, columns)])
     values = numbers[np.isfinite(numbers)]
     odd = len(numbers) - len(values)
     if not len(values):
@@ -153,7 +155,8 @@ def chart_of(facts: FeatureFacts, columns: Sequence[pa.Array]) -> Chart:
     return Chart(facts, plot(counts, title), (low, high), odd)
 
 
-def _numbers(column: pa.Array) -> Floats:
+def _as_floats(column: pa.Array) -> Floats:
+    """Returns all values of numbers, also in lists, as float64; no absent ones."""
     values = values_and_rows(column)[0].drop_null()
     if pa.types.is_timestamp(values.type) or pa.types.is_boolean(values.type):
         values = values.cast(pa.int64())
@@ -201,6 +204,7 @@ def bar(share: float, colour: int) -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
+    """Returns the template of the page, with the filters and functions that it uses."""
     text = importlib.resources.files(__package__).joinpath("page.html.jinja")
     environment = jinja2.Environment(
         autoescape=True,

@@ -141,6 +141,7 @@ def draw(
 
 
 def _in_rgb(image: Image.Image) -> Image.Image:
+    """Returns an image as 8 bits a channel; what is transparent is shown on grey."""
     if image.mode.startswith(("I", "F")):
         # Pillow clips 16 bits to 8.
         values = np.nan_to_num(np.asarray(image, np.float64))
@@ -169,6 +170,7 @@ def _with_masks(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
 
 
 def _draw_boxes(image: Image.Image, boxes: Sequence[Sequence[float]]) -> None:
+    """Draws boxes, whose sides are fractions of the image; skips those with NaN."""
     canvas = ImageDraw.Draw(image)
     width, height = image.width - 1, image.height - 1
     for box in boxes:

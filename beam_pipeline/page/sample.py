@@ -174,16 +174,17 @@ def class_counts(manifest: Manifest) -> list[SampledClasses]:
             values = {value for each in counted.values() for value in each}
             is_label = facts.feature.kind is Kind.LABEL
             names = [*facts.classes] if is_label else sorted(values, key=int)
-            tables.append(_table(facts, names, counted))
+            tables.append(_table_of_classes(facts, names, counted))
     return sorted(tables, key=lambda each: not each.facts.feature.is_label)
 
 
-def _table(
+def _table_of_classes(
     facts: FeatureFacts,
     names: Sequence[str],
     counted: Mapping[str, Mapping[str, int]],
     sampled: bool = False,
 ) -> SampledClasses:
+    """Returns the count of each class in each split; `sampled`: not of all records."""
     counts = {s: [some.get(n, 0) for n in names] for s, some in counted.items()}
     return SampledClasses(facts, names, counts, sampled)
 
@@ -209,7 +210,11 @@ def object_counts(
             label = named.feature.name
             counted = {s: counts_of(some[label]) for s, some in columns.items()}
             names = sorted(set().union(*counted.values()))
-            return [_table(named, names, counted, sampled=True)] if names else []
+            return (
+                [_table_of_classes(named, names, counted, sampled=True)]
+                if names
+                else []
+            )
     return []
 
 

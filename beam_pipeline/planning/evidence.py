@@ -94,8 +94,8 @@ def evidence_of(
         misfits=sum(map(len, odd)),
         minimum=minimum,
         maximum=maximum,
-        examples=_examples(shown, are_paths=are_paths),
-        misfit_examples=tuple(itertools.chain(*map(_examples, odd)))[:EXAMPLES],
+        examples=_example_texts(shown, are_paths=are_paths),
+        misfit_examples=tuple(itertools.chain(*map(_example_texts, odd)))[:EXAMPLES],
     )
 
 
@@ -105,10 +105,14 @@ def with_classes(evidence: Evidence, column: pa.Array | pa.ChunkedArray) -> Evid
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     names = pc.unique(column).drop_null()
-    return dataclasses.replace(evidence, distinct=len(names), examples=_examples(names))
+    return dataclasses.replace(
+        evidence, distinct=len(names), examples=_example_texts(names)
+    )
 
 
-def _examples(values: pa.Array, *, are_paths: bool = False) -> tuple[str, ...]:
+def _example_texts(values: pa.Array, *, are_paths: bool = False) -> tuple[str, ...]:
+    """Returns the first different values as texts; of paths no URI parameters."""
+
     def text(scalar: pa.Scalar) -> str:
         value = python_value(scalar, items=EXAMPLE_ITEMS)
         if isinstance(value, dict):
@@ -141,7 +145,7 @@ def column_notes(
     said = {n.column or k for k, n in spec.features.items() if n.kind is not None}
     inferred = [f for f in schema.stored if f.source_column not in said]
     known = [(f, evidence[f.name]) for f in inferred if f.name in evidence]
-    notes = [note for feature, facts in known if (note := _note(feature, facts))]
+    notes = [note for feature, facts in known if (note := _kind_note(feature, facts))]
     notes += [
         f"column {name!r} is named like one of images, but its values are not; if they "
         f"are paths of images, say --image-columns {shlex.quote(name)}"
@@ -166,7 +170,8 @@ def column_notes(
     return tuple(notes)
 
 
-def _note(feature: Feature, facts: Evidence) -> str:
+def _kind_note(feature: Feature, facts: Evidence) -> str:
+    """Returns a note on a column that nearly is of another kind; "" for none."""
     name = feature.source_column[:SHOWN_CHARS]
     if facts.near is None:
         if feature.kind is Kind.TEXT and "exact as text" in facts.remark:
@@ -177,7 +182,7 @@ def _note(feature: Feature, facts: Evidence) -> str:
         kind = "a label" if feature.kind is Kind.LABEL else "text"
         return (
             f"column {name!r} is {kind}: {share}, and the others hold {others}. "
-            f"{_way_out(facts.near)}"
+            f"{_null_values_advice(facts.near)}"
         )
     # What is in a single row is an error in it; what comes back has a meaning.
     if facts.near.kind is not feature.kind or facts.near.stops[0][1] < 2:
@@ -185,7 +190,7 @@ def _note(feature: Feature, facts: Evidence) -> str:
     return (
         f"column {name!r} is {feature.kind}: {facts.misfits:,} of {facts.sampled:,} "
         f"sampled cells are no numbers and will be rejected; they hold "
-        f"{_held(facts.near)}. {_way_out(facts.near)}"
+        f"{_other_texts(facts.near)}. {_null_values_advice(facts.near)}"
     )
 
 
@@ -233,7 +238,7 @@ def _mask_notes(schema: Schema, spec: Spec) -> list[str]:
 def near_in_words(near: NearKind) -> tuple[str, str]:
     """Returns the share of cells that are of a kind, and what the others hold."""
     what = _ARE.get(near.kind, "numbers")
-    return f"{_share_in_words(near.share)} of its cells are {what}", _held(near)
+    return f"{_share_in_words(near.share)} of its cells are {what}", _other_texts(near)
 
 
 def _share_in_words(share: float) -> str:
@@ -241,12 +246,14 @@ def _share_in_words(share: float) -> str:
     return share_text(min(round(share * 10**6), 10**6 - 1), 10**6)
 
 
-def _held(near: NearKind) -> str:
+def _other_texts(near: NearKind) -> str:
+    """Returns the texts that keep a column from a kind, in quotes; not all, perhaps."""
     shown = first_few([repr(t) for t, _ in near.stops], len(near.stops))
     return shown if near.alone else f"{shown} and more"
 
 
-def _way_out(near: NearKind) -> str:
+def _null_values_advice(near: NearKind) -> str:
+    """Returns advice on declaring such texts as missing, as a flag where it can be."""
     texts = [text for text, _ in near.stops]
     if not near.alone or any(map(str.isdigit, "".join(texts))):
         return "Texts that mean missing are named with --null-values"

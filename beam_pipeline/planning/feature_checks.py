@@ -59,7 +59,7 @@ def check_declarations(
     if spec.label_column in spec.drop:
         raise SpecError(f"The label {spec.label_column!r} cannot be dropped as well.")
     for name, said in spec.features.items():
-        _check_said(name, said)
+        _check_declaration(name, said)
         column = said.column or name
         if column in spec.drop and said.constant is None and said.path is None:
             raise SpecError(
@@ -75,7 +75,8 @@ def check_declarations(
                 )
 
 
-def _check_said(name: str, said: FeatureSpec) -> None:
+def _check_declaration(name: str, said: FeatureSpec) -> None:
+    """Raises SpecError for settings of a feature that contradict one another."""
     has_constant = said.constant is not None
     beside = [setting for setting in _OF_COLUMNS if getattr(said, setting) is not None]
     faults = {
@@ -136,6 +137,7 @@ def check_keys(features: Sequence[Feature]) -> None:
 
 
 def _check_images(features: Sequence[Feature]) -> None:
+    """Raises SpecError for boxes or image facts whose image is missing or a list."""
     listed = {f.name: f.is_list for f in features if f.kind is Kind.IMAGE}
     for feature in features:
         of_image = feature.derived_from or next(iter(listed), "")
@@ -157,6 +159,7 @@ def _check_images(features: Sequence[Feature]) -> None:
 
 
 def _check_feature(feature: Feature) -> None:
+    """Raises SpecError for settings that the feature's kind does not have."""
     name, kind = feature.name, feature.kind
     said = {
         "a vocabulary is for labels": feature.vocabulary is not None,
@@ -251,6 +254,7 @@ def _value(feature: Feature, name: str, value: int | float | str | None) -> Any:
 
 
 def _check_pattern(feature: Feature, pattern: str) -> None:
+    """Raises SpecError for a pattern that RE2 does not take."""
     try:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid as error:
@@ -265,12 +269,13 @@ def contract_settings(feature: Feature) -> dict[str, Any]:
     limits: dict[str, Any] = {"min": feature.at_least, "max": feature.at_most}
     if feature.kind is Kind.TIMESTAMP:
         limits = {
-            name: None if value is None else _as_text(int(value), feature.unit)
+            name: None if value is None else _time_as_text(int(value), feature.unit)
             for name, value in limits.items()
         }
     allowed = None if feature.allowed is None else [*feature.allowed]
     return {**limits, "allowed": allowed, "pattern": feature.matches or None}
 
 
-def _as_text(value: int, unit: str) -> str:
+def _time_as_text(value: int, unit: str) -> str:
+    """Returns a limit of a timestamp, counted in `unit`, as a date and time."""
     return str(pa.scalar(value, pa.int64()).cast(pa.timestamp(unit)).cast(pa.string()))

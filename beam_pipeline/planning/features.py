@@ -112,6 +112,7 @@ def with_vocabularies(features: Sequence[Feature], spec: Spec) -> list[Feature]:
 
 
 def _with_vocabulary(label: Feature, spec: Spec) -> Feature:
+    """Returns a label with the vocabulary and `unknown` that the job's settings say."""
     said = any(
         given.vocabulary is not None and name == label.name
         for name, given in spec.features.items()
@@ -244,6 +245,7 @@ def _base(name: str, said: FeatureSpec, features: Sequence[Feature]) -> Feature 
 
 
 def _needs_column(said: FeatureSpec) -> bool:
+    """Whether a feature has values of a column: it is no constant, nor of paths."""
     return said.constant is None and not (said.path is not None and not said.column)
 
 
@@ -286,7 +288,7 @@ def _declared(
         )
     if base is not None and base.derived:
         return _renamed_derived(name, said, base)
-    kind = _kind(said, base)
+    kind = _declared_kind(said, base)
     made = Feature(name, kind)
     if base is not None:
         made = _like(base, name, kind, plain=said.path is not None)
@@ -305,6 +307,7 @@ def _declared(
 
 
 def _renamed_derived(name: str, said: FeatureSpec, base: Feature) -> Feature:
+    """Returns a feature read off an image under a new name; SpecError for more."""
     settings = said.model_dump(exclude_none=True)
     settings.pop("column", None)
     if settings.pop("kind", base.kind) != base.kind or settings:
@@ -315,7 +318,8 @@ def _renamed_derived(name: str, said: FeatureSpec, base: Feature) -> Feature:
     return dataclasses.replace(base, name=name)
 
 
-def _kind(said: FeatureSpec, base: Feature | None) -> Kind:
+def _declared_kind(said: FeatureSpec, base: Feature | None) -> Kind:
+    """Returns the kind that is declared, or follows from constant or vocabulary."""
     if said.kind is not None:
         return Kind(said.kind)
     if said.constant is not None:
@@ -372,7 +376,7 @@ def _completed(made: Feature, said: FeatureSpec, columns: Columns) -> Feature:
     column = columns.get(made.source_column)
     more: dict[str, Any] = {}
     if made.kind is Kind.TIMESTAMP and not made.unit:
-        more["unit"] = _unit(column)
+        more["unit"] = _unit_of_column(column)
     if made.kind is Kind.TENSOR:
         more["encoding"] = made.encoding or "raw"
         more["dtype"] = said.dtype or _dtype(column) or made.dtype or "float32"
@@ -381,7 +385,8 @@ def _completed(made: Feature, said: FeatureSpec, columns: Columns) -> Feature:
     return dataclasses.replace(made, **more)
 
 
-def _unit(column: pa.Array | pa.ChunkedArray | None) -> str:
+def _unit_of_column(column: pa.Array | pa.ChunkedArray | None) -> str:
+    """Returns the unit of a column of timestamps; seconds for other columns."""
     if column is not None and pa.types.is_timestamp(column.type):
         return str(column.type.unit)
     return "s"

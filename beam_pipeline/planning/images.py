@@ -229,6 +229,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
 
 
 def _label_hint(spec: Spec, inputs: Inputs) -> str:
+    """Returns a command with a table that labels the images; "" where there is none."""
     # Read by few jobs: those whose folders say no class, or one.
     from beam_pipeline.planning.label_table import hint_of
 

@@ -215,6 +215,7 @@ def output_name(output: str) -> str:
 
 
 def _as_name(base: str) -> str:
+    """Returns a text as a dataset's name: `_` for what is no letter, digit, . or -."""
     base = unicodedata.normalize("NFC", base)
     return re.sub(r"[^\w.-]+", "_", base).strip("._-")
 
@@ -236,13 +237,13 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         paths = storage(source).expand()
         if not paths:
             raise SourceError(f"The pattern {source!r} matches no file. Correct it.")
-        return _named_files(spec, paths)
+        return _inputs_of_files(spec, paths)
     if not standing:
         raise SourceError(f"The source must exist; there is no {source!r}.")
     config = ""
     if standing != "folder":
         if not is_yolo_dataset(spec):
-            return _named_files(spec, [source])
+            return _inputs_of_files(spec, [source])
         config, source = source, os.path.dirname(absolute(source))
         spec = spec.model_copy(update={"source": source, "format": "yolo"})
     listed = storage(source).list_tree()
@@ -320,7 +321,8 @@ def _without(entries: FileList, root: str, path: str) -> FileList:
     return entries.filter(lambda b: numpy_mask(pc.not_equal(b["path"], inner)))
 
 
-def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
+def _inputs_of_files(spec: Spec, paths: Sequence[str]) -> Inputs:
+    """Returns the inputs of a pattern or of one file; all must be of one format."""
     root = common_folder(paths)
     entries = [named_entry(path, root) for path in paths]
     is_open, by_content = spec.format == "auto", False

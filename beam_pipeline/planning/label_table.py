@@ -105,6 +105,7 @@ def with_list(spec: Spec, entries: FileList) -> Spec:
 
 
 def _is_id(text: str, image: FileEntry) -> bool:
+    """Whether a text names an image: its path or file name, with suffix or without."""
     path = image.origin
     name = os.path.basename(path)
     return text in (path, name, os.path.splitext(path)[0], os.path.splitext(name)[0])
@@ -275,7 +276,7 @@ def hint_of(spec: Spec, entries: FileList, skipped: Sequence[str]) -> str:
     beside = [os.path.dirname(os.path.join(root, path)) for path in paths]
     best, hint = 0, ""
     for folder in dict.fromkeys([root, os.path.dirname(root), *beside]):
-        for path in _tables(folder):
+        for path in _small_tables_in(folder):
             said = with_list(spec.model_copy(update={"labels": path}), entries)
             columns: Mapping[str, pa.Array] = {}
             # One that cannot be read is not what the run was asked to read.
@@ -290,7 +291,8 @@ def hint_of(spec: Spec, entries: FileList, skipped: Sequence[str]) -> str:
     return hint
 
 
-def _tables(folder: str) -> list[str]:
+def _small_tables_in(folder: str) -> list[str]:
+    """Returns the tables in a folder, in the order of names; only the smallest ones."""
     paths: list[str] = []
     with contextlib.suppress(OSError, BeamTFRecordError):
         names = sorted(storage(folder).names_in())

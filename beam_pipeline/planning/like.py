@@ -173,7 +173,7 @@ def settle_schema(
             drift += _kind_drift(old, now, columns, numbered=numbered)
         if old.kind is Kind.LABEL and not old.derived:
             names = tuple(like.model.classes.get(old.name, ()))
-            new: Iterable[str] = _new_in(_column(columns, old), old, names)
+            new: Iterable[str] = _new_in(_source_column(columns, old), old, names)
             if classes and old.name in classes:
                 known = frozenset(names)
                 new = (repr(n) for n in classes[old.name] if n not in known)
@@ -188,7 +188,9 @@ def settle_schema(
             drift.append(f"column {feature.source_column!r} is new")
         elif feature.name not in taken:
             # The records that are there lack it.
-            out.append(feature if feature.name in spec.features else _optional(feature))
+            out.append(
+                feature if feature.name in spec.features else _as_optional(feature)
+            )
     if drift:
         raise InputError(
             bounded(
@@ -205,7 +207,7 @@ def _kind_drift(
     old: Feature, now: Feature, columns: Columns, *, numbered: bool
 ) -> Iterator[str]:
     """Yields that a kind changed, with a row and value that do not fit."""
-    column = _column(columns, old)
+    column = _source_column(columns, old)
     if column is None:
         yield f"{old.name!r} is {now.kind}, and was {old.kind}"
         return
@@ -277,7 +279,8 @@ def _new_in(
             yield f"{row['name']!r:.60} in row {row['row_min'] + 1:,}"
 
 
-def _column(columns: Columns, feature: Feature) -> pa.Array | None:
+def _source_column(columns: Columns, feature: Feature) -> pa.Array | None:
+    """Returns a feature's sampled column as one array; None where there is none."""
     column = columns.get(feature.source_column)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
@@ -292,7 +295,8 @@ def _typed(column: pa.Array, feature: Feature) -> tuple[pa.Array, Sequence[Misfi
     return rows.column(0), misfits
 
 
-def _optional(feature: Feature) -> Feature:
+def _as_optional(feature: Feature) -> Feature:
+    """Returns a feature that records may lack; an image must be in each."""
     if feature.missing is Missing.REJECT and feature.kind is not Kind.IMAGE:
         return dataclasses.replace(feature, missing=Missing.OMIT)
     return feature

@@ -126,7 +126,7 @@ class Plan(Prepared):
     @functools.cached_property
     def _decided(self) -> list[Any]:
         names = {name: list(v.given) for name, v in self.vocabularies.items()}
-        beside = _listed(self.inputs.companions)
+        beside = _facts_of_files(self.inputs.companions)
         return [self.settings, beside, names, self.splits.lock_digest]
 
     @property
@@ -135,7 +135,8 @@ class Plan(Prepared):
         return target.at(self.directory).work_path(self.work_digest, seen=self.seen)
 
 
-def _listed(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
+def _facts_of_files(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
+    """Returns path, size and time of files, which the job's digest covers."""
     return [(entry.path, entry.size, entry.modified_ns) for entry in entries]
 
 
@@ -186,8 +187,8 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         ),
         splits=splits,
         vocabularies=vocabularies,
-        inline=_inline(planned),
-        workers=_workers(spec, inputs),
+        inline=_travels_inline(planned),
+        workers=_worker_count(spec, inputs),
     )
 
 
@@ -220,6 +221,7 @@ def check_part(spec: Spec, *, by_content: bool) -> None:
 
 
 def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedSource:
+    """Returns the plan of trees of images or of tables; damage is an InputError."""
     # Each where it is needed: half of the program is not, for any one source.
     if spec.masks not in MASK_WORDS:
         from beam_pipeline.planning.images import mask_folder
@@ -261,14 +263,16 @@ def check_name(name: str, splits: Iterable[str]) -> None:
         )
 
 
-def _inline(planned: PlannedSource) -> bool:
+def _travels_inline(planned: PlannedSource) -> bool:
+    """Whether the rows are few enough to pass the shuffle as they are."""
     if any(feature.inline for feature in planned.schema.features):
         # Images never travel through the shuffle, however few they are.
         return False
     return planned.rows_bytes <= _INLINE_BYTES
 
 
-def _workers(spec: Spec, inputs: Inputs) -> int:
+def _worker_count(spec: Spec, inputs: Inputs) -> int:
+    """Returns how many processes work; 1 for small inputs, else one a CPU."""
     if spec.workers != "auto":
         return spec.workers
     if inputs.bytes < _WORTH_WORKERS_BYTES:
@@ -372,5 +376,6 @@ def check_room(plan: Plan) -> None:
 
 
 def _remakes_images(spec: Spec) -> bool:
+    """Whether settings change pixels, so that the sizes of outputs are unknown."""
     changing = (spec.resize, spec.image_format, spec.channels)
     return any(setting is not None for setting in changing)

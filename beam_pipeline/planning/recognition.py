@@ -104,7 +104,9 @@ def recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         # Others are not to be opened, whatever they are.
         chosen = choose_files(entries, takes=lambda _: True, exclude=spec.exclude).files
     telling, has_images = _telling(chosen)
-    if spec.format == "auto" and (metadata := _metadata(spec, telling, has_images)):
+    if spec.format == "auto" and (
+        metadata := _metadata_tables(spec, telling, has_images)
+    ):
         # Hugging Face's way: tables that name the images beside them.
         return metadata
     if spec.format != "auto":
@@ -211,6 +213,7 @@ def _json_in(path: str) -> str:
 
 
 def _suffix(path: str) -> str:
+    """Returns the suffix in lower case, below that of a compression."""
     return os.path.splitext(plain_name(path.lower()))[1]
 
 
@@ -248,9 +251,10 @@ def _telling(entries: FileList) -> tuple[FileList, bool]:
     return named, has_images
 
 
-def _metadata(
+def _metadata_tables(
     spec: Spec, entries: FileList, has_images: bool
 ) -> tuple[str, FileList] | None:
+    """Returns format and files where tables name images beside them; else None."""
     head = head_in(spec.source)
     tables = [e for e in entries if os.path.basename(e.path) in METADATA_NAMES]
     # One of cameras, say, names no image; Parquet is not seen into here.

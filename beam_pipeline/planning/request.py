@@ -174,7 +174,7 @@ def make_request(spec: Spec, inputs: Inputs) -> Request:
     """
     listed = [inputs.entries, FileList.of(inputs.companions)]
     return Request(
-        settings=digest_of(_settings(spec, inputs.format)),
+        settings=digest_of(_digested_settings(spec, inputs.format)),
         inputs=_listing(listed, inputs.root, spec.fingerprint),
         files=len(inputs.entries),
         fingerprint=spec.fingerprint,
@@ -229,7 +229,8 @@ def deciding_settings(spec: Spec) -> dict[str, Any]:
     return {key: given[key] for key in sorted(given) if SETTINGS[key].decides_bytes}
 
 
-def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
+def _digested_settings(spec: Spec, format_: str) -> Mapping[str, Any]:
+    """Returns the settings that decide bytes, as the job's digest covers them."""
     out = deciding_settings(spec)
     out |= {"name": spec.name, "format": format_, "version": __version__}
     if spec.splits and not (spec.key_column or spec.group_column):
@@ -250,7 +251,7 @@ def _listing(listed: Iterable[FileList], root: str, fingerprint: str) -> str:
         said = batch["modified"]
         if fingerprint == "content":
             paths = map(os.fsdecode, batch["path"].to_pylist())
-            contents = (_content(os.path.join(root, path)) for path in paths)
+            contents = (_content_digest(os.path.join(root, path)) for path in paths)
             said = pa.array([text.encode() for text in contents], pa.binary())
         # No path holds a NUL.
         lines = lines_of(batch["path"], batch["size"], said, end=b"\0")
@@ -260,7 +261,8 @@ def _listing(listed: Iterable[FileList], root: str, fingerprint: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def _content(path: str) -> str:
+def _content_digest(path: str) -> str:
+    """Returns a digest of a file's bytes, for `fingerprint: content`."""
     digest = hashlib.blake2b(digest_size=16)
     try:
         with storage(path).open_input() as file:

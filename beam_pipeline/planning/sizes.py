@@ -128,6 +128,7 @@ def bytes_of_rows(sample: TableSample, inputs: Inputs) -> int:
 
 
 def _content_bytes(column: pa.Array | pa.ChunkedArray) -> int:
+    """Returns the bytes of texts without offsets; of other columns with all buffers."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pc.sum(pc.binary_length(column)).as_py() or 0

@@ -122,14 +122,14 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
     ids = None
     if spec.split_ids:
         ids = read_split_ids(spec.split_ids, identity=identity)
-        rule = _by_table(spec, ids, rule)
+        rule = _table_rule(spec, ids, rule)
     elif spec.stratify_column:
         rule = dataclasses.replace(
             rule,
             source=SplitSource.STRATIFIED,
             stratify_by=_class_feature(spec.stratify_column, schema),
         )
-    lock, digest = _lock(spec, rule, identity)
+    lock, digest = _open_lock(spec, rule, identity)
     return SplitPlan(
         rule=rule,
         identity=identity,
@@ -164,7 +164,8 @@ def identity_of(spec: Spec, rule: SplitRule) -> str:
     return f"group column {spec.group_column!r}" if spec.group_column else own
 
 
-def _by_table(spec: Spec, ids: SplitIds, rule: SplitRule) -> SplitRule:
+def _table_rule(spec: Spec, ids: SplitIds, rule: SplitRule) -> SplitRule:
+    """Returns the rule by a table of ids; rows that it lacks go by shares, if any."""
     # The splits that shares name come first: the rule counts them from there.
     shares = spec.splits or {}
     names = (*shares, *(name for name in ids.sizes if name not in shares))
@@ -197,6 +198,7 @@ def with_splits(planned: PlannedSource, splits: SplitPlan) -> PlannedSource:
 
 
 def _class_feature(column: str, schema: Schema) -> str:
+    """Returns the feature that a stratified split goes by: one class a row."""
     single = [f for f in schema.features if not (f.shape or f.derived)]
     classes = [f for f in single if f.kind in _CLASS_KINDS]
     for feature in classes:
@@ -208,7 +210,10 @@ def _class_feature(column: str, schema: Schema) -> str:
     )
 
 
-def _lock(spec: Spec, rule: SplitRule, identity: str) -> tuple[Assignments | None, str]:
+def _open_lock(
+    spec: Spec, rule: SplitRule, identity: str
+) -> tuple[Assignments | None, str]:
+    """Returns the earlier split lock and its digest; None and "" for none."""
     path = spec.split_lock
     if not path or not storage(path).exists():
         return None, ""
@@ -279,17 +284,22 @@ def splits_by_file(
       listed: the files.
       stems: whether several files may be called train and test, and nothing more.
     """
-    by_split = _parts(listed, reader.split_of)
+    by_split = _files_of_splits(listed, reader.split_of)
     if stems and len(listed) > 1 and "" in by_split:
-        named = _parts(listed, lambda it: reader.split_of(it) or split_of_stem(it))
+        named = _files_of_splits(
+            listed, lambda it: reader.split_of(it) or split_of_stem(it)
+        )
         if "" not in named:
             return named, True
     if not any(by_split):
         return {}, False
-    return _parts(listed, lambda it: reader.split_of(it) or DEFAULT_SPLIT), False
+    return _files_of_splits(
+        listed, lambda it: reader.split_of(it) or DEFAULT_SPLIT
+    ), False
 
 
-def _parts(listed: InputFiles, split_of: Callable[[str], str]) -> SplitFiles:
+def _files_of_splits(listed: InputFiles, split_of: Callable[[str], str]) -> SplitFiles:
+    """Returns first file and bytes of each split; "" for files that say none."""
     parts: SplitFiles = {}
     for file in listed:
         first, size = parts.get(split := split_of(file.origin), (file.origin, 0))
@@ -326,6 +336,7 @@ def rule_of_table(
 def _column_rule(
     spec: Spec, sample: TableSample, splits_by: str, words: Mapping[str, str]
 ) -> tuple[SplitRule, dict[str, float]]:
+    """Returns the rule by a column, and the share of rows that each split may get."""
     counts: collections.Counter[str] = collections.Counter()
     shares = spec.splits or _UNASSIGNED_SHARES
     by_shares = 0

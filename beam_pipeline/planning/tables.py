@@ -254,7 +254,7 @@ def _content(source: Source, sample: TableSample) -> Sequence[str]:
     if not any(map(_holds_images, (sample.columns[name] for name in content))):
         return content
     # An image's bytes are no content: what is left may be little more than a class.
-    columns = {name: _head(sample.columns[name]) for name in content}
+    columns = {name: _first_values(sample.columns[name]) for name in content}
     hashes = content_hashes(pa.RecordBatch.from_pydict(columns), content)
     return content if len(np.unique(hashes)) * 2 > len(hashes) else ()
 
@@ -285,10 +285,11 @@ def _check_fits(spec: Spec, schema: Schema, reader: RowReader) -> None:
 
 
 def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether the first values of bytes or structs are images; texts are none."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_primitive(kind):
         return False
-    return holds_images(_head(column))
+    return holds_images(_first_values(column))
 
 
 def _check_names(columns: Iterable[str], listed: Sequence[InputFile]) -> None:
@@ -401,6 +402,7 @@ def _evidence(
 
 
 def _stored_alike(one: Feature, other: Feature) -> bool:
+    """Whether two features store a column alike, so that evidence serves both."""
     fields = (
         *("kind", "shape", "unit", "dtype", "separator", "pattern", "vocabulary"),
         *("inexact_integers", "at_least", "at_most", "allowed", "matches"),
@@ -425,5 +427,6 @@ def _as_numbers(names: Iterable[str]) -> list[Feature]:
     return [Feature(name, Kind.FLOAT) for name in names]
 
 
-def _head(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _first_values(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Returns the first values of a column, as many as decide on images."""
     return part_of(column, 0, _LOOKED_AT_ROWS)

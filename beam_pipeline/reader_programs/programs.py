@@ -284,6 +284,7 @@ def rendered(reader: str, facts: Facts, names: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _templates() -> jinja2.Environment:
+    """Returns the templates of all programs; their filters escape a dataset's text."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("beam_pipeline", "reader_programs"),
         undefined=jinja2.StrictUndefined,
@@ -309,7 +310,7 @@ def of(reader: str, facts: Facts) -> dict[str, Any]:
       UsageError: the library cannot read the dataset.
     """
     _check_compression(reader, facts)
-    special = {"dali": _dali, "keras": _keras, "pandas": _pandas}
+    special = {"dali": _dali_names, "keras": _keras_names, "pandas": _pandas_names}
     names = special[reader](facts) if reader in special else {"features": facts.batched}
     facts.check(names["features"], reader)
     return names
@@ -325,7 +326,8 @@ def _check_compression(reader: str, facts: Facts) -> None:
         )
 
 
-def _dali(facts: Facts) -> dict[str, Any]:
+def _dali_names(facts: Facts) -> dict[str, Any]:
+    """Returns what DALI's program is filled with: numbers that no record lacks."""
     if facts.has_parts:
         raise UsageError(
             "A program for DALI needs one folder, and the dataset consists of parts. "
@@ -336,13 +338,14 @@ def _dali(facts: Facts) -> dict[str, Any]:
     features = [column for column in arrays if not facts.is_missing(column)]
     return {
         "features": features,
-        "columns": _columns(features),
+        "columns": _columns_constant(features),
         "left_out": [f.feature.name for f in arrays if facts.is_missing(f)],
         "description": {f.feature.name: _described(f) for f in features},
     }
 
 
-def _columns(features: Sequence[FeatureFacts]) -> str:
+def _columns_constant(features: Sequence[FeatureFacts]) -> str:
+    """Returns the lines that assign the names of features to COLUMNS."""
     return "\n".join(assigned("COLUMNS", [facts.feature.name for facts in features]))
 
 
@@ -360,7 +363,8 @@ def _described(facts: FeatureFacts) -> str:
     return f"{shape}, tfrec.{dtype}, {default}"
 
 
-def _keras(facts: Facts) -> dict[str, Any]:
+def _keras_names(facts: Facts) -> dict[str, Any]:
+    """Returns what the program for Keras is filled with: inputs, and target or ""."""
     features = facts.arrays
     if facts.image:
         # Sizes and depths of images are no inputs of a model.
@@ -374,6 +378,7 @@ def _keras(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _pandas(facts: Facts) -> dict[str, Any]:
+def _pandas_names(facts: Facts) -> dict[str, Any]:
+    """Returns what the program for pandas is filled with: all features but images."""
     features = [f for f in facts.features if f.feature.kind is not Kind.IMAGE]
-    return {"features": features, "columns": _columns(features)}
+    return {"features": features, "columns": _columns_constant(features)}

@@ -104,6 +104,7 @@ def _entry(facts: FeatureFacts, of: Facts) -> Iterator[str]:
 
 
 def _ragged_entry(feature: Feature, dtype: str) -> Iterator[str]:
+    """Yields the entry that parses a list of lists: its values, cut by row lengths."""
     values, lengths = map(literal, feature.record_keys)
     yield f"{literal(feature.name)}: tf.io.RaggedFeature("
     yield f"    {dtype},"
@@ -169,6 +170,7 @@ def _comments(facts: FeatureFacts, of: Facts) -> Iterator[str]:
 
 
 def _label_comments(facts: FeatureFacts, of: Facts) -> Iterator[str]:
+    """Yields where the class names of an id are, and which id is for unknown names."""
     count = len(facts.classes)
     if of.is_listed(facts):
         yield f"index in CLASSES[{literal(facts.feature.name)}]"
@@ -196,6 +198,7 @@ def _tensor_comment(feature: Feature) -> str:
 
 
 def _reshape(shape: Sequence[int | None]) -> list[int]:
+    """Returns a shape as `tf.reshape` takes it: -1 for a size that differs."""
     return [-1 if n is None else n for n in shape]
 
 

@@ -231,6 +231,7 @@ class WorkerPool:
 
 
 def _not_working(reason: str) -> BeamTFRecordError:
+    """Returns the error about worker processes that do not start, or ended early."""
     command = python_command()[0]
     return BeamTFRecordError(
         f"Worker processes must start as {command!r} and work until the run "

@@ -315,14 +315,15 @@ class Settings:
     )
 
 
-def _declared() -> Iterator[Setting]:
+def _declared_settings() -> Iterator[Setting]:
+    """Yields the entries of `Settings`, each with its name, type and metavar."""
     for name, annotation in Settings.__annotations__.items():
         setting: Setting = vars(Settings)[name]
         metavar = setting.metavar or metavar_of(annotation)
         yield setting._replace(name=name, type=annotation, metavar=metavar)
 
 
-SETTINGS: Mapping[str, Setting] = {each.name: each for each in _declared()}
+SETTINGS: Mapping[str, Setting] = {each.name: each for each in _declared_settings()}
 """Every setting by its name, in the order of the help."""
 
 for _setting in SETTINGS.values():

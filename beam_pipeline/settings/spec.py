@@ -310,7 +310,7 @@ def _joined(faults: Sequence[Any]) -> list[Any]:
     out: dict[str, Any] = {}
     for number, fault in enumerate(faults):
         is_of_union = fault["msg"].startswith(_SHOULD)
-        name = _place(fault) if is_of_union else str(number)
+        name = _setting_path(fault) if is_of_union else str(number)
         if name in out:
             other = fault["msg"].removeprefix(_SHOULD)
             fault = out[name] | {"msg": f"{out[name]['msg']} or {other}"}
@@ -318,13 +318,14 @@ def _joined(faults: Sequence[Any]) -> list[Any]:
     return [*out.values()]
 
 
-def _place(fault: Any) -> str:
+def _setting_path(fault: Any) -> str:
+    """Returns where an error of pydantic is, as in "features.x.kind"."""
     return ".".join(str(step) for step in fault["loc"] if step not in _TYPE_WORDS)
 
 
 def _describe(fault: Any) -> str:
     """Returns a validation error of pydantic in our words."""
-    name = _place(fault)
+    name = _setting_path(fault)
     if fault["type"] == "extra_forbidden":
         # A feature has settings of its own: ("features", NAME, SETTING).
         model = FeatureSpec if len(fault["loc"]) == _OF_A_FEATURE else Spec

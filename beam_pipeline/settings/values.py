@@ -159,22 +159,23 @@ class Setting(NamedTuple):
     @property
     def choices(self) -> tuple[str | int, ...]:
         """The words or numbers that it may be, as far as they are known."""
-        return tuple(choice for one in self.types for choice in _choices(one))
+        return tuple(choice for one in self.types for choice in _choices_of_type(one))
 
     @property
     def types(self) -> tuple[Any, ...]:
         """The types that a union joins, or the one type."""
-        return _members(self.type)
+        return _union_members(self.type)
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def _union_members(annotation: Any) -> tuple[Any, ...]:
+    """Returns the types that a union joins; a type that is none by itself."""
     is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
 def metavar_of(annotation: Any) -> str:
     """Returns what the help shows for a value; empty where no mark says it."""
-    for member in _members(annotation):
+    for member in _union_members(annotation):
         for mark in getattr(member, "__metadata__", ()):
             if isinstance(mark, str):
                 return mark
@@ -193,7 +194,8 @@ def _given(annotation: Any) -> list[Converted]:
     return [mark for mark in marks if isinstance(mark, Converted)]
 
 
-def _choices(annotation: Any) -> tuple[str | int, ...]:
+def _choices_of_type(annotation: Any) -> tuple[str | int, ...]:
+    """Returns the words or numbers that a type allows; none where all are."""
     if typing.get_origin(annotation) is Literal:
         return typing.get_args(annotation)
     return tuple(choice for mark in _given(annotation) for choice in mark.choices)
@@ -216,7 +218,8 @@ def parse_size(text: str | int) -> int:
     return size
 
 
-def _size(value: Any) -> Any:
+def _as_bytes(value: Any) -> Any:
+    """Takes 150MB or a number as bytes; leaves other types to the checks after it."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
     return parse_size(value if isinstance(value, str | int) else f"{value:.6f}")
@@ -246,7 +249,8 @@ def _shares(value: Any) -> Any:
     return value
 
 
-def _resize(value: Any) -> Any:
+def _check_resize(value: Any) -> Any:
+    """Takes MODE:SIZE[:FILTER][:enlarge] as it is; ValueError for other texts."""
     filters = "|".join(typing.get_args(Filter))
     if isinstance(value, str) and not re.fullmatch(
         r"(shorter|longer|exact|crop|pad):[1-9]\d*(x[1-9]\d*)?"
@@ -304,7 +308,8 @@ def runner_named(value: str) -> str:
     )
 
 
-def _runner(value: str) -> str:
+def _check_runner(value: str) -> str:
+    """Takes the name of an engine as it is; ValueError for an unknown one."""
     try:
         runner_named(value)
     except SpecError as error:
@@ -312,7 +317,8 @@ def _runner(value: str) -> str:
     return value
 
 
-def _format(value: str) -> str:
+def _check_format(value: str) -> str:
+    """Takes the name of a format, or auto, as it is; ValueError for an unknown one."""
     if value != "auto" and value not in FORMATS:
         raise ValueError(f"a format is auto, {', '.join(FORMATS)}")
     return value
@@ -324,7 +330,8 @@ def _as_name(value: Any) -> Any:
     return str(value) if is_plain else value
 
 
-def _part_name(value: str) -> str:
+def _check_part_name(value: str) -> str:
+    """Takes the name of a part as it is; ValueError if no folder can have it."""
     if not is_part_name(value):
         raise ValueError(
             "a part's name is of letters, digits and . _ + - as in 2026-11-03"
@@ -353,8 +360,8 @@ def _character(value: str) -> str:
 Character = Annotated[str, Converted(after=_character), "CHAR"]
 ColumnName = Annotated[str, "COLUMN"]
 Count = Annotated[int, Bounds(ge=1, strict=True), "N"]
-EngineName = Annotated[str, Converted(after=_runner), "NAME"]
-FormatName = Annotated[str, Converted(after=_format, choices=("auto", *FORMATS))]
+EngineName = Annotated[str, Converted(after=_check_runner), "NAME"]
+FormatName = Annotated[str, Converted(after=_check_format, choices=("auto", *FORMATS))]
 Location = Annotated[str, Converted(_located, _possible)]
 FilePath = Annotated[Location, "FILE"]
 Names = Annotated[
@@ -363,12 +370,12 @@ Names = Annotated[
     Converted(_located, takes="list[str] | tuple[str, ...] | str"),
     "FILE",
 ]
-PartName = Annotated[str, Converted(_as_name, _part_name), "NAME"]
-ResizeRule = Annotated[str, Converted(_resize), "MODE:SIZE"]
+PartName = Annotated[str, Converted(_as_name, _check_part_name), "NAME"]
+ResizeRule = Annotated[str, Converted(_check_resize), "MODE:SIZE"]
 Shares = Annotated[
     dict[str, str],
     Converted(_shares, takes="str | Mapping[str, str | float]"),
     "NAME=SHARE,...",
 ]
-Size = Annotated[int, Converted(_size, takes="int | str"), "SIZE"]
+Size = Annotated[int, Converted(_as_bytes, takes="int | str"), "SIZE"]
 Texts = Annotated[list[str], Converted(_as_texts(int, float))]

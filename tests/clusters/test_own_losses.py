@@ -114,10 +114,10 @@ def test_workers_that_resume_after_the_commit(
     def commit_all(*arguments: Any, **options: Any) -> Any:
         # The dataset is whole, in the folder of the run.
         commit.before(LocalTarget, "publish")
-        return write_dataset._commit(*arguments, **options)
+        return write_dataset._commit_of_run(*arguments, **options)
 
     monkeypatch.setattr(graph, "WriteShards", Watched)
-    monkeypatch.setattr(write_dataset, "_commit", commit_all)
+    monkeypatch.setattr(write_dataset, "_commit_of_run", commit_all)
     with contextlib.ExitStack() as stack:
         for loss in losses:
             stack.callback(loss.end)
@@ -149,13 +149,13 @@ def test_all_is_lost_between_publication_and_report(
         loss = Loss(tmp_path, "published", others=task_managers())
 
         def commit_all(*arguments: Any, **options: Any) -> Any:
-            committed = write_dataset._commit(*arguments, **options)
+            committed = write_dataset._commit_of_run(*arguments, **options)
             with attempts.open("a") as file:
                 file.write(f"{committed[1].digest}\n")
             loss.happen()
             return committed
 
-        monkeypatch.setattr(write_dataset, "_commit", commit_all)
+        monkeypatch.setattr(write_dataset, "_commit_of_run", commit_all)
         add = random_rows(output, lambda row: row, found)
         flags = (f"--execution_mode_for_batch={mode}", ONE)
         run("flink", add, tmp_path, request, *flags)

@@ -170,7 +170,7 @@ def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
     before = WriteDataset(tmp_path / "more", **given)._given
     table.write_text("id,split\n2,train\n")
     # As in a process that starts now.
-    engine_workers._made.cache_clear()
+    engine_workers._made_once.cache_clear()
     assert before.ids is not None
     with pytest.raises(InputError, match=r"ids\.csv' has changed or is gone"):
         before.table()

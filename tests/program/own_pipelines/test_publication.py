@@ -196,7 +196,9 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Committed, Folder]
         (local, "publish", True, 0),
         pytest.param(committing, "commit_dataset", False, 0, marks=pytest.mark.stress),
         (committing, "commit_dataset", True, 0),
-        pytest.param(committing, "_committed", True, 0, marks=pytest.mark.stress),
+        pytest.param(
+            committing, "_committed_dataset", True, 0, marks=pytest.mark.stress
+        ),
     ],
 )
 def test_a_worker_is_killed(

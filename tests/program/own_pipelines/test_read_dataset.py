@@ -351,7 +351,7 @@ def test_a_large_plan_is_made_again(
     shutil.rmtree(penguins)
     write_rows(ROWS, penguins)
     # As in a process that starts now.
-    engine_workers._made.cache_clear()
+    engine_workers._made_once.cache_clear()
     with pytest.raises(InputError, match="has changed or is gone"):
         waiting.run().wait_until_finish()
 
