@@ -112,8 +112,7 @@ def read_split_ids(path: str, *, identity: str) -> SplitIds:
 
     Raises:
       InputError: the file cannot be read, or is no such table, or says two splits
-        of one key.
-      SpecError: a split has a name that readers do not take.
+        of one key, or a split has a name that readers do not take.
     """
     keys, splits = _id_and_split(_read_table(path), path)
     named = pc.and_(keys.is_valid(), splits.is_valid())
