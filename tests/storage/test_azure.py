@@ -135,7 +135,7 @@ def test_a_dataset_on_azure(
     assert files_of(there) == here
     assert azurite.files(".out.beam-tfrecord") == {}
     program.run("clean", target)
-    assert "nothing was left" in program.run("clean", target).out
+    assert "no dead run" in program.run("clean", target).out
 
 
 def test_sources_on_azure(

@@ -45,7 +45,7 @@ def test_a_dataset_in_hdfs(
     assert "sound: 32 records" in program.run("verify", "hdfs:///sets/one").out
     assert "up to date" in program.run("convert", pets, target, *PETS).out
     assert_same(hdfs, "sets/one", local_pets)
-    assert "nothing was left" in program.run("clean", target).out
+    assert "no dead run" in program.run("clean", target).out
 
 
 def test_sources_in_hdfs(

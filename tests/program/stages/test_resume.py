@@ -198,7 +198,7 @@ class TestResume:
         options = ("--shards", 5, "--name", "set")
         broken_off(work, source, out, *options)
         run = convert(source, out, *options)
-        assert "earlier run ended: 2 shards written; what is of" in run.err
+        assert "earlier run ended: 2 shards written" in run.err
         assert len(work.read) == 4
         assert len(work.written) == 3
         convert(source, tmp_path / "whole", *options)
@@ -479,7 +479,7 @@ class TestClean:
         assert not hidden(out).exists()
         run = command("clean", tmp_path)
         assert run.code == 0
-        assert "nothing was left" in run.out
+        assert "no dead run" in run.out
 
     def test_a_folder_of_targets_is_cleaned_as_a_whole(
         self, tmp_path: Folder, work: Work
@@ -505,7 +505,7 @@ class TestClean:
             assert hidden(out).is_dir()
 
     def test_a_path_that_does_not_exist_is_an_error(self, tmp_path: Folder) -> None:
-        """A misspelt path is not reported as "nothing was left"."""
+        """A misspelt path is not reported as "no dead run has left anything"."""
         run = command("clean", tmp_path / "no")
         assert run.code == 2
         assert "Correct the path" in run.err
