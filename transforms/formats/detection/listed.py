@@ -264,7 +264,7 @@ class ListedReader(BoxedReader):
             raise InputError(f"{self.title} must list images; those of {root!r} do not")
         if self.by_annotation and self.whole and not self.images_root:
             images = (e.path for e in self.companions if not e.skipped)
-            bare = [p for p in filter(is_image_name, images) if _stem(p) not in stems]
+            bare = [p for p in images if _stem(p) not in stems and is_image_name(p)]
             if bare:
                 notes.append(
                     f"{len(bare):,} image{'s' if bare[1:] else ''} not read, such as "
