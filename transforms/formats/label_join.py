@@ -98,7 +98,7 @@ def join_labels(
     ):
         # Tables of Windows have backslashes between folders.
         texts = [text and text.replace("\\", "/") for text in texts]
-    texts = _ends_here(texts, entries, root)
+    given, texts = texts, _ends_here(texts, entries, root)
     places: dict[str, int] = {}
     orphans: list[Orphan] = []
     for position, text in enumerate(texts):
@@ -109,8 +109,8 @@ def join_labels(
         elif text in places:
             first, second = int(numbers[places[text]]) + 1, int(numbers[position]) + 1
             raise InputError(
-                f"Every id must occur once in the table of labels; in {table} {text!r} "
-                f"stands in rows {first} and {second}. Remove one."
+                f"Every id must occur once in the table of labels; in {table} "
+                f"{given[position]!r} stands in rows {first} and {second}. Remove one."
             )
         else:
             places[text] = position
@@ -135,7 +135,8 @@ def join_labels(
     }
     for text, position in places.items():
         if text not in seen:
-            message = f"{table}: there is no image with the id {text[:80]!r}"
+            shown = str(given[position])[:80]
+            message = f"{table}: there is no image with the id {shown!r}"
             if text[:1].isdigit() and text.lstrip("0") in without_zeros:
                 message += (
                     f", but there is {without_zeros[text.lstrip('0')][-80:]!r}: ids "

@@ -76,6 +76,11 @@ def test_paths_of_another_machine(tmp_path: Folder) -> None:
     tree(tmp_path / "flat", [os.path.basename(name) for name in NAMES])
     convert(tmp_path / "flat", tmp_path / "b", "--labels", labels, "--id-column", "id")
     assert len(first_values(tmp_path / "b")) == len(NAMES)
+    labels = table(
+        tmp_path / "t.csv", [("id", "n"), *((path, 1) for path in paths * 2)]
+    )
+    options = ("--labels", labels, "--id-column", "id")
+    assert paths[0] in refused(4, tmp_path / "in", tmp_path / "c", *options)
 
 
 @pytest.mark.parametrize("others", [(), ("test/1.jpg",)])
