@@ -90,6 +90,10 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "a table": ("csv", {"a.csv": "filename,width,height\na.jpg,4,4\n"}),
     "boxes without a class": ("csv", {"a.csv": "image,xmin,ymin,xmax,ymax\na,0,0,1,1"}),
     "metadata": ("csv", {"a.jpg": "", "metadata.csv": "file_name,text\na.jpg,x\n"}),
+    "metadata with a long row": (
+        "jsonl",
+        {"a.jpg": "", "metadata.jsonl": f'{{"t": "{70_000 * "x"}", "file_name": "a"}}'},
+    ),
     "metadata in UTF-16": (
         "csv",
         {"a.jpg": "", "metadata.csv": "file_name,text\na.jpg,x\n"},
