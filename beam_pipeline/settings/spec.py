@@ -330,7 +330,8 @@ def _describe(fault: Any) -> str:
         # A feature has settings of its own: ("features", NAME, SETTING).
         model = FeatureSpec if len(fault["loc"]) == _OF_A_FEATURE else Spec
         asked = str(fault["loc"][-1])
-        near = _MEANT.get(asked) or closest(asked, model.model_fields)
+        meant = _MEANT.get(asked) if model is Spec else None
+        near = meant or closest(asked, model.model_fields)
         return f"there is no setting {name!r}" + (
             f" (did you mean {near!r}?)" if near else ""
         )

@@ -71,6 +71,8 @@ def test_names_that_are_no_setting() -> None:
     message = fault(zzzzqqqq=1)
     assert "'zzzzqqqq'" in message
     assert "did you mean" not in message
+    assert "'key_column'" in fault(key="id")
+    assert "key_column" not in fault(features={"x": {"key": 1}})
 
 
 @pytest.mark.parametrize(
