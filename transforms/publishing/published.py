@@ -218,8 +218,8 @@ def holds_others(
     """Returns the error of an output that holds files of others, by their names."""
     if PARTS_NAME in names:
         return TargetError(
-            f"{directory!r} is a dataset of parts, of which one is written at a time. "
-            f"Name it with --part NAME, or choose another output."
+            f"{directory!r} is a dataset of parts, which 'convert --part NAME' writes "
+            f"one at a time. Name a part so, or choose another output."
         )
     what = "what its manifest names" if manifest else "a dataset of this tool"
     shown = first_few([*map(repr, names)], _SHOWN)

@@ -15,6 +15,7 @@ from transforms.publishing.parts import (
     part_names,
     read_model,
 )
+from transforms.publishing.published import holds_others
 
 Folder = pathlib.Path
 ID, KIND = Feature("id", Kind.INT64), Feature("kind", Kind.LABEL)
@@ -120,3 +121,10 @@ def test_parts_are_folders_with_a_manifest(tmp_path: Folder) -> None:
         if name != "part=d":
             (tmp_path / name / "manifest.json").write_text("{}")
     assert part_names(str(tmp_path)) == ["a", "b"]
+
+
+def test_an_output_of_parts_names_the_command_that_writes_one() -> None:
+    """`merge` and `subset` write no parts, and have no option for them."""
+    error = holds_others("sets", None, ["part=a", PARTS_NAME])
+    assert "'sets'" in str(error)
+    assert "convert --part" in str(error)
