@@ -112,7 +112,8 @@ class ReadTFRecords(beam.PTransform):
         read = ReadAllTFRecords(
             self.coder, self.compression_type, validate=self.validate
         )
-        return start | "Pattern" >> beam.Create([self.file_pattern]) | "Files" >> read
+        # Not a step of its own: the labels of its steps stay as they were.
+        return read.expand(start | "Pattern" >> beam.Create([self.file_pattern]))
 
 
 @dataclasses.dataclass
