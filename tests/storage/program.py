@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _ROOT = Path(__file__).parents[2]
-_RUN_SECONDS = 240
+_RUN_SECONDS = 600
 _WAIT_SECONDS = 60
 _FOREVER = 600
 
