@@ -466,9 +466,9 @@ def test_foreign_files_stay(store: MemoryStore) -> None:
     assert convert(A) == "published"
     foreign = (".out.beam-tfrecord/mine/a", "out.txt", f"{OUT[12:]}/data-1/b")
     for key in foreign:
-        store.put(key, b"theirs")
+        store.write(key, b"theirs")
     for note in (b"{", b"[]", b"{}", b'{"work": ""}', b'{"work": "mine"}'):
-        store.put(f".out.beam-tfrecord/uses/data-{'9' * 32}-{'9' * 12}", note)
+        store.write(f".out.beam-tfrecord/uses/data-{'9' * 32}-{'9' * 12}", note)
         clean(0.0)
         assert {*foreign} <= {*store.keys}
     store.age(OLD)

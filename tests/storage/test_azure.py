@@ -18,8 +18,8 @@ from tests.storage.conftest import PETS
 from tests.storage.program import Program, files_of
 from tests.support.outputs import contents
 from transforms.storage.entries import Look, OvertakenError
-from transforms.storage.paths import plain, split_remote
-from transforms.storage.stores import bucket_of
+from transforms.storage.files import storage
+from transforms.storage.paths import plain
 
 _VERSION = "3.37.0"
 _READY_SECONDS = 60
@@ -170,24 +170,22 @@ def test_conditions(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
     """An object is put only if it is absent, or has the version that was seen."""
     for name, value in azurite.environment.items():
         monkeypatch.setenv(name, value)
-    path = plain(azurite.url("conditions/a"))
-    key = split_remote(path)[1]
-    bucket = bucket_of(path)
-    assert bucket.look(key) == Look()
-    bucket.put(key, b"1", "")
-    seen = bucket.look(key)
+    file = storage(plain(azurite.url("conditions/a")))
+    assert file.look() == Look()
+    file.put_if(b"1", "")
+    seen = file.look()
     assert seen.version
     assert 0 <= seen.age < _READY_SECONDS
     for version in ("", '"0x8D0000000000000"'):
         with pytest.raises(OvertakenError):
-            bucket.put(key, b"2", version)
-    bucket.put(key, b"2", seen.version)
+            file.put_if(b"2", version)
+    file.put_if(b"2", seen.version)
     with pytest.raises(OvertakenError):
-        bucket.put(key, b"3", seen.version)
+        file.put_if(b"3", seen.version)
     assert azurite.files("conditions") == {"a": b"2"}
-    bucket.remove(key)
+    file.remove_file()
     with pytest.raises(OvertakenError):
-        bucket.put(key, b"3", seen.version)
+        file.put_if(b"3", seen.version)
     assert azurite.files("conditions") == {}
 
 
@@ -197,17 +195,14 @@ def test_large_files(
     """A file in parts is whole or absent, never replaces one, and can be copied."""
     for name, value in azurite.environment.items():
         monkeypatch.setenv(name, value)
-    path = plain(azurite.url("large/a"))
-    bucket = bucket_of(path)
+    folder = plain(azurite.url("large"))
     data = os.urandom(_LARGE_BYTES)
-    with (tmp_path / "a").open("w+b") as file:
-        file.write(data)
-        bucket.put("large/a", file, "")
-        with pytest.raises(OvertakenError):
-            bucket.put("large/a", file, "")
-    bucket.copy("large/a", "large/b")
+    storage(f"{folder}/a").put_if(data, "")
+    with pytest.raises(OvertakenError):
+        storage(f"{folder}/a").put_if(data, "")
+    assert storage(f"{folder}/a").copy_to(f"{folder}/b")
     assert azurite.files("large") == {"a": data, "b": data}
-    bucket.remove_below("large")
+    storage(folder).remove_tree()
     assert azurite.files("large") == {}
 
 

@@ -60,19 +60,18 @@ class MemoryStore(Bucket):
         found = self._objects.get(key)
         return Look() if found is None else Look(*found[1:])
 
-    def put(
-        self, key: str, source: bytes | IO[bytes], version: str | None = None
-    ) -> None:
-        if not isinstance(source, bytes):
-            source.seek(0)
-            source = source.read()
+    def put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
         if version is not None and self.look(key).version != version:
             raise OvertakenError(key)
-        word = hashlib.blake2b(source, digest_size=8).hexdigest()
-        self._objects[key] = source, word, 0.0
+        self.write(key, file.read())
+
+    def write(self, key: str, data: bytes) -> None:
+        """Writes an object."""
+        word = hashlib.blake2b(data, digest_size=8).hexdigest()
+        self._objects[key] = data, word, 0.0
 
     def copy(self, key: str, to: str) -> None:
-        self.put(to, self.read(key))
+        self.write(to, self.read(key))
 
     def remove(self, key: str) -> None:
         self._objects.pop(key, None)

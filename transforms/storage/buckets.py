@@ -10,7 +10,6 @@ import concurrent.futures
 import contextlib
 import datetime
 import errno
-import io
 import itertools
 import os
 import secrets
@@ -46,7 +45,10 @@ Reached = tuple["pafs.FileSystem", str]
 
 
 class Bucket:
-    """Writes the objects of one bucket. All methods raise OSError.
+    """Writes the objects of one bucket.
+
+    Its methods raise what the store's client does: `retry.asked`, which calls them,
+    knows what that means.
 
     Attributes:
       place: of the bucket, as in "s3://bucket".
@@ -66,54 +68,25 @@ class Bucket:
         raise NotImplementedError
 
     def look(self, key: str) -> Look:
-        """Returns the version and the age of an object."""
-        try:
-            with client_errors(self.path(key)):
-                return self._look(key)
-        except FileNotFoundError:
-            return Look()
-
-    def _look(self, key: str) -> Look:
+        """Returns the version and the age of an object that is there."""
         raise NotImplementedError
 
-    def put(
-        self, key: str, source: bytes | IO[bytes], version: str | None = None
-    ) -> None:
+    def put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
         """Writes an object, in parts where it is large; aborts an upload that failed.
 
         Args:
           key: of the object.
-          source: its content, or an open file that has it.
+          file: a file of this machine with its content, at its start.
+          size: bytes of the content.
           version: that it must have now: "" for no object, None for any or none.
 
         Raises:
           OvertakenError: it has another version; nothing has changed.
         """
-        file = io.BytesIO(source) if isinstance(source, bytes) else source
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        try:
-            with client_errors(self.path(key)):
-                self._put(key, file, size, version)
-        except FileNotFoundError as error:
-            if version:
-                # The object was removed, so no version matches.
-                raise OvertakenError(key) from error
-            if not self.conditional:
-                # HDFS has no buckets: a folder has gone.
-                raise
-            reason = "there is no such bucket, or not for these credentials"
-            raise FileNotFoundError(errno.ENOENT, reason, self.place) from error
-
-    def _put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
         raise NotImplementedError
 
     def copy(self, key: str, to: str) -> None:
         """Copies an object inside the bucket, in parts where it is large."""
-        with client_errors(self.path(key)):
-            self._copy(key, to)
-
-    def _copy(self, key: str, to: str) -> None:
         raise NotImplementedError
 
     def remove(self, key: str) -> None:
@@ -129,13 +102,12 @@ class Bucket:
 
         Where the store has folders that stay, this one goes, too.
         """
-        with client_errors(self.path(folder)):
-            keys = self._keys_below(f"{folder}/")
-            if not self.flat:
-                keys.append(folder)
-            # Markers of folders go after their content: some servers insist.
-            keys.sort(key=_depth, reverse=True)
-            self._remove_all(keys)
+        keys = self._keys_below(f"{folder}/")
+        if not self.flat:
+            keys.append(folder)
+        # Markers of folders go after their content: some servers insist.
+        keys.sort(key=_depth, reverse=True)
+        self._remove_all(keys)
 
     def _keys_below(self, prefix: str) -> list[str]:
         raise NotImplementedError
@@ -253,14 +225,15 @@ class HdfsBucket(Bucket):
                 entry = Found(path, True)
         return entry
 
-    def _look(self, key: str) -> Look:
-        """As `Bucket.look`; there is no clock to tell the age by."""
+    def look(self, key: str) -> Look:
+        """See `Bucket`; there is no clock to tell the age by."""
         entry = self.entry(key)
         if entry is None or entry.is_folder:
             return Look()
         return Look(f"{entry.size}-{entry.modified_ns}")
 
-    def _put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
+    def put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
+        """See `Bucket`."""
         if version is not None and self.look(key).version != version:
             raise OvertakenError(key)
         folder, name = os.path.split(key)

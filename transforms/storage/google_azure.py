@@ -21,7 +21,6 @@ from transforms.storage.buckets import (
     setting_of,
 )
 from transforms.storage.entries import SECOND_NS, Found, Look
-from transforms.storage.retry import client_errors
 
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
 # What the repetitions of Google's client may take in all. Those of Arrow's would add
@@ -75,12 +74,14 @@ class GcsBucket(Bucket):
         system = pafs.GcsFileSystem(retry_time_limit=_ARROW_RETRY, **options)
         return system, place.partition("://")[2]
 
-    def _look(self, key: str) -> Look:
+    def look(self, key: str) -> Look:
+        """See `Bucket`."""
         blob = self._bucket.blob(key)
         blob.reload(**self._patience)
         return look_of(str(blob.generation), blob.updated)
 
-    def _put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
+    def put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
+        """See `Bucket`."""
         generation = None if version is None else int(version or 0)
         self._bucket.blob(key).upload_from_file(
             file,
@@ -90,7 +91,8 @@ class GcsBucket(Bucket):
             **self._patience,
         )
 
-    def _copy(self, key: str, to: str) -> None:
+    def copy(self, key: str, to: str) -> None:
+        """See `Bucket`."""
         source, target = self._bucket.blob(key), self._bucket.blob(to)
         token, _, _ = target.rewrite(source, **self._patience)
         while token is not None:
@@ -107,11 +109,8 @@ class GcsBucket(Bucket):
     def list_in(self, folder: str) -> list[Found]:
         """See `Bucket`; Arrow shows only folders that have an object of their own."""
         prefix, top = f"{folder}/" if folder else "", self.path(folder)
-        with client_errors(top):
-            pages = self._bucket.list_blobs(
-                prefix=prefix, delimiter="/", **self._patience
-            )
-            blobs = list(pages)
+        pages = self._bucket.list_blobs(prefix=prefix, delimiter="/", **self._patience)
+        blobs = list(pages)
         out = [
             Found(f"{top}/{name.removeprefix(prefix)[:-1]}", True)
             for name in set(pages.prefixes)
@@ -174,12 +173,13 @@ class AzureBucket(Bucket):
         system = pafs.AzureFileSystem(account_name=account.name, **options)
         return system, account.container
 
-    def _look(self, key: str) -> Look:
+    def look(self, key: str) -> Look:
+        """See `Bucket`."""
         properties = self._container.get_blob_client(key).get_blob_properties()
         return look_of(str(properties.etag), properties.last_modified)
 
-    def _put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
-        """As `Bucket._put`; the store removes parts that were not put together."""
+    def put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
+        """See `Bucket`; the store removes parts that were not put together."""
         condition: dict[str, Any] = {"overwrite": version != ""}
         if version:
             condition |= {"etag": version, "match_condition": self._same}
@@ -192,7 +192,8 @@ class AzureBucket(Bucket):
             **condition,
         )
 
-    def _copy(self, key: str, to: str) -> None:
+    def copy(self, key: str, to: str) -> None:
+        """See `Bucket`."""
         source = self._container.get_blob_client(key)
         target = self._container.get_blob_client(to)
         status: Any = target.start_copy_from_url(source.url)["copy_status"]

@@ -158,16 +158,6 @@ class LocalPath(StoredPath):
     def draft(self, *, attempts: str, durable: bool = True) -> Draft:
         return _LocalDraft(self.path, attempts, durable=durable)
 
-    def _write(
-        self, pieces: Sequence[bytes | memoryview], attempts: str, durable: bool
-    ) -> None:
-        def once() -> None:
-            with self.create(attempts=attempts, durable=durable) as file:
-                for piece in pieces:
-                    file.write(piece)
-
-        persistently(once, path=self.path)
-
     def copy_to(self, target: str) -> bool:
         if is_remote(target):
             return False

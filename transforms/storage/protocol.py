@@ -24,7 +24,7 @@ from transforms.storage.entries import (
     changed,
     stamp_of,
 )
-from transforms.storage.retry import storing
+from transforms.storage.retry import persistently, storing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,14 +254,15 @@ class StoredPath(Protocol):
         Raises:
           StorageError: it could not be written; nothing has appeared.
         """
+
+        def once() -> None:
+            with self.create(attempts=attempts, durable=durable) as file:
+                for piece in pieces:
+                    file.write(piece)
+
         size = sum(memoryview(piece).nbytes for piece in pieces)
         with storing(self.path, size=size):
-            self._write(pieces, attempts, durable)
-
-    def _write(
-        self, pieces: Sequence[bytes | memoryview], attempts: str, durable: bool
-    ) -> None:
-        """As `write_file`; raises OSError, too."""
+            persistently(once, path=self.path)
 
     def put_if(self, data: bytes, version: str, *, attempts: str = "") -> None:
         """Writes a file on the condition that it still has a version.

@@ -17,7 +17,7 @@ import io
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import google_crc32c
@@ -75,7 +75,9 @@ class RemotePath(StoredPath):
         return f"{self.path}/".startswith(f"{folder.rstrip('/')}/")
 
     def look(self) -> Look:
-        return self._asked(stores.bucket_of(self.path).look)
+        with contextlib.suppress(FileNotFoundError):
+            return self._asked(stores.bucket_of(self.path).look)
+        return Look()
 
     def stat_entry(self, root: str) -> FileEntry:
         return _entry_of(_there(self.path), root)
@@ -122,14 +124,10 @@ class RemotePath(StoredPath):
     def draft(self, *, attempts: str, durable: bool = True) -> Draft:
         return _RemoteDraft(self.path, attempts)
 
-    def _write(
-        self, pieces: Sequence[bytes | memoryview], attempts: str, durable: bool
-    ) -> None:
-        data = b"".join(pieces)
-        _put(self.path, data, google_crc32c.value(data), attempts)
-
     def put_if(self, data: bytes, version: str, *, attempts: str = "") -> None:
-        self._asked(stores.bucket_of(self.path, attempts).put, data, version)
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            _put_if(self.path, file, version, attempts)
 
     def copy_to(self, target: str) -> bool:
         (place, _), (new_place, new_key) = map(split_remote, (self.path, target))
@@ -147,9 +145,6 @@ class RemotePath(StoredPath):
 
     def remove_tree(self, *, below: str = "") -> None:
         self._asked(stores.bucket_of(self.path).remove_below)
-
-    def sync_directory(self) -> None:
-        return
 
     def _asked(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
         """Calls a method of the bucket with the key and more, as `asked`."""
@@ -370,22 +365,46 @@ class _RemoteDraft:
         self._file.close()
 
 
-def _put(path: str, source: bytes | IO[bytes], crc32c: int, attempts: str) -> None:
+def _put_if(path: str, source: IO[bytes], version: str | None, attempts: str) -> None:
+    """Writes a file on the condition that it has a version; None for any, or none.
+
+    Raises:
+      OvertakenError: it has another one; nothing has changed.
+    """
+    bucket, key = stores.bucket_of(path, attempts), split_remote(path)[1]
+
+    def once() -> None:
+        size = source.seek(0, os.SEEK_END)
+        source.seek(0)
+        bucket.put(key, source, size, version)
+
+    try:
+        asked(path, once)
+    except FileNotFoundError as error:
+        if version:
+            # The object was removed, so no version matches.
+            raise OvertakenError(path) from error
+        if not bucket.conditional:
+            # HDFS has no buckets: a folder has gone.
+            raise
+        reason = "there is no such bucket, or not for these credentials"
+        raise FileNotFoundError(errno.ENOENT, reason, bucket.place) from error
+
+
+def _put(path: str, source: IO[bytes], crc32c: int, attempts: str) -> None:
     """Writes a file; where one is there that is never replaced, it must be equal.
 
     Args:
       path: the final name.
-      source: the content, or an open file that has it.
+      source: an open file that has the content.
       crc32c: of the content.
       attempts: see `StoredPath.create`.
 
     Raises:
       RaceError: a file is there with other bytes.
     """
-    bucket, key = stores.bucket_of(path, attempts), split_remote(path)[1]
-    version = "" if is_frozen(path) else None
     with contextlib.suppress(OvertakenError):
-        asked(path, functools.partial(bucket.put, key, source, version))
+        _put_if(path, source, "" if is_frozen(path) else None, attempts)
         return
     stored = 0
     with _RemoteFile(path) as file:

@@ -29,7 +29,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from transforms.errors import StorageError, bounded
@@ -97,18 +97,6 @@ _WORDS = tuple(
         (errno.EINVAL, r"\bBotoCoreError\b"),
     )
 )
-# The errors in which a client gives an answer of the store: status, code and words.
-_ANSWERS: Mapping[str, Callable[[Any], tuple[Any, Any, Any]]] = {
-    "botocore.exceptions.ClientError": lambda error: (
-        error.response.get("ResponseMetadata", {}).get("HTTPStatusCode"),
-        error.response.get("Error", {}).get("Code", ""),
-        error.response.get("Error", {}).get("Message", ""),
-    ),
-    "google.api_core.exceptions.GoogleAPICallError": lambda error: (
-        (error.code, "", error.message)
-    ),
-    "azure.core.exceptions.HttpResponseError": lambda error: _answer_of_azure(error),
-}
 _CLIENTS = ("azure", "boto3", "botocore", "google", "requests")
 # The errno that Hadoop's client gives to unknown errors.
 _UNKNOWN = 255
@@ -247,7 +235,8 @@ def _numbered(path: str, work: Callable[[], _Result]) -> _Result:
     import pyarrow as pa
 
     try:
-        return work()
+        with client_errors(path):
+            return work()
     except OSError as error:
         if error.errno is not None and error.filename is not None:
             raise
@@ -258,17 +247,23 @@ def _numbered(path: str, work: Callable[[], _Result]) -> _Result:
 
 def _with_number(error: OSError, path: str) -> OSError:
     """Returns an error of Arrow with an errno: by its type or text, or else EIO."""
-    number, reason = _number_of(str(error)), reason_of(error)
-    if isinstance(error, FileNotFoundError) or number == errno.ENOENT:
-        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if isinstance(error, PermissionError) or number == errno.EACCES:
-        return PermissionError(errno.EACCES, reason, path)
+    of_types = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
+    number = of_types.get(type(error)) or _number_of(str(error))
+    reason = reason_of(error)
+    if number in of_types.values():
+        return _os_error(number, reason, path)
     if error.errno == _UNKNOWN:
         reason = "it failed; what Hadoop's client has printed before says in which way"
         return OSError(errno.EIO, reason, path)
-    if is_transient(error):
-        return OSError(errno.EIO, reason, path)
-    return OSError(error.errno or number or errno.EIO, reason, path)
+    if error.errno is not None:
+        number = errno.EIO if is_transient(error) else error.errno
+    return OSError(number or errno.EIO, reason, path)
+
+
+def _os_error(number: int, reason: str, path: str) -> OSError:
+    """Returns an error with a number; what is missing is said in the usual words."""
+    is_missing = number == errno.ENOENT
+    return OSError(number, os.strerror(number) if is_missing else reason, path)
 
 
 def _number_of(text: str) -> int:
@@ -291,27 +286,27 @@ def client_errors(path: str) -> Iterator[None]:
         raise _error_of_client(error, path) from error
 
 
-def _error_of_client(error: Exception, path: str) -> Exception:
+def _error_of_client(error: Any, path: str) -> Exception:
     """Returns an error of a cloud's client as an OSError; tokens are left out."""
-    kinds = [f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__]
-    for kind in kinds:
-        if kind in _ANSWERS and (answer := _ANSWERS[kind](error))[0]:
-            status, code, said = answer
-            return of_answer(int(status), str(code), str(said or ""), path)
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    status = code = said = None
+    if "GoogleAPICallError" in kinds:
+        status, said = error.code, error.message
+    elif "ClientError" in kinds:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        code, said = map(error.response.get("Error", {}).get, ("Code", "Message"))
+    elif "HttpResponseError" in kinds:
+        code = getattr(error, "error_code", None)
+        # A login is no request to the store: only its own text says why it failed.
+        if code is not None or "ClientAuthenticationError" not in kinds:
+            status, said = error.status_code, error.reason
+    if status:
+        code = getattr(code, "value", code) or ""
+        return of_answer(int(status), str(code), str(said or ""), path)
     is_passing = getattr(error, "retryable", False)
     number = errno.EIO if is_passing else _number_of(" ".join(kinds)) or errno.EIO
     # Addresses in it may end with a token.
     return OSError(number, reason_of(error).partition("?")[0], path)
-
-
-def _answer_of_azure(error: Any) -> tuple[Any, Any, Any]:
-    """Returns status, code and reason of an answer; status None for failed logins."""
-    code = getattr(error, "error_code", None)
-    names = [kind.__name__ for kind in type(error).__mro__]
-    if code is None and "ClientAuthenticationError" in names:
-        # A login, which is no request to the store: only its own text says why.
-        return None, "", ""
-    return error.status_code, getattr(code, "value", code) or "", error.reason
 
 
 def of_answer(status: int, code: str, said: str, path: str) -> Exception:
@@ -330,9 +325,7 @@ def of_answer(status: int, code: str, said: str, path: str) -> Exception:
     if status == 412 or code == "BlobAlreadyExists":
         return OvertakenError(reason)
     number = _number_of(f"HTTP status {status} {code}") or errno.EIO
-    return OSError(
-        number, os.strerror(number) if number == errno.ENOENT else reason, path
-    )
+    return _os_error(number, reason, path)
 
 
 def reason_of(error: BaseException) -> str:

@@ -175,16 +175,18 @@ class S3Bucket(Bucket):
     def _named(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": key}
 
-    def _look(self, key: str) -> Look:
+    def look(self, key: str) -> Look:
+        """See `Bucket`."""
         head = self._client.head_object(**self._named(key))
         return look_of(str(head["ETag"]), head["LastModified"])
 
-    def _put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
+    def put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
+        """See `Bucket`."""
         # Between a look and a plain write another run might write: the server decides.
         condition = {}
         if version is not None:
             condition = {"IfMatch": version} if version else {"IfNoneMatch": "*"}
-        if size <= _PART_BYTES or not hasattr(file, "name"):
+        if size <= _PART_BYTES:
             self._client.put_object(**self._named(key), Body=file.read(), **condition)
         else:
             self._put_parts(key, file.fileno(), size, condition)
@@ -215,7 +217,8 @@ class S3Bucket(Bucket):
                 self._client.abort_multipart_upload(**named, UploadId=upload)
             raise
 
-    def _copy(self, key: str, to: str) -> None:
+    def copy(self, key: str, to: str) -> None:
+        """See `Bucket`."""
         self._client.copy(self._named(key), self._bucket, to)
 
     def _remove(self, key: str) -> None:

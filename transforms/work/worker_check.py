@@ -38,9 +38,9 @@ from transforms.errors import (
 from transforms.storage import folders, visibility
 from transforms.storage.entries import FileEntry, OvertakenError
 from transforms.storage.files import storage
-from transforms.storage.paths import Access, is_remote, split_remote
+from transforms.storage.paths import Access, is_remote
 from transforms.storage.retry import reason_of
-from transforms.storage.stores import bucket_of, client_of, extra_of
+from transforms.storage.stores import client_of, extra_of
 from transforms.storage.visibility import Witness, Worker
 
 WORKER = ".worker"
@@ -129,16 +129,13 @@ class Reports:
             folders.remove_empty(parent)
 
     def is_on(self) -> bool:
-        """Whether the run goes on, as far as the store says; asked once.
+        """Whether the run goes on, as far as the store says.
 
         Raises:
           OSError, StorageError: the store does not answer.
           TargetError: its client is not installed.
         """
-        if not is_remote(self.folder):
-            return storage(self.submitter).is_file()
-        name = split_remote(self.submitter)[1]
-        return bucket_of(self.folder).look(name).version != ""
+        return storage(self.submitter).look().version != ""
 
     def sign_on(self, worker: Worker) -> None:
         """Writes the report of a worker, and renews it until the run ends.

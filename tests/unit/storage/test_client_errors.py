@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
+from transforms.storage import stores
 from transforms.storage.buckets import HdfsBucket
 from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
@@ -48,8 +49,9 @@ def of_login(status: int | None) -> BaseException:
 
 
 def of_google(status: int) -> BaseException:
-    kind = "google.api_core.exceptions.GoogleAPICallError"
-    return raised(kind, code=status, message="told")
+    kinds = "GoogleAPICallError", "ClientError"
+    names = " ".join(f"google.api_core.exceptions.{kind}" for kind in kinds)
+    return raised(names, code=status, message="told")
 
 
 @pytest.mark.parametrize(
@@ -129,9 +131,10 @@ def test_a_store_that_pyarrow_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_folder_that_is_gone_is_no_bucket() -> None:
+def test_a_folder_that_is_gone_is_no_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     """HDFS, as any tree of files, says which file is not there."""
     bucket = HdfsBucket("hdfs://host", "", pafs.LocalFileSystem())
+    monkeypatch.setattr(stores, "client_of", lambda *_: bucket)
     with pytest.raises(FileNotFoundError, match="no/such") as caught:
-        bucket.put("no/such/folder/a", b"")
+        storage("hdfs://host/no/such/folder/a").put_if(b"", "")
     assert "bucket" not in str(caught.value)
