@@ -9,12 +9,12 @@ A `FileList` gives its batches to what works on columns, and its entries one by 
 what does not.
 """
 
-import array
 import functools
 import itertools
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,13 +59,12 @@ class FileList:
         """Returns a list of entries, as they are ordered; see the constructor."""
         rows, remaining = RowSpool(_SCHEMA), iter(entries)
         while some := list(itertools.islice(remaining, BATCH_ROWS)):
-            columns = [
-                pa.array([_path_bytes(entry.path) for entry in some], pa.binary()),
-                pa.array([entry.size for entry in some], pa.int64()),
-                pa.array([entry.modified_ns for entry in some], pa.int64()),
-                pa.array([bool(entry.skipped) for entry in some], pa.bool_()),
-            ]
-            rows.append(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+            facts = (
+                (_path_bytes(entry.path), entry.size, entry.modified_ns, entry.skipped)
+                for entry in some
+            )
+            paths, sizes, modified, skipped = zip(*facts, strict=True)
+            rows.append(_batch([paths, sizes, modified, [*map(bool, skipped)]]))
         return cls(rows, by_path=by_path)
 
     def __len__(self) -> int:
@@ -73,10 +72,10 @@ class FileList:
 
     def __iter__(self) -> Iterator[FileEntry]:
         for batch in self.batches():
-            yield from entries_of(batch)
-
-    def __bool__(self) -> bool:
-        return len(self) > 0
+            columns = (batch[name].to_pylist() for name in _SCHEMA.names)
+            for path, size, modified, is_hidden in zip(*columns, strict=True):
+                skipped = "hidden" if is_hidden else ""
+                yield FileEntry(os.fsdecode(path), size, modified, skipped)
 
     @functools.cached_property
     def bytes(self) -> int:
@@ -118,12 +117,10 @@ class FileList:
         return FileList(rows)
 
 
-def entries_of(batch: pa.RecordBatch) -> Iterator[FileEntry]:
-    """Yields the files of a batch."""
-    columns = (batch[name].to_pylist() for name in _SCHEMA.names)
-    for path, size, modified, is_hidden in zip(*columns, strict=True):
-        skipped = "hidden" if is_hidden else ""
-        yield FileEntry(os.fsdecode(path), size, modified, skipped)
+def _batch(columns: Iterable[Sequence[Any]]) -> pa.RecordBatch:
+    """Returns files as rows, from the values of each column."""
+    arrays = map(pa.array, columns, _SCHEMA.types)
+    return pa.RecordBatch.from_arrays([*arrays], schema=_SCHEMA)
 
 
 def _path_bytes(path: str) -> bytes:
@@ -199,53 +196,30 @@ class FileLister:
 
     def __init__(self) -> None:
         self._sorter = RowSorter(_SCHEMA, "path", unique=True)
-        self._start()
-
-    def _start(self) -> None:
-        self._texts: list[str] = []
-        self._sizes, self._modified = array.array("q"), array.array("q")
-        self._hidden = bytearray()
+        self._rows: list[tuple[str, int, int, bool]] = []
 
     def add(
-        self,
-        folder: str,
-        names: Sequence[str],
-        sizes: Sequence[int],
-        modified_ns: Sequence[int],
-        *,
-        hidden: Sequence[bool] = (),
+        self, path: str, size: int, modified_ns: int, *, hidden: bool = False
     ) -> None:
-        """Takes files.
+        """Takes a file.
 
         Args:
-          folder: what their paths begin with: empty, or with a `/` at its end.
-          names: the rest of the paths.
-          sizes: bytes.
-          modified_ns: times of modification.
-          hidden: whether each is only counted, and neither read nor entered.
+          path: relative to the root.
+          size: bytes.
+          modified_ns: time of modification.
+          hidden: whether it is only counted, and neither read nor entered.
         """
-        if not names:
-            return
-        # No name of a file holds a NUL.
-        between = f"\0{folder}"
-        self._texts.append(folder + between.join(names))
-        self._sizes.extend(sizes)
-        self._modified.extend(modified_ns)
-        self._hidden += bytes(hidden or len(names))
-        if len(self._sizes) >= BATCH_ROWS:
+        self._rows.append((path, size, modified_ns, hidden))
+        if len(self._rows) >= BATCH_ROWS:
             self._flush()
 
     def _flush(self) -> None:
-        if not self._sizes:
-            return
-        columns = [
-            pa.array(os.fsencode("\0".join(self._texts)).split(b"\0"), pa.binary()),
-            pa.array(np.frombuffer(self._sizes, np.int64)),
-            pa.array(np.frombuffer(self._modified, np.int64)),
-            pa.array(np.frombuffer(self._hidden, np.bool_)),
-        ]
-        self._start()
-        self._sorter.add(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+        if self._rows:
+            paths, *facts = zip(*self._rows, strict=True)
+            # No name of a file holds a NUL.
+            encoded = os.fsencode("\0".join(paths)).split(b"\0")
+            self._sorter.add(_batch([encoded, *facts]))
+            self._rows.clear()
 
     def files(self) -> FileList:
         """Returns what was found, in the byte order of the paths."""

@@ -5,7 +5,6 @@ file whose content is in memory the whole writing; see `transforms.storage.retry
 changes names, and publishes a directory, is in `transforms.storage.folders`.
 """
 
-import array
 import bisect
 import contextlib
 import ctypes
@@ -33,7 +32,6 @@ from transforms.storage.entries import (
     TooLargeError,
     is_hidden,
     stamp,
-    stamp_of,
 )
 from transforms.storage.paths import is_remote, relative
 from transforms.storage.protocol import StoredPath
@@ -53,8 +51,6 @@ _PIECES = 1024
 # blocks of memory of its size, and a virtual machine's host takes back free ones of 2
 # MB: each of their pages is then a fault, which costs three times as much as the copy.
 _WRITE_BYTES = 1 << 18
-# Names of a folder are passed on in groups of this size.
-_NAMES_AT_ONCE = 1 << 14
 # A file of unknown length is read in pieces of this size.
 _PIECE_BYTES = 1 << 24
 
@@ -142,17 +138,11 @@ class LocalPath(StoredPath):
         return pa.memory_map(self.path)
 
     def read_stamped(self, limit: int | None = None) -> tuple[bytes, int]:
-        path = self.path
-        try:
-            # Nearly always the first attempt is the only one, and images are many.
-            return _read_stamped(path, limit)
-        except OSError as error:
-            if not is_transient(error):
-                raise
-        return persistently(functools.partial(_read_stamped, path, limit), path=path)
+        work = functools.partial(_read, self.path, limit=limit)
+        return persistently(work, path=self.path)
 
     def _read_range(self, start: int, stop: int) -> tuple[bytes, int]:
-        work = functools.partial(_read_range, self.path, start, stop)
+        work = functools.partial(_read, self.path, start, stop)
         return persistently(work, path=self.path)
 
     def draft(self, *, attempts: str, durable: bool = True) -> Draft:
@@ -200,21 +190,18 @@ def _scan(
 ) -> list[str]:
     """Lists the files of a folder; returns the folders in it. Nothing if it was seen.
 
-    Millions of names pass here: what is done for each is done in its own line.
+    Millions of names pass here.
     """
     below: list[str] = []
     status = os.stat(full)
     if (status.st_dev, status.st_ino) in seen:
         return below
     prefix = f"{folder}/" if folder else ""
-    names: list[str] = []
-    sizes, modified = array.array("q"), array.array("q")
-    hidden: list[str] = []
     with os.scandir(full) as entries:
         for entry in entries:
             name = entry.name
             if name[0] in HIDDEN_STARTS and is_hidden(name):
-                hidden.append(name)
+                found.add(prefix + name, 0, 0, hidden=True)
                 continue
             try:
                 if entry.is_dir():
@@ -228,15 +215,7 @@ def _scan(
                 # A dangling link, or one to itself: listed, so that reading it
                 # becomes a reject by name.
                 size, modified_ns = 0, 0
-            names.append(name)
-            sizes.append(size)
-            modified.append(modified_ns)
-            if len(names) == _NAMES_AT_ONCE:
-                found.add(prefix, names, sizes, modified)
-                names, sizes, modified = [], array.array("q"), array.array("q")
-    found.add(prefix, names, sizes, modified)
-    none = [0] * len(hidden)
-    found.add(prefix, hidden, none, none, hidden=[True] * len(hidden))
+            found.add(prefix + name, size, modified_ns)
     seen.add((status.st_dev, status.st_ino))
     return below
 
@@ -259,38 +238,32 @@ class _PersistentFile(io.FileIO):
         return os.fsdecode(self.name) if isinstance(self.name, str | bytes) else ""
 
 
-def _read_stamped(path: str, limit: int | None) -> tuple[bytes, int]:
-    """Returns content and stamp of a file; TooLargeError if it is beyond `limit`."""
+def _read(
+    path: str, start: int = 0, stop: int | None = None, *, limit: int | None = None
+) -> tuple[bytes, int]:
+    """Returns bytes [start, stop) of a file, fewer at its end, and its stamp.
+
+    Without a stop, all from the start; TooLargeError for a file beyond `limit`.
+    """
     # Images are many, and each call here takes part of a microsecond.
     descriptor, status = open_with_status(path, os.O_RDONLY)
     try:
         if limit is not None and status.st_size > limit:
             raise TooLargeError(path, status.st_size, status.st_mtime_ns)
-        data = os.read(descriptor, status.st_size + 1)
-        if len(data) != status.st_size:
-            # It is long, or has changed.
-            parts = [data]
-            while piece := os.read(descriptor, _PIECE_BYTES):
-                parts.append(piece)
-            data = b"".join(parts)
-        status = os.fstat(descriptor)
-        return data, stamp(status.st_size, status.st_mtime_ns)
-    finally:
-        os.close(descriptor)
-
-
-def _read_range(path: str, start: int, stop: int) -> tuple[bytes, int]:
-    """Returns the bytes from start to stop, fewer at the end, and the file's stamp."""
-    with open(path, "rb", buffering=0, opener=open_regular) as file:
         parts = []
-        while start < stop:
-            # Nearly always all of it at once, and then without a copy.
-            piece = os.pread(file.fileno(), stop - start, start)
-            if not piece:
-                break
+        # One byte more than there should be says whether the file has grown.
+        left = (status.st_size + 1 if stop is None else stop) - start
+        while left > 0 and (piece := os.pread(descriptor, left, start)):
             parts.append(piece)
             start += len(piece)
-        return parts[0] if len(parts) == 1 else b"".join(parts), stamp_of(file)
+            if start == status.st_size:
+                break
+            left = _WRITE_BYTES if stop is None else stop - start
+        status = os.fstat(descriptor)
+        # One piece is not copied.
+        return b"".join(parts), stamp(status.st_size, status.st_mtime_ns)
+    finally:
+        os.close(descriptor)
 
 
 class _LocalDraft:

@@ -15,7 +15,6 @@ import contextlib
 import errno
 import fnmatch
 import functools
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -41,8 +40,6 @@ _KINDS: dict[str, type[Bucket]] = {
     **dict.fromkeys(("abfs", "abfss"), AzureBucket),
     "hdfs": HdfsBucket,
 }
-# Files that are listed together.
-_FILES_AT_ONCE = 1 << 14
 # Folders listed at the same time, at most.
 _AT_ONCE = 16
 # Names in answers of the store, at a time: they take 0.2 KB each.
@@ -250,18 +247,15 @@ def list_below(root: str) -> "FileList":
 
     def add(found: Iterable[Found]) -> int:
         """Adds files, and returns their number; any thread may call it."""
-        count, left = 0, iter(found)
-        while some := [*itertools.islice(left, _FILES_AT_ONCE)]:
-            count += len(some)
-            rows = []
-            for entry in some:
-                path = relative(entry.path, root)
-                unread = _hidden_part(path)
-                facts = (0, 0) if unread else (entry.size, entry.modified_ns)
-                rows.append((unread or path, *facts, bool(unread)))
-            names, sizes, times, hidden = zip(*rows, strict=True)
+        count = 0
+        for entry in found:
+            count += 1
+            path = relative(entry.path, root)
             with lock:
-                lister.add("", names, sizes, times, hidden=hidden)
+                if unread := _hidden_part(path):
+                    lister.add(unread, 0, 0, hidden=True)
+                else:
+                    lister.add(path, entry.size, entry.modified_ns)
         return count
 
     waiting: collections.deque[concurrent.futures.Future[int]] = collections.deque()

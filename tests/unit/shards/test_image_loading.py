@@ -181,13 +181,13 @@ def test_a_file_that_grows_or_shrinks_while_it_is_read(
     path = tmp_path / "a.jpg"
     path.write_bytes(_DATA)
     stamp = storage(str(path)).stat_entry(str(tmp_path)).stamp
-    real = os.read
+    real = os.pread
 
-    def read(descriptor: int, size: int) -> bytes:
+    def read(descriptor: int, size: int, start: int) -> bytes:
         path.write_bytes(changed)
-        return real(descriptor, size)
+        return real(descriptor, size, start)
 
-    monkeypatch.setattr(os, "read", read)
+    monkeypatch.setattr(os, "pread", read)
     image = load_image("a.jpg", stamp, str(tmp_path), _POLICY)
     assert image is not None
     assert isinstance(image.result, Fault)

@@ -59,10 +59,8 @@ def test_lister_is_like_a_sorted_list(entries: list[FileEntry]) -> None:
     """What is found folder by folder is listed in the byte order of the paths."""
     lister = FileLister()
     for entry in entries:
-        folder, slash, name = entry.path.rpartition("/")
-        size, modified = [entry.size], [entry.modified_ns]
-        hidden = [bool(entry.skipped)]
-        lister.add(folder + slash, [name], size, modified, hidden=hidden)
+        hidden = bool(entry.skipped)
+        lister.add(entry.path, entry.size, entry.modified_ns, hidden=hidden)
     wanted = sorted(entries, key=lambda entry: os.fsencode(entry.path))
     found = lister.files()
     assert list(found) == wanted
@@ -72,8 +70,8 @@ def test_lister_is_like_a_sorted_list(entries: list[FileEntry]) -> None:
 def test_found_twice_is_listed_once() -> None:
     """The last size counts of a path that was found twice, and is counted once."""
     lister = FileLister()
-    lister.add("a/", ["1", "2"], [5, 6], [0, 0])
-    lister.add("a/", ["1"], [7], [1])
+    for path, size, modified_ns in (("a/1", 5, 0), ("a/2", 6, 0), ("a/1", 7, 1)):
+        lister.add(path, size, modified_ns)
     found = lister.files()
     assert list(found) == [FileEntry("a/1", 7, 1), FileEntry("a/2", 6, 0)]
     assert found.bytes == 13
@@ -83,7 +81,8 @@ def test_names_that_are_no_utf8() -> None:
     """Undecodable bytes survive; as an origin they are question marks."""
     path = os.fsdecode(b"\xff\xe9")
     lister = FileLister()
-    lister.add("", [path, "b"], [1, 2], [3, 4])
+    lister.add(path, 1, 3)
+    lister.add("b", 2, 4)
     found = lister.files()
     assert list(found) == [FileEntry("b", 2, 4), FileEntry(path, 1, 3)]
     (batch,) = found.by_origin().batches()

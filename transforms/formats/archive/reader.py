@@ -219,7 +219,7 @@ class ArchiveImages(RowArchive):
                 for member in self.listing(file):
                     if not is_image_name(member.name):
                         if member.name.isprintable():
-                            others.add(above, [member.name], [0], [0])
+                            others.add(above + member.name, 0, 0)
                     elif member.fault:
                         faults[:] = faults or [member.fault]
                     elif not member.is_hidden:
