@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING
 
 from transforms.storage.entries import Found, Look, OvertakenError
@@ -31,7 +31,7 @@ READ_SECONDS = 60
 CONNECTIONS = 64
 HDFS = "hdfs://"
 GOOGLE = ("gs://", "gcs://")
-_REMOVED_AT_ONCE = 8
+_REMOVED_AT_ONCE = 16
 _COPY_BYTES = 8 << 20
 _TOKEN_BYTES = 6
 # Processes that have started Java.
@@ -107,17 +107,12 @@ class Bucket:
             keys.append(folder)
         # Markers of folders go after their content: some servers insist.
         keys.sort(key=_depth, reverse=True)
-        self._remove_all(keys)
+        with concurrent.futures.ThreadPoolExecutor(_REMOVED_AT_ONCE) as pool:
+            for _, level in itertools.groupby(keys, _depth):
+                list(pool.map(self.remove, level))
 
     def _keys_below(self, prefix: str) -> list[str]:
         raise NotImplementedError
-
-    def _remove_all(self, keys: Sequence[str]) -> None:
-        """Removes objects, the deepest of which come first."""
-        with concurrent.futures.ThreadPoolExecutor(_REMOVED_AT_ONCE) as pool:
-            for _, level in itertools.groupby(keys, _depth):
-                for _ in pool.map(self.remove, level):
-                    pass
 
     def list_in(self, folder: str) -> list[Found]:
         """Returns what is in a folder, where Arrow shows too little of it."""

@@ -153,9 +153,6 @@ def _for_each(step: Callable[[Draft], None], drafts: Sequence[Draft]) -> None:
         with _reported(draft):
             step(draft)
 
-    if len(drafts) < 2:
-        list(map(work, drafts))
-        return
     with concurrent.futures.ThreadPoolExecutor(_SYNCS) as pool:
         list(pool.map(work, drafts))
 

@@ -6,10 +6,9 @@ Many are read from a store side by side: each read waits for the network, not fo
 import collections
 import concurrent.futures
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from transforms.errors import SpecError, StorageError
 from transforms.storage.buckets import CONNECTIONS
@@ -17,24 +16,18 @@ from transforms.storage.local import LocalPath
 from transforms.storage.paths import is_remote
 from transforms.storage.protocol import StoredPath
 
-if TYPE_CHECKING:
-    from transforms.storage.remote import RemotePath
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 def storage(path: str) -> StoredPath:
     """Returns what can be done with a path, by the storage that it is in."""
-    return _remote_path()(path) if is_remote(path) else LocalPath(path)
-
-
-@functools.cache
-def _remote_path() -> "type[RemotePath]":
-    """Returns the class RemotePath, and loads Arrow's file systems with it."""
+    if not is_remote(path):
+        return LocalPath(path)
+    # It loads Arrow's file systems.
     from transforms.storage.remote import RemotePath
 
-    return RemotePath
+    return RemotePath(path)
 
 
 def sizes_of(paths: Iterable[str]) -> dict[str, int]:

@@ -279,8 +279,7 @@ class _LocalDraft:
         self._raw = persistently(functools.partial(_open_attempt, attempts), path=path)
         self._temporary = str(self._raw.name)
         self._durable = durable
-        self._size = 0
-        self._begun = 0
+        self._unsent = 0
 
     def write(self, data: bytes | memoryview, /) -> int:
         view = memoryview(data)
@@ -309,10 +308,10 @@ class _LocalDraft:
             start = stop
 
     def _written(self, size: int) -> None:
-        self._size += size
-        if self._durable and self._size - self._begun >= _WRITEBACK_BYTES:
-            _begin_writeback(self._raw.fileno(), self._begun, self._size)
-            self._begun = self._size
+        self._unsent += size
+        if self._durable and self._unsent >= _WRITEBACK_BYTES:
+            _begin_writeback(self._raw.fileno())
+            self._unsent = 0
 
     def sync(self) -> None:
         with self._raw:
@@ -330,15 +329,12 @@ class _LocalDraft:
             os.unlink(self._temporary)
 
 
-def _begin_writeback(descriptor: int, start: int, stop: int) -> None:
-    """Asks the disk to take a piece of a file now; does not wait, may do nothing."""
+def _begin_writeback(descriptor: int) -> None:
+    """Asks the disk to take now what it lacks of a file; does not wait for it."""
     if hasattr(_libc, "sync_file_range"):
-        _libc.sync_file_range(
-            descriptor,
-            ctypes.c_longlong(start),
-            ctypes.c_longlong(stop - start),
-            _SYNC_FILE_RANGE_WRITE,
-        )
+        # From the first byte to the last.
+        zero = ctypes.c_longlong(0)
+        _libc.sync_file_range(descriptor, zero, zero, _SYNC_FILE_RANGE_WRITE)
 
 
 def _open_attempt(folder: str) -> io.FileIO:

@@ -12,6 +12,7 @@ contradict each other, and a parameter that nothing reads is refused: ignored, i
 send a user's keys to another server than the one that was meant.
 """
 
+import itertools
 import locale
 import os
 import posixpath
@@ -56,8 +57,8 @@ _TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 _lock = threading.Lock()
 # Place -> name -> value.
 _parameters: dict[str, dict[str, str]] = {}
-# Of which only jobs that came before have said anything.
-_of_earlier_jobs: set[str] = set()
+# Those of them that paths of this job have given.
+_of_this_job: dict[str, dict[str, str]] = {}
 
 
 def spellings(path: str) -> tuple[str, ...]:
@@ -183,7 +184,7 @@ def _check_parameter_names(scheme: str, said: Iterable[tuple[str, str]]) -> None
 def _remember_parameters(place: str, said: Iterable[tuple[str, str]]) -> None:
     """Keeps the URI parameters of a bucket; SpecError where two paths differ in one."""
     with _lock:
-        before = {} if place in _of_earlier_jobs else _parameters.get(place, {})
+        before = _of_this_job.get(place, {})
         merged = dict(before)
         for name, value in said:
             if merged.setdefault(name, value) != value:
@@ -192,8 +193,7 @@ def _remember_parameters(place: str, said: Iterable[tuple[str, str]]) -> None:
                     f"{place!r}; found two different values. Give it once."
                 )
         if merged != before:
-            _parameters[place] = merged
-            _of_earlier_jobs.discard(place)
+            _parameters[place] = _of_this_job[place] = merged
 
 
 def another_job() -> None:
@@ -202,7 +202,7 @@ def another_job() -> None:
     Until they do, the last parameters stay in force.
     """
     with _lock:
-        _of_earlier_jobs.update(_parameters)
+        _of_this_job.clear()
 
 
 def shown(value: Any) -> str:
@@ -291,17 +291,13 @@ def relative(path: str, root: str) -> str:
 
 
 def common_folder(paths: Iterable[str]) -> str:
-    """Returns the deepest folder that all these files are below, absolute."""
+    """Returns the deepest folder that all these files of one place are below."""
     folders = [os.path.dirname(absolute(path)) for path in paths]
     if not is_remote(folders[0]):
         return os.path.commonpath(folders)
-    first, *others = (folder.split("/") for folder in folders)
-    shared = 3
-    for depth in range(len(first), 2, -1):
-        if all(other[:depth] == first[:depth] for other in others):
-            shared = depth
-            break
-    return "/".join(first[:shared])
+    names = zip(*(folder.split("/") for folder in folders), strict=False)
+    shared = itertools.takewhile(lambda equal: len({*equal}) == 1, names)
+    return "/".join(name for name, *_ in shared)
 
 
 def check_file_names() -> None:

@@ -324,3 +324,4 @@ class StoredPath(Protocol):
         Raises:
           StorageError: it failed each time.
         """
+        return

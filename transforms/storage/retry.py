@@ -301,31 +301,17 @@ def _error_of_client(error: Any, path: str) -> Exception:
         if code is not None or "ClientAuthenticationError" not in kinds:
             status, said = error.status_code, error.reason
     if status:
-        code = getattr(code, "value", code) or ""
-        return of_answer(int(status), str(code), str(said or ""), path)
+        code = getattr(code, "value", code)
+        words = map(str, filter(None, ("the store answered", status, code, said)))
+        reason = bounded(" ".join(words), _LONGEST_REASON)
+        if int(status) == 412 or code == "BlobAlreadyExists":
+            return OvertakenError(reason)
+        number = _number_of(f"HTTP status {status} {code}") or errno.EIO
+        return _os_error(number, reason, path)
     is_passing = getattr(error, "retryable", False)
     number = errno.EIO if is_passing else _number_of(" ".join(kinds)) or errno.EIO
     # Addresses in it may end with a token.
     return OSError(number, reason_of(error).partition("?")[0], path)
-
-
-def of_answer(status: int, code: str, said: str, path: str) -> Exception:
-    """Returns the error for a store's answer.
-
-    Args:
-      status: of HTTP.
-      code: the word that the store has for it; empty for none.
-      said: more words.
-      path: that it was about.
-    """
-    reason = bounded(
-        " ".join(filter(None, ("the store answered", str(status), code, said))),
-        _LONGEST_REASON,
-    )
-    if status == 412 or code == "BlobAlreadyExists":
-        return OvertakenError(reason)
-    number = _number_of(f"HTTP status {status} {code}") or errno.EIO
-    return _os_error(number, reason, path)
 
 
 def reason_of(error: BaseException) -> str:

@@ -181,12 +181,24 @@ class RowSorter:
     def _merged(self) -> RowSpool:
         """Returns the rows of all runs in order; holds a batch of each in memory."""
         out = RowSpool(self._schema)
-        runs = [_Run(run.batches(), self._key) for run in self._runs]
-        while runs := [run for run in runs if run.has_rows()]:
-            bound = min(run.last for run in runs)
-            batches = [rows for run in runs if (rows := run.up_to(bound)).num_rows]
-            out.append(batches[0] if len(batches) == 1 else self._in_order(batches))
+        heads = [(next(left), left) for left in (run.batches() for run in self._runs)]
+        while heads:
+            bound = min(rows[self._key][-1].as_py() for rows, _ in heads)
+            taken, others = [], []
+            for rows, left in heads:
+                stop = self._count_up_to(rows, bound)
+                taken.append(rows.slice(0, stop))
+                rest = rows.slice(stop) if stop < len(rows) else next(left, None)
+                if rest is not None:
+                    others.append((rest, left))
+            out.append(self._in_order(taken))
+            heads = others
         return out
+
+    def _count_up_to(self, rows: pa.RecordBatch, bound: bytes) -> int:
+        """Returns how many sorted rows have keys that are at most `bound`."""
+        keys, places = rows[self._key], range(len(rows))
+        return bisect.bisect_right(places, bound, key=lambda n: keys[n].as_py())
 
     def _in_order(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Returns rows in one sorted batch."""
@@ -198,36 +210,3 @@ class RowSorter:
             if not pc.all(is_last).as_py():
                 rows = rows.filter(pa.array([*is_last.to_pylist(), True]))
         return rows
-
-
-class _Run:
-    """Sorted rows that are being merged.
-
-    Attributes:
-      last: the last key of the rows at hand.
-    """
-
-    def __init__(self, batches: Iterator[pa.RecordBatch], key: str) -> None:
-        self.last = b""
-        self._batches = batches
-        self._key = key
-        self._rows: pa.RecordBatch | None = None
-
-    def has_rows(self) -> bool:
-        """Whether rows are left; takes the next batch where none are at hand."""
-        if self._rows is None or not self._rows.num_rows:
-            self._rows = next(self._batches, None)
-            if self._rows is not None:
-                self.last = self._rows[self._key][-1].as_py()
-        return self._rows is not None
-
-    def up_to(self, bound: bytes) -> pa.RecordBatch:
-        """Takes the rows at hand whose keys are at most `bound`."""
-        assert self._rows is not None
-        rows, keys = self._rows, self._rows[self._key]
-        stop = len(keys)
-        if self.last > bound:
-            places = range(stop)
-            stop = bisect.bisect_right(places, bound, key=lambda n: keys[n].as_py())
-        self._rows = rows.slice(stop)
-        return rows.slice(0, stop)

@@ -13,7 +13,7 @@ import email.utils
 import functools
 import os
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import IO, Any
 
 from transforms.storage.buckets import (
@@ -28,7 +28,6 @@ from transforms.storage.buckets import (
     setting_of,
 )
 from transforms.storage.entries import Look
-from transforms.storage.retry import of_answer
 
 _ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -37,8 +36,6 @@ _ATTEMPTS = 3
 # Larger files go up in parts, so that a failure costs one part.
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
-# The API's limit for one request.
-_KEYS_A_REQUEST = 1000
 # After as many failures in a row, nothing is read in the way of `fetch` any more.
 _MOST_FAILURES = 8
 # bytes, size of the object, seconds since 1970 when it was written
@@ -78,6 +75,7 @@ class S3Bucket(Bucket):
             config=botocore.config.Config(
                 connect_timeout=CONNECT_SECONDS,
                 read_timeout=READ_SECONDS,
+                max_pool_connections=CONNECTIONS,
                 retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                 **config,
             ),
@@ -229,17 +227,6 @@ class S3Bucket(Bucket):
             Bucket=self._bucket, Prefix=prefix
         )
         return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
-
-    def _remove_all(self, keys: Sequence[str]) -> None:
-        for start in range(0, len(keys), _KEYS_A_REQUEST):
-            named = [{"Key": key} for key in keys[start : start + _KEYS_A_REQUEST]]
-            answer = self._client.delete_objects(
-                Bucket=self._bucket, Delete={"Objects": named, "Quiet": True}
-            )
-            for failed in answer.get("Errors", ()):
-                status = 403 if failed["Code"] == "AccessDenied" else 500
-                message, path = failed.get("Message", ""), self.path(failed["Key"])
-                raise of_answer(status, failed["Code"], message, path)
 
 
 def _read(answer: Any, part: tuple[int, int] | None, limit: int | None) -> _Read | None:

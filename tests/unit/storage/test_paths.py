@@ -19,7 +19,7 @@ from transforms.storage.visibility import unseen
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins without parameters."""
     monkeypatch.setattr(paths, "_parameters", {})
-    monkeypatch.setattr(paths, "_of_earlier_jobs", set())
+    monkeypatch.setattr(paths, "_of_this_job", {})
 
 
 @pytest.mark.parametrize(
