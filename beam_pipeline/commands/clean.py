@@ -30,7 +30,7 @@ from transforms.publishing.bucket import USES, BucketTarget, names_in, new_word
 from transforms.publishing.local import LocalTarget
 from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import SHARED
-from transforms.storage.entries import SECOND_NS, Found, OvertakenError
+from transforms.storage.entries import SECOND_NS, FileEntry, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import (
     WORK_SUFFIX,
@@ -177,9 +177,9 @@ def remove(there: BucketTarget, left: _BucketWork, *, older_than: float) -> bool
     return True
 
 
-def _grouped(folder: str, found: Iterable[Found]) -> dict[str, list[Found]]:
+def _grouped(folder: str, found: Iterable[FileEntry]) -> dict[str, list[FileEntry]]:
     """Returns files by the first name of their paths in a folder."""
-    out: dict[str, list[Found]] = {}
+    out: dict[str, list[FileEntry]] = {}
     for entry in found:
         name = entry.path.removeprefix(f"{folder}/").partition("/")[0]
         out.setdefault(name, []).append(entry)

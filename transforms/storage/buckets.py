@@ -18,7 +18,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING
 
-from transforms.storage.entries import Found, Look, OvertakenError
+from transforms.storage.entries import FileEntry, Look, OvertakenError
 from transforms.storage.paths import split_remote
 from transforms.storage.retry import client_errors
 
@@ -114,7 +114,7 @@ class Bucket:
     def _keys_below(self, prefix: str) -> list[str]:
         raise NotImplementedError
 
-    def list_in(self, folder: str) -> list[Found]:
+    def list_in(self, folder: str) -> list[FileEntry]:
         """Returns what is in a folder, where Arrow shows too little of it."""
         raise NotImplementedError
 
@@ -204,7 +204,7 @@ class HdfsBucket(Bucket):
                 place,
             ) from error
 
-    def entry(self, key: str) -> Found | None:
+    def entry(self, key: str) -> FileEntry | None:
         """Returns what is at a key; None for nothing.
 
         Arrow says of all that could not be asked that it is missing.
@@ -212,12 +212,12 @@ class HdfsBucket(Bucket):
         import pyarrow.fs as pafs
 
         path = self.path(key)
-        entry = Found.of(path, self._system.get_file_info(f"/{key}"))
+        entry = FileEntry.of(path, self._system.get_file_info(f"/{key}"))
         if entry is None:
             with contextlib.suppress(FileNotFoundError):
                 # Fails with another error where the name node does not answer.
                 self._system.get_file_info(pafs.FileSelector(f"/{key}"))
-                entry = Found(path, True)
+                entry = FileEntry(path, is_folder=True)
         return entry
 
     def look(self, key: str) -> Look:

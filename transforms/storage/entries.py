@@ -18,19 +18,35 @@ Standing = Literal["", "file", "folder", "other"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file of a source.
+    """One file of a source, or what is in a store.
 
     Attributes:
-      path: relative to the source's root, `/` between, as the file system has it.
+      path: relative to the source's root, `/` between, as the file system has it;
+        whole, with its scheme, where a store lists it.
       size: bytes.
-      modified_ns: modification time, nanoseconds since the epoch.
+      modified_ns: modification time, nanoseconds since the epoch; in stores, of whole
+        seconds.
       skipped: why it is not read: "hidden" or ""; see `list_tree`.
+      is_folder: whether it is a folder; in an object store, a prefix.
     """
 
     path: str
-    size: int
-    modified_ns: int
+    size: int = 0
+    modified_ns: int = 0
     skipped: str = ""
+    is_folder: bool = False
+
+    @classmethod
+    def of(cls, path: str, info: "pafs.FileInfo") -> "FileEntry | None":
+        """Returns what Arrow says of a path in a store; None for nothing."""
+        import pyarrow.fs as pafs
+
+        if info.type == pafs.FileType.NotFound:
+            return None
+        if info.type == pafs.FileType.Directory:
+            return cls(path, is_folder=True)
+        seconds = (info.mtime_ns or 0) // SECOND_NS
+        return cls(path, info.size or 0, seconds * SECOND_NS)
 
     @property
     def stamp(self) -> int:
@@ -87,35 +103,6 @@ class TooLargeError(OSError):
         super().__init__(errno.EFBIG, os.strerror(errno.EFBIG), path)
         self.size = size
         self.modified_ns = modified_ns
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Found:
-    """What is at a remote path.
-
-    Attributes:
-      path: whole, with its scheme.
-      is_folder: whether it is a folder; of an object store, a prefix.
-      size: bytes of a file.
-      modified_ns: of a file, whole seconds.
-    """
-
-    path: str
-    is_folder: bool
-    size: int = 0
-    modified_ns: int = 0
-
-    @classmethod
-    def of(cls, path: str, info: "pafs.FileInfo") -> "Found | None":
-        """Returns what Arrow says of a path; None for nothing."""
-        import pyarrow.fs as pafs
-
-        if info.type == pafs.FileType.NotFound:
-            return None
-        if info.type == pafs.FileType.Directory:
-            return cls(path, True)
-        seconds = (info.mtime_ns or 0) // SECOND_NS
-        return cls(path, False, info.size or 0, seconds * SECOND_NS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from transforms.storage.buckets import (
     look_of,
     setting_of,
 )
-from transforms.storage.entries import SECOND_NS, Found, Look
+from transforms.storage.entries import SECOND_NS, FileEntry, Look
 
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
 # What the repetitions of Google's client may take in all. Those of Arrow's would add
@@ -106,13 +106,13 @@ class GcsBucket(Bucket):
         blobs = self._bucket.list_blobs(prefix=prefix, **self._patience)
         return [blob.name for blob in blobs]
 
-    def list_in(self, folder: str) -> list[Found]:
+    def list_in(self, folder: str) -> list[FileEntry]:
         """See `Bucket`; Arrow shows only folders that have an object of their own."""
         prefix, top = f"{folder}/" if folder else "", self.path(folder)
         pages = self._bucket.list_blobs(prefix=prefix, delimiter="/", **self._patience)
         blobs = list(pages)
         out = [
-            Found(f"{top}/{name.removeprefix(prefix)[:-1]}", True)
+            FileEntry(f"{top}/{name.removeprefix(prefix)[:-1]}", is_folder=True)
             for name in set(pages.prefixes)
         ]
         for blob in blobs:
@@ -120,7 +120,7 @@ class GcsBucket(Bucket):
             if name and not name.endswith("/"):
                 seconds = int(blob.updated.timestamp()) if blob.updated else 0
                 path, size = f"{top}/{name}", blob.size or 0
-                out.append(Found(path, False, size, seconds * SECOND_NS))
+                out.append(FileEntry(path, size, seconds * SECOND_NS))
         return out
 
 

@@ -2,16 +2,17 @@
 
 A path elsewhere is a scheme, an authority and a key, and after those nothing is
 special but `.` and `..` between slashes, which mean what they mean here: `?`, `#`, `%`
-and spaces stand for themselves. What a user appends as URI
-parameters (`?endpoint_override=...`), or writes as `key:secret@` before a bucket, is
-taken off by `plain` where the path enters the program. It is remembered for that place
-in this process alone, and never printed or stored; `Access` carries it to workers.
+and spaces stand for themselves. What a user appends as URI parameters
+(`?endpoint_override=...`) is taken off by `plain` where the path enters the program. It
+is remembered for that place in this process alone, and never printed or stored;
+`Access` carries it to workers.
 
 What all paths of a job say of one place holds together, so two of them may not
 contradict each other, and a parameter that nothing reads is refused: ignored, it would
 send a user's keys to another server than the one that was meant.
 """
 
+import dataclasses
 import itertools
 import locale
 import os
@@ -105,9 +106,6 @@ def plain(path: str) -> str:
     authority, slash, key = path[match.end() :].partition("/")
     _check_no_secret_is_left(scheme, authority, key)
     said = [] if given is None else _pairs(given[1])
-    if "@" in authority:
-        authority, before = _without_secret(scheme, authority)
-        said += before.items()
     if not authority and scheme != "hdfs":
         raise SpecError(
             f"A path must name a bucket after {scheme}://; found {match[0]!r} and no "
@@ -134,25 +132,16 @@ def without_access(path: str) -> str:
 
 def _check_no_secret_is_left(scheme: str, authority: str, key: str) -> None:
     """Refuses a path that holds a secret; does not show it."""
-    is_before = scheme in _KNOWN and ":" in authority and "@" not in authority
+    # Azure's container and HDFS's user are before an @.
+    is_before = "@" in authority and scheme in ("s3", "gs", "gcs")
+    is_before = is_before or (scheme in _KNOWN and ":" in authority)
     if is_before or _SECRET_IN_KEY.search(key):
-        form = "container:key@account" if scheme in _AZURE else "key:secret@bucket"
         raise SpecError(
-            f"Keys of {scheme}:// must be {form}, each / in them written %2F, or URI "
-            f"parameters at the end of a path, as in ?name=value&name=value, each ? "
-            f"in a value written %3F, and each & %26; found some elsewhere. Write them "
-            f"so; a server's address is a parameter, ?endpoint_override=HOST:PORT."
+            f"Keys of {scheme}:// must be in the environment, or URI parameters at the "
+            f"end of a path, as in ?name=value&name=value, each ? in a value written "
+            f"%3F, and each & %26; found some elsewhere. Write them so; a server's "
+            f"address is a parameter, too, ?endpoint_override=HOST:PORT."
         )
-
-
-def _without_secret(scheme: str, authority: str) -> tuple[str, dict[str, str]]:
-    """Splits an authority with an `@`: without its secret, and that as parameters."""
-    said, _, host = authority.rpartition("@")
-    name, colon, password = map(unquote, said.partition(":"))
-    if scheme in ("s3", "gs", "gcs"):
-        return host, {"access_key": name, "secret_key": password}
-    # Azure's container, or HDFS's user, is there.
-    return f"{name}@{host}", {"account_key": password} if colon else {}
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:
@@ -237,20 +226,12 @@ def parameters_given() -> dict[str, set[str]]:
         return {place: set(said) for place, said in _parameters.items()}
 
 
+@dataclasses.dataclass(frozen=True)
 class Access:
     """The URI parameters of all places; unpickled in a worker, they apply there too."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _install, (dict(_parameters),)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Access)
-
-    def __hash__(self) -> int:
-        return hash(Access)
-
-    def __repr__(self) -> str:
-        return "Access()"
 
 
 def _install(parameters: Mapping[str, dict[str, str]]) -> Access:

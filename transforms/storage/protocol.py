@@ -122,16 +122,14 @@ class StoredPath(Protocol):
 
         Raises OSError as `names_in`.
         """
-        listing = []
-        for name in self.names_in():
+        names = {*self.names_in()}
+        for name in names & {*inner}:
             below = type(self)(os.path.join(self.path, name))
-            is_inner = name in inner and not os.path.islink(below.path)
-            if not (is_inner and below.is_folder()):
-                listing.append(name)
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                listing += [f"{name}/{child}" for child in below.names_in()]
-        return sorted(listing, key=os.fsencode)
+            if below.is_folder() and not os.path.islink(below.path):
+                names.remove(name)
+                with contextlib.suppress(FileNotFoundError):
+                    names |= {f"{name}/{child}" for child in below.names_in()}
+        return sorted(names, key=os.fsencode)
 
     def entries_in(self, root: str) -> list[FileEntry]:
         """Returns the files here, not those below, as `expand`; raises OSError.

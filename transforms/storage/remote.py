@@ -10,6 +10,7 @@ finished in a temporary file of this machine. Clients send checksums with the by
 """
 
 import contextlib
+import dataclasses
 import datetime
 import errno
 import functools
@@ -30,7 +31,6 @@ from transforms.storage.drafts import Draft
 from transforms.storage.entries import (
     SECOND_NS,
     FileEntry,
-    Found,
     Look,
     OvertakenError,
     Standing,
@@ -106,8 +106,6 @@ class RemotePath(StoredPath):
     def mapped(self) -> "pa.NativeFile":
         import pyarrow as pa
 
-        if cached := held.get(self.path):
-            return pa.BufferReader(cached[0])
         return pa.BufferReader(_bytes_of(self.path, _there(self.path)))
 
     def read_stamped(self, limit: int | None = None) -> tuple[bytes, int]:
@@ -115,8 +113,7 @@ class RemotePath(StoredPath):
         return data, stamp(len(data), modified_ns)
 
     def _read_range(self, start: int, stop: int) -> tuple[bytes, int]:
-        is_simple = start < stop and self.path not in held
-        if is_simple and (answer := _read_at_once(self.path, (start, stop))):
+        if start < stop and (answer := _read_at_once(self.path, (start, stop))):
             return answer[0], stamp(*answer[1:])
         with _RemoteFile(self.path) as file:
             return file.read_range(start, stop), file.stamp
@@ -152,12 +149,12 @@ class RemotePath(StoredPath):
         return asked(self.path, functools.partial(work, key, *arguments))
 
 
-def _entry_of(entry: Found, root: str) -> FileEntry:
+def _entry_of(entry: FileEntry, root: str) -> FileEntry:
     """Returns a listed object as a file of a source, with its path below the root."""
-    return FileEntry(relative(entry.path, root), entry.size, entry.modified_ns)
+    return dataclasses.replace(entry, path=relative(entry.path, root))
 
 
-def _there(path: str) -> Found:
+def _there(path: str) -> FileEntry:
     """Returns what is at a path; raises FileNotFoundError for nothing."""
     entry = stores.look(path)
     if entry is None:
@@ -201,7 +198,8 @@ def _read_at_once(
     None where there is no such way, or it has failed, or its library would be loaded
     for a few files.
     """
-    if next(_reads) < _FEW_READS or not path.startswith("s3://"):
+    is_few = path in held or next(_reads) < _FEW_READS
+    if is_few or not path.startswith("s3://"):
         return None
     answer = None
     with contextlib.suppress(OSError):
@@ -234,7 +232,7 @@ def _facts_of(file: Any, path: str) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=4)
-def _bytes_of(path: str, _state: Found) -> bytes:
+def _bytes_of(path: str, _state: FileEntry) -> bytes:
     """Returns the bytes of a file, which is read once in each state."""
     return read_all(path)[0]
 

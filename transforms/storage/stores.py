@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from transforms.errors import TargetError
 from transforms.storage.buckets import GOOGLE, HDFS, Bucket, HdfsBucket
-from transforms.storage.entries import Found, is_hidden
+from transforms.storage.entries import FileEntry, is_hidden
 from transforms.storage.google_azure import AzureBucket, GcsBucket
 from transforms.storage.paths import parameters_of, relative, split_remote
 from transforms.storage.retry import asked, client_errors, reason_of
@@ -119,20 +119,20 @@ def _connected(
         raise OSError(errno.EINVAL, reason_of(error), place) from error
 
 
-def look(path: str) -> Found | None:
+def look(path: str) -> FileEntry | None:
     """Returns what is at a path; None for nothing. Raises OSError."""
     system, inside = file_system(path)
     if path.startswith(HDFS):
         there = HdfsBucket(split_remote(path)[0], "", system)
         return asked(path, lambda: there.entry(inside[1:]))
-    entry = Found.of(path, asked(path, lambda: system.get_file_info(inside)))
+    entry = FileEntry.of(path, asked(path, lambda: system.get_file_info(inside)))
     if entry is None and path.startswith(GOOGLE):
         # Arrow finds folders by a listing. Where that fails it reports no folder.
-        entry = Found(path, True) if any(walk(path)) else None
+        entry = FileEntry(path, is_folder=True) if any(walk(path)) else None
     return entry
 
 
-def look_in(folder: str) -> list[Found]:
+def look_in(folder: str) -> list[FileEntry]:
     """Returns what is in a folder, also a folder without a name. Raises OSError."""
     folder = folder.rstrip("/")
     client = client_of(folder) if folder.startswith(GOOGLE) else None
@@ -144,17 +144,17 @@ def look_in(folder: str) -> list[Found]:
     if not folder.startswith(GOOGLE):
         return [*_look_below(folder, recursive=False)]
     # Arrow shows only folders that have an object of their own.
-    out: dict[str, Found] = {}
+    out: dict[str, FileEntry] = {}
     for entry in _look_below(folder, recursive=True):
         name, _, deeper = entry.path.removeprefix(f"{folder}/").partition("/")
         path = f"{folder}/{name}"
-        out[name] = Found(path, True) if deeper else out.get(name, entry)
+        out[name] = FileEntry(path, is_folder=True) if deeper else out.get(name, entry)
     return list(out.values())
 
 
 def _look_below(
     folder: str, *, recursive: bool, missing_ok: bool = False
-) -> Iterator[Found]:
+) -> Iterator[FileEntry]:
     """Asks for what is below a folder; the answer takes 0.2 KB an entry."""
     import pyarrow.fs as pafs
 
@@ -164,14 +164,14 @@ def _look_below(
     )
     infos = asked(folder, lambda: system.get_file_info(selector))
 
-    def found(info: Any) -> Found | None:
+    def found(info: Any) -> FileEntry | None:
         below = info.path.removeprefix(inside).removeprefix("/").rstrip("/")
-        return Found.of(f"{folder}/{below}", info)
+        return FileEntry.of(f"{folder}/{below}", info)
 
     return filter(None, map(found, infos))
 
 
-def look_at_level(folder: str) -> list[Found] | None:
+def look_at_level(folder: str) -> list[FileEntry] | None:
     """Returns what is in a folder; None where that does not lead to all below it.
 
     Where a folder's name is empty, Arrow says nothing of what is in it.
@@ -181,14 +181,14 @@ def look_at_level(folder: str) -> list[Found] | None:
         folder.startswith(GOOGLE) and client_of(folder) is None
     ):
         return None
-    entries: list[Found] = []
+    entries: list[FileEntry] = []
     with contextlib.suppress(FileNotFoundError):
         entries = look_in(folder)
     names = [entry.path.removeprefix(f"{folder}/") for entry in entries]
     return entries if all(name and "/" not in name for name in names) else None
 
 
-def walk(folder: str) -> Iterator[Found]:
+def walk(folder: str) -> Iterator[FileEntry]:
     """Returns every file below a folder; none where there is no such folder."""
     in_hdfs = folder.startswith(HDFS)
     if in_hdfs and look(folder) is None:
@@ -203,7 +203,7 @@ def expand(pattern: str) -> list[str]:
     parts = pattern.split("/")
     first = next(i for i, name in enumerate(parts) if any(c in name for c in "*?["))
     folder, globs = "/".join(parts[:first]), parts[first:]
-    entries: Iterable[Found] = ()
+    entries: Iterable[FileEntry] = ()
     # As on a disk, a pattern in a missing folder names nothing.
     with contextlib.suppress(FileNotFoundError):
         entries = look_in(folder) if len(globs) == 1 else walk(folder)
@@ -245,7 +245,7 @@ def list_below(root: str) -> "FileList":
 
     lister, lock = FileLister(), threading.Lock()
 
-    def add(found: Iterable[Found]) -> int:
+    def add(found: Iterable[FileEntry]) -> int:
         """Adds files, and returns their number; any thread may call it."""
         count = 0
         for entry in found:
@@ -275,7 +275,7 @@ def list_below(root: str) -> "FileList":
 def _spread(
     root: str,
     pool: concurrent.futures.Executor,
-    add: Callable[[Iterable[Found]], int],
+    add: Callable[[Iterable[FileEntry]], int],
 ) -> list[str]:
     """Returns folders that hold all files below the root but those it has added."""
     whole: list[str] = []
