@@ -65,14 +65,12 @@ def stamp(size: int, modified_ns: int) -> int:
     return mixed - 2**64 if mixed >= 2**63 else mixed
 
 
-def stamp_of(file: IO[bytes] | io.RawIOBase | int) -> int:
-    """Returns the stamp of an open file, or of a descriptor."""
-    if not isinstance(file, int):
-        stated = getattr(getattr(file, "raw", file), "stamp", None)
-        if stated is not None:
-            return int(stated)
-        file = file.fileno()
-    status = os.fstat(file)
+def stamp_of(file: IO[bytes] | io.RawIOBase) -> int:
+    """Returns the stamp of an open file."""
+    stated = getattr(getattr(file, "raw", file), "stamp", None)
+    if stated is not None:
+        return int(stated)
+    status = os.fstat(file.fileno())
     return stamp(status.st_size, status.st_mtime_ns)
 
 

@@ -106,15 +106,13 @@ def read_ahead(
       far: whether each read waits for a network; else the calling thread reads.
       threads: the most that read.
     """
-    left = iter(items)
-    begun = list(itertools.islice(left, 2)) if far else []
-    if len(begun) < 2:
-        yield from map(read, itertools.chain(begun, left))
+    if not far:
+        yield from map(read, items)
         return
     pending: collections.deque[concurrent.futures.Future[_Result]] = collections.deque()
     pool = concurrent.futures.ThreadPoolExecutor(threads)
     try:
-        for item in itertools.chain(begun, left):
+        for item in items:
             pending.append(pool.submit(read, item))
             if len(pending) >= threads:
                 yield pending.popleft().result()

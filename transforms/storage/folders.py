@@ -114,7 +114,7 @@ def is_same(status: os.stat_result, path: str, *, folder: int | None = None) -> 
         return False
 
 
-def once_only(
+def _once_only(
     change: Callable[[], object],
     is_done: Callable[[], bool],
     *,
@@ -147,6 +147,26 @@ def once_only(
     persistently(once, path=path)
 
 
+def remove(
+    by: Callable[..., None], path: str, *, folder: int | None = None, shown: str = ""
+) -> None:
+    """Removes exactly what has a name now: what has it next may be somebody else's.
+
+    Args:
+      by: `os.unlink` or `os.rmdir`.
+      path: the name.
+      folder: see `opened`.
+      shown: its path, for messages; by default `path`.
+    """
+    shown = shown or path
+    before = persistently(lambda: os.lstat(path, dir_fd=folder), path=shown)
+    _once_only(
+        lambda: by(path, dir_fd=folder),
+        lambda: not is_same(before, path, folder=folder),
+        path=shown,
+    )
+
+
 def make(path: str) -> None:
     """Makes a folder and those above it; it may exist.
 
@@ -162,8 +182,7 @@ def remove_empty(path: str) -> bool:
     Returns False, with nothing changed, where something is in it or it is no folder.
     """
     try:
-        before = persistently(lambda: os.lstat(path), path=path)
-        once_only(lambda: os.rmdir(path), lambda: not is_same(before, path), path=path)
+        remove(os.rmdir, path)
     except FileNotFoundError:
         return True
     except OSError as error:
@@ -180,12 +199,13 @@ def rename(source: str, target: str) -> None:
       OSError: it could not be done; both are as they were.
       StorageError: nor could it when it was tried again.
     """
+    _move(lambda: os.replace(source, target), source, target)
+
+
+def _move(change: Callable[[], None], source: str, target: str) -> None:
+    """Makes a change after which a file or folder has another name, once."""
     before = persistently(lambda: os.lstat(source), path=source)
-    once_only(
-        lambda: os.replace(source, target),
-        lambda: is_same(before, target),
-        path=target,
-    )
+    _once_only(change, lambda: is_same(before, target), path=target)
 
 
 def move_new(source: str, target: str) -> None:
@@ -194,7 +214,6 @@ def move_new(source: str, target: str) -> None:
     Raises:
       CommitError: the target has appeared meanwhile; nothing has changed.
     """
-    before = persistently(lambda: os.lstat(source), path=source)
 
     def change() -> None:
         standing = _status_or_none(target, followed=True)
@@ -205,7 +224,7 @@ def move_new(source: str, target: str) -> None:
             os.rename(source, target)
 
     try:
-        once_only(change, lambda: is_same(before, target), path=target)
+        _move(change, source, target)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise CommitError(
@@ -231,7 +250,7 @@ def exchange(source: str, target: str) -> bool:
     def is_done() -> bool:
         return is_same(new, target) and is_same(old, source)
 
-    once_only(change, is_done, path=target)
+    _once_only(change, is_done, path=target)
     return supported
 
 

@@ -159,18 +159,11 @@ class LocalPath(StoredPath):
         return True
 
     def remove_file(self, *, below: str = "") -> None:
-        path = self.path
         with (
             contextlib.suppress(FileNotFoundError),
-            _name_below(path, below) as (name, folder),
+            _name_below(self.path, below) as (name, folder),
         ):
-            before = persistently(lambda: os.lstat(name, dir_fd=folder), path=path)
-            # What has the name next may be somebody else's.
-            folders.once_only(
-                lambda: os.unlink(name, dir_fd=folder),
-                lambda: not folders.is_same(before, name, folder=folder),
-                path=path,
-            )
+            folders.remove(os.unlink, name, folder=folder, shown=self.path)
 
     def remove_tree(self, *, below: str = "") -> None:
         with (

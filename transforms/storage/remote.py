@@ -39,7 +39,7 @@ from transforms.storage.entries import (
 )
 from transforms.storage.paths import is_remote, relative, split_remote
 from transforms.storage.protocol import StoredPath
-from transforms.storage.retry import asked
+from transforms.storage.retry import asked, naming
 from transforms.storage.s3 import S3Bucket
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class RemotePath(StoredPath):
         return _RemoteDraft(self.path, attempts)
 
     def put_if(self, data: bytes, version: str, *, attempts: str = "") -> None:
-        with tempfile.TemporaryFile() as file:
+        with naming(self.path), tempfile.TemporaryFile() as file:
             file.write(data)
             _put_if(self.path, file, version, attempts)
 

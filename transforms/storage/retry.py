@@ -211,18 +211,14 @@ def asked(path: str, work: Callable[[], _Result]) -> _Result:
     """
     place = split_remote(path)[0]
     shunned = time.monotonic() < _shunned_until.get(place, 0.0)
+    policy = _ONCE if shunned else _PATIENCE
+    once = functools.partial(_numbered, path, work)
     try:
-        result = persistently(
-            functools.partial(_numbered, path, work),
-            path=path,
-            policy=_ONCE if shunned else _PATIENCE,
-        )
+        result = persistently(once, path=path, policy=policy)
     except StorageError:
-        if not shunned:
-            _shunned_until[place] = time.monotonic() + _SHUN_SECONDS
+        _shunned_until[place] = time.monotonic() + _SHUN_SECONDS
         raise
-    if shunned:
-        _shunned_until.pop(place, None)
+    _shunned_until.pop(place, None)
     return result
 
 

@@ -356,5 +356,5 @@ def _in_memory(table: _TableMember) -> Iterator[InputFile]:
             path = file.name
         file.writelines(table.chunks)
         file.flush()
-        size, stamp = file.tell(), stamp_of(file.fileno())
+        size, stamp = file.tell(), stamp_of(file)
         yield _MemberInMemory(table.origin, path, size, table.position, stamp=stamp)
