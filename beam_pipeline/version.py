@@ -9,9 +9,6 @@ import functools
 
 __version__ = "0.3.0"
 
-FOR_ROWS = frozenset(("beam-tfrecord", "pyarrow"))
-"""Names of the versions that decide bytes where there are no images."""
-
 # Of PIL.features: what Pillow calls a library, and what it is called here.
 _CODECS = {
     "zlib": "zlib-of-pillow",  # its PNG files; it may have a library of its own
@@ -23,8 +20,18 @@ _PACKAGES = {"pyarrow": "pyarrow", "Pillow": "pillow", "pillow-heif": "pillow-he
 
 
 @functools.cache
-def deciding_versions() -> dict[str, str]:
-    """Returns name -> version, of those that are there."""
+def deciding_versions(
+    *, images: bool = True, compressed: bool = True
+) -> dict[str, str]:
+    """Returns name -> version, of those that are there.
+
+    Machines of others have another zlib, say, than this one; a job of plain rows need
+    not be refused for that.
+
+    Args:
+      images: whether there are images, whose codecs decide bytes, and zlib with them.
+      compressed: whether shards are compressed.
+    """
     import importlib.metadata
     import zlib
 
@@ -40,4 +47,9 @@ def deciding_versions() -> dict[str, str]:
     versions |= {name: features.version_codec(key) for key, name in _CODECS.items()}
     versions |= {name: features.version_module(key) for key, name in _MODULES.items()}
     versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION
-    return {name: str(version) for name, version in versions.items() if version}
+    of_rows = {"beam-tfrecord", "pyarrow", *(("zlib",) if compressed else ())}
+    return {
+        name: str(version)
+        for name, version in versions.items()
+        if version and (images or name in of_rows)
+    }

@@ -1,6 +1,6 @@
-"""Errors of a job in our own words: what workers report, what Beam and engines say.
+"""Errors of a job in our own words, as Beam and engines have them.
 
-JobWatch    while it runs: an error that a worker reports ends it, unless it may pass
+JobWatch    while it runs: an error of ours in a failed task ends it, unless it may pass
 translated  when it has failed: our own error in what Beam raises
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from beam_pipeline.version import __version__
 from transforms import errors
 from transforms.errors import BeamTFRecordError, StorageError
-from transforms.storage.paths import is_remote
-from transforms.work.worker_check import FAILURE, WORKER, Reports
+from transforms.storage.files import storage
+from transforms.work.worker_check import Reports
 
 _REST = r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$"
 _OUR_ERROR = re.compile(r"transforms\.errors\.(?P<type>\w+): " + _REST, re.MULTILINE)
@@ -34,10 +34,9 @@ _RAISED = re.compile(
 )
 # What Beam raises in this process, which has no traceback in its words.
 _OWN_WORDS = re.compile(r"(?P<type>\w+): " + _REST, re.DOTALL)
-# Between two questions, to a disk and to an object store.
-_NEAR_SECONDS = 0.5
-_FAR_SECONDS = 3.0
-# Workers that have not reported for this long are told of: four reports are missing.
+# Between two questions, to the engine and to the store.
+_ASK_SECONDS = 2.0
+# Workers that have not reported for this long are told of: four stamps are missing.
 _SILENT_SECONDS = 60.0
 # Faults of storage are lasting if more than a few recur for this long, ...
 _FEW = 3
@@ -104,37 +103,30 @@ class JobWatch:
       name: of the engine.
       reports: of the run.
       say: takes what a person should know.
-      ask: returns the tracebacks of failed tasks, as the engine has them; any error
-        means that it does not answer.
-      failure: the first error of ours, reported by a worker or the engine, that ends
-        the job.
-      passing: the last fault of storage, which the engine tries again.
+      ask: returns seconds and traceback of each task that has failed, the oldest first,
+        as the engine has them; any error means that it does not answer.
+      failure: the first error of ours, in the engine's account, that ends the job.
     """
 
     name: str
     reports: Reports
     say: Callable[[str], None]
-    ask: Callable[[], str] = lambda: ""
+    ask: Callable[[], Iterable[tuple[float, str]]] = lambda: ()
     failure: BeamTFRecordError | None = None
-    passing: BeamTFRecordError | None = None
-    # Failures that were read, and when faults of storage were.
-    _read: set[str] = dataclasses.field(default_factory=set)
-    _faults: list[float] = dataclasses.field(default_factory=list)
+    # When faults of storage were.
+    _faults: set[float] = dataclasses.field(default_factory=set)
     _stamps: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # Since when no worker has reported; infinite once that has been said.
+    # Since when no worker has left a stamp; infinite once that has been said.
     _heard: float = dataclasses.field(default_factory=lambda: time.monotonic())
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Asks the store and the engine meanwhile."""
         ended = threading.Event()
-        far = is_remote(self.reports.folder)
 
         def work() -> None:
-            while not ended.wait(_FAR_SECONDS if far else _NEAR_SECONDS):
+            while not ended.wait(_ASK_SECONDS):
                 self.read()
-                with contextlib.suppress(Exception):
-                    self._take(in_text(self.ask()))
 
         threading.Thread(target=work, name="job watch", daemon=True).start()
         try:
@@ -143,32 +135,28 @@ class JobWatch:
             ended.set()
 
     def read(self) -> None:
-        """Reads what workers have reported since the last time."""
+        """Reads what the engine says of failed tasks, and the stamps of workers."""
+        with contextlib.suppress(Exception):
+            for at, traceback in self.ask():
+                error = in_text(traceback)
+                if isinstance(error, StorageError):
+                    self._faults.add(at)
+                    if not is_lasting(self._faults):
+                        continue
+                self.failure = self.failure or error
+        folder = self.reports.folder
         with contextlib.suppress(OSError, StorageError):
-            stamps = {each.path: each.modified_ns for each in self.reports.entries()}
-            workers = {path: at for path, at in stamps.items() if path.endswith(WORKER)}
-            if workers != self._stamps:
-                self._stamps = workers
+            files = storage(folder).entries_in(folder)
+            stamps = {file.path: file.modified_ns for file in files}
+            if stamps != self._stamps:
+                self._stamps = stamps
                 self._heard = time.monotonic()
-            failures = {path for path in stamps if path.endswith(FAILURE)}
-            for path in sorted(failures - self._read):
-                self._take(in_text(self.reports.read(path)), stamps[path] / 1e9)
-                self._read.add(path)
-
-    def _take(self, error: BeamTFRecordError | None, at: float | None = None) -> None:
-        """Takes an error, and when a worker has reported it."""
-        if isinstance(error, StorageError):
-            self.passing = error
-            self._faults += [] if at is None else [at]
-            if not is_lasting(self._faults):
-                return
-        self.failure = self.failure or error
 
     def look(self) -> None:
         """Says a line where workers are silent.
 
         Raises:
-          BeamTFRecordError: a worker has failed. The engine, which may try a hundred
+          BeamTFRecordError: a task has failed. The engine, which may try a hundred
             times, is not waited for.
         """
         if self.failure is not None:

@@ -4,34 +4,32 @@ Without these checks Beam would fail only after minutes, or search Google's serv
 what is missing. Beam's flags are read without importing Beam, which is slow to load.
 """
 
+import dataclasses
+import itertools
 import json
 import re
 import socket
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from beam_pipeline.version import FOR_ROWS, __version__, deciding_versions
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
-from transforms.work.worker_check import VersionRules
-
-if TYPE_CHECKING:
-    # Loads pydantic, which takes longer than the help of a command.
-    from beam_pipeline.settings.spec import Spec
 
 FLINK_VERSION = "1.20"
-# Masters of Flink that are a cluster within the job server.
-WITHIN_SERVER = ("[local]", "[auto]")
+# Masters of Flink that are a cluster within the job server, and a server of this
+# process.
+WITHIN_SERVER = ("[local]", "[auto]", "embed")
+MASTERS = {"FlinkRunner": "flink_master", "SparkRunner": "spark_master_url"}
+"""Beam's flag that names a master, by its name of the runner."""
 # How long a job server or a master may take to answer.
 _ASK_SECONDS = 10.0
-START_THERE = (
+_START_THERE = (
     "Let workers be started where the engine runs, by Beam's flags (after -- on the "
     "command line): by a pool beside it, with --environment_type=EXTERNAL "
     "--environment_config=localhost:50000, or from its image, with "
     '--environment_type=PROCESS --environment_config={"command":'
-    '"/opt/venv/bin/beam-tfrecord-worker"}.'
+    '"/opt/venv/bin/beam-tfrecord-worker"}. '
 )
-"""What to do where the engine's machines do not see the file that starts workers."""
 _ENVIRONMENT = ("environment_type", "environment_config", "environment_options")
 
 
@@ -51,100 +49,93 @@ def check_words(flags: Sequence[str]) -> None:
             )
 
 
-def flag_given(flags: Sequence[str], name: str) -> str | None:
-    """Returns the last value of one of Beam's flags; None where it is not given."""
-    value = None
-    for at, flag in enumerate(flags):
-        if flag.startswith(f"--{name}="):
-            value = flag.partition("=")[2]
-        elif flag == f"--{name}" and at + 1 < len(flags):
-            value = flags[at + 1]
-    return value
+def values_of(flags: Sequence[str]) -> dict[str, str]:
+    """Returns name -> last value of flags of Beam.
+
+    Example:
+      >>> values_of(["--runner=a", "--runner", "b"])
+      {'runner': 'b'}
+    """
+    values = {}
+    for flag, word in itertools.pairwise((*flags, "")):
+        if flag.startswith("--"):
+            name, sign, value = flag[2:].partition("=")
+            values[name] = value if sign else word
+    return values
 
 
-def environment_given(flags: Sequence[str]) -> bool:
+def environment_given(flags: Mapping[str, Any]) -> bool:
     """Whether Beam's own flags say how workers are started."""
-    return not {flag.partition("=")[0][2:] for flag in flags}.isdisjoint(_ENVIRONMENT)
+    return any(flags.get(name) for name in _ENVIRONMENT)
 
 
-def starts_elsewhere(flags: Sequence[str]) -> bool:
-    """Whether workers are started without this program: they may share no disk."""
-    # LOOPBACK: as threads of this process.
-    is_here = flag_given(flags, "environment_type") == "LOOPBACK"
-    return environment_given(flags) and not is_here
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineWorkers:
+    """Workers that may share no disk with the program that builds the pipeline.
+
+    Attributes:
+      who: they are, as in "The workers of Flink at 'far.example'".
+      started: whether they are started where the engine runs.
+    """
+
+    who: str
+    started: bool = False
 
 
-def version_rules(*, images: bool, compressed: bool) -> VersionRules:
-    """Returns the versions that decide bytes of a job, which are those of here.
-
-    Machines of others have another zlib, say, than this one; a job of plain rows need
-    not be refused for that.
+def workers_of(
+    runner: str, flags: Mapping[str, Any], *, starts_here: bool
+) -> EngineWorkers | None:
+    """Returns the workers of an engine; None for those of this machine.
 
     Args:
-      images: whether it has images, whose codecs decide bytes.
-      compressed: whether its shards are compressed.
+      runner: Beam's name of it.
+      flags: of Beam.
+      starts_here: whether workers are of this machine where no flag says how they are
+        started.
     """
-    versions = deciding_versions()
-    deciding = FOR_ROWS | ({"zlib"} if compressed else set())
-    free = frozenset() if images else frozenset(versions.keys() - deciding)
-    return VersionRules(versions, deciding_versions, free)
+    if "Dataflow" in runner:
+        return EngineWorkers("Dataflow's workers", started=True)
+    endpoint = str(flags.get("job_endpoint") or "")
+    host = host_elsewhere(master_of(runner, flags)) or host_elsewhere(endpoint)
+    given, here = environment_given(flags), starts_here
+    if given:
+        # LOOPBACK: as threads of this process.
+        here = flags.get("environment_type") == "LOOPBACK"
+    if host or not here:
+        name = runner.removesuffix("Runner")
+        who = "job server's workers" if name == "Portable" else f"workers of {name}"
+        at = f" at {host!r}" if host else ""
+        return EngineWorkers(f"The {who}{at}", started=given and not here)
+    return None
 
 
-def check_shared(
-    name: str, master: str, settings: "Spec", flags: Sequence[str]
+def master_of(runner: str, flags: Mapping[str, Any]) -> str:
+    """Returns the master that flags of Beam name for a runner; "" for none."""
+    return str(flags.get(MASTERS.get(runner, "")) or "")
+
+
+def check_seen(
+    workers: EngineWorkers | None, places: Iterable[tuple[str, str]], *, shared: bool
 ) -> None:
-    """Refuses what workers on other machines could not see, or could not start from.
+    """Refuses what is on this machine's disk where the workers may be on others.
 
-    What starts a worker is a file too, in the folder of temporary files where the
-    output is in an object store.
+    Args:
+      workers: that are to read or write it; None for those of this machine.
+      places: (what it is, path) of each; an empty path for none.
+      shared: whether the user says that all machines see it.
 
     Raises:
-      TargetError: a path is of this machine alone.
-      UsageError: nothing starts workers there.
+      TargetError: the workers do not see one of them.
     """
-    apart = starts_elsewhere(flags)
-    endpoint = flag_given(flags, "job_endpoint") or ""
-    host = host_elsewhere(master) or host_elsewhere(endpoint)
-    if not (apart or host) or settings.shared_output:
+    if workers is None or shared:
         return
-    who = f"The workers of {name}{f' at {host!r}' if host else ''}"
-    check_paths(who, _places(settings), starts="" if apart else START_THERE)
-    if not apart:
-        raise UsageError(
-            f"{who} must see the file that starts workers, and it is in this machine's "
-            f"folder of temporary files. {START_THERE} Or, with a disk that all "
-            f"machines share, set TMPDIR to a folder that every machine sees under "
-            f"this very path and say --shared-output."
-        )
-
-
-def _places(settings: "Spec") -> list[tuple[str, str]]:
-    """Returns what workers read and write: (what it is, path) of each."""
-    return [
-        *(("source", settings.source), ("output", settings.output)),
-        ("folder of --images-root", settings.images_folder),
-    ]
-
-
-def check_paths(
-    who: str, given: Iterable[tuple[str, str]], *, starts: str = ""
-) -> None:
-    """Refuses paths of this machine's disk, which workers elsewhere do not see.
-
-    Args:
-      who: does not see them, as the first words of the message.
-      given: (what it is, path) of each; an empty path for none.
-      starts: how workers can be started where they run; empty where they are so.
-
-    Raises:
-      TargetError: one is of this machine.
-    """
-    for what, path in given:
+    for what, path in places:
         if path and not paths.is_remote(path):
             raise TargetError(
-                f"{who} must see the {what}; {path!r} is a path of this machine. Put "
-                f"it into an object store.{starts and f' {starts}'} Or say "
-                f"--shared-output, if every machine sees it under this very path."
+                f"{workers.who} must see the {what}; {path!r} is a path of this "
+                f"machine. {'' if workers.started else _START_THERE}Put what they read "
+                f"and write into an object store. Or say --shared-output, if every "
+                f"machine sees it, and TMPDIR, under this very path."
             )
 
 
@@ -158,44 +149,28 @@ def host_elsewhere(address: str) -> str:
     return "" if host in names or host.startswith("127.") else host
 
 
-# What Dataflow needs: one of these flags, in this form, as in this example. For folders
-# of another form Beam would try to create a bucket.
-_NEEDED = (
-    (("project",), r".+", "my-project"),
-    (("region",), r".+", "europe-west1"),
+# What Dataflow needs: one of these flags, in this form. For folders of another form
+# Beam would try to create a bucket.
+_NEEDED = {
+    ("project",): r".+",
+    ("region",): r".+",
+    ("temp_location", "staging_location"): r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*",
     (
-        ("temp_location", "staging_location"),
-        r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*",
-        "gs://bucket/tmp",
-    ),
-    (
-        (
-            *("sdk_container_image", "extra_package", "extra_packages"),
-            *("setup_file", "files_to_stage"),
-        ),
-        r".+",
-        f"IMAGE, which has beam-tfrecord {__version__} (see examples/dataflow)",
-    ),
-)
+        *("sdk_container_image", "extra_package", "extra_packages"),
+        *("setup_file", "files_to_stage"),
+    ): r".+",
+}
 # URI parameters that grant no access.
 _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 
 
-def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
+def check_dataflow(flags: Mapping[str, str]) -> None:
     """Raises unless a job can be handed to Dataflow.
 
     Raises:
       UsageError: a flag of Beam's is missing; Beam would search Google's services.
-      TargetError: the source or the output is not in a bucket of Google's.
       SpecError: a path brings keys.
     """
-    for what, path in _places(settings):
-        if path and not path.startswith("gs://"):
-            raise TargetError(
-                f"Dataflow's workers must see the {what}, as in gs://bucket/folder; "
-                f"{path!r} is not in a bucket of Google's. Copy it there first, or "
-                f"run without --runner."
-            )
     # They would be in the bucket, within the staged job.
     for address, given in paths.parameters_given().items():
         if wrong := sorted(given - _HARMLESS):
@@ -204,12 +179,15 @@ def check_dataflow(settings: "Spec", flags: Sequence[str]) -> None:
                 f"sent there; {', '.join(wrong)} was given with {address!r}. Take it "
                 f"off, and let the account read and write the place."
             )
-    for names, form, example in _NEEDED:
-        values = [flag_given(flags, name) or "" for name in names]
+    for names, form in _NEEDED.items():
+        values = [flags.get(name, "") for name in names]
         if not any(re.fullmatch(form, value, re.DOTALL) for value in values):
             raise UsageError(
-                f"Dataflow needs --{' or --'.join(names)} after --, as in -- "
-                f"--{names[0]}={example}; found {''.join(values) or 'none'!r}."
+                f"Dataflow needs --{' or --'.join(names)}; found "
+                f"{''.join(values) or 'none'!r}. Give its flags after --, as in -- "
+                f"--project=my-project --region=europe-west1 "
+                f"--temp_location=gs://bucket/tmp --sdk_container_image=IMAGE, which "
+                f"has beam-tfrecord (see examples/dataflow)."
             )
 
 

@@ -13,11 +13,12 @@ import pathlib
 import posixpath
 import re
 import string
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.engines import checks
-from beam_pipeline.engines.checks import flag_given
+from beam_pipeline.engines.checks import EngineWorkers
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.settings.values import runner_named
 
@@ -77,7 +78,6 @@ class Engine:
         that takes jobs by itself.
       program: of the job server; see `brought`.
       program_flag: Beam's flag that names another one.
-      master_flag: Beam's flag that names a master; empty where there is none.
       default_master: where none is named.
     """
 
@@ -87,7 +87,6 @@ class Engine:
     job_server: str = ""
     program: str = ""
     program_flag: str = ""
-    master_flag: str = ""
     default_master: str = ""
 
     @property
@@ -95,21 +94,27 @@ class Engine:
         """Whether it takes jobs by itself, on machines that share nothing with this."""
         return not self.job_server
 
+    def workers(self, beam_flags: Sequence[str]) -> EngineWorkers | None:
+        """Returns the workers of a job; None for those of this machine."""
+        flags = checks.values_of(beam_flags)
+        return checks.workers_of(self.runner, flags, starts_here=True)
+
     def check(self, settings: Spec, beam_flags: Sequence[str]) -> None:
         """Refuses what its workers could not see or be started with.
 
         Raises:
           SpecError, TargetError, UsageError: the engine cannot take the job.
         """
+        workers = self.workers(beam_flags)
+        places = [
+            *(("source", settings.source), ("output", settings.output)),
+            ("folder of --images-root", settings.images_folder),
+        ]
+        if workers is not None and not workers.started:
+            places.append(("file that starts workers", tempfile.gettempdir()))
+        checks.check_seen(workers, places, shared=settings.shared_output)
         if self.is_service:
-            checks.check_dataflow(settings, beam_flags)
-            return
-        master = self._master(beam_flags)
-        checks.check_shared(self.name, master, settings, beam_flags)
-
-    def works_elsewhere(self, beam_flags: Sequence[str]) -> bool:
-        """Whether workers share nothing with this machine but the target's store."""
-        return self.is_service or checks.starts_elsewhere(beam_flags)
+            checks.check_dataflow(checks.values_of(beam_flags))
 
     def place(self, settings: Spec, beam_flags: Sequence[str]) -> dict[str, Any]:
         """Returns where a job is to run: values that presets name.
@@ -123,8 +128,9 @@ class Engine:
         workers = settings.workers if isinstance(settings.workers, int) else None
         if self.is_service:
             return {"parallelism": workers}
-        master = self._master(beam_flags)
-        endpoint = flag_given(beam_flags, "job_endpoint") or ""
+        flags = checks.values_of(beam_flags)
+        master = checks.master_of(self.runner, flags) or self.default_master
+        endpoint = flags.get("job_endpoint", "")
         if endpoint:
             checks.check_answers("a job server", endpoint)
         tasks, slots = None, 1
@@ -145,7 +151,7 @@ class Engine:
             "partitions": 2 * (workers or 0),
             "slots": slots,
             "job_name": _job_name(settings.output),
-            "environment": not checks.environment_given(beam_flags) and "PROCESS",
+            "environment": not checks.environment_given(flags) and "PROCESS",
         }
 
     def presets(self, place: Mapping[str, Any], room: str) -> list[str]:
@@ -159,10 +165,6 @@ class Engine:
         if place.get("environment"):
             values["worker"] = json.dumps({"command": worker_file(room)})
         return [flag.format_map(values) for flag in self.given if _all(flag, values)]
-
-    def _master(self, beam_flags: Sequence[str]) -> str:
-        """Returns the master that was named, or else the one of the usual port."""
-        return flag_given(beam_flags, self.master_flag) or self.default_master
 
 
 def brought(program: str) -> str:
@@ -198,7 +200,6 @@ _FLINK = Engine(
     name="flink",
     runner="FlinkRunner",
     job_server="apache_beam.runners.portability.flink_runner.FlinkJarJobServer",
-    master_flag="flink_master",
     default_master="localhost:8081",
     program_flag="flink_job_server_jar",
     program=f"jars/beam-runners-flink-{checks.FLINK_VERSION}-job-server-{{}}*.jar",
@@ -218,7 +219,6 @@ _SPARK = Engine(
     name="spark",
     runner="SparkRunner",
     job_server="apache_beam.runners.portability.spark_runner.SparkJarJobServer",
-    master_flag="spark_master_url",
     default_master="spark://localhost:7077",
     program_flag="spark_job_server_jar",
     program="jars/beam-runners-spark-3-job-server-{}*.jar",

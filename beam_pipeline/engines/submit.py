@@ -1,6 +1,6 @@
 """Submit a job to an engine, watch it, and stop it, also where nobody answers.
 
-A thread asks the store for what workers report, and the engine, a few seconds apart, so
+A thread asks the store for the stamps of workers, and the engine for failed tasks, so
 that neither of them delays the program when it does not answer.
 """
 
@@ -86,7 +86,6 @@ def run_on_engine(
     add_stages: AddStages,
     hooks: RunHooks,
     *,
-    work_folder: str,
     reports: Reports,
 ) -> None:
     """Runs a pipeline on an engine and returns when it is done.
@@ -96,39 +95,38 @@ def run_on_engine(
       place: from `Engine.place`.
       add_stages: adds everything to the pipeline.
       hooks: Beam's own flags, which win over the presets, and who watches.
-      work_folder: of the job; for what starts its workers.
       reports: of the run, by its workers.
 
     Raises:
       BeamTFRecordError: it failed; the job is cancelled.
     """
     with (
-        _room(work_folder) as room,
+        _room(reports.attempts) as room,
         _options(engine, place, hooks, room) as options,
         contextlib.ExitStack() as stack,
     ):
-        ask, cancel = (lambda: ""), (lambda: None)
+        watch = JobWatch(engine.name, reports, hooks.say)
+        cancels: list[Callable[[], object]] = []
         # The cluster of [local] and [auto] is in the job server, and ends with it.
         if engine.name == "flink" and place["master"] not in WITHIN_SERVER:
             job = place["master"], options.view_as(GoogleCloudOptions).job_name
-            ask = functools.partial(_flink_traces, *job)
-            cancel = functools.partial(_cancel_on_flink, *job)
-        watch = JobWatch(engine.name, reports, hooks.say, ask)
+            watch.ask = functools.partial(_flink_traces, *job)
+            cancels.append(functools.partial(_cancel_on_flink, *job))
         try:
             pipeline = beam.Pipeline(engine.runner, options)
             stack.callback(storage(pipeline.local_tempdir).remove_tree)
             add_stages(pipeline)
             with watch.watching():
-                run_watched(pipeline, watch.look, hooks, cancel)
+                run_watched(pipeline, watch.look, hooks, cancels)
         except BeamTFRecordError:
             raise
         except Exception as failure:
             watch.read()
             error = watch.failure or translated(failure)
             if type(error) is BeamTFRecordError:
-                # Of Beam or the engine: a worker or the job server may know more.
+                # Of Beam or the engine: the job server may know more.
                 said = last_words(os.path.join(room, _LOG), str(error))
-                error = watch.passing or BeamTFRecordError(f"{error}{said}")
+                error = BeamTFRecordError(f"{error}{said}")
             raise error from failure
 
 
@@ -148,18 +146,17 @@ def last_words(log: str, error: str) -> str:
 
 
 @contextlib.contextmanager
-def _room(work_folder: str) -> Iterator[str]:
-    """Makes a folder with the file that starts workers, and removes it at the end."""
+def _room(attempts: str) -> Iterator[str]:
+    """Yields a folder with the file that starts workers.
+
+    It is among unfinished files, which end with the run. An engine starts executables
+    of its machines only: where these files are in a store, it is in TMPDIR.
+    """
     with contextlib.ExitStack() as stack:
-        base = work_folder
-        if paths.is_remote(work_folder):
-            # An engine starts executables of its machines only: where they are not
-            # this one, the checks have asked for a TMPDIR that they share.
+        if paths.is_remote(attempts):
             made = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
-            base = stack.enter_context(made)
-        room = os.path.join(base, "engine")
-        storage(room).remove_tree()
-        stack.callback(storage(room).remove_tree)
+            attempts = stack.enter_context(made)
+        room = os.path.join(attempts, "engine")
         os.makedirs(os.path.join(room, "artifacts"))
         write_worker(worker_file(room))
         yield room
@@ -261,7 +258,7 @@ def run_watched(
     pipeline: beam.Pipeline,
     look: Callable[[], None],
     hooks: RunHooks,
-    cancel: Callable[[], None] = lambda: None,
+    cancels: Iterable[Callable[[], object]] = (),
 ) -> None:
     """Runs a pipeline to its end; says the id of a job on Dataflow.
 
@@ -269,7 +266,7 @@ def run_watched(
       pipeline: all of it.
       look: called several times a second; what it raises ends the job.
       hooks: `watch` is called likewise, `abandon` once when the run is stopped.
-      cancel: cancels the job at the engine, where Beam's own way is not enough.
+      cancels: cancel the job at the engine, where Beam's own way is not enough.
     """
     results: list[Any] = []
     done = threading.Event()
@@ -285,7 +282,7 @@ def run_watched(
         # A job that is just being submitted would otherwise run on.
         while not results and not done.wait(_LOOK_SECONDS):
             pass
-        for step in (cancel, *(result.cancel for result in results)):
+        for step in (*cancels, *(result.cancel for result in results)):
             with contextlib.suppress(Exception):
                 step()
 
@@ -394,13 +391,11 @@ def _cancel_on_flink(master: str, name: str) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _flink_traces(master: str, name: str) -> str:
-    """Returns what tasks of the job of a name have raised, the newest first.
+def _flink_traces(master: str, name: str) -> list[tuple[float, str]]:
+    """Returns when tasks of the job of a name have failed, and what they have raised.
 
     Flink may try a hundred times before it says so.
     """
-    job = _flink_job(master, name)
-    if not job:
-        return ""
-    history = ask_flink(master, f"jobs/{job}/exceptions")["exceptionHistory"]
-    return "\n".join(entry["stacktrace"] for entry in history["entries"])
+    asked = ask_flink(master, f"jobs/{_flink_job(master, name)}/exceptions")
+    entries = asked["exceptionHistory"]["entries"]
+    return [(entry["timestamp"] / 1e3, entry["stacktrace"]) for entry in entries[::-1]]

@@ -17,16 +17,13 @@ from typing import Any, NamedTuple, Unpack
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.engines.checks import version_rules
-from beam_pipeline.own_pipelines.engine_workers import (
-    Held,
-    check_seen,
-    workers_of,
-)
+from beam_pipeline.engines.checks import check_seen
+from beam_pipeline.own_pipelines.engine_workers import Held, workers_of
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
+from beam_pipeline.version import deciding_versions
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.model import Batch, ReadFacts, RejectLog
 from transforms.core.schema import Feature, Kind, Schema
@@ -178,20 +175,24 @@ class ReadRows(beam.PTransform):
           UsageError: the source cannot be read as the settings say, or its files are
             where the workers do not see them.
         """
-        spec = self._spec
+        spec, workers = self._spec, workers_of(begin.pipeline)
         with raising_in_python():
             inputs, planned = plan_source(spec)
             places = [
                 ("source", inputs.root),
                 ("folder of --images-root", spec.images_folder),
             ]
-            check_seen(places, begin.pipeline, shared=spec.shared_output)
+            check_seen(workers, places, shared=spec.shared_output)
         source = planned.make(_listing_of(planned.listing.table(), spec))
         rules = None
-        if workers_of(begin.pipeline) is not None:
+        if workers is not None:
             has_images = bool(planned.schema.of_kind(Kind.IMAGE))
+            find = functools.partial(
+                deciding_versions, images=has_images, compressed=False
+            )
             rules = WorkerRules(
-                version_rules(images=has_images, compressed=False),
+                wanted=find(),
+                find=find,
                 elsewhere=not spec.shared_output,
                 witnesses=planned.witnesses(inputs.root, spec.images_folder),
             )

@@ -16,9 +16,9 @@ from typing import Any, Literal, Unpack
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from beam_pipeline.engines.checks import version_rules
+from beam_pipeline.engines.checks import check_seen
 from beam_pipeline.graph import build_rows, views_made_once
-from beam_pipeline.own_pipelines.engine_workers import check_seen, workers_of
+from beam_pipeline.own_pipelines.engine_workers import workers_of
 from beam_pipeline.own_pipelines.given import Given, given_of, types_of_rows
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
 from beam_pipeline.own_pipelines.read_rows import ReadAccounts
@@ -29,6 +29,7 @@ from beam_pipeline.own_pipelines.rows_plan import (
     plan_rows,
 )
 from beam_pipeline.settings.keywords import WriteKeywords
+from beam_pipeline.version import deciding_versions
 from transforms.core.model import Fact
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import SpecError
@@ -40,7 +41,7 @@ from transforms.stages.job_plan import JobPlan
 from transforms.stages.read import SpoolRows
 from transforms.storage.paths import absolute, is_remote
 from transforms.storage.visibility import Witness
-from transforms.work.worker_check import WorkerRules, store_variables
+from transforms.work.worker_check import WorkerRules
 
 __all__ = ["Committed", "WriteDataset"]
 
@@ -165,13 +166,14 @@ class WriteDataset(beam.PTransform):
             return self._written(rows)
 
     def _written(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
-        spec = self._spec
+        spec, workers = self._spec, workers_of(rows.pipeline)
         with raising_of_rows():
-            check_seen(self._places(), rows.pipeline, shared=spec.shared_output)
-        workers = workers_of(rows.pipeline)
+            check_seen(workers, self._places(), shared=spec.shared_output)
         # Whether a part that is there is the same is known in the end.
         may_hold = spec.overwrite or spec.part is not None
-        is_far = is_remote(self._directory)
+        find = functools.partial(
+            deciding_versions, images=False, compressed=spec.compression != "none"
+        )
         given = dataclasses.replace(
             self._given,
             declared={**types_of_rows(rows.element_type), **self._given.declared},
@@ -186,13 +188,13 @@ class WriteDataset(beam.PTransform):
             keep_items=spec.keep_rejected_bytes,
             many=_is_dataflow(rows.pipeline.options),
             rules=WorkerRules(
-                version_rules(images=False, compressed=spec.compression != "none"),
+                wanted=find(),
+                find=find,
                 elsewhere=workers is not None and not spec.shared_output,
                 witnesses=() if workers is None else _witnesses_of(spec.images_root),
-                variables=store_variables() if is_far else (),
                 named=workers is not None,
             ),
-            shared=workers is not None and not is_far,
+            shared=workers is not None and not is_remote(self._directory),
         )
         seen = (
             rows.pipeline

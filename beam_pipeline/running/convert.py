@@ -23,7 +23,7 @@ from beam_pipeline.beam_internals.local_runner import (
     plain_labels,
 )
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.checks import check_words, flag_given, version_rules
+from beam_pipeline.engines.checks import check_words, values_of
 from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine, engine_of
 from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
 from beam_pipeline.graph import Job, build, make_job, views_made_once
@@ -36,6 +36,7 @@ from beam_pipeline.running.workers import (
 )
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.shared_change import shared_change
+from beam_pipeline.version import deciding_versions
 from transforms.core.arrays import return_freed_memory
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind
@@ -56,10 +57,10 @@ from transforms.storage.buckets import may_fork
 from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock
 from transforms.storage.paths import is_remote
-from transforms.storage.visibility import python_command
+from transforms.storage.visibility import Witness, python_command
 from transforms.work.split_tables import install_lock
 from transforms.work.store import Store
-from transforms.work.worker_check import Reports, WorkerRules, store_variables
+from transforms.work.worker_check import Reports, WorkerRules
 
 _WORD_BYTES = 6
 
@@ -100,7 +101,7 @@ def find_engine(spec: Spec, beam_flags: Sequence[str]) -> Engine | None:
       SpecError: the runner, or a flag, is not known.
       TargetError, UsageError: the engine cannot take the job.
     """
-    engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
+    engine = engine_of(values_of(beam_flags).get("runner") or spec.runner)
     if beam_flags:
         check_beam_flags(beam_flags, engine)
     if engine is not None:
@@ -240,18 +241,23 @@ def _opened(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Iterator[Job]
         if engine is None:
             yield make_job(plan, store, resumes=resumes)
             return
-        spec, folder = plan.spec, secrets.token_hex(_WORD_BYTES)
-        reports = Reports(os.path.join(store.reports, folder), store.attempts)
+        spec, name = plan.spec, f"reports-{secrets.token_hex(_WORD_BYTES)}"
+        reports = Reports(os.path.join(store.folder, name), store.attempts)
+        find = functools.partial(
+            deciding_versions,
+            images=bool(plan.planned.schema.of_kind(Kind.IMAGE)),
+            compressed=spec.compression != "none",
+        )
+        # What is written must be seen, too.
+        work = () if is_remote(store.folder) else (Witness(store.folder),)
+        read = plan.planned.witnesses(plan.inputs.root, spec.images_folder)
+        elsewhere = engine.workers(hooks.beam_flags) is not None
         rules = WorkerRules(
-            version_rules(
-                images=bool(plan.planned.schema.of_kind(Kind.IMAGE)),
-                compressed=spec.compression != "none",
-            ),
-            reports,
-            elsewhere=engine.works_elsewhere(hooks.beam_flags)
-            and not spec.shared_output,
-            witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_folder),
-            variables=store_variables() if is_remote(plan.directory) else (),
+            wanted=find(),
+            find=find,
+            reports=reports,
+            elsewhere=elsewhere and not spec.shared_output,
+            witnesses=(*work, *read),
         )
         reports.begin()
         try:
@@ -329,7 +335,6 @@ def run_job(
             add = functools.partial(build, job=job, between=hooks.between)
             run_on_engine(
                 *(engine, place, add, hooks),
-                work_folder=job.plan.store.folder,
                 reports=rules.reports,
             )
         return

@@ -52,10 +52,8 @@ def run(
     assert chosen is not None
     work = folder / f"engine-{engine}"
     hooks = RunHooks(beam_flags=beam_flags)
-    reports = Reports(str(work / "reports"), "")
-    run_on_engine(
-        chosen.engine, chosen.place, add, hooks, work_folder=str(work), reports=reports
-    )
+    reports = Reports(str(work / "reports"), str(work / "attempts"))
+    run_on_engine(chosen.engine, chosen.place, add, hooks, reports=reports)
 
 
 def asked(cluster: Cluster, path: str) -> Any:

@@ -95,7 +95,7 @@ def test_a_pool_that_is_gone_for_good(
             cwd=ROOT,
         )
         end = time.monotonic() + 200
-        while not any(tmp_path.glob(".out.*/*/reports/*/*.worker")):
+        while not any(tmp_path.glob(".out.*/*/reports-*/*.worker")):
             assert process.poll() is None, told.read_text()
             assert time.monotonic() < end
             time.sleep(0.02)

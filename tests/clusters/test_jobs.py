@@ -248,7 +248,7 @@ def segments(output: Folder) -> int:
 
 def workers_of(folder: Folder) -> list[int]:
     """Returns the workers that have signed on for a job with its output in a folder."""
-    found = folder.glob(".*/*/reports/*/*.worker")
+    found = folder.glob(".*/*/reports-*/*.worker")
     return [int(path.stem.rpartition("-")[2]) for path in found]
 
 

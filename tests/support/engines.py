@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from beam_pipeline.engines.checks import flag_given
+from beam_pipeline.engines.checks import values_of
 from beam_pipeline.engines.presets import ENGINES, Engine, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
 
@@ -22,7 +22,7 @@ class Chosen(NamedTuple):
 
 def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
     """Returns where a job is to run; None for this machine."""
-    engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
+    engine = engine_of(values_of(beam_flags).get("runner") or spec.runner)
     if engine is None:
         return None
     engine.check(spec, beam_flags)

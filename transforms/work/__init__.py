@@ -3,5 +3,5 @@
 store.py receipts.py    finished work, also for later runs
 rejects.py            rejected items
 split_tables.py       tables that decide splits
-worker_check.py       what is asked of workers of an engine, and what they report
+worker_check.py       what is asked of workers of an engine, and their stamps
 """

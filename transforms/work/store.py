@@ -8,7 +8,7 @@ Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
       rejects/    one file a task that rejected much
       receipts/   what finished tasks leave for later runs; see `work.receipts`
       dataset/    the finished shards; in the end, the dataset that is published
-      reports/    what the processes of a run tell; see `work.worker_check`
+      reports-*/  stamps of the processes of a run; see `work.worker_check`
 
 Where the rows of a pipeline decide what is written, `dataset/` and `rejects/` have a
 folder for each plan; see `transforms.publishing.shared_run`.
@@ -110,11 +110,6 @@ class Store:
     def receipts(self) -> str:
         """Folder of receipts."""
         return os.path.join(self.folder, "receipts")
-
-    @property
-    def reports(self) -> str:
-        """Folder of what the processes of its runs report, one for each run."""
-        return os.path.join(self.folder, "reports")
 
     @property
     def dataset(self) -> str:

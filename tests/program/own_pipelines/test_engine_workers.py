@@ -1,6 +1,5 @@
 """Pipelines whose workers an engine starts: what they see, and which they are."""
 
-import dataclasses
 import os
 import pathlib
 import re
@@ -12,17 +11,15 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_pipeline.engines.checks import version_rules
 from beam_pipeline.own_pipelines import read_rows, write_dataset
 from beam_pipeline.own_pipelines.engine_workers import workers_of
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from beam_pipeline.version import deciding_versions
 from transforms.errors import TargetError, WorkerError
 from transforms.publishing.shared_run import SharedRun
 from transforms.storage import visibility
 from transforms.work import worker_check
-from transforms.work.worker_check import VersionRules
+from transforms.work.worker_check import WorkerRules
 
 Folder = pathlib.Path
 
@@ -131,10 +128,9 @@ def test_large_files_must_be_where_the_workers_are(
         rows_of(pipeline_of("FlinkRunner", *FLINK)) | write
 
 
-def of_the_future(**choice: bool) -> VersionRules:
+def of_the_future(wanted: dict[str, str], **others: Any) -> WorkerRules:
     """Rules of a program of another version."""
-    wanted = {**deciding_versions(), "beam-tfrecord": "9.9.9"}
-    return dataclasses.replace(version_rules(**choice), wanted=wanted)
+    return WorkerRules({**wanted, "beam-tfrecord": "9.9.9"}, **others)
 
 
 def test_workers_of_other_versions(
@@ -142,7 +138,7 @@ def test_workers_of_other_versions(
 ) -> None:
     """The error names the host, what it has and what is wanted; nothing is written."""
     pipeline = pipeline_of("FlinkRunner", *POOL)
-    monkeypatch.setattr(write_dataset, "version_rules", of_the_future)
+    monkeypatch.setattr(write_dataset, "WorkerRules", of_the_future)
     rows_of(pipeline) | WriteDataset(tmp_path / "out", shared_output=True)
     said = rf"host '{os.uname().nodename}'.* has beam-tfrecord \S+ and not 9\.9\.9"
     with pytest.raises(WorkerError, match=said):
@@ -162,7 +158,7 @@ def test_readers_of_other_versions(
     tmp_path: Folder, table: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ReadRows` alone checks its workers before they read."""
-    monkeypatch.setattr(read_rows, "version_rules", of_the_future)
+    monkeypatch.setattr(read_rows, "WorkerRules", of_the_future)
     said = r"has beam-tfrecord \S+ and not 9\.9\.9"
     with (
         pytest.raises(WorkerError, match=said),

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from beam_pipeline.engines import checks
-from beam_pipeline.engines.checks import (
-    host_elsewhere,
-    starts_elsewhere,
-)
+from beam_pipeline.engines.checks import host_elsewhere
 from beam_pipeline.engines.presets import ENGINES
 from tests.support.engines import choose, spec
 from transforms.errors import TargetError, UsageError
@@ -81,28 +78,22 @@ def test_hosts(address: str, host: str) -> None:
 def test_where_workers_are() -> None:
     """Elsewhere: with Beam's own flags, and on Dataflow."""
     for name in WITH_SERVERS:
-        assert not ENGINES[name].works_elsewhere(["--parallelism=2"])
+        for flags in (["--parallelism=2"], ["--environment_type=LOOPBACK"]):
+            assert ENGINES[name].workers(flags) is None
         for flags in (POOL, ["--environment_config", "{}"]):
-            assert ENGINES[name].works_elsewhere(flags)
-    # Threads of the submitter.
-    assert not starts_elsewhere(["--environment_type=LOOPBACK"])
-    assert ENGINES["dataflow"].works_elsewhere([])
+            assert ENGINES[name].workers(flags) is not None
+    assert ENGINES["dataflow"].workers([]) is not None
 
 
 @pytest.mark.parametrize("flags", [FAR, [*HERE, "--job_endpoint=far.example:8"]])
-def test_nobody_starts_workers_on_other_machines(
-    flags: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Folder
-) -> None:
+def test_nobody_starts_workers_on_other_machines(flags: list[str]) -> None:
     """The flags that start them come before a disk that all machines share."""
-    for tmpdir in ("", str(tmp_path)):
-        monkeypatch.setenv("TMPDIR", tmpdir)
-        with pytest.raises(UsageError) as caught:
-            check(SPARK, flags)
-        words = ("'far.example'", "=EXTERNAL", "=PROCESS", "TMPDIR", "--shared-output")
-        places = [str(caught.value).index(word) for word in words]
-        assert places == sorted(places)
+    with pytest.raises(TargetError) as caught:
+        check(SPARK, flags)
+    words = ("'far.example'", "=EXTERNAL", "=PROCESS", "--shared-output", "TMPDIR")
+    places = [str(caught.value).index(word) for word in words]
+    assert places == sorted(places)
     check(SPARK, [*flags, *POOL])
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
     check({**SPARK, "shared_output": True}, flags)
 
 

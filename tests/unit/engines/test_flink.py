@@ -28,8 +28,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Flink
 
     def do_GET(self) -> None:
-        if self.path.endswith("/exceptions"):
-            entries = [{"stacktrace": trace} for trace in self.server.thrown]
+        if self.path == "/jobs/a/exceptions":
+            entries = [
+                {"timestamp": 1500, "stacktrace": trace} for trace in self.server.thrown
+            ]
             return self._answer({"exceptionHistory": {"entries": entries}})
         if self.path == "/overview":
             return self._answer(self.server.overview)
@@ -92,11 +94,13 @@ def test_what_tasks_have_raised(server: _Flink) -> None:
         "[while running 'Commit']\n\n\tat java.base"
     )
     server.thrown = [trace]
-    assert submit._flink_traces(server.master, "ours") == trace
+    server.thrown.append("newer")
+    server.thrown.reverse()
+    seen = submit._flink_traces(server.master, "ours")
+    assert seen == [(1.5, trace), (1.5, "newer")]
     error = in_text(trace)
     assert isinstance(error, RejectLimitError)
     assert str(error) == "At most 1%"
-    assert submit._flink_traces(server.master, "none") == ""
 
 
 def test_sizes(server: _Flink) -> None:

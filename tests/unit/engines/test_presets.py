@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 
 from beam_pipeline.engines import checks, submit
-from beam_pipeline.engines.checks import flag_given
+from beam_pipeline.engines.checks import values_of
 from beam_pipeline.engines.presets import ENGINES, Engine, engine_of
 from beam_pipeline.graph import build, make_job
 from beam_pipeline.planning.plan import make_plan
@@ -159,9 +159,9 @@ def test_flags_of_another_way_to_run(runner: str, flag: str) -> None:
         (["--runners=a"], None),
     ],
 )
-def test_flag_given(flags: Sequence[str], value: str | None) -> None:
+def test_values_of_flags(flags: Sequence[str], value: str | None) -> None:
     """The last one counts, in either form."""
-    assert flag_given(flags, "runner") == value
+    assert values_of(flags).get("runner") == value
 
 
 @pytest.mark.parametrize(

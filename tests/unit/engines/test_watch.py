@@ -65,12 +65,12 @@ def test_an_error_of_a_worker_ends_the_job(
 ) -> None:
     """The first one, as it was raised; a fault of storage may pass."""
     watch, _ = watch_of(reports)
-    reports.leave_failure(WORKER, "transforms.errors.StorageError: away")
+    failed = [(1.0, "transforms.errors.StorageError: away")]
+    watch.ask = lambda: failed
     watch.read()
     watch.look()
-    assert isinstance(watch.passing, StorageError)
     for text in ("At most 1%", "another"):
-        reports.leave_failure(WORKER, f"transforms.errors.{kind.__name__}: {text}")
+        failed.append((2.0, f"transforms.errors.{kind.__name__}: {text}"))
         watch.read()
     with pytest.raises(kind, match="At most 1%"):
         watch.look()
@@ -94,8 +94,8 @@ def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> Non
         watch.read()
         watch.look()
     assert said == [line, line]
-    (path,) = [e.path for e in reports.entries() if e.path.endswith(".worker")]
-    os.utime(os.path.join(reports.folder, path), (5, 5))
+    (path,) = pathlib.Path(reports.folder).glob("*.worker")
+    os.utime(path, (5, 5))
     watch.read()
     clock.now += 61
     watch.look()
@@ -103,16 +103,16 @@ def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> Non
 
 
 def test_what_the_engine_says_ends_the_job() -> None:
-    """However often it would try again: a worker that cannot report is heard so."""
+    """However often it would try again."""
     watch = JobWatch(
         *("flink", Reports("/none", ""), lambda _text: None),
-        ask=lambda: "at java\ntransforms.errors.WorkerError: not started\nat java",
+        ask=lambda: [(1.0, "at java\ntransforms.errors.WorkerError: not it\nat java")],
     )
     with watch.watching():
         until = time.monotonic() + 30
         while watch.failure is None and time.monotonic() < until:
             time.sleep(0.01)
-    with pytest.raises(WorkerError, match="not started"):
+    with pytest.raises(WorkerError, match="not it"):
         watch.look()
 
 
@@ -140,11 +140,7 @@ def test_faults_of_storage_that_do_not_pass(
     """Who goes on meeting one for a minute is not left to the engine's patience."""
     assert is_lasting(seconds) == lasts
     watch, _ = watch_of(reports)
-    for number in range(len(seconds)):
-        reports.leave_failure(WORKER, f"transforms.errors.StorageError: full {number}")
-    paths = [e.path for e in reports.entries() if e.path.endswith(".failure")]
-    for path, at in zip(paths, seconds, strict=True):
-        os.utime(os.path.join(reports.folder, path), (at, at))
+    watch.ask = lambda: [(at, "transforms.errors.StorageError: full") for at in seconds]
     watch.read()
     assert isinstance(watch.failure, StorageError) == lasts
 
