@@ -231,7 +231,6 @@ _SPARK = Engine(
         *(
             f"--job_server_jvm_properties=-Dspark.{setting}"
             for setting in (
-                "executor.memory=1g",
                 "executor.cores={slots}",
                 f"executor.extraJavaOptions={' '.join(_OPENED)}",
                 # Its pages have no authentication, and end with the job.

@@ -121,7 +121,6 @@ def run_on_engine(
         except BeamTFRecordError:
             raise
         except Exception as failure:
-            watch.read()
             error = watch.failure or translated(failure)
             if type(error) is BeamTFRecordError:
                 # Of Beam or the engine: the job server may know more.

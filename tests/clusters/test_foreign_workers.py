@@ -76,7 +76,7 @@ def test_workers_of_another_version(
     said = refused(data, tmp_path, home, code)
     assert f"host {socket.gethostname()!r}" in said
     assert f"has beam-tfrecord 0.0.9 and not {__version__}" in said
-    assert f"pip install 'beam-tfrecord=={__version__}'" in said
+    assert f"pip install 'beam-tfrecord=={__version__}' 'pyarrow==" in said
 
 
 def test_a_pool_that_is_gone_for_good(

@@ -246,7 +246,7 @@ def test_a_worker_that_the_store_refuses(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", _UNUSED)
-    with pytest.raises(WorkerError, match="AWS_ACCESS_KEY_ID, set where") as caught:
+    with pytest.raises(WorkerError, match="give it AWS_ACCESS_KEY_ID,") as caught:
         check_worker(rules("no-such-bucket"))
     assert "AWS_ENDPOINT_URL_S3" not in str(caught.value)
     # Nobody answers there: that may pass.

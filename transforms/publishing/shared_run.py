@@ -24,13 +24,13 @@ import hashlib
 import os
 
 from transforms.core.manifest import Manifest
-from transforms.errors import StorageError, WorkerError
+from transforms.errors import StorageError
 from transforms.publishing import target
 from transforms.publishing.published import SHARED
-from transforms.storage import visibility
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, work_folder
 from transforms.storage.retry import storing
+from transforms.storage.visibility import invisible
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, unreachable
 
@@ -158,14 +158,7 @@ class SharedRun:
         if manifest is not None and _is_of(manifest, self.token):
             # The run has ended, and its work was removed.
             return
-        worker = visibility.here()
-        who = "a worker" if worker is None else worker.in_words()
-        raise WorkerError(
-            f"Every worker must see the output, for shared_output=True says so; "
-            f"{self.store.folder!r}, made where the pipeline was submitted, is not "
-            f"visible to {who}. Put the output into an object store, or onto a disk "
-            f"that all machines see under this very path; nothing was committed."
-        )
+        raise invisible(self.store.folder, "")
 
     def look(self, submission: str, *, overwrite: bool) -> Seen:
         """Returns what a submission has seen when it started, after `begin`.

@@ -4,6 +4,7 @@ Paths of one machine are found in rows, and those that a worker never saw are to
 files that have gone.
 """
 
+import contextlib
 import dataclasses
 import os
 import socket
@@ -115,14 +116,33 @@ class Witness:
             return cls(path)
         return cls(path, whole, os.stat(whole).st_size)
 
-    def is_seen(self) -> bool:
-        """Whether this process sees the path, and in it what the submitter saw."""
-        if not self.file:
-            return os.path.exists(self.path)
-        try:
-            return os.stat(self.file).st_size == self.size
-        except OSError:
-            return False
+    def check(self) -> None:
+        """Raises WorkerError unless this process sees the path, and the file there."""
+        why = ""
+        with contextlib.suppress(OSError):
+            if not self.file or os.stat(self.file).st_size == self.size:
+                os.stat(self.path)
+                return
+        if os.path.exists(self.path):
+            why = f"what is there has no {self.file!r} of {self.size:,} bytes"
+        raise invisible(self.path, why)
+
+
+def invisible(path: str, why: str, *, place: str = "") -> WorkerError:
+    """Returns the error of a path that this process does not see, but the submitter.
+
+    Args:
+      path: of the submitter's disk.
+      why: it is not seen here; empty where there is nothing.
+      place: see `unseen`.
+    """
+    return WorkerError(
+        f"Every worker must see what the job reads and writes; {path!r}"
+        f"{f', named in {place},' if place else ''} is not visible to "
+        f"{Worker.this().in_words()}{f': {why}' if why else ''}. Put it into an object "
+        f"store, or onto a disk that all machines see under this very path and say "
+        f"--shared-output; nothing was committed."
+    )
 
 
 def unseen(path: str, root: str = "", *, place: str = "") -> WorkerError | None:
@@ -136,8 +156,7 @@ def unseen(path: str, root: str = "", *, place: str = "") -> WorkerError | None:
       root: the folder above it that was given; by default its own.
       place: where it is named, as in "row 7 of rows.csv"; empty for nowhere.
     """
-    worker = here()
-    if worker is None or is_remote(path):
+    if here() is None or is_remote(path):
         return None
     if is_elsewhere():
         why = "the workers are elsewhere, on machines that share no disk with"
@@ -145,13 +164,8 @@ def unseen(path: str, root: str = "", *, place: str = "") -> WorkerError | None:
         why = "not even its folder is there, as it is on"
     else:
         return None
-    named = f", named in {place}," if place else ""
-    return WorkerError(
-        f"Every worker must see what the job reads; {path!r}{named} is not visible to "
-        f"{worker.in_words()}: {why} the one that has submitted the job. Put it into "
-        f"an object store, or onto a disk that all machines see under this very path "
-        f"and say --shared-output; nothing was committed."
-    )
+    why = f"{why} the one that has submitted the job"
+    return invisible(path, why, place=place)
 
 
 def first_local(paths: "pa.Array") -> tuple[int, str] | None:

@@ -25,7 +25,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from transforms.errors import (
     CommitError,
@@ -55,10 +55,8 @@ _PACKAGES = ("pyarrow", "pillow", "pillow-heif")
 _SHOWN = 4
 # Variables that say how stores are reached, and as whom.
 _VARIABLES = re.compile(
-    r"AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|PROFILE|CONFIG_FILE|"
-    r"SHARED_CREDENTIALS_FILE|(DEFAULT_)?REGION|ENDPOINT_URL(_S3)?)|"
-    r"GOOGLE_APPLICATION_CREDENTIALS|STORAGE_EMULATOR_HOST|"
-    r"AZURE_STORAGE_(ACCOUNT(_NAME|_KEY)?|KEY|SAS_TOKEN)|"
+    r"AWS_(ACCESS|CONFIG|DEFAULT_REGION|ENDPOINT|PROFILE|REGION|SECRET|SESSION|SHARED)"
+    r"\w*|AZURE_STORAGE_\w+|GOOGLE_APPLICATION_CREDENTIALS|STORAGE_EMULATOR_HOST|"
     r"HADOOP_CONF_DIR|ARROW_LIBHDFS_DIR|CLASSPATH"
 )
 
@@ -152,28 +150,19 @@ class WorkerRules:
     witnesses: tuple[Witness, ...] = ()
     named: bool = True
     variables: tuple[str, ...] = dataclasses.field(
-        default_factory=lambda: tuple(
-            name
-            for name, value in os.environ.items()
-            if value and _VARIABLES.fullmatch(name)
-        )
+        default_factory=lambda: tuple(filter(_VARIABLES.fullmatch, os.environ))
     )
 
-    def install(self, folder: str, names: Sequence[str] = ()) -> str:
+    def install(self, folder: str) -> str:
         """Returns the end of a message: what to install in the workers' image.
 
         Args:
           folder: of the work, which says what extra a worker needs.
-          names: of versions that differ.
         """
         extra = extra_of(folder)
-        packages = [f"{PROGRAM}[{extra}]" if extra else PROGRAM]
-        packages += [
-            name for name in names if name in _PACKAGES and name in self.wanted
-        ]
-        pinned = (
-            f"'{each}=={self.wanted[each.partition('[')[0]]}'" for each in packages
-        )
+        names = {PROGRAM: f"{PROGRAM}[{extra}]" if extra else PROGRAM}
+        names |= {name: name for name in _PACKAGES if name in self.wanted}
+        pinned = (f"'{title}=={self.wanted[name]}'" for name, title in names.items())
         return f"workers' image: pip install {' '.join(pinned)}; nothing was committed."
 
 
@@ -201,7 +190,8 @@ def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
         if rules.named:
             visibility.become(elsewhere=rules.elsewhere)
         _check_versions(rules, run_folder, worker)
-        _check_paths(rules.witnesses, worker)
+        for witness in rules.witnesses:
+            witness.check()
         if reports is not None:
             _check_store(rules, reports, worker)
             reports.sign_on(worker)
@@ -221,25 +211,8 @@ def _check_versions(rules: WorkerRules, folder: str, worker: Worker) -> None:
     raise WorkerError(
         f"Every worker must have the versions that the job was submitted with, for "
         f"they decide bytes; {worker.in_words()} has {first_few(differing, _SHOWN)}. "
-        f"Install the same in the {rules.install(folder, names)}"
+        f"Install the same in the {rules.install(folder)}"
     )
-
-
-def _check_paths(witnesses: Sequence[Witness], worker: Worker) -> None:
-    """Raises WorkerError for a path that is not there, whatever the job says of it."""
-    for witness in witnesses:
-        if not witness.is_seen():
-            other = os.path.exists(witness.path)
-            lacks = f"{witness.file!r} of {witness.size:,} bytes"
-            why = f": what is there has no {lacks}" if other else ""
-            raise WorkerError(
-                f"Every worker must see what the job reads and writes; "
-                f"{witness.path!r} is not visible to {worker.in_words()}{why}. Put it "
-                f"into an object store, and let workers be started where they run, by "
-                f"Beam's --environment_type; or put it, and TMPDIR, onto a disk that "
-                f"all machines see under this very path, and say --shared-output. "
-                f"Nothing was committed."
-            )
 
 
 def _check_store(rules: WorkerRules, reports: Reports, worker: Worker) -> None:
@@ -273,15 +246,11 @@ def unreachable(
     """
     missing = [name for name in rules.variables if not os.environ.get(name)]
     lacks = is_remote(folder) and ", ".join(missing)
-    said = (
+    kind = WorkerError if lacks or isinstance(error, PermissionError) else StorageError
+    return kind(
         f"Every worker must reach the output's store; {Worker.this().in_words()} does "
-        f"not reach {folder!r}: {reason_of(error)}."
-    )
-    if not lacks and not isinstance(error, PermissionError):
-        return StorageError(f"{said} Look after the workers' network, and run again.")
-    return WorkerError(
-        f"{said} Give the workers {lacks or 'credentials of their own'}, "
-        f"{'set where the job was submitted, ' if lacks else ''}in the environment of "
-        f"the pool, the image or --environment_config, or by the role of their "
-        f"machine, and run again."
+        f"not reach {folder!r}: {reason_of(error)}. Look after its network; give it "
+        f"{f'{lacks}, as the submitter has it,' if lacks else 'credentials'} in the "
+        f"environment of the pool, of the image or of --environment_config, or by the "
+        f"role of its machine; and run again."
     )
