@@ -1,20 +1,18 @@
 """Load the images of a shard in the order of its rows, and check them.
 
-    rows -> some rows -> an image of each, in order -> chunk of rows and ImageColumns
-                         by threads, which load the next rows meanwhile, or here
+    rows -> an image of each, in order -> chunk of rows and ImageColumns
+            here, or by threads, which are some images ahead
 
 Threads load where they save time: from a store each read waits for the network, and
 images that are changed are decoded, which threads do side by side. How rows are cut
 into chunks changes nothing that is written.
 """
 
-import collections
-import concurrent.futures
-import contextlib
+import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -33,46 +31,26 @@ from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
 from transforms.storage import entries, visibility
 from transforms.storage.buckets import CONNECTIONS
 from transforms.storage.entries import TooLargeError
-from transforms.storage.files import storage
+from transforms.storage.files import read_ahead, storage
 from transforms.storage.paths import is_remote, plain, spellings, without_access
 from transforms.storage.visibility import unseen
 
-# Of what the rows of a chunk have beside their images; boxes may be many.
-_MAX_ROW_BYTES = 4 << 20
-
-
-class _Way(NamedTuple):
-    """How images are loaded.
-
-    Attributes:
-      threads: that load them; 0 for the calling one.
-      first_rows: in the first chunk.
-      chunk_bytes: of images in a further one, if they are as large as those before.
-        Where they are larger, it ends at a third more.
-      max_rows: in any.
-    """
-
-    threads: int
-    first_rows: int
-    chunk_bytes: int
-    max_rows: int
-
-
-_READ = _Way(0, first_rows=8, chunk_bytes=12 << 20, max_rows=2048)
-# Two threads decode side by side.
-_DECODED = _Way(2, first_rows=8, chunk_bytes=8 << 20, max_rows=512)
-# Reads from a store wait for the network: more of them are begun at once.
-_FETCHED = _Way(CONNECTIONS, first_rows=128, chunk_bytes=32 << 20, max_rows=512)
-
-_CHANGED = "it has another size or time than when it was listed"
+# A chunk ends behind so many bytes of images. Its rows take as much at most, by the
+# mean of the shard: boxes may be many, and images may be in the rows.
+_CHUNK_BYTES = 12 << 20
+_CHUNK_ROWS = 2048
+# Each may have a process for its decoder.
+_DECODING_THREADS = 4
 
 _Chunk = tuple[pa.Table, npt.NDArray[np.int64], list[ImageColumn]]
-# Rows, their positions, and the images of each, which come in the rows' order.
-_Begun = tuple[pa.Table, npt.NDArray[np.int64], Iterator[tuple[Loaded, ...]]]
 
 
-class ImageLoader:
-    """Loads the images of a shard, chunk by chunk.
+def load_images(
+    rows: ShardRows, images: Sequence[Feature], *, root: str, policy: ImagePolicy
+) -> Iterator[_Chunk]:
+    """Yields the rows of a shard, their positions and their images, in their order.
+
+    Images that the rows hold themselves are not among the rows.
 
     Args:
       rows: of one shard.
@@ -80,88 +58,56 @@ class ImageLoader:
       root: the folder of paths that are not absolute.
       policy: what is done to the images.
     """
+    by_bytes = _CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
+    most = max(min(by_bytes, _CHUNK_ROWS), 1)
+    inside = [feature.name for feature in images if feature.inline]
+    beside = dataclasses.replace(rows, table=rows.table.drop_columns(inside))
+    start = size = 0
+    loaded: list[tuple[Loaded, ...]] = []
+    loading = [_load_column(rows, image, root, policy, most) for image in images]
+    for stop, row in enumerate(zip(*loading, strict=True), 1):
+        loaded.append(row)
+        for value in row:
+            # The usual case first.
+            if isinstance(value, LoadedImage):
+                size += value.size
+            elif value is not None:
+                size += sum(item.size for item in value if item is not None)
+        if size >= _CHUNK_BYTES or stop == start + most or stop == len(rows):
+            columns = [ImageColumn(column) for column in zip(*loaded, strict=True)]
+            yield *beside.take(start, stop), columns
+            start, size, loaded = stop, 0, []
 
-    def __init__(
-        self,
-        rows: ShardRows,
-        images: Sequence[Feature],
-        *,
-        root: str,
-        policy: ImagePolicy,
-    ) -> None:
-        self._rows = rows
-        self._images = images
-        self._root = root
-        self._policies = [_policy_of(feature, policy) for feature in images]
-        beside = rows.table.drop_columns([feature.name for feature in images])
-        fitting = _MAX_ROW_BYTES * len(rows) // max(beside.nbytes, 1)
-        self._most_rows: int = max(fitting, 1)
-        self._way = _READ
-        if _are_far(rows, images, root):
-            self._way = _FETCHED
-        elif not all(policy.is_passive for policy in self._policies):
-            self._way = _DECODED
-        # Mean bytes of an image in the chunk before.
-        self._mean = 0
 
-    def chunks(self) -> Iterator[_Chunk]:
-        """Yields rows, their positions and their images, in the rows' order."""
-        most = self._way.chunk_bytes * 4 // 3
-        for table, positions, loading in self._begun():
-            start = size = 0
-            loaded: list[tuple[Loaded, ...]] = []
-            for stop, row in enumerate(loading, 1):
-                loaded.append(row)
-                for value in row:
-                    # The usual case first.
-                    if isinstance(value, LoadedImage):
-                        size += value.size
-                    elif value is not None:
-                        size += sum(item.size for item in value if item is not None)
-                if stop == len(table) or size >= most:
-                    self._mean = max(size // len(loaded), 1)
-                    columns = [ImageColumn(item) for item in zip(*loaded, strict=True)]
-                    yield table[start:stop], positions[start:stop], columns
-                    start, size, loaded = stop, 0, []
+def _load_column(
+    rows: ShardRows, image: Feature, root: str, policy: ImagePolicy, count: int
+) -> Iterator[Loaded]:
+    """Yields what an image feature has in each row, `count` rows taken at a time."""
+    own = _policy_of(image, policy)
+    threads = 0
+    if _is_far(rows, image, root):
+        threads = CONNECTIONS
+    elif not own.is_passive:
+        threads = _DECODING_THREADS
+    # A stamp is of the image, and not of the file of its mask.
+    is_stamped = STAMP_COLUMN in rows.table.column_names and not image.mask
+    table = rows.table.select([image.name, *([STAMP_COLUMN] if is_stamped else ())])
+    columns = dataclasses.replace(rows, table=table)
 
-    def _begun(self) -> Iterator[_Begun]:
-        """Yields the rows whose images are loaded next, by threads or when asked."""
-        start = 0
-        begun: collections.deque[_Begun] = collections.deque()
-        with contextlib.ExitStack() as stack:
-            load_all: Callable[..., Iterator[Loaded]] = map
-            if self._way.threads:
-                threads = concurrent.futures.ThreadPoolExecutor(self._way.threads)
-                load_all = stack.enter_context(threads).map
-            ahead = 1 if self._way.threads else 0
-            while start < len(self._rows) or begun:
-                while start < len(self._rows) and len(begun) <= ahead:
-                    table, positions = self._rows.take(start, start + self._count())
-                    stamps = _stamps(table)
-                    # They are of the image, and not of the file of its mask.
-                    unknown = itertools.repeat(0)
-                    loading = [
-                        load_all(
-                            _load_list if feature.is_list else load_image,
-                            table[feature.name].to_pylist(),
-                            unknown if feature.mask else stamps,
-                            itertools.repeat(self._root),
-                            itertools.repeat(policy),
-                        )
-                        for feature, policy in zip(
-                            self._images, self._policies, strict=True
-                        )
-                    ]
-                    begun.append((table, positions, zip(*loading, strict=True)))
-                    start += len(table)
-                yield begun.popleft()
+    def values() -> Iterator[tuple[Any, int]]:
+        for start in range(0, len(rows), count):
+            taken, _ = columns.take(start, start + count)
+            unknown = itertools.repeat(0)
+            stamps = taken[STAMP_COLUMN].to_pylist() if is_stamped else unknown
+            yield from zip(taken[image.name].to_pylist(), stamps, strict=False)
 
-    def _count(self) -> int:
-        """Returns how many rows to take next, given the images before."""
-        way = self._way
-        if not self._mean:
-            return min(way.first_rows, self._most_rows)
-        return min(max(way.chunk_bytes // self._mean, 1), way.max_rows, self._most_rows)
+    def load(item: tuple[Any, int]) -> Loaded:
+        value, stamp = item
+        if isinstance(value, list):
+            return [load_image(one, stamp, root, own) for one in value]
+        return load_image(value, stamp, root, own)
+
+    return read_ahead(load, values(), far=threads > 0, threads=threads)
 
 
 def _policy_of(feature: Feature, policy: ImagePolicy) -> ImagePolicy:
@@ -173,29 +119,15 @@ def _policy_of(feature: Feature, policy: ImagePolicy) -> ImagePolicy:
     return policy
 
 
-def _stamps(table: pa.Table) -> list[int]:
-    """Returns the stamps of the rows' files; 0 where there is none."""
-    if STAMP_COLUMN not in table.column_names:
-        return [0] * len(table)
-    stamps: list[int] = table[STAMP_COLUMN].to_pylist()
-    return stamps
-
-
-def _are_far(rows: ShardRows, images: Sequence[Feature], root: str) -> bool:
+def _is_far(rows: ShardRows, image: Feature, root: str) -> bool:
     """Whether images are fetched over a network.
 
     Looks at the first row: a table names all its images in one way.
     """
-    if is_remote(root):
-        return True
     table, _ = rows.take(0, 1)
-    firsts = [table[feature.name][0].as_py() for feature in images if len(table)]
-    named = [
-        name
-        for first in firsts
-        for name in (first if isinstance(first, list) else [first])
-    ]
-    return any(isinstance(name, str) and is_remote(name) for name in named)
+    first = table[image.name][0].as_py() if len(table) else None
+    names = first if isinstance(first, list) else [first]
+    return is_remote(root) or any(isinstance(n, str) and is_remote(n) for n in names)
 
 
 def load_image(
@@ -213,32 +145,13 @@ def load_image(
     """
     if value is None:
         return None
+    name, result = "", None
     if isinstance(value, bytes):
-        data, name = value, ""
+        data = value
     else:
         name = value
-        try:
-            data, read_stamp = _read(value, root, policy.max_bytes)
-        except TooLargeError as large:
-            if stamp and entries.stamp(large.size, large.modified_ns) != stamp:
-                return LoadedImage(b"", Fault(Reason.CHANGED_DURING_RUN, _CHANGED))
-            return LoadedImage(b"", too_many_bytes(large.size, policy.max_bytes))
-        except FileNotFoundError:
-            # A link that was dangling when it was listed has no time of its own.
-            missing = stamp in (0, entries.stamp(0, 0))
-            reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
-            tried = without_access(_full_path(value, root))
-            fault = Fault(reason, bounded(f"there is no file {tried!r}"))
-            return LoadedImage(b"", fault)
-        except OSError as error:
-            found_out = str(error.strerror or error)
-            return LoadedImage(b"", Fault(Reason.UNREADABLE, found_out))
-        except SpecError as error:
-            return LoadedImage(b"", Fault(Reason.UNREADABLE, str(error)))
-        if stamp and read_stamp != stamp:
-            fault = Fault(Reason.CHANGED_DURING_RUN, _CHANGED)
-            return LoadedImage(data, fault, size=len(data))
-    result = prepare_image(data, policy, foreign=decoders.SHARED.prepare)
+        data, result = _read_listed(value, stamp, root, policy.max_bytes)
+    result = result or prepare_image(data, policy, foreign=decoders.SHARED.prepare)
     if isinstance(result, Fault):
         return LoadedImage(data, result, name, size=len(data))
     if policy.any_file:
@@ -249,13 +162,29 @@ def load_image(
     return LoadedImage(data, result, name, crc, max(len(data), len(result.data)))
 
 
-def _load_list(
-    values: list[str | bytes | None] | None, stamp: int, root: str, policy: ImagePolicy
-) -> Loaded:
-    """Returns the images of a list as `load_image` does."""
-    if values is None:
-        return None
-    return [load_image(value, stamp, root, policy) for value in values]
+def _read_listed(
+    path: str, stamp: int, root: str, limit: int
+) -> tuple[bytes, Fault | None]:
+    """Returns a file, and what is wrong with it; see `load_image`."""
+    data, fault = b"", None
+    try:
+        data, found = _read(path, root, limit)
+    except TooLargeError as large:
+        found = entries.stamp(large.size, large.modified_ns)
+        fault = too_many_bytes(large.size, limit)
+    except FileNotFoundError:
+        # A link that was dangling when it was listed has no time of its own.
+        missing = stamp in (0, entries.stamp(0, 0))
+        reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
+        tried = without_access(_full_path(path, root))
+        return b"", Fault(reason, bounded(f"there is no file {tried!r}"))
+    except (OSError, SpecError) as error:
+        said = getattr(error, "strerror", None) or error
+        return b"", Fault(Reason.UNREADABLE, str(said))
+    if stamp and found != stamp:
+        changed = "it has another size or time than when it was listed"
+        return data, Fault(Reason.CHANGED_DURING_RUN, changed)
+    return data, fault
 
 
 def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:

@@ -22,7 +22,7 @@ from transforms.core.rows.record_columns import (
 from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.statistics import Summaries
 from transforms.core.tfrecord import TFRecordWriter
-from transforms.shards.image_loading import ImageLoader
+from transforms.shards.image_loading import load_images
 from transforms.shards.image_rows import (
     ImageColumn,
     boxes_moved,
@@ -202,9 +202,9 @@ def write_images(
     small = record_schema(layout.schema, without=names if alone else [])
     encoder = AroundValues(small, alone) if alone else None
     placed = rows.without_values()
-    loader = ImageLoader(rows, images, root=layout.root, policy=layout.image_policy)
+    chunks = load_images(rows, images, root=layout.root, policy=layout.image_policy)
     with _Behind() as behind:
-        for chunk, positions, loaded in loader.chunks():
+        for chunk, positions, loaded in chunks:
             sound = _sound(rows, chunk, positions, loaded, layout, out)
             if not sound.any():
                 continue

@@ -37,15 +37,16 @@ def test_ways_of_loading_change_no_byte(
     """Shards, rejects and the manifest's facts are equal."""
     source = _source(tmp_path / "in")
     ways = {
-        "here": image_loading._READ,
-        "threads": image_loading._FETCHED,
-        "pieces": image_loading._READ._replace(first_rows=1, chunk_bytes=1_000),
+        "here": (False, 12 << 20),
+        "threads": (True, 12 << 20),
+        "pieces": (False, 1_000),
     }
     found = []
-    for name, way in ways.items():
+    for name, (far, chunk_bytes) in ways.items():
         output = tmp_path / name / "out"
         output.parent.mkdir()
-        monkeypatch.setattr(image_loading, "_READ", way)
+        monkeypatch.setattr(image_loading, "_is_far", lambda *_, far=far: far)
+        monkeypatch.setattr(image_loading, "_CHUNK_BYTES", chunk_bytes)
         convert(source, output, "--max-reject-rate", "0.5", *options)
         found.append((contents(output), dataset(output)))
     assert found[0] == found[1] == found[2]

@@ -529,7 +529,7 @@ class TestThreads:
             return real(*arguments)
 
         monkeypatch.setattr(image_loading, "load_image", fail)
-        monkeypatch.setattr(image_loading, "_are_far", lambda *_: True)
+        monkeypatch.setattr(image_loading, "_is_far", lambda *_: True)
         error = refused(1, photos, tmp_path / "out")
         assert "the loader broke" in error
         assert not (tmp_path / "out").exists()

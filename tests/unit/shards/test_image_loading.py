@@ -15,7 +15,7 @@ from transforms.core.reasons import Fault
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN
 from transforms.shards import image_loading
-from transforms.shards.image_loading import ImageLoader, load_image
+from transforms.shards.image_loading import load_image, load_images
 from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
 from transforms.storage.files import storage
 
@@ -54,9 +54,9 @@ def _rows(folder: Path, count: int) -> ShardRows:
 def _results(folder: Path, rows: ShardRows) -> list[tuple[int, list[Loaded]]]:
     return [
         (position, [column.values[i] for column in columns])
-        for chunk, positions, columns in ImageLoader(
+        for chunk, positions, columns in load_images(
             rows, _FEATURES, root=str(folder), policy=ImagePolicy()
-        ).chunks()
+        )
         for i, position in enumerate(positions.tolist())
     ]
 
@@ -69,7 +69,7 @@ def test_threads_do_not_change_what_is_loaded(
     rows = _rows(tmp_path, count)
     found = _results(tmp_path, rows)
     assert [position for position, _ in found] == rows.order.tolist()
-    monkeypatch.setattr(image_loading, "_are_far", lambda *_: True)
+    monkeypatch.setattr(image_loading, "_is_far", lambda *_: True)
     assert _results(tmp_path, rows) == found
 
 
@@ -149,13 +149,13 @@ def _reasons(kind: int, number: int) -> set[Reason]:
 
 
 @pytest.mark.parametrize("chunk_bytes", [1 << 20, 4_000, 1])
-@pytest.mark.parametrize("way", ["_READ", "_FETCHED"])
+@pytest.mark.parametrize("far", [False, True])
 def test_a_loader_loads_what_a_reader_of_single_images_loads(
-    way: str, chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    far: bool, chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Images, faults and notes, whatever the way and the size of chunks."""
-    chosen = getattr(image_loading, way)._replace(chunk_bytes=chunk_bytes)
-    monkeypatch.setattr(image_loading, "_READ", chosen)
+    monkeypatch.setattr(image_loading, "_is_far", lambda *_: far)
+    monkeypatch.setattr(image_loading, "_CHUNK_BYTES", chunk_bytes)
     paths, stamps = _tree(tmp_path)
     root = str(tmp_path)
     expected = [
@@ -163,8 +163,8 @@ def test_a_loader_loads_what_a_reader_of_single_images_loads(
         for path, stamp in zip(paths, stamps, strict=True)
     ]
     rows = _one_a_row(paths, stamps)
-    loader = ImageLoader(rows, [_IMAGE], root=root, policy=_POLICY)
-    found = [image for *_, (column,) in loader.chunks() for image in column.images]
+    chunks = load_images(rows, [_IMAGE], root=root, policy=_POLICY)
+    found = [image for *_, (column,) in chunks for image in column.images]
     assert found == expected
     for number, image in enumerate(found):
         fault = {image.result.reason} if isinstance(image.result, Fault) else set()
