@@ -32,7 +32,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -53,9 +52,6 @@ from transforms.storage.visibility import python_command
 _MOST_SECONDS = 120
 # By the clock, this multiple of it, because a busy machine stretches it.
 _CLOCK_FACTOR = 5
-_START_SECONDS = 60
-# How long a child may take to end once its socket is closed.
-_END_SECONDS = 5
 # Memory limit: for the interpreter and its libraries; for each pixel, of which decoders
 # hold several copies, some as four floats; for each byte of the file.
 _BASE_BYTES, _PIXEL_BYTES, _FILE_BYTES = 1 << 30, 64, 4
@@ -85,7 +81,7 @@ class DecoderPool:
         """
         self._function = function
         self._seconds = seconds
-        self._lock = threading.Lock()
+        # Threads change them in single steps, which need no lock.
         self._children: set[_Child] = set()
         self._idle: list[_Child] = []
         os.register_at_fork(after_in_child=self._forget)
@@ -97,73 +93,64 @@ class DecoderPool:
           BeamTFRecordError: no child could be started, the function has raised, or
             `end` was called.
         """
-        with self._lock:
-            child = self._idle.pop() if self._idle else None
-        is_fresh = child is None
-        while True:
-            child = child or self._start()
-            answer = None
-            try:
-                answer = child.ask(data, policy, self._seconds)
-            finally:
-                is_stopped = self._give_back(child, is_sound=answer is not None)
-            if isinstance(answer, str):
-                raise BeamTFRecordError(
-                    f"An image of {len(data):,} bytes must be prepared or refused, but "
-                    f"the program failed on it: {answer}. --foreign-images reject "
-                    f"leaves out all of its kind."
-                )
+        with contextlib.suppress(IndexError):
+            answer = self._ask(self._idle.pop(), data, policy)
             if answer is not None:
                 return answer
-            if is_stopped:
-                raise BeamTFRecordError(
-                    "The run was stopped while an image was being decoded."
-                )
-            if is_fresh:
-                return child.fault(data, self._seconds)
-            child, is_fresh = None, True
+        fresh = _Child(self._function)
+        self._children.add(fresh)
+        return self._ask(fresh, data, policy) or fresh.fault(data, self._seconds)
+
+    def _ask(
+        self, child: "_Child", data: bytes, policy: ImagePolicy
+    ) -> PreparedImage | Fault | None:
+        """Has a child prepare an image; None where the child ended meanwhile.
+
+        It is idle again, or it is ended. Errors are those of `prepare`.
+        """
+        answer: PreparedImage | Fault | str | None = None
+        try:
+            with contextlib.suppress(EOFError, OSError):
+                child.channel.send((data, policy, self._seconds))
+                answer = child.channel.recv()
+        finally:
+            is_stopped = child not in self._children
+            if answer is None or is_stopped:
+                self._children.discard(child)
+                child.end()
+            else:
+                self._idle.append(child)
+        if isinstance(answer, str):
+            raise BeamTFRecordError(
+                f"An image of {len(data):,} bytes must be prepared or refused, but the "
+                f"program failed on it: {answer}. --foreign-images reject leaves out "
+                f"all of its kind."
+            )
+        if answer is None and is_stopped:
+            raise BeamTFRecordError(
+                "The run was stopped while an image was being decoded."
+            )
+        return answer
 
     def end_idle(self) -> None:
         """Ends idle children."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-            self._children.difference_update(idle)
+        idle, self._idle = self._idle, []
         for child in idle:
+            self._children.discard(child)
             child.end()
 
     def end(self) -> None:
         """Ends all children; a thread that waits for one gets an error at once."""
-        with self._lock:
-            busy = self._children.difference(self._idle)
-            self._children -= busy
+        self.end_idle()
+        busy, self._children = self._children, set()
         for child in busy:
             child.process.kill()
-        self.end_idle()
 
     def _forget(self) -> None:
         """Drops all children: after a fork they belong to the parent process."""
         for child in self._children:
             child.channel.close()
-        # Another thread of the parent may have held the lock at the fork.
-        self._lock = threading.Lock()
         self._children, self._idle = set(), []
-
-    def _start(self) -> "_Child":
-        child = _Child(self._function)
-        with self._lock:
-            self._children.add(child)
-        return child
-
-    def _give_back(self, child: "_Child", *, is_sound: bool) -> bool:
-        """Takes a child back, or ends it; returns whether `end` was called."""
-        with self._lock:
-            is_stopped = child not in self._children
-            if is_sound and not is_stopped:
-                self._idle.append(child)
-                return False
-            self._children.discard(child)
-        child.end()
-        return is_stopped
 
 
 class _Child:
@@ -187,41 +174,19 @@ class _Child:
         except (OSError, ValueError) as error:
             self.channel.close()
             raise _not_started(str(error)) from error
-        said = f"it was not ready after {_START_SECONDS} seconds"
         try:
-            if self.channel.poll(_START_SECONDS):
-                said = self.channel.recv()
+            said = self.channel.recv()
         except (EOFError, OSError):
-            said = f"it ended with {self.end()}"
+            said = "it ended"
         if said:
-            self.end()
-            raise _not_started(said)
-
-    def ask(
-        self, data: bytes, policy: ImagePolicy, seconds: float
-    ) -> PreparedImage | Fault | str | None:
-        """Lets the child prepare an image.
-
-        Returns:
-          The image or its fault; the text of a bug in the program; None where the
-          child ended before it answered.
-        """
-        answer: PreparedImage | Fault | str | None = None
-        with contextlib.suppress(EOFError, OSError):
-            self.channel.send((data, policy, seconds))
-            answer = self.channel.recv()
-        return answer
+            raise _not_started(f"{said} ({self.end()})")
 
     def fault(self, data: bytes, seconds: float) -> Fault:
         """Returns the fault of an image that has ended the child."""
         name, code = name_format(data), self.process.returncode
-        limits = {
-            -signal.SIGPROF: f"{seconds:g} seconds of processor time",
-            -signal.SIGALRM: f"{_CLOCK_FACTOR * seconds:g} seconds",
-        }
-        if code in limits:
-            message = f"{name}: it was not decoded within {limits[code]}"
-            return Fault(Reason.TOO_SLOW, message)
+        if code in (-signal.SIGPROF, -signal.SIGALRM):
+            limit = f"within {seconds:g} seconds of processor time"
+            return Fault(Reason.TOO_SLOW, f"{name}: it was not decoded {limit}")
         why = "needs more memory than an image within the limits may"
         if code != _NO_MEMORY:
             why = f"crashed with {self.end()}; convert the image to JPEG or PNG"
@@ -229,13 +194,9 @@ class _Child:
 
     def end(self) -> str:
         """Ends the child unless it has ended by itself; returns how it has."""
-        # At its end of the channel an idle child ends.
         self.channel.close()
-        try:
-            code = self.process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
+        self.process.kill()
+        code = self.process.wait()
         with contextlib.suppress(ValueError):
             if code < 0:
                 return signal.Signals(-code).name
@@ -261,8 +222,6 @@ def _serve(module: str, name: str) -> None:
     """
     # The parent decides what Ctrl-C ends. A crash must leave no core file.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGIO):
-        signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     channel = Connection(os.dup(0))
     fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())
@@ -285,9 +244,8 @@ def _decode_within_limits(
     size = _BASE_BYTES + _PIXEL_BYTES * policy.max_pixels
     size += _FILE_BYTES * policy.max_bytes
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    if most != resource.RLIM_INFINITY:
-        size = min(size, most)
-    resource.setrlimit(resource.RLIMIT_DATA, (size, most))
+    with contextlib.suppress(ValueError):  # the machine allows less
+        resource.setrlimit(resource.RLIMIT_DATA, (size, most))
     flags = fcntl.fcntl(channel, fcntl.F_GETFL)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, _CLOCK_FACTOR * seconds)
