@@ -145,13 +145,12 @@ def load_image(
     """
     if value is None:
         return None
-    name, result = "", None
     if isinstance(value, bytes):
-        data = value
+        data, name, fault = value, "", None
     else:
         name = value
-        data, result = _read_listed(value, stamp, root, policy.max_bytes)
-    result = result or prepare_image(data, policy, foreign=decoders.SHARED.prepare)
+        data, fault = _read_listed(value, stamp, root, policy.max_bytes)
+    result = fault or prepare_image(data, policy, foreign=decoders.SHARED.prepare)
     if isinstance(result, Fault):
         return LoadedImage(data, result, name, size=len(data))
     if policy.any_file:
