@@ -5,11 +5,11 @@ index/SHARD.idx                       the same as text, for DALI and vahidk
 catalogue/SPLIT-00000-of-0000N.pq     with --catalogue: a row for each record
 
 In a committed dataset all stays as it is, but its manifest. On a disk the files are
-written in the work folder beside the dataset, and renamed when all of them are whole;
-in a bucket each is put in its place, and noted there before. The manifest that names
-them replaces the old one last, in one step. What a killed run has
-left is finished, taken over or removed by the next run, of `index` or any other, and by
-`clean`; see `transforms.publishing.published`.
+written in the work folder beside the dataset, get hard links to its files beside them,
+and replace it in one step, as another conversion does; in a bucket each is put in its
+place, and noted there before, and the manifest that names them is replaced last. What a
+killed run has left is finished, taken over or removed by the next run, of `index` or
+any other, and by `clean`; see `transforms.publishing`.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class _Deriving:
       manifest: of the dataset, as it was at the start.
       store: where the files are until they are whole.
       overwrite: whether files of others that have their names are replaced.
-      replaced: names of files that may be replaced.
+      named: names of the derived files that the manifest has.
       facts: of what is there in the end, by name.
       has_written: whether files are written that the dataset lacks, or has damaged.
     """
@@ -65,7 +65,7 @@ class _Deriving:
     manifest: Manifest
     store: Store
     overwrite: bool
-    replaced: set[str]
+    named: set[str]
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
     has_written: bool = False
 
@@ -91,13 +91,12 @@ class _Deriving:
         path = self.manifest.path(self.directory, name)
         if self.store.placed:
             self._make_room(name, path)
-        elif name not in self.replaced:
-            if not storage(path).exists():
-                self.store.announce(name)
-            elif self.overwrite:
-                self.replaced.add(name)
-            else:
-                raise taken_name(path)
+        else:
+            if name not in self.named and storage(path).exists():
+                if not self.overwrite:
+                    raise taken_name(path)
+                storage(path).remove_file()
+            self.store.announce(name)
         return os.path.join(self.store.dataset, name)
 
     def _make_room(self, name: str, path: str) -> None:
@@ -299,6 +298,9 @@ def _deriving(directory: str, *, overwrite: bool) -> Iterator[_Deriving]:
       DamageError: the manifest is damaged.
       StorageError: a file could not be written.
     """
+    if not is_remote(directory):
+        # A link to it stays one.
+        directory = os.path.realpath(directory)
     there = target.at(directory)
     there.recover()
     with storing(directory), there.held():
@@ -311,7 +313,7 @@ def _deriving(directory: str, *, overwrite: bool) -> Iterator[_Deriving]:
             yield work
             finished = work.finished()
             if work.has_written or finished != manifest:
-                there.add_derived(store, finished, seen=seen, replaced=work.replaced)
+                there.add_derived(store, finished, seen=seen)
         except OvertakenError as error:
             raise BusyError(
                 f"The dataset must stay as it was at the start; {directory!r} was "

@@ -3,13 +3,11 @@
 import os
 import pathlib
 import shutil
-import signal
 
 import pytest
 
 from tests.support.datasets import animals, write_dataset
-from tests.support.direct_run import COMMITTED, forked
-from tests.support.file_operations import watched
+from tests.support.direct_run import COMMITTED
 from tests.support.killed_runs import at_operation, kill
 from tests.support.outputs import contents, dataset
 from tests.support.runs import command
@@ -62,30 +60,3 @@ def test_killed_at_every_operation(after: str, step: int, tmp_path: Folder) -> N
             assert command("verify", out).code == 0
         assert os.listdir(work) == ["d"]
     assert number > 50
-
-
-def test_a_name_that_others_took_after_a_kill(tmp_path: Folder) -> None:
-    """Their file stays, and the run goes on when it was moved away."""
-    write_dataset(tmp_path / "d", {"train": animals(3)})
-    name = "animals-train.tfrecord-00000-of-00001.u64"
-    foreign = tmp_path / "d" / "index" / name
-
-    def killed() -> None:
-        def hook(what: str, path: str) -> None:
-            if what == "renameat2" and path.endswith(f"d/index/{name}"):
-                kill()
-
-        with watched(hook):
-            command("index", tmp_path / "d")
-
-    assert forked(killed) == -signal.SIGKILL
-    foreign.parent.mkdir(exist_ok=True)
-    foreign.write_bytes(b"precious")
-    for _ in range(2):
-        done = command("index", tmp_path / "d")
-        assert done.code == 2
-        assert "move it away" in done.err
-        assert foreign.read_bytes() == b"precious"
-    foreign.unlink()
-    assert command("index", tmp_path / "d").code == 0
-    assert command("verify", tmp_path / "d").code == 0

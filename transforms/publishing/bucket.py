@@ -30,7 +30,6 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Collection
 from typing import Any
 
 from transforms.core.manifest import (
@@ -191,9 +190,7 @@ class BucketTarget(Target):
             store, placed=manifest.path(self.directory, "").rstrip("/")
         )
 
-    def add_derived(
-        self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
-    ) -> None:
+    def add_derived(self, store: Store, manifest: Manifest, *, seen: str) -> None:
         if manifest.folder and not self._claim(manifest.folder, store.name, again=True):
             raise OvertakenError(manifest.folder)
         self._swap(manifest, seen)

@@ -8,12 +8,12 @@ manifest names, by its exact name.
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import os
 import re
 import stat
-from collections.abc import Collection
 
 from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
 from transforms.errors import StorageError, TargetError
@@ -21,8 +21,6 @@ from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import (
     SHARED,
     Target,
-    add_derived,
-    finish_derived,
     holds_others,
     manifest_to_replace,
     overtaken,
@@ -176,26 +174,26 @@ class LocalTarget(Target):
         store.remove_tree(store.folder)
 
     def open_derived(self, store: Store, manifest: Manifest) -> Store:
-        _check_writable(self.directory)
+        self.check_replaceable()
         # `recover` says nothing of what it cannot finish.
         self.leave_derived(store)
         store.make()
-        for name in DERIVED_FOLDERS:
-            folders.make(os.path.join(store.dataset, name))
         return store
 
-    def add_derived(
-        self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
-    ) -> None:
-        path = os.path.join(self.directory, MANIFEST_NAME)
-        old = storage(path).read_bytes()
+    def add_derived(self, store: Store, manifest: Manifest, *, seen: str) -> None:
+        """Publishes the files of a store with those of the dataset, as hard links."""
+        state, path = self.state(), os.path.join(self.directory, MANIFEST_NAME)
         if storage(path).look().version != seen:
             raise OvertakenError(path)
-        add_derived(store, self.directory, manifest, old=old, replaced=replaced)
+        for name in sorted({*manifest.file_names} - {MANIFEST_NAME}):
+            added = os.path.join(store.dataset, name)
+            if not storage(added).exists():
+                folders.make(os.path.dirname(added))
+                _link(os.path.join(self.directory, name), added)
+        self.publish(store, manifest, seen=state)
 
     def leave_derived(self, store: Store) -> None:
-        finish_derived(store, self.directory)
-        store.remove_tree(store.folder)
+        self.end(store)
 
     def clear(self, *, sure: bool) -> None:
         if self.own.check():
@@ -216,7 +214,6 @@ class LocalTarget(Target):
             for store in self._stores():
                 for folder in _built(store):
                     recover(folder, self.directory)
-                finish_derived(store, self.directory)
 
     def _stores(self) -> list[Store]:
         folder = work_folder(self.directory)
@@ -244,6 +241,21 @@ def _unfit_output(path: str, why: str) -> TargetError:
     )
 
 
+def _link(path: str, link: str) -> None:
+    """Gives a file of a dataset a second name; TargetError where it can have none."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            persistently(lambda: os.link(path, link), path=link)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK):
+            raise
+        raise TargetError(
+            f"To add files to a dataset, those that it has must get hard links; "
+            f"{path!r} cannot: {error.strerror}. Convert again with the files that "
+            f"are to be added, or index a copy."
+        ) from error
+
+
 def _check_writable(directory: str) -> None:
     """Raises TargetError where files of a dataset can be neither added nor removed."""
     needs = os.R_OK | os.W_OK | os.X_OK
@@ -266,9 +278,8 @@ def _not_changeable(folder: str, why: str) -> TargetError:
 def publish(folder: str, target: str, *, seen: str) -> None:
     """Makes a finished folder the target, in one step.
 
-    Where the system has no exchange of two folders, the old manifest goes first and
-    the new one comes last: what is there in between is no dataset, and `recover`
-    finishes it.
+    Where the system has no exchange of two folders, the old one is moved aside first:
+    there is none for a moment, and `recover` finishes it.
 
     Args:
       folder: the dataset, whole and synced; on the target's file system.
@@ -291,23 +302,18 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     # After a kill only this note tells the next run which of the two is the old one.
     _write_note(folder, target)
     try:
-        exchanged = folders.exchange(folder, target)
+        if folders.exchange(folder, target):
+            rename(folder, folder + _ASIDE)
+        else:
+            rename(target, folder + _ASIDE)
+            rename(folder, target)
+        _confirm(target)
     except (OSError, StorageError):
-        # Nearly always only the note is removed. But an exchange may have been done
-        # though it was reported as failed (a network file system); that is finished.
+        # Nearly always only the note is removed. But a change may have been made though
+        # it was reported as failed (a network file system); that is finished.
         with contextlib.suppress(OSError, StorageError):
             recover(folder, target)
         raise
-    if exchanged:
-        _confirm(target)
-        rename(folder, folder + _ASIDE)
-    else:
-        try:
-            storage(os.path.join(target, MANIFEST_NAME)).remove_file()
-            _replace_in_steps(folder, target)
-        except (OSError, StorageError):
-            _put_back(folder, target)
-            raise
     _clear_aside(folder, target)
 
 
@@ -326,29 +332,17 @@ def recover(folder: str, target: str) -> None:
     aside = folder + _ASIDE
     current = _manifest_digest(target)
     former = hashlib.sha256(old).hexdigest()
-    if current is None and _manifest_digest(folder) == new:
-        # Only the way without an exchange leaves a target without its manifest.
-        old_files = {*Manifest.from_bytes(old).file_names}
-        if (
-            not storage(target).exists()
-            or {*storage(target).names_with(DERIVED_FOLDERS)} <= old_files
-        ):
-            _replace_in_steps(folder, target)
-            current = new
+    if not storage(target).exists() and storage(aside).exists():
+        # Only the way without an exchange leaves no target.
+        rename(folder, target)
+        _confirm(target)
+        current = new
     if current == new:
         if not storage(aside).exists() and _manifest_digest(folder) == former:
             rename(folder, aside)
         if storage(aside).exists():
             _clear_aside(folder, target)
     storage(folder + _NOTE).remove_file()
-
-
-def _replace_in_steps(folder: str, target: str) -> None:
-    """Moves the old dataset aside and the new one in its place, without an exchange."""
-    if storage(target).exists() and not storage(folder + _ASIDE).exists():
-        rename(target, folder + _ASIDE)
-    rename(folder, target)
-    _confirm(target)
 
 
 def _confirm(target: str) -> None:
@@ -362,17 +356,6 @@ def _confirm(target: str) -> None:
             f"loss; it has not: {cause or error}. The dataset is at {target!r}, "
             f"whole; look after the disk, and check it with `beam-tfrecord verify`."
         ) from error
-
-
-def _put_back(folder: str, target: str) -> None:
-    """Undoes `_replace_in_steps`."""
-    if not storage(target).exists():
-        rename(folder + _ASIDE, target)
-    noted = _noted(folder)
-    if noted is not None and storage(folder).exists():
-        path = os.path.join(target, MANIFEST_NAME)
-        storage(path).write_file(noted[0], attempts=os.path.dirname(folder))
-        storage(folder + _NOTE).remove_file()
 
 
 def _clear_aside(folder: str, target: str) -> None:

@@ -283,7 +283,6 @@ def test_a_transient_error_at_every_step_of_a_recovery(
         with monkeypatch.context() as patch:
             # It is killed as soon as one dataset has replaced the other.
             patch.setattr(local, "_confirm", dies)
-            patch.setattr(local, "_put_back", dies)
             with pytest.raises(KeyboardInterrupt):
                 local.publish(str(folder), str(place.directory), seen=seen)
         with failing_once(number, errno.EIO, lost=lost) as calls:
