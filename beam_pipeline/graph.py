@@ -29,7 +29,7 @@ from transforms.formats.source import Source
 from transforms.reading.row_filter import RowFilter, row_filter
 from transforms.rows.tally import SpooledBundle
 from transforms.shards.shard_job import ShardLayout
-from transforms.stages.commit import CommitDataset, commit_job
+from transforms.stages.commit import CommitDataset, commit_dataset
 from transforms.stages.job_plan import (
     DriftRule,
     JobPlan,
@@ -40,7 +40,7 @@ from transforms.stages.job_plan import (
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.place import PlaceRows, ReuseBlocks
 from transforms.stages.read import AdmitRows, ListBlocks, ReadBlocks
-from transforms.stages.stratify import AwaitStrata, TakeStrata
+from transforms.stages.stratify import TakeStrata, await_strata
 from transforms.stages.write import CountShards, WriteCatalogue, WriteShards
 from transforms.work.store import Store
 
@@ -62,17 +62,15 @@ class Job:
     row_filter: RowFilter | None = None
 
 
-def _leak_rule(plan: Plan, source: Source, store: Store) -> LeakRule | None:
+def _leak_rule(plan: Plan, source: Source) -> LeakRule | None:
     """Returns what leaks between splits are looked for, if there may be any."""
     splits = plan.splits
-    _, lock = splits.tables_in(store)
     files = plan.planned.schema.loaded and len(splits.rule.names) > 1
     if not files and not splits.with_fingerprints:
         return None
     return LeakRule(
         identity=splits.identity,
         keyed=splits.keyed,
-        lock=lock,
         make_lock=bool(splits.lock_path),
         root=plan.inputs.root if source.origins_name_rows else None,
     )
@@ -136,7 +134,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
     """
     spec, planned = plan.spec, plan.planned
     source: Source = planned.make(store.listing)
-    leaks = _leak_rule(plan, source, store)
+    leaks = _leak_rule(plan, source)
     locks = {"split_lock": plan.splits.lock_digest}
     layout = ShardLayout(
         name=plan.name,
@@ -173,7 +171,6 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
         min_records=spec.min_records,
         max_records=spec.max_records,
         label_map=planned.label_map,
-        new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
         shares=_shares(plan),
     )
     table, lock = plan.splits.tables_in(store)
@@ -221,8 +218,8 @@ def build(
     strata = None
     if sharding.rule.source is SplitSource.STRATIFIED:
         stratified = _strata(blocks, job, between)
-        blocks = blocks | "Await strata" >> AwaitStrata(stratified)
         strata = beam.pvalue.AsSingleton(stratified)
+        blocks = blocks | "Await strata" >> beam.Map(await_strata, strata)
     by_position = not sharding.shuffle
     # A user's step may depend on more than the block, so nothing can be reused.
     reused = None
@@ -255,7 +252,7 @@ def build(
         reused=reused,
         catalogue=plan.layout.derived.catalogue,
         leaks=plan.leaks is not None,
-        commit=commit_job,
+        commit=commit_dataset,
     )
 
 

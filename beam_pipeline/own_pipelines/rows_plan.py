@@ -354,7 +354,7 @@ def commit_rows(
         else fact
         for fact in facts
     ]
-    commit_dataset(facts, counts, publication=publication, store=plan.store)
+    commit_dataset(facts, counts, plan)
     manifest, status = run.published(publication.job), "committed"
     if manifest is None:
         manifest, status = target.read_manifest(run.directory), "up to date"

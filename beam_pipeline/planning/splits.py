@@ -30,7 +30,6 @@ from transforms.formats.table import RowReader, TableSample
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import (
-    NEW_LOCK,
     SplitIds,
     open_assignments,
     read_split_ids,
@@ -93,10 +92,6 @@ class SplitPlan:
         table = os.path.join(store.folder, "split_ids.arrow")
         lock = os.path.join(store.folder, "earlier_lock.arrow")
         return table if self.ids else "", lock if self.lock is not None else ""
-
-    def new_lock_in(self, store: Store) -> str:
-        """Returns where the stage `leak_check` writes the next lock."""
-        return os.path.join(store.folder, NEW_LOCK)
 
     def store_tables(self, store: Store) -> None:
         """Puts what workers look up into the work folder, which must exist."""

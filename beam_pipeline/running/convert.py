@@ -58,7 +58,7 @@ from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock
 from transforms.storage.paths import is_remote
 from transforms.storage.visibility import Witness, python_command
-from transforms.work.split_tables import install_lock
+from transforms.work.split_tables import install_lock, new_lock_in
 from transforms.work.store import Store
 from transforms.work.worker_check import Reports, WorkerRules
 
@@ -168,7 +168,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
                 f"here after that: {bounded(str(error))}"
             )
         if plan.splits.lock_path:
-            install_lock(plan.splits.new_lock_in(store), plan.splits.lock_path)
+            install_lock(new_lock_in(store), plan.splits.lock_path)
         return target.read_manifest(plan.directory)
 
 

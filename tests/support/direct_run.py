@@ -31,7 +31,7 @@ from transforms.publishing import target
 from transforms.shards import decoders
 from transforms.stages import place as placing_stage
 from transforms.stages import read, write
-from transforms.stages.commit import commit_job
+from transforms.stages.commit import commit_dataset
 from transforms.stages.write import count_shards, counts_of, merged
 from transforms.storage.paths import Access
 
@@ -154,7 +154,7 @@ def _run(job: Job) -> str:
         write._write_catalogue_part((part, parts[part]), plan, shard_counts)
         for part in sorted(parts)
     ]
-    return commit_job(_crossed(facts), shard_counts, plan)
+    return commit_dataset(_crossed(facts), shard_counts, plan)
 
 
 def _crossed(given: _Crossing) -> _Crossing:

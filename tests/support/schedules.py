@@ -44,7 +44,7 @@ from transforms.publishing import bucket, target
 from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import commit_dataset
-from transforms.stages.job_plan import Publication
+from transforms.stages.job_plan import JobPlan, Publication
 from transforms.storage import retry
 from transforms.storage.files import storage
 from transforms.storage.row_spool import RowSpool
@@ -465,9 +465,8 @@ def commit(
     classes = {}
     if _has_labels(job):
         classes["kind"] = put_classes(pa.array(["x"]), store.put_pieces)
-    commit_dataset(
-        facts, ShardCounts(rows, classes), publication=publication, store=store
-    )
+    plan = JobPlan(store, publication, vocabularies={})
+    commit_dataset(facts, ShardCounts(rows, classes), plan)
 
 
 def names_of(manifest: Manifest) -> list[str]:

@@ -49,6 +49,7 @@ from transforms.storage import folders
 from transforms.storage.files import storage
 from transforms.storage.retry import storing
 from transforms.work.rejects import remove_left, write_rejects
+from transforms.work.split_tables import new_lock_in
 from transforms.work.store import Store, crc32c_of
 
 # Total size of shards up to which they are read again before publication.
@@ -112,21 +113,8 @@ def _split_facts_and_commit(
         return commit(facts, shard_counts, plan)
 
 
-def commit_job(facts: Sequence[Fact], shard_counts: ShardCounts, plan: JobPlan) -> str:
-    """Publishes the dataset of a job that was planned; returns its digest.
-
-    Errors are those of `commit_dataset`.
-    """
-    publication, store = plan.publication, plan.store
-    return commit_dataset(facts, shard_counts, publication=publication, store=store)
-
-
 def commit_dataset(
-    facts: Sequence[Fact],
-    shard_counts: ShardCounts,
-    *,
-    publication: Publication,
-    store: Store,
+    facts: Sequence[Fact], shard_counts: ShardCounts, plan: JobPlan
 ) -> str:
     """Publishes the dataset that the facts describe; returns its digest.
 
@@ -136,6 +124,7 @@ def commit_dataset(
       RejectLimitError: too many rejects; they are left beside the target.
       CommitError: the target is no longer what it was.
     """
+    publication, store = plan.publication, plan.store
     if (digest := _already_done(publication, store)) is not None:
         remove_left(target.rejects_path(publication.directory))
         return digest
@@ -188,8 +177,8 @@ def commit_dataset(
     }
     if publication.like and (drift := publication.like.found(classes)):
         run["drift"] = drift
-    if publication.new_lock:
-        lock = storage(publication.new_lock).read_bytes()
+    if plan.leaks is not None and plan.leaks.make_lock:
+        lock = storage(new_lock_in(store)).read_bytes()
         run["split_lock"] = hashlib.sha256(lock).hexdigest()
     manifest = dataclasses.replace(
         manifest, files=tuple(named), run=run, derived=derived

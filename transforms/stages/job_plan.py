@@ -76,8 +76,6 @@ class Publication:
       min_records, max_records: how many records it may have; None for any number but
         0, which `min_records` 0 allows.
       label_map: class id -> name, for the sidecars; empty for none.
-      new_lock: where the stage `leak_check` has left the next split lock; empty for
-        nowhere.
       shares: of the splits, where shares alone decide; they sum to one.
       keeps_equal: whether nothing is published where the target holds an equal dataset.
       keeps_others: whether another dataset that the target holds ends the job.
@@ -101,7 +99,6 @@ class Publication:
     min_records: int | None = None
     max_records: int | None = None
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    new_lock: str = ""
     shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
     keeps_equal: bool = False
     keeps_others: bool = False
@@ -116,15 +113,13 @@ class LeakRule:
       identity: what units are hashes of, in words; see `Assignments`.
       keyed: whether a unit can have several rows.
       unique: whether a key in two splits fails the job.
-      lock: path of the splits that earlier runs gave; empty for none.
-      make_lock: whether to write a new one.
+      make_lock: whether to write the next split lock.
       root: folder of the images' origins; None where those are not their files.
     """
 
     identity: str = PLACE
     keyed: bool = False
     unique: bool = False
-    lock: str = ""
     make_lock: bool = False
     root: str | None = None
 

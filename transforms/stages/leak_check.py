@@ -5,11 +5,12 @@ import dataclasses
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from transforms.core import segment
 from transforms.core.placing.leakage import (
@@ -28,7 +29,7 @@ from transforms.shards.placeless_rows import repeated_key
 from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput, Stage
 from transforms.storage.files import storage
 from transforms.work.split_tables import (
-    NEW_LOCK,
+    new_lock_in,
     open_assignments,
     write_table,
 )
@@ -71,18 +72,21 @@ def _check_leaks_of_job(
 ) -> list[SplitFindings]:
     """Returns what the leak check finds, in a list; empty where none is asked for."""
     plan.store.check_worker()
-    return [] if plan.leaks is None else [check_leaks(found, plan.leaks, plan.store)]
+    if plan.leaks is None:
+        return []
+    return [check_leaks(found, plan.leaks, plan.store, lock=plan.lock)]
 
 
 def check_leaks(
-    found: Sequence[Fingerprints], rule: LeakRule, store: Store
+    found: Sequence[Fingerprints], rule: LeakRule, store: Store, *, lock: str = ""
 ) -> SplitFindings:
-    """Returns what the fingerprints of a whole job say.
+    """Returns what the fingerprints of a whole job say; writes the next lock.
 
     Args:
       found: in any order.
       rule: what is asked.
       store: where fingerprints are, and where the lock is written.
+      lock: path of the splits that earlier runs gave; empty for none.
 
     Raises:
       InputError: a key is in two splits, where that is refused.
@@ -92,27 +96,27 @@ def check_leaks(
     )
     units = [prints for prints in found if prints.subject is Subject.UNIT]
     images = [prints for prints in found if prints.subject is Subject.IMAGE]
-    findings = SplitFindings()
     leaks = []
-    if units:
-        names, values, splits = _gather(units, store)
-        if rule.keyed:
-            shared = find_shared(values, splits, count=len(names))
-            if rule.unique:
-                _check_keys(units, shared, store)
-            else:
-                leaks.append(_leaks_of(Subject.UNIT, shared, units, names, store))
-    else:
-        names, values, splits = (), np.zeros(0, np.uint64), np.zeros(0, np.int16)
+    names, values, splits = _gather(units, store)
+    if units and rule.keyed:
+        shared = find_shared(values, splits, count=len(names))
+        if rule.unique:
+            _check_keys(units, shared, store)
+        else:
+            leaks.append(_leaks_of(Subject.UNIT, shared, units, names, store))
     if rule.make_lock:
         given = Assignments.of(
             values, splits.astype(np.int64), names=names, identity=rule.identity
         )
-        findings = _write_lock(findings, given, rule, store)
+        if lock:
+            given = open_assignments(lock).with_new(given)
+        path = new_lock_in(store)
+        write_table(given.to_table(), path, attempts=store.attempts)
+        del given
     del values, splits
     if images:
         leaks.append(_image_leaks(images, rule, store))
-    return dataclasses.replace(findings, leaks=tuple(leaks))
+    return SplitFindings(tuple(leaks))
 
 
 def _check_keys(units: Sequence[Fingerprints], shared: Shared, store: Store) -> None:
@@ -148,25 +152,6 @@ def _gather(
     return names, values, splits
 
 
-def _places(
-    found: Sequence[Fingerprints], shared: Shared, store: Store
-) -> Iterator[tuple[int, Place]]:
-    """Yields (fingerprint, place) for every item that is shared."""
-    for prints in found:
-        schema = fingerprint_schema(many_origins=prints.many_origins)
-        rows = segment.deserialize(store.get(prints.segment), schema)
-        for i in np.flatnonzero(shared.contains(np.asarray(rows["fingerprint"]))):
-            origin = rows["origin"][i].as_py() if prints.many_origins else ""
-            yield (
-                rows["fingerprint"][i].as_py(),
-                Place(
-                    prints.splits[rows["split"][i].as_py()],
-                    origin or prints.segment.origin,
-                    rows["row"][i].as_py(),
-                ),
-            )
-
-
 def _by_value(
     found: Sequence[Fingerprints], shared: Shared, store: Store, limit: int
 ) -> dict[int, list[Place]]:
@@ -175,8 +160,14 @@ def _by_value(
         return {}
     few = Shared(shared.values[:limit], shared.table[:limit])
     places: dict[int, list[Place]] = collections.defaultdict(list)
-    for value, place in _places(found, few, store):
-        places[value].append(place)
+    for prints in found:
+        schema = fingerprint_schema(many_origins=prints.many_origins)
+        rows = segment.deserialize(store.get(prints.segment), schema)
+        is_shared = few.contains(np.asarray(rows["fingerprint"]))
+        for row in rows.filter(pa.array(is_shared)).to_pylist():
+            origin = row.get("origin") or prints.segment.origin
+            place = Place(prints.splits[row["split"]], origin, row["row"])
+            places[row["fingerprint"]].append(place)
     return {value: sorted(places[value]) for value in sorted(places)}
 
 
@@ -238,14 +229,3 @@ def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
             return None
         splits[hashlib.sha256(data).digest()].add(place.split)
     return any(len(names) > 1 for names in splits.values())
-
-
-def _write_lock(
-    findings: SplitFindings, given: Assignments, rule: LeakRule, store: Store
-) -> SplitFindings:
-    """Writes the next split lock, the earlier one with new rows; notes its path."""
-    if rule.lock:
-        given = open_assignments(rule.lock).with_new(given)
-    path = os.path.join(store.folder, NEW_LOCK)
-    write_table(given.to_table(), path, attempts=store.attempts)
-    return dataclasses.replace(findings, lock=path)

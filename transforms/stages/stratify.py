@@ -49,28 +49,12 @@ _BUCKET_BITS = 4
 _PIECE = pa.schema([("class", pa.string()), ("hashes", pa.list_(pa.uint64()))])
 
 
-@dataclasses.dataclass
-class AwaitStrata(Stage):
-    """Holds blocks back until the strata are known.
+def await_strata(block: Block, _strata: Segment) -> Block:
+    """Returns the block, once the strata of all rows are known.
 
-    Input and output: blocks. Only they wait in the runner; without this step it would
-    keep the batches that are read of them.
-
-    Attributes:
-      strata: where the Strata of all rows are stored.
+    Only blocks wait in the runner for this side input; without this step it would keep
+    the batches that are read of them.
     """
-
-    strata: beam.PCollection[Segment]
-
-    def expand(self, blocks: beam.PCollection[Block]) -> beam.PCollection[Block]:
-        """Passes each block on."""
-        return blocks | "Hold back" >> beam.Map(
-            _same_block, beam.pvalue.AsSingleton(self.strata)
-        )
-
-
-def _same_block(block: Block, _strata: Segment) -> Block:
-    """Returns the block; only the wait for the strata, as side input, is wanted."""
     return block
 
 

@@ -28,10 +28,14 @@ from transforms.errors import (
 )
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote
+from transforms.work.store import Store
 
-# Where the next lock is in the work folder until the dataset is published.
-NEW_LOCK = "split_lock.arrow"
 _ID_NAMES = ("id", "key")
+
+
+def new_lock_in(store: Store) -> str:
+    """Returns where the next lock is until the dataset is published."""
+    return os.path.join(store.folder, "split_lock.arrow")
 
 
 def write_table(table: pa.Table, path: str, *, attempts: str) -> None:

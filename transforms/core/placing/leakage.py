@@ -117,11 +117,9 @@ class SplitFindings(Fact):
 
     Attributes:
       leaks: items in more than one split, for each subject that was checked.
-      lock: path of the new split lock, in the work folder; empty for none.
     """
 
     leaks: tuple[Leaks, ...] = ()
-    lock: str = ""
 
     def warnings(self) -> list[str]:
         """Returns sentences for the user, each of at most 1 KiB."""

@@ -27,6 +27,7 @@ from transforms.core.placing.shard_rows import ShardRows
 from transforms.shards.image_rows import store_fingerprints
 from transforms.stages.job_plan import LeakRule
 from transforms.stages.leak_check import check_leaks
+from transforms.work.split_tables import new_lock_in
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -171,7 +172,7 @@ def test_nothing_to_check(store: Store) -> None:
     assert check_leaks([], LeakRule(), store) == SplitFindings()
     found = check_leaks([], LeakRule(make_lock=True), store)
     assert found.warnings() == []
-    assert pathlib.Path(found.lock).exists()
+    assert pathlib.Path(new_lock_in(store)).exists()
 
 
 def test_warnings_are_bounded() -> None:
