@@ -174,7 +174,7 @@ def _kind_note(feature: Feature, facts: Evidence) -> str:
     """Returns a note on a column that nearly is of another kind; "" for none."""
     name = feature.source_column[:SHOWN_CHARS]
     if facts.near is None:
-        if feature.kind is Kind.TEXT and "exact as text" in facts.remark:
+        if feature.kind is Kind.TEXT and facts.exact_text:
             return f"column {name!r} is text: {facts.remark}"
         return ""
     if feature.kind in (Kind.TEXT, Kind.LABEL):

@@ -199,6 +199,7 @@ class Evidence:
       near: the kind that most cells have, where other cells prevent it.
       few: for text, the number of distinct texts if they are few; else 0.
       remark: what the source's type, or the size of numbers, means for the feature.
+      exact_text: whether its texts are numbers that a feature of numbers would round.
     """
 
     sampled: int
@@ -214,6 +215,7 @@ class Evidence:
     near: NearKind | None = None
     few: int = 0
     remark: str = ""
+    exact_text: bool = False
 
     def merge(self, other: "Evidence") -> "Evidence":
         """Returns the evidence of both parts, with the examples of the first."""
@@ -232,6 +234,7 @@ class Evidence:
             whole=self.whole and other.whole,
             numbers=numbers,
             remark=self.remark,
+            exact_text=self.exact_text,
         )
 
 

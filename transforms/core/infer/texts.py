@@ -260,6 +260,7 @@ class _Tally:
             near=self.near(kind),
             few=self.texts.few if kind is Kind.TEXT else 0,
             remark=_EXACT if is_exact else "",
+            exact_text=is_exact,
             numbers=self.large_numbers,
         )
 

@@ -302,6 +302,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
         examples=_examples(column),
         misfit_examples=tuple(bad_examples)[:EXAMPLES],
         remark=remark,
+        exact_text=pa.types.is_decimal(leaf),
         whole=whole and is_double,
         numbers=numbers,
     )

@@ -129,7 +129,7 @@ def test_evidence_tells_what_was_seen() -> None:
     (facts,) = infer_columns({"x": pa.array(["nan", "inf", "2.5"])}).evidence
     assert (facts.minimum, facts.maximum) == (2.5, 2.5)
     (facts,) = infer_columns({"h": pa.array(["18446744073709551615"])}).evidence
-    assert "exact as text" in facts.remark
+    assert facts.exact_text
     (facts,) = infer_columns({"e": pa.array([], pa.string())}).evidence
     assert (facts.sampled, facts.missing) == (0, 0)
 
