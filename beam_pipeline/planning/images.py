@@ -3,14 +3,13 @@
 import dataclasses
 import os
 import shlex
-from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from beam_pipeline.planning.evidence import column_notes
 from beam_pipeline.planning.feature_checks import check_keys
-from beam_pipeline.planning.features import declare
+from beam_pipeline.planning.features import declare, vocabularies_of
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import Inputs, PlannedSource
 from beam_pipeline.planning.like import Like, settle_schema
@@ -25,7 +24,6 @@ from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.reasons import Fault, FaultError, Skipped
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.vocabulary import Vocabulary
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
 from transforms.formats import images
 from transforms.formats.file_names import is_image_name
@@ -124,9 +122,9 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             features = (*features, *mask_features(names["image"]))
             columns[MASK] = labels.columns[MASK]
         schema = declare(features, columns, spec, is_tree=True)
-    classes = mask_classes(spec, schema)
+    of_masks = mask_classes(spec, schema)
     if labels is not None and MASK in schema.names:
-        notes = (*notes, *mask_notes(spec, inputs.root, labels, classes))
+        notes = (*notes, *mask_notes(spec, inputs.root, labels, of_masks))
     command = ["beam-tfrecord", "convert", spec.source, *filter(None, [spec.output])]
     try:
         listing = images.arrange(
@@ -162,6 +160,14 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         if labels is None or labels.with_folders
     }
     schema = settle_schema(like, schema, {}, spec, classes=in_source)
+    # Those that records will have, not only those of the folders.
+    classes = {
+        name: tuple(
+            vocabulary.settled(pa.array(in_source[name], pa.string())).to_pylist()
+        )
+        for name, vocabulary in vocabularies_of(schema).items()
+        if name in in_source
+    }
     count = len(listing.rows)
     if listing.splits and spec.splits:
         raise SpecError(
@@ -215,16 +221,16 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             {name: size for name, (_, size) in listing.splits.items()}
             or dict.fromkeys(shares, listing.bytes)
         ),
-        classes=in_source,
+        classes=in_source | classes,
         skipped=listing.skipped,
         expected_rows=count,
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
         evidence=evidence,
         notes=(*notes, *(labels.notes if labels else ())),
         layout=f"{'files' if of_files else 'images'} as {layout}",
-        mask_classes=classes,
+        mask_classes=of_masks,
         # Class 0 is the background, which label maps leave out.
-        label_map=dict(enumerate(classes.names[1:] if classes else (), start=1)),
+        label_map=dict(enumerate(of_masks.names[1:] if of_masks else (), start=1)),
     )
 
 
@@ -268,23 +274,6 @@ def _as_listed(feature: Feature) -> Feature:
     return dataclasses.replace(
         feature, column="", pattern="", constant=None, separator=""
     )
-
-
-def settled_classes(
-    planned: PlannedSource, vocabularies: Mapping[str, Vocabulary]
-) -> PlannedSource:
-    """Returns what was planned, with the classes that records will have.
-
-    Args:
-      planned: the source; its `classes` are those of the folders.
-      vocabularies: what is known beforehand of each label's class names.
-    """
-    settled = {
-        name: tuple(vocabulary.settled(pa.array(in_source, pa.string())).to_pylist())
-        for name, in_source in planned.classes.items()
-        if (vocabulary := vocabularies.get(name)) is not None
-    }
-    return dataclasses.replace(planned, classes=planned.classes | settled)
 
 
 def with_masks(spec: Spec, inputs: Inputs) -> Inputs:

@@ -160,11 +160,6 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     drifted = drift_notes(prepared.like, planned.schema)
     remarks = (*planned.notes, *share_notes(spec), *drifted)
     planned = dataclasses.replace(planned, notes=remarks)
-    vocabularies = vocabularies_of(planned.schema)
-    if planned.classes:
-        from beam_pipeline.planning.images import settled_classes
-
-        planned = settled_classes(planned, vocabularies)
     shards = {
         name: shards_of(spec, size) for name, size in planned.record_bytes.items()
     }
@@ -186,7 +181,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
             keyed=splits.keyed,
         ),
         splits=splits,
-        vocabularies=vocabularies,
+        vocabularies=vocabularies_of(planned.schema),
         inline=_travels_inline(planned),
         workers=_worker_count(spec, inputs),
     )
