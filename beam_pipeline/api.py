@@ -165,12 +165,12 @@ def _convert(
         if is_object_source(source):
             folder = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
             path = os.path.join(stack.enter_context(folder), _ORIGIN)
-            store_rows(
-                source,
-                path,
-                images=_columns(spec, ["image"]) | set(spec.image_columns or ()),
-                integers=_columns(spec, ["int64", "bool"]),
-            )
+            images = {
+                said.column or name
+                for name, said in spec.features.items()
+                if said.kind == "image"
+            }
+            store_rows(source, path, images=images | {*(spec.image_columns or ())})
             # Relative paths of images start at the caller's folder, not the copy's.
             images_root = spec.images_root or os.getcwd()
             stored = {
@@ -218,15 +218,6 @@ def _report_of(manifest: Manifest, spec: Spec, started: float, status: str) -> R
 def _path_of(source: object) -> str:
     """Returns the path that a source is, or will be stored at."""
     return os.fspath(source) if isinstance(source, str | os.PathLike) else _ORIGIN
-
-
-def _columns(spec: Spec, kinds: Sequence[str]) -> set[str]:
-    """Returns the columns of the features that the job declares to be of a kind."""
-    return {
-        said.column or name
-        for name, said in spec.features.items()
-        if said.kind in kinds
-    }
 
 
 def _conversion() -> Callable[..., Manifest]:

@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from transforms.core.json_text import MAX_NESTING, TOO_DEEP, has_arrays, type_nesting
 from transforms.core.rows.arrow_of import arrow_of
@@ -67,7 +66,6 @@ def store_rows(
     path: str,
     *,
     images: Collection[str] = (),
-    integers: Collection[str] = (),
 ) -> int:
     """Writes the rows of a Python object as an Arrow IPC file; returns their number.
 
@@ -78,7 +76,6 @@ def store_rows(
       source: see above.
       path: of the file, which must not exist.
       images: columns whose arrays are pixels.
-      integers: columns that must hold no floats.
 
     Raises:
       SourceError: the object is no table and does not give rows.
@@ -87,7 +84,6 @@ def store_rows(
     schema, rows = pa.schema([]), 0
     parts: list[_Part] = []
     for batch in _batches_of_source(source, frozenset(images)):
-        _check_integers(batch, integers, rows)
         wider = _wider_schema(schema, batch.schema, rows)
         if not parts or not wider.equals(schema):
             if parts:
@@ -119,22 +115,6 @@ def _odd_row(name: str, error: Exception, start: int = 0) -> InputError:
         f"All values of {name!r} must be of one kind that a feature can hold; "
         f"{location}{reason}. Convert them to one kind first, or leave the column out."
     )
-
-
-def _check_integers(batch: pa.RecordBatch, names: Collection[str], start: int) -> None:
-    """Raises InputError for a float in a column that is declared to be of integers."""
-    for name in sorted({*names}.intersection(batch.schema.names)):
-        column = batch.column(name)
-        if not pa.types.is_floating(column.type):
-            continue
-        values = column.cast(pa.float64())
-        # A fraction says more than 1.0 does.
-        masks = pc.not_equal(values, pc.trunc(values)), column.is_valid()
-        places = [pc.index(mask, True).as_py() for mask in masks]
-        index = next((place for place in places if place >= 0), -1)
-        if index >= 0:
-            reason = f"{column[index]} is a float, and it is declared an integer"
-            raise _odd_row(name, OddValueError(reason, index), start)
 
 
 def _wider_schema(before: pa.Schema, new: pa.Schema, rows: int) -> pa.Schema:
