@@ -2,18 +2,18 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
 from beam_pipeline.own_pipelines.given import Earlier, Given
 from beam_pipeline.own_pipelines.read_rows import ReadSource, with_source_features
-from beam_pipeline.planning.features import declare, override, with_vocabularies
+from beam_pipeline.planning.features import declare
+from beam_pipeline.planning.image_columns import items_of, with_images
 from beam_pipeline.planning.like import settle_schema
 from beam_pipeline.settings.spec import Spec
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError
-from transforms.publishing.parts import Model
 from transforms.rows.inferred import InferredColumn
 from transforms.rows.tally import SpooledBundle
 from transforms.storage.files import sizes_of
@@ -36,8 +36,10 @@ def schema_of(
         schema = declare(features, samples, spec, image_files=image_files)
     else:
         columns = {f.source_column: f for f in features if not f.derived}
-        like = _LikeEarlier(given.earlier.get(), spec, columns, samples)
-        schema = like.schema(inferred, counted.tally.new_classes, image_files)
+        new_classes = counted.tally.new_classes
+        schema = _like_earlier(
+            *(given.earlier.get(), spec, columns, inferred, new_classes, image_files)
+        )
     _check_paths(schema, inferred, given.root)
     if inferred and spec.images_root and not schema.of_kind(Kind.IMAGE):
         raise SpecError(
@@ -47,141 +49,114 @@ def schema_of(
     return schema
 
 
-@dataclasses.dataclass(frozen=True)
-class _LikeEarlier:
-    """The columns of rows beside an earlier dataset.
+def _like_earlier(
+    earlier: Earlier,
+    spec: Spec,
+    columns: Mapping[str, Feature],
+    inferred: Mapping[str, InferredColumn],
+    new_classes: Mapping[str, frozenset[str]],
+    image_files: Collection[str],
+) -> Schema:
+    """Returns the schema of rows that are to be like an earlier dataset.
 
-    Rows may have the names of its features, or of the columns that these were made of.
+    They may have the names of its features, or of the columns that these were made of.
 
-    Attributes:
+    Args:
       earlier: what is known of it.
       spec: of the job.
       columns: column -> the feature that its values would be without it.
-      samples: of the columns.
+      inferred: the same columns, with samples.
+      new_classes: of its labels.
+      image_files: columns whose values are image files.
+
+    Raises:
+      InputError: they are not like it; all of the drift is in the message.
     """
-
-    earlier: Earlier
-    spec: Spec
-    columns: Mapping[str, Feature]
-    samples: Mapping[str, pa.Array]
-
-    def schema(
-        self,
-        inferred: Mapping[str, InferredColumn],
-        new_classes: Mapping[str, frozenset[str]],
-        image_files: Collection[str],
-    ) -> Schema:
-        """Returns the schema of the rows.
-
-        Raises:
-          InputError: they are not like it; all of the drift is in the message.
-        """
-        shared = self.earlier.like.model
-        model = dataclasses.replace(
-            shared,
-            features=tuple(map(_of_values, shared.features)),
-            classes={
-                label: names if new_classes.get(label) else self.earlier.names(label)
-                for label, names in shared.classes.items()
-            },
-        )
-        # What no column is of, whatever its name.
-        made = [f for f in model.features if f.derived or f.constant is not None]
-        of_column = {
-            old.name: column
-            for old in model.features
-            if old not in made and (column := self._column(old)) is not None
+    shared = earlier.like.model
+    model = dataclasses.replace(
+        shared,
+        features=tuple(map(_of_values, shared.features)),
+        classes={
+            label: names if new_classes.get(label) else earlier.names(label)
+            for label, names in shared.classes.items()
+        },
+    )
+    # What no column is of, whatever its name.
+    made = [f for f in model.features if f.derived or f.constant is not None]
+    kept = {name: f for name, f in columns.items() if name not in spec.drop}
+    of_column = {
+        old.name: next(n for n in (old.name, old.source_column) if n in kept)
+        for old in model.features
+        if old not in made and not kept.keys().isdisjoint((old.name, old.source_column))
+    }
+    now = [_under(model.by_name[n], kept[c], c) for n, c in of_column.items()]
+    beside = {*of_column.values(), *(f.name for f in made)}
+    new = [f for name, f in kept.items() if name not in beside]
+    images = [n for n in spec.image_columns or () if n in kept and n not in beside]
+    spec_of_new = spec.model_copy(update={"image_columns": images or None})
+    samples = {name: column.sample for name, column in inferred.items()}
+    new = with_images(new, samples, spec_of_new, image_files=image_files)
+    # Images have their names by now, and what is dropped may be in no row.
+    plain = spec.model_copy(
+        update={
+            **{"image_columns": None, "feature_names": {}, "preset": "default"},
+            "drop": [],
         }
-        now = [self._now(model.by_name[n], column) for n, column in of_column.items()]
-        made = [f for f in made if not f.derived or _image_of(f, model) in of_column]
-        beside = {*of_column.values(), *(f.name for f in made)}
-        now += self._new([n for n in self.columns if n not in beside], image_files)
-        values = {name: column.values for name, column in inferred.items()}
-        settled = settle_schema(
-            dataclasses.replace(self.earlier.like, model=model),
-            Schema((*with_vocabularies(now, self.spec), *made)),
-            values
-            | {model.by_name[n].source_column: values[c] for n, c in of_column.items()},
-            self.spec,
-            classes={
-                label: sorted(new_classes.get(label, ())) for label in model.classes
-            },
-            numbered=False,
+    )
+    settled = settle_schema(
+        dataclasses.replace(earlier.like, model=model),
+        declare(
+            [*now, *made, *new],
+            samples,
+            plain,
+            images_named=True,
+        ),
+        {name: column.values for name, column in inferred.items()}
+        | {
+            model.by_name[n].source_column: inferred[c].values
+            for n, c in of_column.items()
+        },
+        spec,
+        classes={label: sorted(new_classes.get(label, ())) for label in model.classes},
+        numbered=False,
+    )
+    return Schema(
+        tuple(
+            _as_in_rows(f, of_column[f.name], samples) if f.name in of_column else f
+            for f in settled.features
         )
-        return Schema(
-            tuple(
-                self._as_in_rows(feature, of_column.get(feature.name))
-                for feature in settled.features
-            )
-        )
+    )
 
-    def _column(self, old: Feature) -> str | None:
-        """Returns the column of the rows that an earlier feature is of."""
-        names = (old.name, old.source_column)
-        there = (n for n in names if n in self.columns and n not in self.spec.drop)
-        return next(there, None)
 
-    def _now(self, old: Feature, column: str) -> Feature:
-        """Returns what a column would be under the name of the earlier feature."""
-        feature = self.columns[column]
-        own = "" if column == old.name else column
-        if old.kind is Kind.IMAGE and feature.kind in (Kind.TEXT, Kind.BYTES):
-            # A path, or the content of a file.
-            feature = old
-        elif old.kind is Kind.LABEL and feature.kind is Kind.TEXT:
-            feature = dataclasses.replace(feature, kind=old.kind, is_label=old.is_label)
-        feature = dataclasses.replace(feature, name=old.name, column=own)
-        said = self.spec.features.get(old.name)
-        if said is None:
-            return feature
-        (feature,) = override([feature], {old.name: said}, self.samples)
+def _under(old: Feature, feature: Feature, column: str) -> Feature:
+    """Returns what a column would be under the name of the earlier feature."""
+    if old.kind is Kind.IMAGE and feature.kind in (Kind.TEXT, Kind.BYTES):
+        # A path, or the content of a file.
+        feature = old
+    elif old.kind is Kind.LABEL and feature.kind is Kind.TEXT:
+        feature = dataclasses.replace(feature, kind=old.kind, is_label=old.is_label)
+    own = "" if column == old.name else column
+    return dataclasses.replace(feature, name=old.name, column=own)
+
+
+def _as_in_rows(
+    feature: Feature, column: str, samples: Mapping[str, pa.Array]
+) -> Feature:
+    """Returns a feature as one of a column of the rows, its images as in these."""
+    feature = dataclasses.replace(
+        feature, column="" if column == feature.name else column
+    )
+    if feature.kind is not Kind.IMAGE:
         return feature
-
-    def _new(
-        self, columns: Collection[str], image_files: Collection[str]
-    ) -> Sequence[Feature]:
-        """Returns the features of columns that the earlier dataset lacks."""
-        by_name = self.earlier.like.model.by_name
-        columns = [name for name in columns if name not in self.spec.drop]
-        said = {n: f for n, f in self.spec.features.items() if n not in by_name}
-        if not columns and not said:
-            return ()
-        images = [n for n in self.spec.image_columns or () if n in columns]
-        rest = {"features": said, "drop": [], "image_columns": images or None}
-        spec = self.spec.model_copy(
-            update={**rest, "vocabulary": None, "unknown_label": "reject"}
-        )
-        return declare(
-            [self.columns[name] for name in columns],
-            {name: self.samples[name] for name in columns},
-            spec,
-            image_files=[name for name in image_files if name in columns],
-        ).features
-
-    def _as_in_rows(self, feature: Feature, column: str | None) -> Feature:
-        if column is None:
-            return feature
-        own = "" if column == feature.name else column
-        feature = dataclasses.replace(feature, column=own)
-        if feature.kind is not Kind.IMAGE:
-            return feature
-        kind = self.samples[column].type
-        while pa.types.is_list(kind):
-            kind = kind.value_type
-        inline = not (pa.types.is_string(kind) or pa.types.is_null(kind))
-        return dataclasses.replace(feature, inline=inline)
+    kind = items_of(samples[column]).type
+    inline = not (pa.types.is_string(kind) or pa.types.is_null(kind))
+    return dataclasses.replace(feature, inline=inline)
 
 
 def _of_values(feature: Feature) -> Feature:
     """Returns a feature that was read off a path, or as a file, as one of values."""
     kind = Kind.BYTES if feature.kind is Kind.FILE else feature.kind
     return dataclasses.replace(feature, pattern="", kind=kind)
-
-
-def _image_of(derived: Feature, model: Model) -> str:
-    """Returns the image that a feature is derived from; empty for none."""
-    images = (f.name for f in model.features if f.kind is Kind.IMAGE)
-    return derived.derived_from or next(images, "")
 
 
 def _image_files(
