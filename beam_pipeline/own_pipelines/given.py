@@ -28,12 +28,11 @@ from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.like import Like, find_like
 from beam_pipeline.planning.plan import check_part
 from beam_pipeline.planning.splits import identity_of, rule_of
-from beam_pipeline.settings.spec import FeatureSpec, Spec
+from beam_pipeline.settings.spec import Spec
 from transforms.core.files import folder_of_parts
 from transforms.core.infer.typed import infer_typed
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.splitting import Assignments
-from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.schema import Feature, Kind, Unknown
 from transforms.errors import SpecError
 from transforms.publishing import target
@@ -43,7 +42,8 @@ from transforms.rows.tables import RowRule
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import SplitIds, read_split_ids
 
-_TYPES: Mapping[Any, pa.DataType] = {
+# The Arrow types of classes and of what derives from them, the nearest class first.
+_TYPES: Mapping[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
     float: pa.float64(),
@@ -54,6 +54,9 @@ _TYPES: Mapping[Any, pa.DataType] = {
     datetime.time: pa.time64("us"),
     datetime.timedelta: pa.duration("us"),
     decimal.Decimal: pa.decimal128(38, 9),
+    np.bool_: pa.bool_(),
+    np.integer: pa.int64(),
+    np.floating: pa.float64(),
 }
 
 
@@ -209,12 +212,12 @@ def given_of(spec: Spec, *, duplicates: str) -> Given:
     """
     here = spec.model_copy(update={"output": absolute(spec.output)})
     earlier = _hold_earlier(here)
-    declared = declared_in(spec)
+    declared = _declared_in(spec)
     if earlier is not None:
         like = earlier.get().like
         _check_splits(like, spec)
         spec = like.applied(spec)
-        declared |= declared_by(like.model.features, takes_floats=True)
+        declared |= _declared_by(like.model.features)
     check_part(spec, by_content=not spec.key_column)
     given = Given(
         spec,
@@ -251,14 +254,10 @@ def _check_splits(like: Like, spec: Spec) -> None:
         )
 
 
-def declared_by(
-    features: Sequence[Feature], *, takes_floats: bool = False
-) -> dict[str, Declared]:
-    """Returns the columns of which given features say the kind.
+def _declared_by(features: Sequence[Feature]) -> dict[str, Declared]:
+    """Returns the columns of which the features of an earlier dataset say the kind.
 
-    Args:
-      features: of a schema or an earlier dataset.
-      takes_floats: whether whole floats are integers, as in files.
+    Whole floats are integers there, as in files.
     """
     out: dict[str, Declared] = {}
     for feature in features:
@@ -268,15 +267,17 @@ def declared_by(
             earlier = out.get(name, Declared(feature.kind))
             single = earlier.kind is feature.kind and not feature.separator
             kind = feature.kind if single else None
-            out[name] = Declared(kind, takes_floats=takes_floats)
+            out[name] = Declared(kind, takes_floats=True)
     return out
 
 
-def declared_in(spec: Spec) -> dict[str, Declared]:
+def _declared_in(spec: Spec) -> dict[str, Declared]:
     """Returns the columns of which a spec says the kind."""
     out: dict[str, Declared] = {}
     for name, said in spec.features.items():
-        kind = kind_of(said)
+        kind = Kind(said.kind) if said.kind is not None else None
+        if kind is None and said.vocabulary is not None:
+            kind = Kind.LABEL
         if kind is None or said.constant is not None or said.path is not None:
             continue
         column = said.column or name
@@ -289,13 +290,6 @@ def declared_in(spec: Spec) -> dict[str, Declared]:
     for column in spec.drop:
         out.setdefault(column, Declared())
     return out
-
-
-def kind_of(said: FeatureSpec) -> Kind | None:
-    """Returns the kind that a spec says; None where it leaves it open."""
-    if said.kind is not None:
-        return Kind(said.kind)
-    return Kind.LABEL if said.vocabulary is not None else None
 
 
 def types_of_rows(kind: Any) -> dict[str, Declared]:
@@ -342,10 +336,9 @@ def _without_none(hint: Any) -> Any:
 def _arrow_type(hint: Any) -> pa.DataType | None:
     """Returns the Arrow type of a hint's values; None where the hint leaves it open."""
     hint = _without_none(hint)
-    if hint in _TYPES:
-        return _TYPES[hint]
-    if isinstance(hint, type) and issubclass(hint, np.generic):
-        return _numpy_type(hint)
+    if isinstance(hint, type):
+        kinds = (kind for base, kind in _TYPES.items() if issubclass(hint, base))
+        return next(kinds, None)
     items: Collection[Any] = ()
     if isinstance(hint, typehints.TupleConstraint):
         items = {*hint.tuple_types}
@@ -353,16 +346,5 @@ def _arrow_type(hint: Any) -> pa.DataType | None:
         hint, typehints.SetTypeConstraint | typehints.FrozenSetTypeConstraint
     ):
         items = [hint.inner_type]
-    kinds = [_arrow_type(item) for item in items]
-    return pa.list_(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None
-
-
-def _numpy_type(kind: type[np.generic]) -> pa.DataType | None:
-    """Returns the Arrow type of NumPy scalars, of 64 bits; None where there is none."""
-    try:
-        inferred = arrow_of([kind(0)]).type
-    except (TypeError, ValueError):
-        return None
-    if pa.types.is_integer(inferred):
-        return pa.int64()
-    return pa.float64() if pa.types.is_floating(inferred) else inferred
+    inner = [_arrow_type(item) for item in items]
+    return pa.list_(inner[0]) if len(inner) == 1 and inner[0] is not None else None

@@ -47,7 +47,12 @@ _OWN = (
 )
 # Of the sections of settings that are for the reading of sources, and for the run.
 _TAKEN = ("images_root", "shared_output", "verify")
+_REFUSED_SECTIONS = {
+    "Source": "It writes the rows that its pipeline gives. Leave it out.",
+    "Run": "Options of the pipeline say how it runs. Leave it out, or use convert.",
+}
 _REFUSED = {
+    "source": _REFUSED_SECTIONS["Source"],
     "infer": "It infers features from all rows. Leave it out.",
     "split_lock": (
         "A key decides its split by its hash, in each run. Give key=, and the same "
@@ -146,19 +151,8 @@ def _refusal(name: str) -> str:
             f"WriteDataset has no parameter {name!r:.80}{meant}. Leave it out, or give "
             f"the right name."
         )
-    if name == "source" or setting.section == "Source":
-        return (
-            f"WriteDataset takes the rows that its pipeline gives; {name} is for "
-            f"sources that are read. Leave it out."
-        )
-    if setting.section == "Run":
-        return (
-            f"WriteDataset runs as the options of its pipeline say; {name} is for "
-            f"convert. Leave it out."
-        )
-    if name in _REFUSED:
-        return f"WriteDataset does not take {name}. {_REFUSED[name]}"
-    return ""
+    why = _REFUSED.get(name) or _REFUSED_SECTIONS.get(setting.section)
+    return f"WriteDataset does not take {name}. {why}" if why else ""
 
 
 def _check_apart(spec: Spec) -> None:

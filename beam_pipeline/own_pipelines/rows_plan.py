@@ -7,7 +7,6 @@ import json
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from beam_pipeline.graph import drift_rule, run_facts
 from beam_pipeline.own_pipelines.given import Given
@@ -15,9 +14,8 @@ from beam_pipeline.own_pipelines.rows_schema import schema_of
 from beam_pipeline.planning.features import vocabularies_of
 from beam_pipeline.planning.like import SHARED, drift_notes
 from beam_pipeline.planning.plan import derived_settings
+from beam_pipeline.planning.request import deciding_settings
 from beam_pipeline.planning.sizes import shards_of
-from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.spec import Spec
 from transforms.core.manifest import Manifest
 from transforms.core.model import Fact, Segment, ShardFile
 from transforms.core.placing.placement import (
@@ -214,7 +212,12 @@ def _publication_of(
         seen=seen.state,
         job=seen.job,
         layout=layout,
-        settings=_settings(spec, _stated(layout.schema, given), shards),
+        settings={
+            **{k: v for k, v in deciding_settings(spec).items() if k != "features"},
+            "format": "rows",
+            "schema": _stated(layout.schema, given).to_json(),
+            "shards": {**shards},
+        },
         inputs=_NO_INPUTS if source is None else source.inputs,
         run=run_facts(spec, notes),
         skipped={} if source is None else source.skipped,
@@ -268,22 +271,6 @@ def _stated(schema: Schema, given: Given) -> Schema:
         return schema
     shared = given.earlier.get().like.model.by_name
     return Schema(tuple(shared.get(f.name, f) for f in schema.features))
-
-
-def _settings(spec: Spec, schema: Schema, shards: Mapping[str, int]) -> dict[str, Any]:
-    """Returns what decides bytes beside the rows, for the manifest."""
-    given = spec.changed_json()
-    decided = {
-        key: given[key]
-        for key in sorted(given)
-        if SETTINGS[key].decides_bytes and key != "features"
-    }
-    return {
-        **decided,
-        "format": "rows",
-        "schema": schema.to_json(),
-        "shards": dict(shards),
-    }
 
 
 @dataclasses.dataclass(frozen=True)

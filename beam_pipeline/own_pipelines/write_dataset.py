@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import StandardOptions
 
 from beam_pipeline.engines.checks import check_seen
 from beam_pipeline.graph import build_rows, views_made_once
@@ -174,6 +174,10 @@ class WriteDataset(beam.PTransform):
         find = functools.partial(
             deciding_versions, images=False, compressed=spec.compression != "none"
         )
+        runner = str(rows.pipeline.options.view_as(StandardOptions).runner).lower()
+        # Workers must see a folder of images on disk.
+        local = [spec.images_root] if spec.images_root and workers is not None else []
+        folders = [folder for folder in local if not is_remote(folder)]
         given = dataclasses.replace(
             self._given,
             declared={**types_of_rows(rows.element_type), **self._given.declared},
@@ -186,12 +190,13 @@ class WriteDataset(beam.PTransform):
             # Of this application: a second one of the same transform is another run.
             secrets.token_hex(16),
             keep_items=spec.keep_rejected_bytes,
-            many=_is_dataflow(rows.pipeline.options),
+            # One graph may be run many times, and workers know the id of the job.
+            many="dataflow" in runner,
             rules=WorkerRules(
                 wanted=find(),
                 find=find,
                 elsewhere=workers is not None and not spec.shared_output,
-                witnesses=() if workers is None else _witnesses_of(spec.images_root),
+                witnesses=tuple(map(Witness.of, folders)),
                 named=workers is not None,
             ),
             shared=workers is not None and not is_remote(self._directory),
@@ -224,16 +229,6 @@ class WriteDataset(beam.PTransform):
             | "Keep" >> beam.GroupByKey()
             | "Clean up" >> beam.Map(_clean_up, run)
         )
-
-
-def _witnesses_of(folder: str) -> tuple[Witness, ...]:
-    """Returns what workers must find of a folder on disk; nothing for a bucket."""
-    return () if not folder or is_remote(folder) else (Witness.of(folder),)
-
-
-def _is_dataflow(options: PipelineOptions) -> bool:
-    """Whether one graph may be run many times, and workers know the id of the job."""
-    return "dataflow" in str(options.view_as(StandardOptions).runner).lower()
 
 
 @raising_of_rows()
