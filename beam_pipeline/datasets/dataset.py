@@ -9,8 +9,8 @@ Without a manifest a folder or glob refers to these files:
 Never one of these, which other programs leave in the folder: hidden files, `_SUCCESS`,
 checksums, indexes, descriptions, unfinished files.
 
-`head`, `verify` and `repair` read TFRecord. What is of another format by its
-name is named as that, with the commands that read it, and is not called damaged.
+`head`, `verify` and `repair` read TFRecord. What is of another format by its name is
+not called damaged.
 
 Imports nothing slow: `verify` of a small file is mostly its start-up.
 """
@@ -26,7 +26,8 @@ from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest, ShardF
 from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import DamageError, SourceError, UsageError, first_few
-from transforms.formats.registry import FORMATS, TREES, claimed_by
+from transforms.formats.file_names import is_image_name
+from transforms.formats.registry import table_format
 from transforms.storage.files import storage
 
 _OTHERS = (
@@ -39,7 +40,6 @@ _NUMBERED = re.compile(
 _WORD = re.compile(r"tf_?rec", re.IGNORECASE)
 # How many files of a folder are looked at.
 _MOST_FILES = 10_000
-_HEAD_BYTES = 4096
 # How many datasets a message names.
 _SHOWN_DATASETS = 3
 
@@ -184,12 +184,9 @@ def _open_directory(directory: str) -> Dataset:
 
             manifest, parts = read_parts(directory)
             return Dataset(directory, manifest, tuple(Dataset(*part) for part in parts))
-        advice = _what_else(directory) or (
-            "Name a TFRecord file, or make a dataset with 'convert'."
-        )
         raise UsageError(
             f"A dataset is a directory with a {MANIFEST_NAME}; {directory!r} has none. "
-            f"{advice}"
+            f"{_what_else(directory)}"
         ) from None
     except OSError as error:
         raise UsageError(
@@ -231,13 +228,10 @@ def find_bare_files(path: str) -> BareFiles | None:
     paths = tuple(filter(_is_tfrecord, files))
     if not paths:
         some = "1 file" if len(files) == 1 else f"{len(files):,} files"
-        advice = _what_else(path) or (
-            f"Neither name nor content of {some} says so. Name a TFRecord file, or "
-            f"make a dataset with 'convert'."
-        )
         raise UsageError(
             f"A {'folder' if is_folder else 'pattern'} must have TFRecord files; "
-            f"{path!r} has none. {advice}"
+            f"neither name nor content of {some} in {path!r} says so. "
+            f"{_what_else(path)}"
         )
     return BareFiles(paths, is_folder)
 
@@ -301,43 +295,36 @@ def _is_tfrecord(path: str) -> bool:
     name = os.path.basename(path)
     if name.startswith((".", "_")) or name == MANIFEST_NAME:
         return False
-    if os.path.splitext(name)[1].lower() in _OTHERS:
+    if _has_other_suffix(name):
         return False
     is_named = _WORD.search(name) or _NUMBERED.fullmatch(name)
-    return bool(is_named) or is_frame_header(_first_bytes(path)[:HEADER_BYTES])
+    return bool(is_named) or is_frame_header(_first_bytes(path))
 
 
 def _check_format(path: str) -> None:
     """Raises UsageError where a file is of another format by name and content."""
-    if ".tfrecord" in os.path.basename(path):
+    name = os.path.basename(path)
+    is_other = table_format(name) or is_image_name(name) or _has_other_suffix(name)
+    if ".tfrecord" in name or not is_other:
         return
-    # It loads Arrow; most files are TFRecord by their names.
-    from transforms.work.rejects import is_rejects_name
+    if not is_frame_header(_first_bytes(path)):
+        raise UsageError(
+            f"There must be a dataset or a TFRecord file; by its name and first bytes "
+            f"{path!r} is neither. {_what_else(path)}"
+        )
 
-    if is_rejects_name(os.path.basename(path)):
-        raise UsageError(
-            f"There must be a dataset or a TFRecord file; {path!r} is a list of "
-            f"rejects. Use 'beam-tfrecord rejects {shlex.quote(path)}'."
-        )
-    text = _other_format(path, os.path.dirname(path), [os.path.basename(path)])
-    if text and not is_frame_header(_first_bytes(path)[:HEADER_BYTES]):
-        raise UsageError(
-            f"There must be a dataset or a TFRecord file; {path!r} is neither. {text}"
-        )
+
+def _has_other_suffix(name: str) -> bool:
+    """Whether a name ends as those of files that are no TFRecord."""
+    return os.path.splitext(name)[1].lower() in _OTHERS
 
 
 def _what_else(path: str) -> str:
-    """Returns what is in a folder, or is matched by a pattern, without TFRecord files.
-
-    A sentence or two for a message: the datasets below, or the format of the files and
-    the commands that read them; empty where it is nothing that is known.
-    """
-    if not storage(path).is_folder():
-        names = [os.path.basename(file) for file in storage(path).expand()]
-        return _other_format(path, os.path.dirname(path), names)
+    """Returns what may be meant by a path without TFRecord files, for a message."""
     names = []
-    with contextlib.suppress(SourceError):
-        names = [e.path for e in storage(path).list_tree().first(_MOST_FILES)]
+    if storage(path).is_folder():
+        with contextlib.suppress(SourceError):
+            names = [e.path for e in storage(path).list_tree().first(_MOST_FILES)]
     datasets = sorted(
         os.path.join(path, os.path.dirname(name))
         for name in names
@@ -346,34 +333,17 @@ def _what_else(path: str) -> str:
     if datasets:
         shown = first_few([*map(repr, datasets)], _SHOWN_DATASETS)
         return f"Datasets are below it: {shown}."
-    return _other_format(path, path, names)
-
-
-def _other_format(source: str, root: str, names: Sequence[str]) -> str:
-    """Returns the format of files and the commands for it; empty if it is TFRecord."""
-    try:
-        claim = claimed_by(
-            [(name, 0) for name in names],
-            lambda name: _first_bytes(os.path.join(root, name)),
-        )
-    except UsageError:
-        return ""
-    if claim in ("", "tfrecord"):
-        return ""
-    # A tree of images is converted as a whole.
-    is_in_tree = claim in TREES and [os.path.basename(source)] == [*names]
-    source = shlex.quote("FOLDER" if is_in_tree else source)
+    source = shlex.quote(path)
     return (
-        f"It is of another format: {FORMATS[claim].title}. 'beam-tfrecord spec "
-        f"{source}' shows its features, and 'beam-tfrecord convert {source} OUTPUT' "
-        f"makes a dataset of it."
+        f"Name a TFRecord file; of other formats 'beam-tfrecord spec {source}' shows "
+        f"the features, and 'beam-tfrecord convert {source} OUTPUT' makes a dataset."
     )
 
 
 def _first_bytes(path: str) -> bytes:
-    """Returns as many bytes as tell the format; none of a file that cannot be read."""
+    """Returns the header of the first record; nothing if it cannot be read."""
     try:
         with storage(path).open_input() as stream:
-            return stream.read(_HEAD_BYTES)
+            return stream.read(HEADER_BYTES)
     except OSError:
         return b""
