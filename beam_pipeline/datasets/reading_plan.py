@@ -405,14 +405,6 @@ def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
     """
     if not given:
         return {}
-    for name, said in given.items():
-        if not isinstance(said, Mapping | str):
-            raise SpecError(
-                f"features: {name!r} must be in the words of a spec, as in 'float' or "
-                f"{{'kind': 'float', 'shape': [None]}}; found "
-                f"{bounded(repr(said), 80)}. "
-                f"'code --as tensorflow' prints the features of TensorFlow."
-            )
     # Only here: they take longer to import than a dataset to open.
     from beam_pipeline.planning.feature_checks import check_schema
     from beam_pipeline.settings.spec import make_spec

@@ -237,7 +237,7 @@ def test_bare_folders_are_whole(tmp_path: Folder) -> None:
         ({"features": {"id": "intt"}}, "features.id.kind"),
         ({"features": {"id": {"column": "x"}}}, "found column of 'id'"),
         ({"features": {"t": "timestamp"}}, "must have a unit"),
-        ({"features": {"t": object()}}, "in the words of a spec"),
+        ({"features": {"t": object()}}, "features.t"),
     ],
 )
 def test_wrong_arguments(
