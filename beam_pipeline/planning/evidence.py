@@ -4,12 +4,12 @@ import dataclasses
 import itertools
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.image_columns import items_of, unread_images
+from beam_pipeline.planning.image_columns import items_of
 from beam_pipeline.planning.sizes import part_of
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import share_text
@@ -22,6 +22,7 @@ from transforms.core.infer.evidence import (
     extent_of,
     first_distinct,
 )
+from transforms.core.infer.typed import is_named_like_images
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
@@ -38,6 +39,9 @@ _MEASURED = frozenset([Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP])
 
 # A table may have thousands of columns.
 _MOST_NOTES = 8
+_MAY_BE_IMAGES = frozenset([Kind.TEXT, Kind.LABEL, Kind.BYTES])
+# What a table calls the files of images that it holds itself.
+_FILE_NAMES = frozenset(["file_name", "filename", "path"])
 _ARE = {Kind.BOOL: "true or false"}
 # The ends of names of the columns of a box, in lower case, of letters and digits.
 _BOX_COLUMNS = (
@@ -146,23 +150,8 @@ def column_notes(
     inferred = [f for f in schema.stored if f.source_column not in said]
     known = [(f, evidence[f.name]) for f in inferred if f.name in evidence]
     notes = [note for feature, facts in known if (note := _kind_note(feature, facts))]
-    notes += [
-        f"column {name!r} is named like one of images, but its values are not; if they "
-        f"are paths of images, say --image-columns {shlex.quote(name)}"
-        for name in dict.fromkeys(
-            feature.source_column[:SHOWN_CHARS]
-            for feature in unread_images(inferred, schema, spec)
-        )
-    ]
-    images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
-    texts = {f.source_column for f in inferred if f.kind is Kind.TEXT} - images
-    notes += [
-        f"column {name[:SHOWN_CHARS]!r} is text: {_share_in_words(share)} of its "
-        f"sampled cells are image files; if it is one of images, say --image-columns "
-        f"{shlex.quote(name[:SHOWN_CHARS])}"
-        for name, share in (image_shares or {}).items()
-        if name in texts
-    ]
+    if spec.image_columns is None:
+        notes += _image_notes(inferred, schema, image_shares or {})
     notes += [*_box_notes(schema), *_mask_notes(schema, spec)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         plural = "s" if more > 1 else ""
@@ -192,6 +181,31 @@ def _kind_note(feature: Feature, facts: Evidence) -> str:
         f"sampled cells are no numbers and will be rejected; they hold "
         f"{_other_texts(facts.near)}. {_null_values_advice(facts.near)}"
     )
+
+
+def _image_notes(
+    inferred: Sequence[Feature], schema: Schema, shares: Mapping[str, float]
+) -> list[str]:
+    """Returns a note on each column that may be one of images, and was not read so."""
+    images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
+    notes = {}
+    for feature in inferred:
+        name, text = feature.source_column, feature.source_column[:SHOWN_CHARS]
+        is_own = not (feature.derived or feature.pattern or feature.constant)
+        if name in images or feature.kind not in _MAY_BE_IMAGES or not is_own:
+            continue
+        why = "it is named like one of images"
+        if share := shares.get(name, 0.0):
+            why = f"{_share_in_words(share)} of its sampled cells are image files"
+        elif (images and name.lower() in _FILE_NAMES) or not is_named_like_images(
+            name, is_list=bool(feature.shape)
+        ):
+            continue
+        notes[name] = (
+            f"column {text!r} is {feature.kind}: {why}; if it is one of images, say "
+            f"--image-columns {shlex.quote(text)}"
+        )
+    return [*notes.values()]
 
 
 def _box_notes(schema: Schema) -> list[str]:

@@ -26,12 +26,10 @@ from transforms.formats.images import NAMES_OF_FILES, PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
 from transforms.formats.pairs import PAIR_NAMES
 from transforms.storage.files import sizes_of
-from transforms.storage.paths import SCHEMES, is_remote, relative, spellings
+from transforms.storage.paths import SCHEMES, is_remote, spellings
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
-# What a table calls the files of images that it holds itself.
-_FILE_NAMES = frozenset(["file_name", "filename", "path"])
 # A manifest of tfrecorder: whatever the URIs end in, they are those of images.
 _TFRECORDER = frozenset(["split", "image_uri", "label"])
 # Behind the suffix of a path in a store: how the store is reached.
@@ -234,30 +232,6 @@ def _is_image(
     return looks_like_image_paths(paths, frozenset(IMAGE_SUFFIXES))
 
 
-def unread_images(
-    features: Sequence[Feature], schema: Schema, spec: Spec
-) -> list[Feature]:
-    """Returns the features whose names say images, and whose values do not.
-
-    Args:
-      features: those to look at.
-      schema: all of them.
-      spec: the job; where it names the columns of images there are no others.
-    """
-    if spec.image_columns is not None:
-        return []
-    images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
-    return [
-        feature
-        for feature in features
-        if feature.kind in (Kind.TEXT, Kind.LABEL, Kind.BYTES)
-        and not (feature.derived or feature.pattern or feature.constant is not None)
-        and feature.source_column not in images
-        and not (images and feature.source_column.lower() in _FILE_NAMES)
-        and is_named_like_images(feature.source_column, is_list=bool(feature.shape))
-    ]
-
-
 def with_file_paths(features: Sequence[Feature], columns: Columns) -> list[Feature]:
     """Returns the features; files in structs that are no images have their paths."""
     out: list[Feature] = []
@@ -389,11 +363,9 @@ def image_places(path: str, folders: Sequence[str]) -> list[str]:
 def _some_texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
     """Returns texts from evenly through a column, or from its lists."""
     items = items_of(column)
-    if items is None or not pa.types.is_string(items.type):
+    if not pa.types.is_string(items.type):
         return []
-    step = max(-(-len(items) // _LOOKED_AT), 1)
-    rows = pa.array(range(0, len(items), step), pa.int64())
-    texts: list[str | None] = items.take(rows).to_pylist()
+    texts: list[str | None] = items[:: -(-len(items) // _LOOKED_AT) or 1].to_pylist()
     return texts
 
 
@@ -405,22 +377,13 @@ def _is_inside(path: str) -> bool:
     return "://" not in path and "\0" not in path
 
 
-def check_images_root(folder: str, source: str) -> None:
-    """Raises SpecError where the folder of the images is not there.
-
-    Args:
-      folder: that `images_root` names; empty for none.
-      source: the source's root.
-    """
+def check_images_root(folder: str) -> None:
+    """Raises SpecError where the folder of `images_root`, "" for none, is missing."""
     if not folder or is_remote(folder) or os.path.isdir(folder):
         return
-    beside = os.path.join(source, relative(folder, ""))
-    hint = "Correct it."
-    if os.path.isdir(beside):
-        hint = f"In the folder of the source there is one; name it {beside!r}."
     raise SpecError(
         f"images_root must be a folder, relative to the current one; there is no "
-        f"{folder!r}. {hint}"
+        f"{folder!r}. Correct it."
     )
 
 

@@ -108,7 +108,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             raise SpecError(
                 f"{setting} is for folders of images; the source holds tables."
             )
-    check_images_root(spec.images_folder, inputs.root)
+    check_images_root(spec.images_folder)
     table = table_files(inputs)
     folders = image_folders(table, spec.images_folder)
     left_out_by = {Skipped.EXCLUDED, Skipped.NOT_INCLUDED} & inputs.skipped.keys()

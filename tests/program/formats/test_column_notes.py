@@ -189,7 +189,7 @@ def test_a_column_named_like_images_is_noted(tmp_path: Folder) -> None:
         (source.parent / name).write_bytes(image_bytes(1))
     convert(source, tmp_path / "out")
     first, second = notes_of(tmp_path / "out")
-    assert first.startswith("column 'image_path' is named like one of images")
+    assert first.startswith("column 'image_path' is text")
     assert first.endswith("say --image-columns image_path")
     assert "column 'path'" in second
     convert(source, tmp_path / "read", "--image-columns", "image_path")
