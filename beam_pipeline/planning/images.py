@@ -15,7 +15,6 @@ from beam_pipeline.planning.inputs import Inputs, PlannedSource
 from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.planning.splits import portions_of, rule_of
-from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
 from transforms.core.image.masks import MaskClasses
 from transforms.core.image.policy import prepare_image
@@ -38,7 +37,6 @@ from transforms.formats.pairs import (
     pair,
     sort_files,
 )
-from transforms.formats.registry import TABLE_FORMATS
 from transforms.formats.table_source import RunSource
 from transforms.formats.tree_shape import Surroundings
 from transforms.storage.file_list import FileList
@@ -50,15 +48,6 @@ from transforms.storage.paths import absolute
 _LEAST_BLOCK_ROWS, _MOST_BLOCK_ROWS = 4096, 1 << 17
 _MOST_SEGMENTS = 50_000
 _SHARD_BYTES = 150_000_000
-# What no file has that is no image.
-_OF_IMAGES = (
-    "preset",
-    *(
-        setting.name
-        for setting in SETTINGS.values()
-        if setting.section == "Images" and setting.name != "max_image_bytes"
-    ),
-)
 # Masks that are looked into for a note.
 _LOOKED_AT = 8
 # What the features of a record of an image take beside the image, about.
@@ -240,33 +229,6 @@ def _label_hint(spec: Spec, inputs: Inputs) -> str:
     from beam_pipeline.planning.label_table import hint_of
 
     return hint_of(spec, inputs.entries, inputs.passed_over)
-
-
-def check_settings(spec: Spec, tree: str) -> None:
-    """Raises SpecError for a setting that makes no sense for a folder.
-
-    Args:
-      spec: of the job.
-      tree: "images" or "files".
-    """
-    if tree == "files":
-        for name in _OF_IMAGES:
-            if getattr(spec, name) != Spec.model_fields[name].default:
-                raise SpecError(
-                    f"{name} is for images; the source holds files, which are stored "
-                    f"as they are."
-                )
-    refused = [TABLES] if spec.labels else [TABLES, TABLES_AND_LABELS]
-    of_tables = {each.name for each in SETTINGS.values() if each.sources in refused}
-    if not spec.labels:
-        of_tables.update(*(each.options for each in TABLE_FORMATS.values()))
-    for setting in sorted(of_tables):
-        if getattr(spec, setting) != Spec.model_fields[setting].default:
-            raise SpecError(
-                f"{setting} is for tables; the source holds {tree}. A table with a row "
-                f"an image is given with --labels FILE, and --feature-name filename= "
-                f"leaves a feature out."
-            )
 
 
 def _as_listed(feature: Feature) -> Feature:

@@ -26,7 +26,7 @@ from beam_pipeline.planning.inputs import (
 )
 from beam_pipeline.planning.like import Like, find_like
 from beam_pipeline.planning.splits import lock_digest
-from beam_pipeline.settings.options import SETTINGS
+from beam_pipeline.settings.options import IMAGES, SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import count_text
 from beam_pipeline.version import __version__
@@ -45,10 +45,9 @@ from transforms.errors import (
     SourceError,
     SpecError,
     TargetError,
-    bounded,
 )
 from transforms.formats.file_names import is_image_name
-from transforms.formats.registry import TREES
+from transforms.formats.registry import FORMATS, TABLE_FORMATS, TREES
 from transforms.publishing import target
 from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of
@@ -124,15 +123,13 @@ class Request:
 
     def differs_from(self, manifest: Manifest) -> str:
         """Says in words how this request differs from that of a dataset."""
-        made, version = self._made(manifest), _version_of(manifest)
-        is_set_otherwise = made.settings != self.settings
+        made = self._made(manifest)
         reasons = {
             "it does not say what made it": not made.settings,
-            # The version is one of the settings.
-            f"it was made by version {version}, and this is {__version__}": (
-                is_set_otherwise and version != __version__
+            # The version of this program is one of the settings.
+            "it was made with other settings, or by another version": (
+                made.settings != self.settings
             ),
-            "it was made with other settings": is_set_otherwise,
             f"it was made with --fingerprint {made.fingerprint}, so its inputs cannot "
             f"be compared by {self.fingerprint}": made.fingerprint != self.fingerprint,
             f"its inputs have changed since: {count_text(made.files, 'file')} then, "
@@ -153,13 +150,6 @@ class Request:
 
 
 _UNKNOWN = Request("", "", 0, "")
-
-
-def _version_of(manifest: Manifest) -> str:
-    """Returns the version of this program that made a dataset, for a message."""
-    versions = manifest.run.get("versions")
-    stated = versions.get("beam-tfrecord") if isinstance(versions, Mapping) else None
-    return bounded(str(stated or __version__))
 
 
 def make_request(spec: Spec, inputs: Inputs) -> Request:
@@ -426,12 +416,30 @@ def inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> I
         from beam_pipeline.planning.images import with_masks
 
         inputs = with_masks(resolved, inputs)
-    if inputs.format in TREES:
-        # Before what is at the output: no other place would make it right.
-        from beam_pipeline.planning.images import check_settings
-
-        check_settings(resolved, inputs.format)
+    # Before what is at the output: no other place would make it right.
+    _check_settings(resolved, inputs.format)
     named = [p for p in (spec.labels, spec.split_ids, spec.mask_classes) if p]
     entries = [named_entry(path, os.path.dirname(path)) for path in named]
     companions = (*inputs.companions, *entries)
     return dataclasses.replace(inputs, companions=companions)
+
+
+def _check_settings(spec: Spec, format_name: str) -> None:
+    """Raises SpecError for a setting that makes no sense for what a source holds."""
+    is_tree, has_labels = format_name in TREES, bool(spec.labels)
+    others = {TABLES, *([] if has_labels else [TABLES_AND_LABELS])}
+    others = others if is_tree else {IMAGES}
+    kinds = {n: s.sources for n, s in SETTINGS.items() if s.sources in others}
+    if is_tree and not has_labels:
+        options = itertools.chain(*(f.options for f in TABLE_FORMATS.values()))
+        kinds |= dict.fromkeys(options, TABLES)
+    if format_name == "files":
+        of_images = (n for n, s in SETTINGS.items() if s.section == "Images")
+        kinds |= dict.fromkeys({"preset", *of_images} - {"max_image_bytes"}, "images")
+    for setting in sorted(kinds.keys() & spec.changed_json().keys()):
+        raise SpecError(
+            f"{setting} is for {kinds[setting]}; the source holds "
+            f"{FORMATS[format_name].title}. Leave it out; a table with a row an image "
+            f"is given with --labels FILE, and --feature-name filename= leaves a "
+            f"feature out."
+        )

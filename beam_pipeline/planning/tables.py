@@ -103,11 +103,6 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
       SpecError: a setting makes no sense for them.
       StorageError: the store of the images that they name does not answer.
     """
-    for setting in ("labels", "unlabelled"):
-        if getattr(spec, setting):
-            raise SpecError(
-                f"{setting} is for folders of images; the source holds tables."
-            )
     check_images_root(spec.images_folder)
     table = table_files(inputs)
     folders = image_folders(table, spec.images_folder)
