@@ -317,7 +317,7 @@ def _show_plan(plan: Plan) -> None:
     print_table(columns[:width], rows)
 
     # Folders are counted; shares of them, and rows of sampled tables, are not.
-    counted = planned.counted or (
+    counted = (
         planned.expected_rows is not None
         and planned.rule.source is not SplitSource.SHARES
     )

@@ -131,7 +131,6 @@ class PlannedSource:
       classes: class names that are known already, to be shown.
       skipped: items left out, by reason.
       expected_rows: how many rows must be read; None if not known.
-      counted: whether `records` are exact, as far as no row is rejected.
       mask_classes: what the pixels of masks mean; None for their numbers.
       rows_bytes: what the segments of all rows take, about.
       evidence: what the kinds of the features were inferred from, by name.
@@ -165,7 +164,6 @@ class PlannedSource:
     content: tuple[str, ...] = ()
     given_classes: tuple[str, ...] = ()
     named_image: str = ""
-    counted: bool = False
     mask_classes: "MaskClasses | None" = None
 
     def witnesses(self, root: str, images_root: str) -> tuple[Witness, ...]:

@@ -206,18 +206,12 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     if inputs.format != "tfrecord":
         file_facts += folder_notes(listed, {*columns, *schema.names})
     width = count_text(len(columns), "column")
-    records = {name: round(rows * kept * share) for name, share in portions.items()}
-    stated = planned.split_rows
-    may_count = spec.limit is None and spec.where is None
-    counted = may_count and stated is not None and {*stated} == {*by_file}
-    if counted and stated is not None:
-        records = {name: stated[name] for name in records}
     return PlannedSource(
         make=lambda path: dataclasses.replace(source, listing=path),
         listing=listed.listing,
         schema=schema,
         rule=rule,
-        records=records,
+        records={name: round(rows * kept * share) for name, share in portions.items()},
         record_bytes={
             name: round(rows * row_bytes * share) for name, share in portions.items()
         },
@@ -237,7 +231,6 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             *file_facts,
         ),
         content=source.content,
-        counted=counted,
         named_image=named[0] if named else "",
     )
 

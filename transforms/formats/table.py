@@ -229,8 +229,6 @@ class Planned:
       label_map: class id -> name, for formats with label maps; empty for none.
       files: those of the files that are to be read; None for all of them. It may be a
         listing with columns of the reader's own.
-      split_rows: by the splits of the files, how many rows they hold, where that is
-        stated of all; None if it is not.
       left_out: how many files are not read; None to count those not in `files`.
       seen: how the files were understood, behind a comma, for a person; or nothing.
     """
@@ -240,7 +238,6 @@ class Planned:
     features: tuple[Feature, ...] = ()
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     files: Sequence[InputFile] | None = None
-    split_rows: Mapping[str, int] | None = None
     left_out: int | None = None
     seen: str = ""
 

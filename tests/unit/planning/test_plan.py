@@ -16,7 +16,7 @@ from beam_pipeline.planning.feature_checks import contract_settings, with_contra
 from beam_pipeline.planning.inputs import default_name, output_name
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import FeatureSpec, make_spec
-from tests.support.datasets import Row, animals, write_dataset
+from tests.support.datasets import animals, write_dataset
 from tests.support.plans import everything, planned, write_numbers
 from tests.support.segments import IN_FILES, waiting
 from transforms.core.placing.placement import SplitSource
@@ -203,18 +203,6 @@ def test_splits_of_folders(tmp_path: Folder) -> None:
     assert planned.planned.expected_rows == 3
     with pytest.raises(SpecError, match="folders say the split"):
         plan(root, tmp_path / "out", splits="a=1")
-
-
-def test_records_of_a_dataset_are_those_of_its_manifest(tmp_path: Folder) -> None:
-    """Not an estimate by sizes, unless only some are read or splits are others."""
-    long: list[Row] = [{**row, "note": "x" * 500} for row in animals(7)[0]]
-    train = [long, animals(4)[0]]
-    write_dataset(tmp_path / "in", {"train": train, "test": animals(9)})
-    found = plan(tmp_path / "in", tmp_path / "out").planned
-    assert (found.records, found.counted) == ({"train": 11, "test": 9}, True)
-    others: list[dict[str, Any]] = [{"limit": 5}, {"splits": "a=0.5,b=0.5"}]
-    for settings in others:
-        assert not plan(tmp_path / "in", tmp_path / "out", **settings).planned.counted
 
 
 def test_shard_size(tmp_path: Folder) -> None:

@@ -329,20 +329,18 @@ def check_all_known(
             )
 
 
-def stated_splits(
+def stated_records(
     files: Sequence[InputFile], datasets: Mapping[str, StatedDataset]
-) -> dict[str, int] | None:
-    """Returns split -> how many records its files hold, where that is stated of all."""
-    splits: dict[str, int] = {}
+) -> int | None:
+    """Returns how many records files hold; None where that is not stated of all."""
+    records = 0
     for file in files:
         folder, name = os.path.split(file.origin)
-        dataset = datasets.get(folder)
-        shards = None if dataset is None else dataset.shards
-        if dataset is None or not shards or name not in shards:
+        shards = datasets[folder].shards if folder in datasets else None
+        if not shards or name not in shards:
             return None
-        split = dataset.split_of(name)
-        splits[split] = splits.get(split, 0) + shards[name][0]
-    return splits
+        records += shards[name][0]
+    return records
 
 
 def label_maps_beside(inputs: Sequence[InputFile]) -> dict[int, str]:

@@ -62,7 +62,7 @@ from transforms.formats.tfrecord_files.dataset import (
     known_features,
     label_maps_beside,
     stated,
-    stated_splits,
+    stated_records,
 )
 from transforms.formats.tfrecord_files.records import (
     MAX_FILES,
@@ -129,8 +129,7 @@ class TFRecordFiles(TableReader):
         reads = [reader.decoded(place.payloads, place.origin) for place in places]
         complete = all(place.ended for place in places) and len(chosen) == len(files)
         rows = sum(len(source.places) for source in reads)
-        splits = stated_splits(files, datasets)
-        total = None if splits is None else sum(splits.values())
+        total = stated_records(files, datasets)
         sample = joined_sample(
             reader.columns(),
             [source.columns for source in reads],
@@ -145,7 +144,6 @@ class TFRecordFiles(TableReader):
             _features_of(reader.datasets, sample.columns),
             label_maps_beside(files),
             files,
-            splits,
         )
 
     def split_of(self, origin: str) -> str:
