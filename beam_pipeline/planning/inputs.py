@@ -33,7 +33,6 @@ from transforms.errors import InputError, SourceError, SpecError, source_error
 from transforms.formats.file_names import is_split_word, plain_name
 from transforms.formats.input_files import (
     MOST_OTHERS,
-    InputFiles,
     only_texts,
     unmatched,
 )
@@ -418,12 +417,3 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
     }
     offered = {k: v for k, v in offered.items() if k in fields and v is not None}
     return made.with_settings(given | offered)
-
-
-def table_files(inputs: Inputs) -> InputFiles:
-    """Returns the inputs as table readers know them.
-
-    Raises:
-      InputError: the name of a file is not UTF-8.
-    """
-    return InputFiles.listed(inputs.entries, root=inputs.root)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.planning.features import declare
-from beam_pipeline.planning.inputs import Inputs, make_format, named_entry, table_files
+from beam_pipeline.planning.inputs import make_format, named_entry
 from beam_pipeline.planning.recognition import head_in
 from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence
@@ -157,10 +157,10 @@ def read_labels(spec: Spec) -> LabelTable:
 
 def _planned(spec: Spec, path: str) -> tuple[InputFiles, Planned]:
     """Returns a table as its format reads it, with a sample."""
-    name, entry = format_of(path), named_entry(path, os.path.dirname(path))
-    inputs = Inputs(name, os.path.dirname(absolute(path)), FileList.of([entry]), {})
-    listed = table_files(inputs)
-    return listed, make_format(spec, name).plan(listed)
+    entry = named_entry(path, os.path.dirname(path))
+    root = os.path.dirname(absolute(path))
+    listed = InputFiles.listed(FileList.of([entry]), root=root)
+    return listed, make_format(spec, format_of(path)).plan(listed)
 
 
 def labelled(spec: Spec, table: LabelTable) -> Spec:

@@ -38,7 +38,6 @@ from transforms.errors import DamageError, InputError, SpecError, StorageError
 from transforms.formats.pairs import MASK_WORDS
 from transforms.formats.registry import TREES
 from transforms.publishing import target
-from transforms.storage.entries import FileEntry
 from transforms.storage.paths import absolute, is_remote, work_folder
 
 # Segments of up to this in all travel through the shuffle.
@@ -49,8 +48,8 @@ _LONGEST_NAME_BYTES = 255
 # Less room than this share of the estimate cannot be enough, however wrong it is;
 # records compress to no less than about the second.
 _SURE, _SURE_COMPRESSED = 0.5, 0.05
-# Line ends, escapes, and what turns the direction of writing.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# What is in no file name; line ends, escapes, and what turns the direction of writing.
+_UNFIT = re.compile("[/\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # Settings that decide the schema and nothing else: it says all that comes of them,
 # and two ways to say the same give one digest.
 _SAID_BY_SCHEMA = frozenset(
@@ -126,18 +125,14 @@ class Plan(Prepared):
     @functools.cached_property
     def _decided(self) -> list[Any]:
         names = {name: list(v.given) for name, v in self.vocabularies.items()}
-        beside = _facts_of_files(self.inputs.companions)
+        files = self.inputs.companions
+        beside = [(file.path, file.size, file.modified_ns) for file in files]
         return [self.settings, beside, names, self.splits.lock_digest]
 
     @property
     def work_folder(self) -> str:
         """Where this job's unfinished files are."""
         return target.at(self.directory).work_path(self.work_digest, seen=self.seen)
-
-
-def _facts_of_files(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
-    """Returns path, size and time of files, which the job's digest covers."""
-    return [(entry.path, entry.size, entry.modified_ns) for entry in entries]
 
 
 def make_plan(spec: Spec | Prepared) -> Plan:
@@ -182,7 +177,11 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         ),
         splits=splits,
         vocabularies=vocabularies_of(planned.schema),
-        inline=_travels_inline(planned),
+        # Images never travel through the shuffle, however few they are.
+        inline=(
+            planned.rows_bytes <= _INLINE_BYTES
+            and not any(feature.inline for feature in planned.schema.features)
+        ),
         workers=_worker_count(spec, inputs),
     )
 
@@ -242,12 +241,10 @@ def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planne
 
 def check_name(name: str, splits: Iterable[str]) -> None:
     """Raises SpecError where files of a dataset cannot have a name."""
-    if "/" in name or "\0" in name or name in ("", ".", ".."):
-        raise SpecError(f"name must be part of a file name; found {name!r}.")
-    if _CONTROL.search(name):
+    if name in ("", ".", "..") or _UNFIT.search(name):
         raise SpecError(
-            f"name must have no control characters, which would change what a terminal "
-            f"shows; found {name!r}. Give another --name."
+            f"name must be part of a file name, and have no control characters, which "
+            f"would change what a terminal shows; found {name!r}. Give another --name."
         )
     longest = max(splits, key=len, default="train")
     example = str(ShardName(name, longest, 0, 1, "gzip"))
@@ -256,14 +253,6 @@ def check_name(name: str, splits: Iterable[str]) -> None:
             f"Shard names must fit into {_LONGEST_NAME_BYTES} bytes; {example[:80]}... "
             f"does not. Give a shorter --name."
         )
-
-
-def _travels_inline(planned: PlannedSource) -> bool:
-    """Whether the rows are few enough to pass the shuffle as they are."""
-    if any(feature.inline for feature in planned.schema.features):
-        # Images never travel through the shuffle, however few they are.
-        return False
-    return planned.rows_bytes <= _INLINE_BYTES
 
 
 def _worker_count(spec: Spec, inputs: Inputs) -> int:
@@ -284,22 +273,15 @@ def derived_settings(spec: Spec, schema: Schema) -> DerivedSettings:
       spec: of the job.
       schema: of its rows.
     """
+    may_be_keys = (Kind.INT64, Kind.TEXT)
+    keys = [f for f in schema.stored if f.kind in may_be_keys and not f.is_list]
     return DerivedSettings.of(
         spec.index,
         spec.catalogue,
         compression=spec.compression,
         images=bool(schema.of_kind(Kind.IMAGE)),
-        key=_key(spec, schema),
+        key=next((f.name for f in keys if f.source_column == spec.key_column), ""),
     )
-
-
-def _key(spec: Spec, schema: Schema) -> str:
-    """Returns the feature that the key column is stored as; empty for none."""
-    for feature in schema.stored:
-        is_one = not feature.is_list and feature.kind in (Kind.INT64, Kind.TEXT)
-        if spec.key_column and feature.source_column == spec.key_column and is_one:
-            return feature.name
-    return ""
 
 
 def estimate(plan: Plan) -> int:

@@ -117,7 +117,11 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
     ids = None
     if spec.split_ids:
         ids = read_split_ids(spec.split_ids, identity=identity)
-        rule = _table_rule(spec, ids, rule)
+        # The splits that shares name come first: the rule counts them from there.
+        names = tuple(dict.fromkeys([*(spec.splits or ()), *ids.sizes]))
+        shares = tuple((spec.splits or {}).values())
+        # Rows that the table lacks go by shares, if any.
+        rule = SplitRule(SplitSource.TABLE, names, shares, seed=rule.seed)
     elif spec.stratify_column:
         rule = dataclasses.replace(
             rule,
@@ -157,14 +161,6 @@ def identity_of(spec: Spec, rule: SplitRule) -> str:
     if spec.key_column:
         own = f"key column {spec.key_column!r}"
     return f"group column {spec.group_column!r}" if spec.group_column else own
-
-
-def _table_rule(spec: Spec, ids: SplitIds, rule: SplitRule) -> SplitRule:
-    """Returns the rule by a table of ids; rows that it lacks go by shares, if any."""
-    # The splits that shares name come first: the rule counts them from there.
-    shares = spec.splits or {}
-    names = (*shares, *(name for name in ids.sizes if name not in shares))
-    return SplitRule(SplitSource.TABLE, names, tuple(shares.values()), seed=rule.seed)
 
 
 def with_splits(planned: PlannedSource, splits: SplitPlan) -> PlannedSource:

@@ -20,7 +20,6 @@ from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
     make_format,
-    table_files,
 )
 from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.sizes import (
@@ -104,7 +103,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
       StorageError: the store of the images that they name does not answer.
     """
     check_images_root(spec.images_folder)
-    table = table_files(inputs)
+    table = InputFiles.listed(inputs.entries, root=inputs.root)
     folders = image_folders(table, spec.images_folder)
     left_out_by = {Skipped.EXCLUDED, Skipped.NOT_INCLUDED} & inputs.skipped.keys()
     made = make_format(spec, inputs.format).with_companions(
@@ -123,7 +122,13 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     not_selected = {str(Skipped.NOT_SELECTED): left_out} if left_out else {}
     columns = with_nulls(planned.sample.columns, reader.null_values)
     sample = dataclasses.replace(planned.sample, columns=columns)
-    _check_names(columns, listed)
+    if nul := next((name for name in columns if "\0" in name), ""):
+        # Arrow would cut it there, and then not find it again.
+        raise InputError(
+            f"{listed[0].origin}: names of columns must hold no NUL character; found "
+            f"{nul[:60]!r}. The file is damaged, or in another encoding; fetch or "
+            f"write it again, or rename the column."
+        )
     words_column, words = split_words(spec, reader, columns)
     splits_by = spec.split_column or reader.split_column or words_column
     for setting in _COLUMN_SETTINGS:
@@ -278,17 +283,6 @@ def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:
     if pa.types.is_string(kind) or pa.types.is_primitive(kind):
         return False
     return holds_images(_first_values(column))
-
-
-def _check_names(columns: Iterable[str], listed: Sequence[InputFile]) -> None:
-    """Refuses names that Arrow would cut at a NUL, and then not find again."""
-    for name in columns:
-        if "\0" in name:
-            raise InputError(
-                f"{listed[0].origin}: names of columns must hold no NUL character; "
-                f"found {name[:60]!r}. The file is damaged, or in another encoding; "
-                f"fetch or write it again, or rename the column."
-            )
 
 
 def _schema(
