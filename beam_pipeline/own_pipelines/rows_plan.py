@@ -109,7 +109,9 @@ def plan_rows(
         if name in counted.sizes
     }
     pieces = frozenset((piece.origin, piece.crc32c) for piece in counted.pieces)
-    store = run.open_plan(_digest_of_pieces(pieces))
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    digest.update(json.dumps(sorted(pieces)).encode())
+    store = run.open_plan(digest.hexdigest())
     table = ""
     if given.ids is not None:
         table = os.path.join(store.folder, _IDS)
@@ -180,12 +182,6 @@ def _infer(
     return infer(counted.tally, label=given.spec.label_column, declared=declared)
 
 
-def _digest_of_pieces(pieces: Iterable[tuple[str, int]]) -> str:
-    """Returns a digest of names and checksums of pieces, in any order."""
-    text = json.dumps(sorted(pieces)).encode()
-    return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
-
-
 def _publication_of(
     counted: SpooledBundle,
     given: Given,
@@ -196,7 +192,11 @@ def _publication_of(
     """Returns what the commit publishes, with its settings, limits and notes."""
     spec, source = given.spec, given.source
     like = None if given.earlier is None else given.earlier.get().like
-    shards = layout.sharding.shards
+    shards, stated = layout.sharding.shards, layout.schema
+    if spec.part and like is not None:
+        # As all parts have them: names of columns may differ, and classes grow.
+        shared = like.model.by_name
+        stated = Schema(tuple(shared.get(f.name, f) for f in stated.features))
     notes = [] if source is None else [*source.notes]
     notes += drift_notes(like, layout.schema)
     pieces = sum(piece.rows > 0 for piece in counted.pieces)
@@ -215,7 +215,7 @@ def _publication_of(
         settings={
             **{k: v for k, v in deciding_settings(spec).items() if k != "features"},
             "format": "rows",
-            "schema": _stated(layout.schema, given).to_json(),
+            "schema": stated.to_json(),
             "shards": {**shards},
         },
         inputs=_NO_INPUTS if source is None else source.inputs,
@@ -260,17 +260,6 @@ def _of_found(
         if any(parent in columns for parent in parents):
             out[name] = said
     return out
-
-
-def _stated(schema: Schema, given: Given) -> Schema:
-    """Returns the features as a manifest states them: those of parts as all have them.
-
-    Names of columns may differ, and the list of classes grows.
-    """
-    if not given.spec.part or given.earlier is None:
-        return schema
-    shared = given.earlier.get().like.model.by_name
-    return Schema(tuple(shared.get(f.name, f) for f in schema.features))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -150,15 +150,6 @@ class WriteDataset(beam.PTransform):
         _check_one_collection(rows)
         return super().__ror__(rows, label)
 
-    def _places(self) -> list[tuple[str, str]]:
-        """Returns what workers must see: what it is, and its path."""
-        large = self._given.read_by_workers
-        return [
-            ("output", self._directory),
-            ("folder of --images-root", self._spec.images_root),
-            *(("file, which is too large for the graph", path) for path in large),
-        ]
-
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
         _check_one_collection(rows)
@@ -167,8 +158,15 @@ class WriteDataset(beam.PTransform):
 
     def _written(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         spec, workers = self._spec, workers_of(rows.pipeline)
+        # What workers must see: what it is, and its path.
+        large = self._given.read_by_workers
+        places = [
+            ("output", self._directory),
+            ("folder of --images-root", spec.images_root),
+            *(("file, which is too large for the graph", path) for path in large),
+        ]
         with raising_of_rows():
-            check_seen(workers, self._places(), shared=spec.shared_output)
+            check_seen(workers, places, shared=spec.shared_output)
         # Whether a part that is there is the same is known in the end.
         may_hold = spec.overwrite or spec.part is not None
         find = functools.partial(
@@ -204,7 +202,10 @@ class WriteDataset(beam.PTransform):
         seen = (
             rows.pipeline
             | "Once" >> beam.Impulse()
-            | "Look at target" >> _look_at_target(run, overwrite=may_hold)
+            | "Look at target"
+            >> _Look(_LookAtTarget(), run, may_hold).with_output_types(
+                tuple[None, Seen | SpooledBundle]
+            )
         )
         bundles = rows | "Spool" >> SpoolRows(rule, run, may_hold)
         counts = bundles | "Without rows" >> beam.Map(_without_rows)
@@ -284,12 +285,6 @@ def _check_rows(rows: "beam.PCollection[Any]") -> None:
             "put beam.WindowInto(GlobalWindows()) before it."
         )
     check_row_type(rows.element_type)
-
-
-def _look_at_target(run: SharedRun, *, overwrite: bool) -> beam.PTransform:
-    """Returns the stage that gives, for any one element, what is at the target."""
-    look = _Look(_LookAtTarget(), run, overwrite)
-    return look.with_output_types(tuple[None, Seen | SpooledBundle])
 
 
 class _LookAtTarget(beam.DoFn):
