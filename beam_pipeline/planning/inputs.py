@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from beam_pipeline.planning.features import class_names
 from beam_pipeline.planning.recognition import (
+    JSON_ROWS,
     are_json_lines,
-    check_json_has_rows,
     choose,
     format_of_named,
     is_yolo_dataset,
@@ -333,7 +333,8 @@ def _inputs_of_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             f"--include for some of its files"
         )
     if not format_name:
-        check_json_has_rows(paths[0])
+        if ".json" in paths[0].lower():
+            raise InputError(f"{paths[0]!r} must hold rows. {JSON_ROWS}")
         raise SourceError(
             f"A file is recognised by its suffix, such as .csv, .jsonl or .parquet; "
             f"that of {paths[0]!r} is not known. Say what it is, as in --format csv; "

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import numpy_mask
-from transforms.core.json_text import parse_json
 from transforms.errors import BeamTFRecordError, InputError, source_error
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name, plain_name
 from transforms.formats.input_files import Chosen, are_plain_images, choose_files
@@ -34,10 +33,14 @@ _IMAGE_NAMES = re.compile(
 # Of files whose name does not say that they are JSON lines: how many are looked at, and
 # their first bytes.
 _MOST_HEADS, _LINE_BYTES = 64, 256 << 10
-# A larger JSON file is not parsed to say what is wrong with it.
-_MOST_OBJECT_BYTES = 64 << 20
 # Formats whose files may be JSON lines by their content, if they are by nothing else.
 _MAY_BE_JSON_LINES = frozenset(["", "coco", "csv", "jsonl"])
+JSON_ROWS = (
+    "JSON must be a list of the rows, each row as an object, or one object on each "
+    "line; a row on one line is read with --format jsonl."
+)
+"""What a file of JSON must hold, for messages."""
+
 # What files of rows hold. COCO's results are arrays, too.
 _JSON = frozenset(["lines", "array"])
 
@@ -117,12 +120,10 @@ def recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
     if claim:
         return claim, entries
     first = entries.first(3)
-    if len(entries) == 1:
-        check_json_has_rows(os.path.join(spec.source, first[0].path))
     shown = ", ".join(repr(e.path) for e in first) or "nothing"
     raise InputError(
         f"The source must hold images or tables; {spec.source!r} holds {shown}. Name "
-        f"another folder, or use --include with --format."
+        f"another folder, or use --include with --format. {JSON_ROWS}"
     )
 
 
@@ -143,22 +144,6 @@ def are_json_lines(format_name: str, paths: Sequence[str]) -> bool:
     kinds_by_suffix = _json_kinds("", paths).values()
     kinds = {kind for of_suffix in kinds_by_suffix for kind in of_suffix}
     return kinds == {"lines"} or (not format_name and bool(kinds) and kinds <= _JSON)
-
-
-def check_json_has_rows(path: str) -> None:
-    """Raises InputError for a file of no known format that is JSON without rows."""
-    if _suffix(path) != ".json" or storage(path).size_of() > _MOST_OBJECT_BYTES:
-        return
-    try:
-        parse_json(storage(path).read_bytes())
-    except (OSError, ValueError):
-        return
-    raise InputError(
-        f"A JSON file must hold its rows as a list of objects, or as one object on "
-        f"each line; {path!r} holds neither. Take out the list that holds the rows, "
-        f"and write each row as an object; or, if the file is one row, write it on one "
-        f"line and say --format jsonl."
-    )
 
 
 def _json_suffixes(
