@@ -70,7 +70,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     unlabelled = spec.unlabelled or are_pairs
     names = {k: v for k, v in role_names(spec, inputs.format).items() if v}
     inputs, labels = paired(spec, inputs)
-    entries = images.in_source_order(inputs.entries)
+    entries = inputs.entries
     evidence: dict[str, Evidence] = {}
     notes: tuple[str, ...] = ()
     if spec.labels or unlabelled:
@@ -172,15 +172,10 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             name: (round(count * share), round(listing.bytes * share))
             for name, share in portions_of(rule).items()
         }
-    layout = "label/file"
-    if are_pairs:
-        layout = "file, with masks"
-    elif labels is not None and labels.table:
-        layout = f"file, labelled by {labels.table}"
-    elif spec.unlabelled:
-        layout = "file"
-    if listing.splits:
-        layout = f"split/{layout}"
+    table = labels.table if labels is not None else ""
+    beside = ", with masks" if are_pairs else f", labelled by {table}" if table else ""
+    folders = "split/" if listing.splits else ""
+    folders += "" if beside or unlabelled else "label/"
     block_rows = block_size(
         count,
         listing.bytes,
@@ -216,7 +211,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
         evidence=evidence,
         notes=(*notes, *(labels.notes if labels else ())),
-        layout=f"{'files' if of_files else 'images'} as {layout}",
+        layout=f"{'files' if of_files else 'images'} as {folders}file{beside}",
         mask_classes=of_masks,
         # Class 0 is the background, which label maps leave out.
         label_map=dict(enumerate(of_masks.names[1:] if of_masks else (), start=1)),
