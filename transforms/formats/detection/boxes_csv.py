@@ -35,7 +35,6 @@ from transforms.formats.detection.boxed_rows import Numbers
 from transforms.formats.detection.listed import (
     TABLE_COLUMNS,
     RowsReader,
-    SourcePaths,
     class_ids,
     listing_of,
 )
@@ -45,7 +44,12 @@ from transforms.formats.detection.objects import (
     ImageObjects,
     number_in,
 )
-from transforms.formats.file_names import is_image_name, plain_name, split_in_path
+from transforms.formats.file_names import (
+    SourcePaths,
+    is_image_name,
+    plain_name,
+    split_in_path,
+)
 from transforms.formats.table import InputFile, Planned, RawRows
 
 _IMAGE = "filename file_name image image_path image_name img path imageid".split()

@@ -34,7 +34,6 @@ from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError
 from transforms.formats.detection.listed import (
     ListedReader,
-    SourcePaths,
     class_ids,
     listing_of,
 )
@@ -44,7 +43,7 @@ from transforms.formats.detection.objects import (
     Found,
     ImageObjects,
 )
-from transforms.formats.file_names import split_in_path
+from transforms.formats.file_names import SourcePaths, split_in_path
 from transforms.formats.table import InputFile, Planned
 
 # Kinds of shapes -> the least number of their points.

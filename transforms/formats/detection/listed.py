@@ -14,12 +14,10 @@ an image, and everything else is the same for all layouts.
 """
 
 import abc
-import collections
 import dataclasses
 import itertools
 import os
 import posixpath
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, ClassVar, Self
 
@@ -36,7 +34,12 @@ from transforms.formats.detection.objects import (
     ImageObjects,
     detection_features,
 )
-from transforms.formats.file_names import is_image_name, split_in_path
+from transforms.formats.file_names import (
+    SourcePaths,
+    in_nfc,
+    is_image_name,
+    split_in_path,
+)
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
     InputFile,
@@ -187,7 +190,7 @@ class ListedReader(BoxedReader):
             }
             yield row, image
 
-    def companion_images(self) -> "SourcePaths":
+    def companion_images(self) -> SourcePaths:
         """Returns the images beside the files that are planned."""
         images = (e.path for e in self.companions if not e.skipped)
         return SourcePaths(filter(is_image_name, images))
@@ -384,7 +387,7 @@ def even_rows(count: int, wanted: int) -> Numbers:
 def _stem(path: str) -> str:
     """Returns the file name in a path, of Windows too, without suffix and in NFC."""
     name = path.replace("\\", "/").rpartition("/")[2]
-    return _nfc(name.rpartition(".")[0] or name)
+    return in_nfc(name.rpartition(".")[0] or name)
 
 
 def _with_stems(tables: Iterable[pa.Table], stems: set[str]) -> Iterator[pa.Table]:
@@ -393,79 +396,3 @@ def _with_stems(tables: Iterable[pa.Table], stems: set[str]) -> Iterator[pa.Tabl
         for name in {"path", "image"} & {*table.column_names}:
             stems.update(map(_stem, table[name].unique().drop_null().to_pylist()))
         yield table
-
-
-def _nfc(path: str) -> str:
-    """Returns a path in NFC: annotations and file systems may differ in form."""
-    return path if path.isascii() else unicodedata.normalize("NFC", path)
-
-
-class SourcePaths:
-    r"""The files below a source, and their folders, as annotations name them.
-
-    Annotations are written on other machines and in other folders. A path means its
-    longest tail that exists below the source, first from the annotation's folder, then
-    from the root; so nothing outside of the source is opened.
-
-    >>> paths = SourcePaths(["train/images/a.jpg"])
-    >>> paths.file("C:\\x\\images\\a.jpg", "train")
-    'train/images/a.jpg'
-    >>> paths.folder("../train/images")
-    'train/images'
-    >>> paths.file("b.jpg") is None
-    True
-    """
-
-    def __init__(self, files: Iterable[str]) -> None:
-        """Takes paths relative to the source's root."""
-        self._files = {_nfc(path): path for path in files}
-        self._folders: dict[str, str] = {}
-        for path in self._files.values():
-            folder = posixpath.dirname(path)
-            while folder and _nfc(folder) not in self._folders:
-                self._folders[_nfc(folder)] = folder
-                folder = posixpath.dirname(folder)
-        self._named: dict[str, list[str]] = {}
-
-    def __contains__(self, path: str) -> bool:
-        return path in self._files
-
-    def file(self, path: str, base: str = "") -> str | None:
-        """Returns the file that a path means, written in the folder `base`."""
-        return _longest_tail(path, base, self._files)
-
-    def folder(self, path: str, base: str = "") -> str | None:
-        """Returns the folder that a path means; `base` itself for its own name, "."."""
-        if not _path_parts(path):
-            return base
-        return _longest_tail(path, base, self._folders)
-
-    def called(self, name: str) -> list[str]:
-        """Returns the files of a base name, or else those of a stem."""
-        if not self._named:
-            named = collections.defaultdict(list)
-            for key, path in self._files.items():
-                base = posixpath.basename(key)
-                for alias in {base, f"{posixpath.splitext(base)[0]}/"}:
-                    named[alias].append(path)
-            self._named = dict(named)
-        base = _nfc(name.replace("\\", "/").rpartition("/")[2])
-        return self._named.get(base) or self._named.get(f"{base}/", [])
-
-
-def _path_parts(path: str) -> list[str]:
-    """Returns the names in a path, also one of Windows; ".." leads nowhere."""
-    parts = posixpath.normpath(path.replace("\\", "/")).split("/")
-    return [segment for segment in parts if segment not in ("", ".", "..")]
-
-
-def _longest_tail(path: str, base: str, known: dict[str, str]) -> str | None:
-    """Returns what the longest known tail of a path means, from `base` or the root."""
-    parts = _path_parts(_nfc(path))
-    folders = dict.fromkeys([_nfc(base), ""])
-    for first in range(len(parts)):
-        for folder in folders:
-            match = known.get(posixpath.join(folder, *parts[first:]))
-            if match is not None:
-                return match
-    return None

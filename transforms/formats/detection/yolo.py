@@ -31,7 +31,6 @@ from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError, SpecError
 from transforms.formats.detection.listed import (
     ListedReader,
-    SourcePaths,
     even_rows,
     listing_of,
 )
@@ -47,6 +46,7 @@ from transforms.formats.detection.yolo_files import (
     label_path,
     splits_of,
 )
+from transforms.formats.file_names import SourcePaths
 from transforms.formats.table import InputFile, Planned
 
 # Labels that are looked into for outlines.

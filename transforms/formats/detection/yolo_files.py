@@ -25,13 +25,11 @@ from typing import Any, TypeVar
 import yaml
 
 from transforms.errors import BeamTFRecordError, InputError, bounded
-from transforms.formats.detection.listed import (
-    SourcePaths,
-    even_rows,
-)
+from transforms.formats.detection.listed import even_rows
 from transforms.formats.detection.objects import lines_in
 from transforms.formats.file_names import (
     IMAGE_SUFFIXES,
+    SourcePaths,
     is_image_name,
     split_in_path,
 )
