@@ -128,28 +128,27 @@ def find_layout(files: FileList, *, least: int = _PAIRED) -> PairFolders | None:
     return layout or _beside(files, least)
 
 
-def layout_of(files: FileList, masks: FileList, folder: str, base: str) -> PairFolders:
+def layout_of(files: FileList, masks: FileList, base: str) -> PairFolders:
     """Returns the layout of masks in a folder that was named.
 
     Args:
       files: the images.
       masks: the files of that folder.
-      folder: of the masks, as their paths begin, with a `/` at the end; or empty.
-      base: of the paths of masks.
+      base: the folder, to which their paths are relative.
 
     Raises:
       InputError: no mask is of an image.
     """
-    index = index_of(folder, masks)
+    index = index_of("", masks)
     paths = _sample(files, "")
     hits = {s: sum(bool(index.of("", p, s)) for p in paths) for s in _SUFFIXES}
     suffix = max(hits, key=hits.__getitem__)
     if paths and not hits[suffix]:
         raise InputError(
             f"Masks must be called like their images, as in a.png or a_mask.png for "
-            f"a.jpg; in {base or folder!r:.200} none is called like {paths[0]!r:.200}."
+            f"a.jpg; in {base!r:.200} none is called like {paths[0]!r:.200}."
         )
-    return PairFolders((("", folder),), suffix, base)
+    return PairFolders((("", ""),), suffix, base)
 
 
 def sort_files(files: FileList, layout: PairFolders) -> tuple[FileList, FileList]:

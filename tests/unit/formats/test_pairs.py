@@ -178,13 +178,13 @@ def test_a_folder_of_masks_that_is_named() -> None:
     """Masks are found by path or name below any folder; some must be."""
     images = files("cats/a.jpg", "dogs/b.jpg")
     masks = files("cats/a_mask.png", "b_mask.png")
-    layout = layout_of(images, masks, "", "/masks")
+    layout = layout_of(images, masks, "/masks")
     assert layout == PairFolders((("", ""),), "_mask", "/masks")
     found = pair(images, masks, layout)
     column = found.labels.columns[MASK].to_pylist()
     assert column == ["/masks/cats/a_mask.png", "/masks/b_mask.png"]
     with pytest.raises(InputError):
-        layout_of(images, files("x.png"), "", "/masks")
+        layout_of(images, files("x.png"), "/masks")
 
 
 def test_names_are_compared_in_nfc() -> None:

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -76,8 +76,6 @@ from transforms.storage.files import storage
 _PLACES, _MOST_FILES = 64, 512
 # Percent of unreadable lines from which on the file is not JSON lines at all.
 _UNREAD_IN_100 = 90
-# With fewer rows, a column that is missing cannot be told from one that is rare.
-_TELLING_ROWS = 20
 # Arrow's parser takes this word for a number; Python's parser does not.
 _SHORT_INFINITY = re.compile(rb"[:\[,]\s*-?Inf(?!inity)")
 
@@ -208,11 +206,11 @@ class JsonLinesReader(TableReader):
         kind = _agreed(kinds)
         types = kind.columns(chosen[0].origin)
         rows, complaints = 0, list[str]()
-        by_file: dict[str, list[dict[str, pa.Array]]] = {}
+        parts: list[dict[str, pa.Array]] = []
         for origin, texts, *_ in samples:
             for text in texts:
                 columns, places, refused = columns_of(lines_of(text), kind)
-                by_file.setdefault(origin, []).append(columns)
+                parts.append(columns)
                 rows += len(places)
                 complaints += [f"{origin}: {message}" for _, _, message in refused]
         unread, lines = len(complaints), rows + len(complaints)
@@ -227,11 +225,10 @@ class JsonLinesReader(TableReader):
                 f"JSON lines must hold objects with members, which become columns; "
                 f"{chosen[0].origin} holds none. Leave the file out."
             )
-        _check_presence(by_file)
         complete = all(ended for *_, ended in samples) and len(chosen) == len(files)
         sample = joined_sample(
             types,
-            [columns for parts in by_file.values() for columns in parts],
+            parts,
             total_rows=lines if complete else None,
             sampled_bytes=sum(stored for _, _, stored, _ in samples),
             complete=complete,
@@ -412,31 +409,13 @@ def _agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
                 for path, a, b in clashes(earlier, kind)
             ]
             if facts:
-                raise _differ("; ".join(facts[:8]))
+                raise InputError(
+                    f"all files of a source must have the same columns; "
+                    f"{'; '.join(facts[:8])}. Convert them one by one, or write them "
+                    f"again alike."
+                )
         together = merged([whole, kind])
         if together != whole:
             seen.append((origin, kind))
         whole = together
     return whole if whole.name == "object" else NO_COLUMNS
-
-
-def _check_presence(by_file: Mapping[str, Sequence[dict[str, pa.Array]]]) -> None:
-    """Raises InputError if all rows of one file have a column, and none of another."""
-    full: dict[str, str] = {}
-    empty: dict[str, str] = {}
-    for origin, parts in by_file.items():
-        for name in parts[0]:
-            rows = sum(len(columns[name]) for columns in parts)
-            nulls = sum(columns[name].null_count for columns in parts)
-            if nulls in (0, rows) and rows >= _TELLING_ROWS:
-                (empty if nulls else full).setdefault(name, origin)
-    for name in (name for name in full if name in empty):
-        raise _differ(f"every row of {full[name]} has {name!r}, none of {empty[name]}")
-
-
-def _differ(facts: str) -> InputError:
-    """Returns the error of files whose columns differ, as `facts` say."""
-    return InputError(
-        f"all files of a source must have the same columns; {facts}. Convert them one "
-        f"by one, or write them again alike."
-    )

@@ -123,10 +123,8 @@ class JsonType:
     @property
     def is_plain(self) -> bool:
         """Whether Arrow's parser gives such values exactly, or fails."""
-        inner = [kind for _, kind in self.members] + [self.item] * bool(self.item)
-        return self.name not in ("number", "any") and all(
-            kind is None or kind.is_plain for kind in inner
-        )
+        inner = [kind for _, kind in self.members] + ([self.item] if self.item else [])
+        return self.name not in ("number", "any") and all(k.is_plain for k in inner)
 
     def columns(self, origin: str) -> dict[str, pa.DataType]:
         """Returns the flat columns of rows of this type.
@@ -156,17 +154,14 @@ NO_COLUMNS = JsonType(_OBJECT)
 
 
 class Token(str):
-    """A number as it is written; `is_integer` where without point and exponent."""
+    """A number as it is written."""
 
     __slots__ = ()
-    is_integer = False
 
-
-class _Integer(Token):
-    """A number without point and exponent."""
-
-    __slots__ = ()
-    is_integer = True
+    @property
+    def is_integer(self) -> bool:
+        """Whether it has no point and no exponent."""
+        return self.removeprefix("-").isdigit()
 
 
 class _Doubled(NamedTuple):
@@ -237,9 +232,8 @@ def of_column(column: pa.Array) -> JsonType:
     """
     kind = column.type
     if pa.types.is_struct(kind):
-        return object_of(
-            {f.name: of_column(column.field(i)) for i, f in enumerate(kind)}
-        )
+        inner = {f.name: of_column(column.field(i)) for i, f in enumerate(kind)}
+        return object_of(inner)
     if pa.types.is_list(kind):
         return JsonType(_LIST, item=of_column(column.flatten()))
     if pa.types.is_int64(kind):
@@ -309,7 +303,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_members,
-    parse_int=_Integer,
+    parse_int=Token,
     parse_float=Token,
     parse_constant=Token,
 )
@@ -402,7 +396,6 @@ def _typed(value: Any, kind: JsonType, path: str) -> Any:
 
 def _number(token: Token, kind: JsonType, path: str) -> int | float | None:
     """Returns a number of a column; None for one of another type."""
-    problem = ""
     if kind.name == "int64":
         whole = _whole_number(token)
         if whole is None or -(2**63) <= whole < 2**63:
@@ -415,13 +408,13 @@ def _number(token: Token, kind: JsonType, path: str) -> int | float | None:
         if math.isinf(number) and "nf" not in token:
             problem = "outside double, at most 1.7976931348623157e308"
         elif (
-            is_exact
-            and abs(number) >= FLOAT64_EXACT
-            and _whole_number(token) not in (None, int(number))
+            not is_exact
+            or abs(number) < FLOAT64_EXACT
+            or _whole_number(token) in (None, int(number))
         ):
-            problem = "a double cannot hold this integer exactly"
-        if not problem:
             return number
+        else:
+            problem = "a double cannot hold this integer exactly"
     else:
         return None
     message = f"column {path!r} holds {_shown(token)}: {problem}"

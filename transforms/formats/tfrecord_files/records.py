@@ -151,13 +151,8 @@ class Learned:
     complaint: str
 
     @property
-    def types(self) -> dict[str, pa.DataType]:
-        """The columns, by sorted names; of several types the one found most often."""
-        return self.columns_of(self.values)
-
-    @property
     def values(self) -> dict[str, pa.DataType]:
-        """The types of single values of each column."""
+        """The types of single values, by sorted names: of several the most frequent."""
         return {
             name: VALUE_TYPES[max(counts, key=counts.__getitem__)]
             for name, counts in sorted(self.kinds.items())

@@ -467,15 +467,6 @@ def test_drift_of_types_between_files_is_an_error(tmp_path: pathlib.Path) -> Non
         JsonLinesReader().plan(listed(tmp_path, ["a.jsonl", "b.jsonl", "c.jsonl"]))
 
 
-def test_a_column_that_one_file_lacks_is_an_error(tmp_path: pathlib.Path) -> None:
-    """Every row of one file has it and no row of the other; the first is named."""
-    others = {f"z{i}": i for i in range(9)}
-    write(tmp_path / "a.jsonl", [json.dumps({"x": 1, "y": 2, **others})] * 30)
-    write(tmp_path / "b.jsonl", ['{"x": 1}'] * 30)
-    with pytest.raises(SourceError, match=r"every row of a\.jsonl has 'y', none"):
-        JsonLinesReader().plan(listed(tmp_path, ["a.jsonl", "b.jsonl"]))
-
-
 @pytest.mark.parametrize(
     ("text", "match"),
     [
