@@ -26,7 +26,7 @@ from transforms.core.reasons import Reason
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.record_columns import count_parts
-from transforms.core.rows.text_cells import plain_doubles, with_nulls, with_points
+from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import split_of_stem
@@ -181,14 +181,12 @@ class Source(abc.ABC):
         if pointed is not as_read:
             raw = dataclasses.replace(raw, columns=pointed)
         columns = with_nulls(raw.columns, self.reader.null_values)
-        doubles = self._doubles(raw, columns)
         rows, misfits = conform(
             columns,
             schema,
             count,
             origins,
             texts_checked=self.reader.texts_checked,
-            doubles=doubles,
         )
         if pointed is not as_read:
             # Messages show what the source holds.
@@ -230,7 +228,7 @@ class Source(abc.ABC):
                     cut=len(at),
                     first_cut=_row(raw, int(at[0])),
                 )
-        contents = self._contents(raw, doubles)
+        contents = self._contents(raw)
         each_origin = raw.origins
         if each_origin is None and self.many_origins:
             each_origin = pa.repeat(pa.scalar(origins, pa.string()), count)
@@ -257,35 +255,11 @@ class Source(abc.ABC):
             roundings,
         )
 
-    def _doubles(
-        self, raw: RawRows, columns: Mapping[str, pa.Array]
-    ) -> dict[str, pa.Array]:
-        """Returns columns of text read as float64, for features and content at once."""
-        out = {}
-        own = frozenset(self.content)
-        for feature in self.schema.features if own else ():
-            name = feature.source_column
-            if (
-                name not in own
-                or feature.kind is not Kind.FLOAT
-                or not _is_own(feature)
-            ):
-                continue
-            column = columns[name]
-            # What `null_values` has taken out is content all the same.
-            if pa.types.is_string(column.type) and column is raw.columns[name]:
-                doubles = plain_doubles(column)
-                if doubles is not None:
-                    out[name] = doubles
-        return out
-
-    def _contents(
-        self, raw: RawRows, doubles: Mapping[str, pa.Array]
-    ) -> UInt64s | None:
+    def _contents(self, raw: RawRows) -> UInt64s | None:
         if not self.content:
             return None
-        own = {name: raw.columns[name] for name in self.content} | dict(doubles)
-        batch = pa.RecordBatch.from_arrays([*own.values()], [*own])
+        own = [raw.columns[name] for name in self.content]
+        batch = pa.RecordBatch.from_arrays(own, [*self.content])
         return content_hashes(batch, self.content)
 
     def _split_of(self, origin: str) -> str:
@@ -350,16 +324,6 @@ class Source(abc.ABC):
         if lacking is not None and self.reader.keys_required:
             misfits.append(Misfit(Feature(name, Kind.TEXT), column, lacking))
         return texts
-
-
-def _is_own(feature: Feature) -> bool:
-    """Tells whether a feature has the values of its column, one a row."""
-    return not (
-        feature.shape
-        or feature.derived
-        or feature.pattern
-        or feature.constant is not None
-    )
 
 
 def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:

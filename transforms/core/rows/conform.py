@@ -63,7 +63,6 @@ from transforms.errors import SHOWN_CHARS, EncodingError, bounded, shortened
 Ints = npt.NDArray[np.int64]
 
 _MAX_OFFSET = 2**31 - 1
-_NO_DOUBLES: Mapping[str, pa.Array] = {}
 
 
 def cast(column: pa.Array, feature: Feature) -> Column:
@@ -267,7 +266,6 @@ def conform(
     origins: str | pa.Array,
     *,
     texts_checked: bool = False,
-    doubles: Mapping[str, pa.Array] = _NO_DOUBLES,
 ) -> tuple[pa.RecordBatch, list[Misfit]]:
     """Returns `count` rows under `Schema.row_schema`, and what does not fit.
 
@@ -279,7 +277,6 @@ def conform(
       count: n, the number of rows.
       origins: the path of all rows' file, or of each one's.
       texts_checked: whether all texts are known to be valid UTF-8.
-      doubles: columns of text that were already converted by `plain_doubles`.
     """
     arrays: list[pa.Array] = []
     misfits: list[Misfit] = []
@@ -298,11 +295,7 @@ def conform(
             arrays.append(_repeated(feature.constant, feature, count))
             continue
         raw = _raw(feature, columns, count, origins)
-        is_float = feature.kind is Kind.FLOAT and not feature.pattern
-        parsed = doubles.get(feature.source_column) if is_float else None
-        if parsed is not None:
-            cells = Column(parsed.cast(pa.float32()))
-        elif texts_checked and _is_text(raw, feature):
+        if texts_checked and _is_text(raw, feature):
             cells = Column(raw.cast(row_type(feature)))
         else:
             cells = cast(raw, feature)

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from transforms.core.arrays import data_of, numpy_mask, offsets_of, raw_values
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
-    FLOAT32_EXACT,
     Column,
     fault,
     first_fault,
@@ -84,9 +83,6 @@ _PARTS = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?")
 _PROBE_CELLS, _PROBE_BYTES = 256, 1 << 20
 # Cells that are looked at together: the arrays of a step stay in the cache.
 _PIECE = 16_384
-# The bits of a float64 that float32 lacks, and their value halfway between two float32.
-_BEYOND_FLOAT32, _HALFWAY = np.uint64(2**29 - 1), np.uint64(2**28)
-_LEAST_NORMAL = 2.0**-126
 _INT64 = range(-(2**63), 2**63)
 
 _TARGETS: Mapping[Kind, pa.DataType] = {
@@ -169,24 +165,6 @@ def cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
     if kind is Kind.FLOAT and not pc.all(pc.is_finite(values), min_count=0).as_py():
         return None
     return values
-
-
-def plain_doubles(column: pa.Array) -> pa.DoubleArray | None:
-    """Returns texts as float64 that round to the same float32 as the texts do.
-
-    None if a text is no plain number, may give another float32 when it is rounded
-    twice, or is so large that float32 lacks whole numbers.
-    """
-    try:
-        pc.cast(column.slice(0, _PROBE_CELLS), pa.float64())
-        doubles = pc.cast(column, pa.float64())
-    except pa.ArrowInvalid:
-        return None
-    values = raw_values(doubles)
-    sizes = np.abs(values)
-    sure = (values.view(np.uint64) & _BEYOND_FLOAT32) != _HALFWAY
-    sure &= (sizes < FLOAT32_EXACT) & ((sizes >= _LEAST_NORMAL) | (sizes == 0))
-    return doubles if sure.all() and not zero_led(column) else None
 
 
 def zero_led(column: pa.Array) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.model import Reason
@@ -17,7 +17,6 @@ from transforms.core.rows.record_columns import with_dictionaries
 from transforms.core.rows.text_cells import (
     MISSING_WORDS,
     coerce,
-    plain_doubles,
     with_points,
 )
 from transforms.core.schema import Feature, Kind, row_type
@@ -146,46 +145,6 @@ def test_text_keeps_every_word(kind: Kind) -> None:
     plain = pa.array(texts).cast(row_type(Feature("t", kind)))
     assert coerced.values.equals(plain)
     assert coerced.bad is None
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.none(),
-            st.floats(-1e7, 1e7).map(repr),
-            st.floats(-1e7, 1e7, width=32).map(repr),
-            st.decimals(-100, 100, places=12).map(str),
-        )
-    )
-)
-@example(["1.000000059604644775390625", "1"])  # halfway: the even one
-@example(["1.00000005960464477539062500000000000000001", "1"])  # just above that
-@example(["-0", "0.0", "1e-320"])
-@example(["16777217"])
-@example(["007", "1.5"])
-def test_plain_doubles_become_the_float32_of_their_texts(
-    texts: list[str | None],
-) -> None:
-    """Rounded twice or once: where there is a doubt, nothing is given."""
-    column = pa.array(texts, pa.string())
-    found = plain_doubles(column)
-    wanted = coerce(column, Feature("x", Kind.FLOAT))
-    if found is not None:
-        assert wanted.bad is None
-        once = wanted.values.to_numpy(zero_copy_only=False)
-        twice = found.cast(pa.float32()).to_numpy(zero_copy_only=False)
-        assert once.tobytes() == twice.tobytes()
-        assert found.equals(column.cast(pa.float64()))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["1.000000059604644775390625", "16777216", "1e-40", "007", "x", "nan", "inf"],
-)
-def test_doubts_give_no_doubles(text: str) -> None:
-    """One such text among plain numbers is enough."""
-    assert plain_doubles(pa.array(["1.5", "-2e3"])) is not None
-    assert plain_doubles(pa.array(["1.5", text])) is None
 
 
 @pytest.mark.parametrize(
