@@ -245,15 +245,11 @@ def checked(members: Iterable[Member], limits: Limits, path: str) -> Iterator[Me
     total = 0
     for member in members:
         number, total = member.number, total + member.size
-        if number >= limits.max_members:
+        if number >= limits.max_members or total > limits.max_total_bytes:
             raise InputError(
-                f"{path}: an archive may hold {limits.max_members} members; this one "
-                f"holds more. Split it."
-            )
-        if total > limits.max_total_bytes:
-            raise InputError(
-                f"{path}: an archive may unpack to {limits.max_total_bytes} bytes; "
-                f"this one says more. Split it, or check where it comes from."
+                f"{path}: an archive may hold {limits.max_members:,} members of "
+                f"{limits.max_total_bytes:,} bytes together; this one says that it "
+                f"holds more. Split it, or check where it comes from."
             )
         if member.is_hidden:
             yield member

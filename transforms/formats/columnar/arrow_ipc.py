@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block
-from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     PLACES,
@@ -38,7 +37,6 @@ from transforms.formats.raw_rows import grouped
 from transforms.formats.table import InputFile, RawRows, SourceFile, only, spread
 
 _FILE = b"ARROW1"
-_FEATHER_1 = b"FEA1"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,13 +60,7 @@ class _Batches(ColumnarFile):
     def __init__(
         self, stream: BinaryIO, origin: str, columns: Sequence[str] | None
     ) -> None:
-        head = stream.read(len(_FILE))
-        if head.startswith(_FEATHER_1):
-            raise InputError(
-                f"{origin} is Feather version 1, which is no Arrow IPC; write it again "
-                f"as version 2."
-            )
-        self._is_file = head == _FILE
+        self._is_file = stream.read(len(_FILE)) == _FILE
         self._stream = stream
         self._reader = self._opened(None)
         self._schema = self._reader.schema

@@ -50,34 +50,24 @@ _MARKS = (
 )
 
 
-def file_encoding(head: bytes, dialect: CsvDialect, origin: str) -> str:
-    """Returns the encoding of a file that starts with `head` (4 bytes suffice).
-
-    Raises:
-      InputError: the file is marked as UTF-8 and the dialect says otherwise.
-    """
+def file_encoding(head: bytes, dialect: CsvDialect) -> str:
+    """Returns the encoding of a file that starts with `head` (4 bytes suffice)."""
     marked = next((name for mark, name in _MARKS if head.startswith(mark)), "")
-    if marked == "utf-8" and dialect.encoding != "utf-8":
-        raise InputError(
-            f"{origin} starts with the byte order mark of UTF-8, but the encoding is "
-            f"said to be {dialect.encoding}; leave --encoding out for this file"
-        )
     # Without a mark, UTF-16 is little-endian, as Windows writes it.
     unmarked = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}
     return marked or unmarked.get(dialect.encoding, dialect.encoding)
 
 
-def sep_line(head: bytes, dialect: CsvDialect, origin: str) -> str:
+def sep_line(head: bytes, dialect: CsvDialect) -> str:
     """Returns the delimiter that the first line says, as in sep=; and "" for none.
 
     Args:
       head: the file's first `HEAD_BYTES`.
       dialect: its encoding is used.
-      origin: the file.
     """
     if b"sep=" not in head.replace(b"\0", b"")[:8].lower():
         return ""
-    text = head.decode(file_encoding(head, dialect, origin), "ignore")
+    text = head.decode(file_encoding(head, dialect), "ignore")
     match = _SEP_LINE.match(text)
     return match[1] if match and is_mark(match[1]) else ""
 
@@ -168,12 +158,11 @@ def text_of(
     that is returned has the encoding of the text.
 
     Raises:
-      InputError: the encoding is another than the file's own mark says, or the file is
-        to be transcoded whole and too large, or not valid.
+      InputError: the file is to be transcoded whole and too large, or not valid.
     """
     stream.seek(0)
     head = stream.read(4)
-    encoding = file_encoding(head, dialect, origin)
+    encoding = file_encoding(head, dialect)
     if is_scannable(encoding, dialect):
         return stream, _with_encoding(dialect, encoding), bom_length(head, encoding)
     stream.seek(0)

@@ -60,8 +60,7 @@ class CsvDialect:
       header: the first record holds the columns' names.
       sep_line: there is one more record before, which Excel takes the delimiter from.
       columns: the columns' names, in the file's order; they replace the header's.
-      encoding: a text encoding that Python knows. The byte order mark of UTF-16 or
-        UTF-32 overrules it.
+      encoding: a text encoding that Python knows. A byte order mark overrules it.
       trim: names and cells lose the white space at their ends; a cell of nothing else
         is blank.
 

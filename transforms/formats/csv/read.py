@@ -155,7 +155,7 @@ class _CsvSource:
         self.block = block
         self.dialect = dialect
         head = bytes(memoryview(data)[:4]) if block.start == 0 else b""
-        self.encoding = file_encoding(head, dialect, block.origin)
+        self.encoding = file_encoding(head, dialect)
         self.raw: bytes | pa.Buffer = data
         self.scannable = is_scannable(self.encoding, dialect)
         if self.scannable:

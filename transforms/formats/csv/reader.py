@@ -291,7 +291,7 @@ class CsvFiles(TableReader):
         if not self.sep_lines:
             return dialect
         stream.seek(0)
-        said = sep_line(stream.read(HEAD_BYTES), dialect, origin)
+        said = sep_line(stream.read(HEAD_BYTES), dialect)
         stream.seek(0)
         if not said:
             return dialect

@@ -97,7 +97,7 @@ class CsvReader(CsvFiles):
             if packed := begins_packed(head):
                 break
             dialect = self.dialect_of(file.origin)
-            sep_lines |= bool(sep_line(head, dialect, file.origin))
+            sep_lines |= bool(sep_line(head, dialect))
         # Compressed content is looked at in any case.
         reader = dataclasses.replace(self, sep_lines=sep_lines or packed)
         sample = (packed_sample_of if packed else sample_of)(reader, files)
@@ -194,8 +194,6 @@ def _sample_in(
         if seen.sampled_bytes or has_all:
             break
         seen = _Seen(reader, looks(places))
-    if not seen.reader.names:
-        raise InputError("a sample needs at least one CSV file; found none")
     unread = seen.unread.total()
     _check_lengths(seen)
     columns = dict(zip(seen.reader.names, seen.columns(), strict=True))

@@ -24,6 +24,7 @@ create_coco_tf_record.py of tensorflow/models.
 import dataclasses
 import functools
 import heapq
+import io
 import json
 import math
 import os
@@ -42,6 +43,7 @@ from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError, first_few
 from transforms.formats.detection.coco_file import (
     CocoFile,
+    JsonLists,
     annotations_of,
     box_of,
     id_of,
@@ -78,12 +80,7 @@ _LISTED = 512
 _BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
 # How many JSON files are looked into, the largest: COCO keeps a dataset in one.
 _LOOKED_AT = 64
-_KEYS = frozenset((b"images", b"annotations"))
-# Strings, those that name a list with its bracket, and brackets of JSON. A string that
-# is cut goes to the end: else each quote in it would be tried as a beginning.
-_TOKEN = re.compile(
-    rb'"((?:[^"\\]|\\.)*+)(?:"(\s*:\s*\[)?|\\?\Z)|[\[{]|[\]}]', re.DOTALL
-)
+_KEYS = frozenset(("images", "annotations"))
 # Of an item of a list that evaluation tools take.
 _RESULT = re.compile(rb'\A\s*\[\s*\{[^{}]*"image_id"\s*:')
 # Characters of an annotation in a message.
@@ -424,16 +421,13 @@ def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) ->
 
 def _is_coco(start: bytes) -> bool:
     """Whether JSON has one of COCO's lists at its top, or is a list of results."""
-    depth, is_cut = 0, False
-    for token in _TOKEN.finditer(start):
-        if token[0] in (b"[", b"{"):
-            depth += 1
-        elif token[0] in (b"]", b"}"):
-            depth -= 1
-        elif token[2]:
-            if depth == 1 and token[1] in _KEYS:
+    has_classes = False
+    try:
+        for key, _ in JsonLists(io.BufferedReader(io.BytesIO(start))).lists():
+            if key in _KEYS:
                 return True
-            # Where the file ends behind them, it is another layout's list of classes.
-            is_cut |= depth == 1 and token[1] == b"categories"
-            depth += 1
-    return (is_cut and depth > 0) or _RESULT.match(start) is not None
+            has_classes |= key == "categories"
+    except (ValueError, RecursionError):
+        # Where the file goes on behind them, these are no other layout's list.
+        return has_classes or _RESULT.match(start) is not None
+    return False

@@ -31,7 +31,6 @@ from PIL import Image
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.reasons import Fault, FaultError, Reason
-from transforms.errors import InputError
 from transforms.formats.detection.listed import (
     ListedReader,
     class_ids,
@@ -86,11 +85,6 @@ class LabelmeReader(ListedReader):
                 folder = posixpath.dirname(row["path"])
                 row["split"] = split_in_path(folder) or None
             rows.append(row)
-        if not rows:
-            raise InputError(
-                f"LabelMe's files must have shapes; none of {len(files):,} below "
-                f"{root!r} has, such as {files[0].origin!r:.80}. Name another format."
-            )
         reader = dataclasses.replace(self, class_ids=class_ids(names))
         return reader.planned(
             [listing_of(rows)], root, others=others, outlines=outlines

@@ -264,7 +264,10 @@ class ListedReader(BoxedReader):
         listing = InputFiles.spooled(_with_stems(tables, stems), root=root)
         count = len(listing)
         if not count:
-            raise InputError(f"{self.title} must list images; those of {root!r} do not")
+            raise InputError(
+                f"{self.title} must list images; those of {root!r} do not. Leave them "
+                f"out, or name another format."
+            )
         if self.by_annotation and self.whole and not self.images_root:
             images = (e.path for e in self.companions if not e.skipped)
             bare = [p for p in images if _stem(p) not in stems and is_image_name(p)]

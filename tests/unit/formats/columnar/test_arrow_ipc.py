@@ -68,16 +68,14 @@ def test_large_batches_come_in_pieces(
 
 
 def test_what_is_no_arrow_is_an_error(tmp_path: pathlib.Path) -> None:
-    """Empty, cut off, text, and Feather of version 1."""
+    """Empty, cut off, text, and Feather of version 1, which is another format."""
     write(tmp_path / "a.arrow", pa.table({"i": range(1000)}), rows=100)
     whole = (tmp_path / "a.arrow").read_bytes()
-    for data in (b"", whole[:5], whole[:-1], whole[: len(whole) // 2], b"i\n1\n" * 20):
+    cuts = [b"", whole[:5], whole[:-1], whole[: len(whole) // 2]]
+    for data in (*cuts, b"i\n1\n" * 20, b"FEA1" + bytes(100)):
         (tmp_path / "a.arrow").write_bytes(data)
         with pytest.raises(SourceError, match=r"a\.arrow"):
             read_all(ArrowReader(), tmp_path, ["a.arrow"])
-    (tmp_path / "a.arrow").write_bytes(b"FEA1" + bytes(100))
-    with pytest.raises(SourceError, match="Feather version 1"):
-        read_all(ArrowReader(), tmp_path, ["a.arrow"])
 
 
 @pytest.mark.parametrize("large", [False, True])

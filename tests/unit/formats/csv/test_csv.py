@@ -187,7 +187,6 @@ def test_a_header_longer_than_the_first_read_is_whole() -> None:
         (b"PAR1\x15\x04\n", CsvDialect(), "Parquet"),
         (b"version https://git-lfs.github.com/spec/v1\n", CsvDialect(), "git lfs pull"),
         (b"caf\xe9,b\n", CsvDialect(), r"byte 3 \(0xe9\) is not valid utf-8"),
-        (b"\xef\xbb\xbfa\n", CsvDialect(encoding="cp949"), "byte order mark of UTF-8"),
     ],
 )
 def test_a_header_that_cannot_be_used_is_refused(

@@ -190,7 +190,7 @@ def test_files_that_are_others(tmp_path: Folder) -> None:
 def test_no_file_of_labelme(tmp_path: Folder) -> None:
     """`--format labelme` of other JSON is an error."""
     write_json(tmp_path / "a.json", {"a": 1})
-    with pytest.raises(InputError, match="shapes"):
+    with pytest.raises(InputError, match="LabelMe"):
         planned(tmp_path, format="labelme")
 
 
