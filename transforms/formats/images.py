@@ -392,7 +392,6 @@ class ImageListReader(RunReader):
     """
 
     image_base: ClassVar[Literal["file", "root"]] = "root"
-    texts_checked: ClassVar[bool] = True
     # An image whose key is missing in the table is a row all the same.
     keys_required: ClassVar[bool] = False
 

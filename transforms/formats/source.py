@@ -181,13 +181,7 @@ class Source(abc.ABC):
         if pointed is not as_read:
             raw = dataclasses.replace(raw, columns=pointed)
         columns = with_nulls(raw.columns, self.reader.null_values)
-        rows, misfits = conform(
-            columns,
-            schema,
-            count,
-            origins,
-            texts_checked=self.reader.texts_checked,
-        )
+        rows, misfits = conform(columns, schema, count, origins)
         if pointed is not as_read:
             # Messages show what the source holds.
             misfits = [

@@ -308,7 +308,6 @@ class RowReader:
         empty for none.
       image_base: what paths of images are relative to: the folder of the file that
         names them ("file"), or the source's root ("root").
-      texts_checked: whether the texts it gives are valid UTF-8 for sure.
       beside: columns that `read` gives beside those asked for, for the content of rows
         alone: nothing in them refuses a row.
       images_named: whether its images keep their names, and nothing is stored beside
@@ -323,7 +322,6 @@ class RowReader:
 
     title: ClassVar[str] = ""
     image_base: ClassVar[Literal["file", "root"]] = "file"
-    texts_checked: ClassVar[bool] = False
     many_origins: ClassVar[bool] = False
     origins_name_rows: ClassVar[bool] = False
     split_column: str = ""

@@ -264,8 +264,6 @@ def conform(
     schema: Schema,
     count: int,
     origins: str | pa.Array,
-    *,
-    texts_checked: bool = False,
 ) -> tuple[pa.RecordBatch, list[Misfit]]:
     """Returns `count` rows under `Schema.row_schema`, and what does not fit.
 
@@ -276,7 +274,6 @@ def conform(
       schema: the features.
       count: n, the number of rows.
       origins: the path of all rows' file, or of each one's.
-      texts_checked: whether all texts are known to be valid UTF-8.
     """
     arrays: list[pa.Array] = []
     misfits: list[Misfit] = []
@@ -295,11 +292,7 @@ def conform(
             arrays.append(_repeated(feature.constant, feature, count))
             continue
         raw = _raw(feature, columns, count, origins)
-        if texts_checked and _is_text(raw, feature):
-            cells = Column(raw.cast(row_type(feature)))
-        else:
-            cells = cast(raw, feature)
-        arrays.append(_filled(feature, raw, cells, misfits))
+        arrays.append(_filled(feature, raw, cast(raw, feature), misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
 
 
@@ -322,14 +315,6 @@ def _raw(
         texts = raw if feature.column and raw is not None else origins
         return _matched(texts, feature.pattern, count)
     return pa.nulls(count, pa.string()) if raw is None else raw
-
-
-def _is_text(raw: pa.Array, feature: Feature) -> bool:
-    """Tells whether cells are texts, and those of the feature."""
-    kinds = (Kind.TEXT, Kind.LABEL, Kind.BYTES)
-    return (
-        pa.types.is_string(raw.type) and feature.kind in kinds and not feature.is_list
-    )
 
 
 def _filled(

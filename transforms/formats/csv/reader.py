@@ -252,7 +252,6 @@ class CsvFiles(TableReader):
     """
 
     title: ClassVar[str] = "CSV"
-    texts_checked: ClassVar[bool] = True
     content: ClassVar[Literal["none", "read", "all"]] = "all"
 
     delimiter: str | None = None
