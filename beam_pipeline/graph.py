@@ -62,7 +62,7 @@ class Job:
     row_filter: RowFilter | None = None
 
 
-def _leak_rule(plan: Plan, source: Source) -> LeakRule | None:
+def _leak_rule(plan: Plan) -> LeakRule | None:
     """Returns what leaks between splits are looked for, if there may be any."""
     splits = plan.splits
     files = plan.planned.schema.loaded and len(splits.rule.names) > 1
@@ -72,7 +72,6 @@ def _leak_rule(plan: Plan, source: Source) -> LeakRule | None:
         identity=splits.identity,
         keyed=splits.keyed,
         make_lock=bool(splits.lock_path),
-        root=plan.inputs.root if source.origins_name_rows else None,
     )
 
 
@@ -134,7 +133,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
     """
     spec, planned = plan.spec, plan.planned
     source: Source = planned.make(store.listing)
-    leaks = _leak_rule(plan, source)
+    leaks = _leak_rule(plan)
     locks = {"split_lock": plan.splits.lock_digest}
     layout = ShardLayout(
         name=plan.name,

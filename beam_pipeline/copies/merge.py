@@ -249,10 +249,9 @@ def _facts(
 # Shards are linked, not read. So images are only read where that takes seconds.
 _MOST_BYTES = 4_000_000_000
 _TOGETHER = 256
-# The fingerprint of a record without an image.
+# The fingerprint of no bytes: of a record without an image.
 _MISSING = 0
-# Images that share a fingerprint and are compared, and those that a note names.
-_COMPARED = 1_000
+# Images that a note names.
 _EXAMPLES = 3
 
 
@@ -288,33 +287,25 @@ def leak_notes(
     prints = [_fingerprints(rows[split].select([image]), read) for rows, split in parts]
     numbers = [names.index(split) for _, split in parts]
     splits = np.repeat(np.array(numbers, np.int16), [*map(len, prints)])
-    shared = find_shared(np.concatenate(prints), splits, count=len(names))
-    shared = shared.without([_MISSING])
-    few = shared.values[:_COMPARED]
-    # Fingerprint -> content -> split -> an example.
-    places: dict[int, dict[bytes, dict[str, Place]]] = {v: {} for v in few.tolist()}
+    values = np.concatenate(prints)
+    there = values != _MISSING
+    shared = find_shared(values[there], splits[there], count=len(names))
+    few = shared.values[:_EXAMPLES]
+    # Fingerprint -> split -> an example.
+    places: dict[int, dict[str, Place]] = {value: {} for value in few.tolist()}
     for (rows, split), some in zip(parts, prints, strict=True):
-        name = next((n for n, f in rows.features.items() if names_files(f)), "")
-        view = rows[split].select([image, name] if name else [image])
+        name = next((n for n, f in rows.features.items() if names_files(f)), image)
+        view = rows[split].select([name])
         for position in np.flatnonzero(np.isin(some, few)).tolist():
-            row = view[position]
-            place = Place(split, rows.path, position)
-            if row.get(name):
-                place = Place(split, str(row[name]), 0)
-            contents = places[int(some[position])]
-            contents.setdefault(bytes(row[image]), {}).setdefault(split, place)
-    equal = {
-        value: next((tuple(c.values()) for c in contents.values() if len(c) > 1), ())
-        for value, contents in places.items()
-    }
-    shared = shared.without([value for value, same in equal.items() if not same])
-    leaks = Leaks(
-        Subject.IMAGE,
-        items=len(shared.values),
-        pairs=shared.pairs(names),
-        examples=tuple([same for same in equal.values() if same][:_EXAMPLES]),
-        confirmed=len(few) < _COMPARED,
-    )
+            file = "" if name == image else view[position].get(name)
+            place = (
+                Place(split, str(file), 0)
+                if file
+                else Place(split, rows.path, position)
+            )
+            places[int(some[position])].setdefault(split, place)
+    examples = tuple(tuple(found.values()) for found in places.values())
+    leaks = Leaks(Subject.IMAGE, len(shared.values), shared.pairs(names), examples)
     return SplitFindings(leaks=(leaks,)).warnings()
 
 
@@ -323,8 +314,6 @@ def _fingerprints(images: View, read: Callable[[int], None]) -> UInt64s:
     prints: list[int] = []
     for batch in images.batches(_TOGETHER):
         read(batch.nbytes)
-        for value in batch.column(0):
-            data = value.as_py() or b""
-            crc_and_size = fingerprint_image(data, readable_again=True)
-            prints.append(crc_and_size if data else _MISSING)
+        contents = (value.as_py() or b"" for value in batch.column(0))
+        prints += map(fingerprint_image, contents)
     return np.array(prints, np.uint64)

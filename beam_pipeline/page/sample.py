@@ -39,8 +39,8 @@ class Sample:
       split: its name.
       columns: of features of numbers, labels and texts.
       positions: of the records in the split, ascending.
-      fingerprints: of the image of each record, CRC32C << 32 | size; 0 for none. Empty
-        where records have no image.
+      fingerprints: of the image of each record; 0 for none. Empty where records have
+        no image.
     """
 
     split: str
@@ -85,8 +85,8 @@ def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) ->
                     kept[name].append(column)
                 else:
                     # A call for each image: its bytes are far more work.
-                    contents = (value.as_py() for value in column)
-                    hashes = map(_image_fingerprint, contents)
+                    contents = (value.as_py() or b"" for value in column)
+                    hashes = map(fingerprint_image, contents)
                     prints.append(np.fromiter(hashes, np.uint64, len(column)))
     columns = {
         name: pa.concat_arrays(parts) if parts else pa.array([], pa.null())
@@ -108,11 +108,6 @@ def _ranges(manifest: Manifest, split: SplitFacts) -> Iterator[tuple[int, int]]:
             rows = min(shard.records, ROWS_A_SHARD, max(budget // mean, 1))
             yield start, start + rows
         start += shard.records
-
-
-def _image_fingerprint(data: bytes | None) -> int:
-    """Returns the fingerprint of a sampled image; 0 for none."""
-    return 0 if data is None else fingerprint_image(data, readable_again=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,6 @@ from transforms.core.placing.leakage import (
     Fingerprints,
     Subject,
     fingerprint_image,
-    fingerprint_of,
     pack_fingerprints,
 )
 from transforms.core.placing.shard_rows import ShardRows
@@ -200,12 +199,12 @@ class ImageColumn:
             most=max(counts, default=None),
         )
 
-    def fingerprints(self, *, readable_again: bool) -> list[int]:
+    def fingerprints(self) -> list[int]:
         """Returns the fingerprint of every image's file; see `fingerprint_image`."""
         return [
-            fingerprint_of(image.crc32c, len(image.data))
-            if readable_again and payload is image.data
-            else fingerprint_image(image.data, readable_again=readable_again)
+            fingerprint_image(
+                image.data, image.crc32c if payload is image.data else None
+            )
             for image, payload in zip(self.images, self.payloads, strict=True)
         ]
 

@@ -98,17 +98,12 @@ class Written:
                     self.notes.update(notes)
 
     def note_prints(
-        self,
-        loaded: Sequence[ImageColumn],
-        positions: npt.NDArray[np.int64],
-        *,
-        readable_again: bool,
+        self, loaded: Sequence[ImageColumn], positions: npt.NDArray[np.int64]
     ) -> None:
         """Notes the fingerprints of images, computed from their files."""
         for column in loaded:
-            values = column.fingerprints(readable_again=readable_again)
             rows = positions[column.rows]
-            self.prints += zip(values, rows.tolist(), strict=True)
+            self.prints += zip(column.fingerprints(), rows.tolist(), strict=True)
 
 
 def write_rows(
@@ -214,10 +209,9 @@ def write_images(
                 loaded = [column.take(keep) for column in loaded]
                 positions = positions[keep]
             if layout.fingerprints:
-                again = layout.origins_name_rows
                 # Masks are alike, and in all splits.
                 photos = [c for f, c in zip(images, loaded, strict=True) if not f.mask]
-                out.note_prints(photos, positions, readable_again=again)
+                out.note_prints(photos, positions)
             chunk = boxes_moved(chunk, loaded, layout.schema)
             out.note_images(loaded)
             out.held.update(count_parts(chunk, layout.schema.features))

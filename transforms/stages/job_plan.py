@@ -114,14 +114,12 @@ class LeakRule:
       keyed: whether a unit can have several rows.
       unique: whether a key in two splits fails the job.
       make_lock: whether to write the next split lock.
-      root: folder of the images' origins; None where those are not their files.
     """
 
     identity: str = PLACE
     keyed: bool = False
     unique: bool = False
     make_lock: bool = False
-    root: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

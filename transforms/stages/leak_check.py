@@ -2,9 +2,7 @@
 
 import collections
 import dataclasses
-import hashlib
 import itertools
-import os
 from collections.abc import Sequence
 
 import apache_beam as beam
@@ -27,7 +25,6 @@ from transforms.core.placing.placement import UInt64s, usual_order
 from transforms.core.placing.splitting import Assignments
 from transforms.shards.placeless_rows import repeated_key
 from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput, Stage
-from transforms.storage.files import storage
 from transforms.work.split_tables import (
     new_lock_in,
     open_assignments,
@@ -38,7 +35,7 @@ from transforms.work.store import Store
 # How many leaks are shown, and how many places of each.
 _EXAMPLES = 20
 _PLACES_EACH = 5
-# Images that share a fingerprint and are read again to be sure.
+# Keys that share a fingerprint and are compared.
 _COMPARED = 1_000
 
 
@@ -115,7 +112,9 @@ def check_leaks(
         del given
     del values, splits
     if images:
-        leaks.append(_image_leaks(images, rule, store))
+        names, values, splits = _gather(images, store)
+        shared = find_shared(values, splits, count=len(names))
+        leaks.append(_leaks_of(Subject.IMAGE, shared, images, names, store))
     return SplitFindings(tuple(leaks))
 
 
@@ -177,7 +176,6 @@ def _leaks_of(
     found: Sequence[Fingerprints],
     names: tuple[str, ...],
     store: Store,
-    confirmed: bool = True,
 ) -> Leaks:
     """Returns the leaks of shared fingerprints, with some places of each to show."""
     places = _by_value(found, shared, store, _EXAMPLES)
@@ -186,7 +184,6 @@ def _leaks_of(
         items=len(shared.values),
         pairs=shared.pairs(names),
         examples=tuple(_some(group) for group in places.values()),
-        confirmed=confirmed,
     )
 
 
@@ -197,35 +194,3 @@ def _some(places: Sequence[Place]) -> tuple[Place, ...]:
         first.setdefault(place.split, place)
     others = [place for place in places if place is not first[place.split]]
     return tuple(sorted([*first.values(), *others][:_PLACES_EACH]))
-
-
-def _image_leaks(images: Sequence[Fingerprints], rule: LeakRule, store: Store) -> Leaks:
-    """Returns images in two splits; while they are few, their bytes confirm it."""
-    names, values, splits = _gather(images, store)
-    shared = find_shared(values, splits, count=len(names))
-    if rule.root is None:
-        return _leaks_of(Subject.IMAGE, shared, images, names, store)
-    doubtful = len(shared.values) > _COMPARED
-    places = _by_value(images, shared, store, _COMPARED)
-    refuted = []
-    for value, group in places.items():
-        same = _same_bytes(group, rule.root)
-        doubtful |= same is None
-        if same is False:
-            refuted.append(value)
-    shared = shared.without(refuted)
-    return _leaks_of(
-        Subject.IMAGE, shared, images, names, store, confirmed=not doubtful
-    )
-
-
-def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
-    """Whether files of two splits have equal content; None if they are unreadable."""
-    splits: dict[bytes, set[str]] = collections.defaultdict(set)
-    for place in places:
-        try:
-            data = storage(os.path.join(root, place.origin)).read_bytes()
-        except OSError:
-            return None
-        splits[hashlib.sha256(data).digest()].add(place.split)
-    return any(len(names) > 1 for names in splits.values())

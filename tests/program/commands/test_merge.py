@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
-from beam_pipeline.copies import merge
 from tests.support.datasets import ANIMALS, Row, animal, animals, write_dataset
 from tests.support.outputs import manifest_of
 from tests.support.runs import command
@@ -217,17 +216,6 @@ def test_equal_images_in_different_splits_are_named(tmp_path: Folder) -> None:
     )
     assert f"note: {said}\n" in run.out.replace("\n  ", " ")
     assert manifest_of(tmp_path / "out").run["notes"] == [said]
-
-
-def test_images_of_one_fingerprint_are_compared(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others are not reported."""
-    monkeypatch.setattr(merge, "fingerprint_image", lambda *_, **__: 7)
-    write_photos(tmp_path / "a", {"train": [photo("1", b"one"), photo("2", b"two")]})
-    write_photos(tmp_path / "b", {"test": [photo("3", b"six")]})
-    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
-    assert (run.code, run.out.count("note")) == (0, 0)
 
 
 def test_records_without_an_image_are_not_equal(tmp_path: Folder) -> None:
