@@ -131,7 +131,7 @@ class _HashClasses(beam.DoFn):
             f"classes\0{batch.block.origin}",
             batch.block.start,
             [
-                (len(counts.classes), counts.pack()),
+                (len(counts[0]), pack(*counts)),
                 *((chunk.num_rows, segment.serialize(chunk)) for _, chunk in cut),
             ],
         )
@@ -165,12 +165,12 @@ def hash_classes(
             np.add.at(locked, (codes[is_locked], indices[matches[is_locked]]), 1)
         codes, hashes = codes[~is_locked], hashes[~is_locked]
     new = np.bincount(codes, minlength=len(names))
+    numbers = np.column_stack([new, locked]).astype(np.uint64)
     lists = pa.ListArray.from_arrays(
         pa.array(np.concatenate([[0], np.cumsum(new)]), pa.int32()),
         pa.array(hashes[np.argsort(codes, kind="stable")]),
     )
-    counts = ClassCounts.of(names, new, locked)
-    return counts, pa.RecordBatch.from_arrays([names, lists], schema=_PIECE)
+    return (names, numbers), pa.RecordBatch.from_arrays([names, lists], schema=_PIECE)
 
 
 def _buckets(classes: pa.StringArray) -> npt.NDArray[np.int64]:
@@ -183,7 +183,7 @@ def _share_out(parts: list[Segment], rule: SplitRule, store: Store) -> list[Segm
     """Stores how many rows of each class go to each split, in buckets of classes."""
     store.check_worker()
     splits = len(rule.names)
-    counts = (ClassCounts.unpack(store.get(piece), splits) for piece in parts)
+    counts = (unpack(store.get(piece), 1 + splits) for piece in parts)
     classes, quotas = share_out(sum_counts(counts, splits), rule.proportions())
     buckets = _buckets(classes)
     out = []
@@ -213,7 +213,7 @@ def _cut(
     hashes = np.asarray(lists.flatten())
     hashes = hashes[np.lexsort((hashes, codes))]
     thresholds = rule.thresholds() if rule.by_content else None
-    bounds = cut_classes(hashes, numbers.astype(np.int64), thresholds)
+    bounds = cut_classes(hashes, numbers, thresholds)
     return _put_numbers(store, "bounds\0", bucket, classes, bounds)
 
 

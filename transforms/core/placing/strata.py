@@ -16,7 +16,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,50 +28,13 @@ from transforms.core.placing.placement import UInt64s
 from transforms.errors import EncodingError
 
 Integers = npt.NDArray[np.integer[Any]]
+# The distinct names of n classes, a null for rows without one, and numbers [n, 1 + k]:
+# rows that are not in the lock, and those that it puts into each of the k splits.
+ClassCounts: TypeAlias = tuple[pa.StringArray, UInt64s]
 # Classes held beyond the distinct ones before counts are merged.
 _SPARE_CLASSES = 1 << 20
 _ABOVE_ALL = np.uint64(2**64 - 1)
 _ROWS = pa.schema([("class", pa.string()), ("numbers", pa.binary())])
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class ClassCounts:
-    """The number of rows of n classes, in arrays, as there may be a million classes.
-
-    Attributes:
-      classes: n distinct names; a null for rows without one.
-      new: integers [n]: rows that are not in the lock.
-      locked: integers [n, splits]: rows that the lock puts into each split, in the
-        order of the rule.
-    """
-
-    classes: pa.StringArray
-    new: Integers
-    locked: Integers
-
-    @classmethod
-    def of(
-        cls, classes: pa.StringArray, new: Integers, locked: Integers
-    ) -> "ClassCounts":
-        """Stores counts in integers of the fewest bytes that hold them."""
-        return cls(classes, _narrow(new), _narrow(locked))
-
-    @classmethod
-    def none(cls, splits: int) -> "ClassCounts":
-        """Returns the counts of no rows."""
-        empty = np.zeros((0, splits), np.int64)
-        return cls.of(pa.array([], pa.string()), np.zeros(0, np.int64), empty)
-
-    def pack(self) -> pa.Buffer:
-        """Returns the counts as the message of a segment."""
-        numbers = np.column_stack([self.new, self.locked])
-        return pack(self.classes, numbers.astype(np.uint64))
-
-    @classmethod
-    def unpack(cls, message: bytes | pa.Buffer, splits: int) -> "ClassCounts":
-        """Inverse of `pack`."""
-        classes, numbers = unpack(message, 1 + splits)
-        return cls.of(classes, numbers[:, 0], numbers[:, 1:])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -149,11 +112,6 @@ def class_names(column: pa.Array) -> pa.StringArray:
     return column.cast(pa.string())
 
 
-def _narrow(values: Integers) -> Integers:
-    """Returns counts in the smallest unsigned type, for millions of classes."""
-    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
-
-
 def sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
     """Returns the sums of counts, class by class; few of them are in memory at a time.
 
@@ -161,32 +119,23 @@ def sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
       parts: of any rows; looked at once.
       splits: how many there are.
     """
-    pending: list[ClassCounts] = []
+    pending = [(pa.array([], pa.string()), np.zeros((0, 1 + splits), np.uint64))]
     for counts in parts:
-        if not len(counts.classes):
-            continue
         pending.append(counts)
-        more = sum(len(other.classes) for other in pending[1:])
-        if more > max(len(pending[0].classes), _SPARE_CLASSES):
+        more = sum(len(names) for names, _ in pending[1:])
+        if more > max(len(pending[0][0]), _SPARE_CLASSES):
             pending = [_added(pending)]
-    return _added(pending) if pending else ClassCounts.none(splits)
+    return _added(pending)
 
 
 def _added(parts: Sequence[ClassCounts]) -> ClassCounts:
     """Returns the sums of counts for each class that occurs in one of them."""
-    if len(parts) == 1:
-        return parts[0]
-    classes = pa.chunked_array([counts.classes for counts in parts], pa.string())
-    encoded = classes.dictionary_encode(null_encoding="encode")
-    # All chunks have the same dictionary.
-    names = encoded.chunk(0).dictionary
-    new = np.zeros(len(names), np.int64)
-    locked = np.zeros((len(names), parts[0].locked.shape[1]), np.int64)
-    for counts, chunk in zip(parts, encoded.chunks, strict=True):
-        codes = np.asarray(chunk.indices)
-        np.add.at(new, codes, counts.new)
-        np.add.at(locked, codes, counts.locked)
-    return ClassCounts.of(names, new, locked)
+    classes = pa.chunked_array([names for names, _ in parts], pa.string())
+    encoded = classes.dictionary_encode(null_encoding="encode").combine_chunks()
+    numbers = np.concatenate([numbers for _, numbers in parts])
+    sums = np.zeros((len(encoded.dictionary), numbers.shape[1]), np.uint64)
+    np.add.at(sums, np.asarray(encoded.indices), numbers)
+    return encoded.dictionary, sums
 
 
 def share_out(
@@ -204,21 +153,21 @@ def share_out(
     Returns:
       the classes, sorted by their bytes, and integers [n, k].
     """
-    order = np.asarray(pc.sort_indices(counts.classes))
+    classes, numbers = counts
+    order = np.asarray(pc.sort_indices(classes))
     whole = math.lcm(*(share.denominator for share in shares))
     parts = [share.numerator * (whole // share.denominator) for share in shares]
     out = np.zeros((len(order), len(parts)), np.int64)
     # Rows that rounding has taken from each split so far, times `whole`: in integers
     # there is no error to accumulate.
     denied = [0] * len(parts)
-    rows = zip(counts.new[order].tolist(), counts.locked[order].tolist(), strict=True)
-    for index, (new, locked) in enumerate(rows):
+    for index, (new, *locked) in enumerate(numbers[order].tolist()):
         exact = [(new + sum(locked)) * weight for weight in parts]
         allotted = _wanted(new, locked, exact, whole, denied)
         for i, more in enumerate(allotted):
             denied[i] += exact[i] - (locked[i] + more) * whole
         out[index] = allotted
-    return counts.classes.take(pa.array(order)), _narrow(out)
+    return classes.take(pa.array(order)), out
 
 
 def _wanted(

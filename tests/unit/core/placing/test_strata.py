@@ -19,7 +19,6 @@ from transforms.core.placing.placement import (
 )
 from transforms.core.placing.splitting import Assignments, SplitTables
 from transforms.core.placing.strata import (
-    ClassCounts,
     Strata,
     cut_classes,
     share_out,
@@ -38,11 +37,8 @@ def shared_out(
     counts: Mapping[str | None, Count], shares: Sequence[Fraction]
 ) -> dict[str | None, tuple[int, ...]]:
     """New rows by class, of counts by class."""
-    arrays = ClassCounts(
-        pa.array(counts, pa.string()),
-        np.array([new for new, _ in counts.values()], np.int64),
-        np.array([locked for _, locked in counts.values()], np.int64),
-    )
+    numbers = np.array([[new, *locked] for new, locked in counts.values()], np.uint64)
+    arrays = pa.array(counts, pa.string()), numbers
     names, wanted = share_out(arrays, shares)
     return dict(zip(names.to_pylist(), map(tuple, wanted.tolist()), strict=True))
 
@@ -187,7 +183,7 @@ def test_locked_rows_count_by_the_names_of_splits(names: tuple[str, ...]) -> Non
         identity="row",
     )
     counts, _ = hash_classes(batch, rule_of("0.7", "0.2", "0.1"), lock)
-    assert counts.locked.tolist() == [[3, 2, 1]]
+    assert counts[1].tolist() == [[0, 3, 2, 1]]
 
 
 @pytest.mark.parametrize("seed", range(8))
