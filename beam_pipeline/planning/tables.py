@@ -49,7 +49,6 @@ from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.json_text import type_nesting
 from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes
-from transforms.core.placing.leakage import holds_images
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
@@ -244,11 +243,12 @@ def _content(source: Source, sample: TableSample) -> Sequence[str]:
     """Returns the columns whose content decides a row's split; empty for its place."""
     names = [*sample.columns]
     content = source.reader.content_columns(names, source.wanted)
-    if not any(map(_holds_images, (sample.columns[name] for name in content))):
+    columns = {name: _first_values(sample.columns[name]) for name in content}
+    first = pa.RecordBatch.from_pydict(columns)
+    hashes = content_hashes(first, content)
+    if (hashes == content_hashes(first, content, images=True)).all():
         return content
     # An image's bytes are no content: what is left may be little more than a class.
-    columns = {name: _first_values(sample.columns[name]) for name in content}
-    hashes = content_hashes(pa.RecordBatch.from_pydict(columns), content)
     return content if len(np.unique(hashes)) * 2 > len(hashes) else ()
 
 
@@ -275,14 +275,6 @@ def _check_fits(spec: Spec, schema: Schema, reader: RowReader) -> None:
     for fault, is_there in faults.items():
         if is_there:
             raise SpecError(f"{fault}.")
-
-
-def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether the first values of bytes or structs are images; texts are none."""
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_primitive(kind):
-        return False
-    return holds_images(_first_values(column))
 
 
 def _schema(

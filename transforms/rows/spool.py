@@ -16,7 +16,6 @@ import pyarrow as pa
 from transforms.core.arrays import in_one_piece
 from transforms.core.model import Rejection, Segment
 from transforms.core.placing.content import content_hashes
-from transforms.core.placing.leakage import hashed_images
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.column import fault as faults_where
@@ -276,7 +275,7 @@ class Spool:
         """Rejects those rows of n in Arrow that are bad, each with its fault."""
         names = rows.schema.names
         columns = rows.select([n for n in names if n != self._rule.split_column])
-        hashes = content_hashes(hashed_images(columns), columns.schema.names)
+        hashes = content_hashes(columns, columns.schema.names, images=True)
         for index in np.flatnonzero(bad).tolist():
             row = {
                 name: python_value(column[index])

@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, numpy_mask, rows_holding
 from transforms.core.model import Batch, Block
 from transforms.core.placing.content import content_hashes
-from transforms.core.placing.leakage import hashed_images
 from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,
@@ -236,7 +235,7 @@ def identified(
     kept = rows.select([n for n in rows.schema.names if n != rule.split_column])
     keys = _texts(rows, rule.key_column)
     if keys is None and contents is None:
-        contents = content_hashes(hashed_images(kept), kept.schema.names)
+        contents = content_hashes(kept, kept.schema.names, images=True)
     return Batch(
         Block("", 0, 0),
         kept,

@@ -272,8 +272,10 @@ def test_collisions(
 ) -> None:
     """Rows of equal hash are ordered by their records; only equal rows are equal."""
 
-    def few(rows: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.uint64]:
-        return content_hashes(rows, names) % np.uint64(values)
+    def few(
+        rows: pa.RecordBatch, names: Sequence[str], *, images: bool
+    ) -> npt.NDArray[np.uint64]:
+        return content_hashes(rows, names, images=images) % np.uint64(values)
 
     monkeypatch.setattr(tables, "content_hashes", few)
     rows = [

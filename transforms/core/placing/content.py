@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import data_of, numpy_mask, offsets_of, raw_values
-from transforms.core.placing.leakage import image_mask, is_binary
+from transforms.core.placing.leakage import is_binary, without_images
 from transforms.core.placing.placement import (
     UInt64s,
     hash_texts,
@@ -101,7 +101,9 @@ _INSTANT, _CLOCK, _DURATION = _base("instant"), _base("clock"), _base("duration"
 _LIST, _STRUCT, _NULL = _base("list"), _base("struct"), _base("null")
 
 
-def content_hashes(rows: pa.RecordBatch, names: Sequence[str]) -> UInt64s:
+def content_hashes(
+    rows: pa.RecordBatch, names: Sequence[str], *, images: bool = False
+) -> UInt64s:
     """Returns the 64-bit hashes of the contents of n rows.
 
     They do not depend on how rows are batched.
@@ -109,6 +111,7 @@ def content_hashes(rows: pa.RecordBatch, names: Sequence[str]) -> UInt64s:
     Args:
       rows: the source's own columns.
       names: of the columns that count; missing ones add nothing.
+      images: whether the bytes of images count, as their digests.
     """
     places = {name: index for index, name in enumerate(rows.schema.names)}
     columns = [
@@ -118,7 +121,7 @@ def content_hashes(rows: pa.RecordBatch, names: Sequence[str]) -> UInt64s:
     for start in range(0, rows.num_rows, _ROWS):
         chunk = out[start : start + _ROWS]
         for base, column in columns:
-            chunk += _mixed(base, _words(column.slice(start, _ROWS)))
+            chunk += _mixed(base, _words(column.slice(start, _ROWS), images))
     return out
 
 
@@ -138,29 +141,31 @@ def _mixed(base: np.uint64, words: _Words) -> UInt64s:
     return summands
 
 
-def _words(array: pa.Array) -> _Words:
-    """Returns a word for each value, the same for equal content, and which have one."""
+def _words(array: pa.Array, images: bool) -> _Words:
+    """Returns a word for each value, the same for equal content, and which have one.
+
+    Images have none, unless they are said to count.
+    """
     kind, types = array.type, pa.types
     if isinstance(array, pa.ExtensionArray):
-        return _words(array.storage)
+        return _words(array.storage, images)
     if types.is_null(kind):
         return np.zeros(len(array), np.uint64), np.zeros(len(array), np.bool_)
     if types.is_dictionary(kind):
-        return _taken(_words(array.dictionary), array.indices)
+        return _taken(_words(array.dictionary, images), array.indices)
     if types.is_run_end_encoded(kind):
-        return _words(pc.run_end_decode(array))
-    if types.is_string(kind) or types.is_large_string(kind):
-        return _of_texts(array)
-    if types.is_string_view(kind):
+        return _words(pc.run_end_decode(array), images)
+    if types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view():
         return _of_texts(array.cast(pa.large_string()))
     if types.is_floating(kind):
         return _of_floats(array)
     if types.is_struct(kind):
-        return _of_structs(array)
+        return _of_structs(array, images)
     if is_any_list(kind):
-        return _of_lists(array)
+        return _of_lists(array, images)
     if types.is_map(kind):
-        return _of_lists(array.cast(pa.list_(pa.struct(list(kind.field(0).type)))))
+        pairs = pa.list_(pa.struct(list(kind.field(0).type)))
+        return _of_lists(array.cast(pairs), images)
     if types.is_boolean(kind):
         return _BOOL + numpy_mask(array).astype(np.uint64), _present(array)
     if types.is_integer(kind):
@@ -168,12 +173,12 @@ def _words(array: pa.Array) -> _Words:
     if types.is_decimal(kind):
         return _of_decimals(array)
     if is_binary(kind):
-        return _of_bytes(array.cast(pa.large_binary()))
+        return _of_bytes(array.cast(pa.large_binary()), images)
     if types.is_temporal(kind) and not types.is_interval(kind):
         return _of_times(array)
     # Intervals and unions count as their text in Python.
     texts = [None if v is None else str(v) for v in array.to_pylist()]
-    return _of_texts(pa.array(texts, pa.string()))
+    return _of_texts(pa.array(texts, pa.large_string()))
 
 
 def _present(array: pa.Array) -> Mask | None:
@@ -245,7 +250,7 @@ def _of_decimals(array: pa.Array) -> _Words:
         simple |= ~present
     others = np.flatnonzero(~simple)
     if len(others):
-        texts = array.take(pa.array(others)).cast(pa.string())
+        texts = array.take(pa.array(others)).cast(pa.large_string())
         words[others] = _of_texts(texts)[0]
     return words, present
 
@@ -272,19 +277,20 @@ def _of_times(array: pa.Array) -> _Words:
     return words, _present(array)
 
 
-def _of_structs(array: pa.Array) -> _Words:
+def _of_structs(array: pa.Array, images: bool) -> _Words:
     """Returns the words of structs, which do not depend on the order of fields."""
     words = np.full(len(array), _STRUCT)
     for index, field in enumerate(array.type):
-        words += _mixed(_base_of(field.name), _words(pc.struct_field(array, index)))
+        values = _words(pc.struct_field(array, index), images)
+        words += _mixed(_base_of(field.name), values)
     return words, _present(array)
 
 
-def _of_lists(array: pa.Array) -> _Words:
+def _of_lists(array: pa.Array, images: bool) -> _Words:
     """Returns the words of lists, which depend on the order of their items."""
     lengths = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
     stops = np.cumsum(lengths)
-    values, present = _words(array.flatten())
+    values, present = _words(array.flatten(), images)
     if present is not None:
         values = np.where(present, values, _NULL)
     places = np.arange(1, len(values) + 1, dtype=np.int64)
@@ -296,11 +302,9 @@ def _of_lists(array: pa.Array) -> _Words:
         return splitmix64(_LIST + lengths.astype(np.uint64) + totals), _present(array)
 
 
-def _of_bytes(array: pa.Array) -> _Words:
-    """Returns the words of bytes: of UTF-8 as of texts; image files have none."""
-    images = image_mask(array)
-    if images.any():
-        array = pc.if_else(pa.array(images), pa.scalar(None, array.type), array)
+def _of_bytes(array: pa.Array, images: bool) -> _Words:
+    """Returns the words of bytes: of UTF-8 as of texts, of images of their digests."""
+    array = without_images(array, digests=images)
     raw = not_utf8(array)
     if raw is None:
         return _of_texts(array.cast(pa.large_string()))
@@ -314,8 +318,7 @@ def _of_bytes(array: pa.Array) -> _Words:
 
 def _of_texts(texts: pa.Array) -> _Words:
     """Returns the words of texts; an empty one has none."""
-    numbers = _all_numbers(texts)
-    if numbers is not None:
+    if (numbers := _all_numbers(texts)) is not None:
         return numbers, _present(texts)
     if _repeats(texts):
         encoded = texts.dictionary_encode()
@@ -325,26 +328,15 @@ def _of_texts(texts: pa.Array) -> _Words:
 
 def _all_numbers(texts: pa.Array) -> UInt64s | None:
     """Returns the words of texts if all are plain numbers; else None."""
-    integers = _all_integers(texts)
-    if integers is not None:
-        return None if zero_led(texts) else integers
-    values = _cast(texts, pa.float64())
-    # Arrow reads 1e999 as infinite and nan(1) as a number.
-    if (
-        values is None
-        or zero_led(texts)
-        or not pc.all(pc.is_finite(values), min_count=0).as_py()
-    ):
-        return None
-    return _words_of_decimals(raw_values(values), texts)
-
-
-def _all_integers(texts: pa.Array) -> UInt64s | None:
-    """Returns the words of texts if all are integers of 64 bits; else None."""
     for target in (pa.int64(), pa.uint64()):
-        if (values := _cast(texts, target)) is not None:
-            return _of_integers(raw_values(values))
-    return None
+        if (integers := _cast(texts, target)) is not None:
+            return None if zero_led(texts) else _of_integers(raw_values(integers))
+    values = _cast(texts, pa.float64())
+    if values is None or zero_led(texts):
+        return None
+    # Arrow reads 1e999 as infinite and nan(1) as a number.
+    are_finite = pc.all(pc.is_finite(values), min_count=0).as_py()
+    return _words_of_decimals(raw_values(values), texts) if are_finite else None
 
 
 def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
@@ -371,10 +363,6 @@ def _words_of_decimals(values: npt.NDArray[np.float64], texts: pa.Array) -> UInt
     written = pc.replace_substring_regex(written, r"\.0*$", "")
     whole = pc.match_substring_regex(written, INTEGER)
     large, written = large[numpy_mask(whole)], written.filter(whole)
-    integers = _all_integers(written)
-    if integers is not None:
-        words[large] = integers
-        return words
     for row, text in zip(large.tolist(), written.to_pylist(), strict=True):
         number = int(text)
         if -(2**63) <= number < 2**64:
@@ -394,7 +382,6 @@ def _repeats(texts: pa.Array) -> bool:
 
 def _of_different(texts: pa.Array) -> _Words:
     """Returns the words of texts that may be numbers, bools or other texts."""
-    texts = texts.cast(pa.large_string())
     offsets = offsets_of(texts)
     starts, lengths = offsets[:-1], np.diff(offsets)
     data = data_of(texts)

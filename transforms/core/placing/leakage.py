@@ -6,8 +6,6 @@ table, like a segment; only descriptors cross the shuffle. Fingerprints are
     unit   the hash of the row's group or key (`transforms.core.placing.placement`)
     image  crc32c of its bytes << 32 | crc32c of the second half of them; 0 of no bytes.
            Two checksums of 32 bits cost 2 us for 20 KB, and a hash of 64 bits 20
-
-In the content of rows, images do not count, unless their digests take their place.
 """
 
 import dataclasses
@@ -21,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, numpy_mask
+from transforms.core.arrays import numpy_mask
 from transforms.core.model import Fact, Segment
 from transforms.core.placing.placement import UInt64s
 from transforms.errors import bounded
@@ -240,63 +238,6 @@ def find_shared(
     return Shared(twice[several], table[several])
 
 
-def holds_images(array: pa.Array) -> bool:
-    """Whether some of the values are images, whose bytes do not count as content."""
-    kind = array.type
-    if isinstance(array, pa.ExtensionArray):
-        return holds_images(array.storage)
-    if pa.types.is_dictionary(kind):
-        return holds_images(array.dictionary)
-    if pa.types.is_struct(kind):
-        fields = range(kind.num_fields)
-        return any(holds_images(pc.struct_field(array, i)) for i in fields)
-    if is_list(kind):
-        return holds_images(array.flatten())
-    return is_binary(kind) and bool(image_mask(array.cast(pa.large_binary())).any())
-
-
-def hashed_images(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns rows with the digests of images in their place, as texts.
-
-    `content_hashes` leaves the bytes of images out; of these rows it counts them.
-    """
-    for index, column in enumerate(rows.columns):
-        hashed = _with_digests(column)
-        if hashed is not column:
-            rows = rows.set_column(index, rows.schema.names[index], hashed)
-    return rows
-
-
-def _with_digests(array: pa.Array) -> pa.Array:
-    """Returns values with digests for images; the same array where it has none."""
-    kind = array.type
-    if is_list(kind):
-        flat = array.flatten()
-        items = _with_digests(flat)
-        if items is flat:
-            return array
-        lengths = np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
-        offsets = pa.array(np.append(0, np.cumsum(lengths)))
-        return pa.LargeListArray.from_arrays(offsets, items, mask=array.is_null())
-    if pa.types.is_struct(kind):
-        fields = [pc.struct_field(array, index) for index in range(kind.num_fields)]
-        hashed = [_with_digests(field) for field in fields]
-        if all(new is old for new, old in zip(hashed, fields, strict=True)):
-            return array
-        names = [field.name for field in kind]
-        return pa.StructArray.from_arrays(hashed, names, mask=array.is_null())
-    if not is_binary(kind):
-        return array
-    images = image_mask(array.cast(pa.large_binary()))
-    if not images.any():
-        return array
-    cells = array.to_pylist()
-    for row in np.flatnonzero(images).tolist():
-        digest = hashlib.blake2b(cells[row], digest_size=16)
-        cells[row] = digest.hexdigest().encode()
-    return pa.array(cells, pa.large_binary())
-
-
 def is_binary(kind: pa.DataType) -> bool:
     """Whether values are bytes, of any or of one length."""
     return kind.id in _BINARY
@@ -309,6 +250,21 @@ def image_mask(array: pa.LargeBinaryArray) -> Mask:
         heads = pc.binary_slice(array, at, at + len(mark))
         out |= numpy_mask(pc.equal(heads, pa.scalar(mark)))
     return out
+
+
+def without_images(array: pa.LargeBinaryArray, *, digests: bool) -> pa.LargeBinaryArray:
+    """Returns n values with nulls in the place of images, or texts of their digests."""
+    images = image_mask(array)
+    if not images.any():
+        return array
+    mask = pa.array(images)
+    if not digests:
+        return pc.if_else(mask, pa.scalar(None, array.type), array)
+    texts = [
+        hashlib.blake2b(data, digest_size=16).hexdigest().encode()
+        for data in array.filter(mask).to_pylist()
+    ]
+    return pc.replace_with_mask(array, mask, pa.array(texts, array.type))
 
 
 def _is_among(values: UInt64s, ascending: UInt64s) -> npt.NDArray[np.bool_]:
