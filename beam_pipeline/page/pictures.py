@@ -7,7 +7,6 @@ as stored, without the orientation of EXIF, as readers decode them.
 import base64
 import concurrent.futures
 import dataclasses
-import hashlib
 import io
 import itertools
 import struct
@@ -194,7 +193,6 @@ class Picture:
       name: of its file, where records have that.
       label: names of its classes.
       boxes: how many it has.
-      sha256: of the image.
     """
 
     thumbnail: Thumbnail | None
@@ -203,7 +201,6 @@ class Picture:
     name: str
     label: str
     boxes: int
-    sha256: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -247,7 +244,7 @@ def picture_reader(
         names = dict.fromkeys(classes.get(number, str(number)) for number in ids)
         return Picture(
             *(draw(data, drawn, lists), split, position, str(row.get(name) or "")),
-            *(", ".join(names), len(drawn), hashlib.sha256(data).digest()),
+            *(", ".join(names), len(drawn)),
         )
 
     def read(split: str, positions: Sequence[int]) -> Iterator[Picture]:
@@ -320,20 +317,21 @@ def equal_images(
 ) -> tuple[list[list[Picture]], int]:
     """Returns equal images of several splits, and how many there are among the samples.
 
-    Of each of those that are returned there is a picture a split; their SHA-256 is the
-    same.
+    Of each of those that are returned there is a picture a split.
     """
     prints = [np.empty(0, np.uint64), *(entry.fingerprints for entry in samples)]
     splits = np.repeat(np.arange(-1, len(samples)), [*map(len, prints)])
-    every, counted = np.concatenate(prints), splits.astype(np.int16)
-    shared = find_shared(every, counted, count=max(len(samples), 1)).without([0])
-    groups = []
-    for fingerprint in shared.values[:_MOST_EQUAL]:
-        group = [
+    values = np.concatenate(prints)
+    # Records without an image are not equal.
+    there = values != 0
+    splits = splits[there].astype(np.int16)
+    shared = find_shared(values[there], splits, count=max(len(samples), 1))
+    groups = [
+        [
             next(read(sample.split, [int(sample.positions[rows[0]])]))
             for sample in samples
             if len(rows := np.flatnonzero(sample.fingerprints == fingerprint))
         ]
-        if len({picture.sha256 for picture in group}) == 1:
-            groups.append(group)
+        for fingerprint in shared.values[:_MOST_EQUAL]
+    ]
     return groups, len(shared.values)
