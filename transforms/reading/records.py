@@ -41,8 +41,6 @@ _IN_FLIGHT = 8
 _JOINED_BYTES = 1 << 23
 # Up to this many records, one by one costs less than operations over arrays.
 _ALONE = 16
-# Lengths are those of the index, which fits the file.
-_LONGEST = 1 << 62
 _CRC = struct.Struct("<I")
 _AGAIN = "Fetch or convert the dataset again."
 
@@ -251,7 +249,7 @@ class Records:
             lengths = np.diff(every[first : until + 1]) - OVERHEAD_BYTES
             damage = _wrong_length(data, starts, lengths)
             if damage is None and self._check:
-                damage = first_damage(data, starts, lengths, _LONGEST)
+                damage = first_damage(data, starts, lengths)
             if damage is not None:
                 index = first + damage[0]
                 raise self._damage(shard, index, offsets[index], damage[1])

@@ -15,7 +15,6 @@ Missing cells do not count. NA and its like are missing only where the other cel
 numbers or bools: a column of nothing else is text, and NA a class like any other.
 """
 
-import concurrent.futures
 import dataclasses
 import itertools
 import re
@@ -68,9 +67,6 @@ _EXACT = (
     "24 bits"
 )
 _EXAMPLE_CHARS = 40
-_THREADS = 2
-# A column of less text takes less time than handing it to another thread.
-_SMALL_BYTES = 64 << 10
 # Cells that are cast at once, and bytes of their text: bounds the memory of the cast.
 # The first piece is this share of a column: it shows most columns of text to be
 # certainly text.
@@ -401,21 +397,14 @@ def infer_batches(
     typed: dict[str, Found] = {}
     texts: dict[str, _Tally] = {}
     order: dict[str, None] = {}
-    # Arrow's kernels run without the interpreter's lock: two columns at a time.
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        for batch in batches:
-            order.update(dict.fromkeys(batch))
-            others = {k: v for k, v in batch.items() if not pa.types.is_string(v.type)}
-            if others:
-                _gather(others, typed)
-            large = []
-            for name in [name for name in batch if name not in others]:
-                tally, cells = texts.setdefault(name, _Tally(rows)), batch[name]
-                if cells.nbytes < _SMALL_BYTES:
-                    tally.add(cells)
-                else:
-                    large.append((tally, cells))
-            list(pool.map(lambda item: item[0].add(item[1]), large))
+    for batch in batches:
+        order.update(dict.fromkeys(batch))
+        others = {k: v for k, v in batch.items() if not pa.types.is_string(v.type)}
+        if others:
+            _gather(others, typed)
+        for name in batch:
+            if name not in others:
+                texts.setdefault(name, _Tally(rows)).add(batch[name])
     found = typed | {name: tally.found(name) for name, tally in texts.items()}
     return inference({name: found[name] for name in order}, label_column)
 

@@ -252,7 +252,7 @@ def _run_records(
 
 
 def first_damage(
-    data: bytes, starts: _Longs, lengths: _Longs, max_record_bytes: int
+    data: bytes, starts: _Longs, lengths: _Longs
 ) -> tuple[int, str] | None:
     """Returns index and kind of the first damaged record; None if all are good."""
     words: _Words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
@@ -267,26 +267,13 @@ def first_damage(
     if wrong.any():
         first = int(order[wrong].min())
         # Behind a wrong length no boundary is to be trusted; those before it are.
-        before = _damage_before(data, starts, lengths, max_record_bytes, first)
+        before = first_damage(data, starts[:first], lengths[:first]) if first else None
         return before or (first, "length-crc")
-    if ordered[-1] > max_record_bytes:
-        first = int((lengths > max_record_bytes).argmax())
-        before = _damage_before(data, starts, lengths, max_record_bytes, first)
-        return before or (first, "too-long")
     crcs = _payload_crcs(data, begins, ordered, edges)
     wrong = words[begins + ordered] != mask_all(crcs)
     if wrong.any():
         return int(order[wrong].min()), "data-crc"
     return None
-
-
-def _damage_before(
-    data: bytes, starts: _Longs, lengths: _Longs, max_record_bytes: int, first: int
-) -> tuple[int, str] | None:
-    """Returns the first damage before record `first`; None where all are good."""
-    if first == 0:
-        return None
-    return first_damage(data, starts[:first], lengths[:first], max_record_bytes)
 
 
 def _payload_crcs(

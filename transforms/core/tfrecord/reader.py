@@ -173,7 +173,6 @@ class TFRecordReader:
       source: a path, or a binary file object (a pipe will do).
       compression: "auto" looks at the first bytes, never at the name; "none",
         "gzip" and "zlib" insist.
-      max_record_bytes: a longer record counts as damage.
       allow_empty: whether a file may have no record. It looks like a file whose
         content was lost, so by default it is an error.
     """
@@ -183,14 +182,12 @@ class TFRecordReader:
         source: Source,
         *,
         compression: str = "auto",
-        max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
         allow_empty: bool = False,
     ) -> None:
         self._insisted = (
             None if compression == "auto" else parse_compression(compression)
         )
         self._source = source
-        self._max_record_bytes = max_record_bytes
         self._allow_empty = allow_empty
         self.path = source_name(source)
         self._reset()
@@ -333,7 +330,7 @@ class TFRecordReader:
         self, data: bytes, starts: _Longs, lengths: _Longs
     ) -> Iterator[PayloadBatch]:
         """Yields the good records in front, then raises if one is damaged."""
-        damage = first_damage(data, starts, lengths, self._max_record_bytes)
+        damage = first_damage(data, starts, lengths)
         good = len(starts) if damage is None else damage[0]
         if good:
             batch = PayloadBatch(
@@ -356,12 +353,9 @@ class TFRecordReader:
         if not is_frame_header(data):
             self._fail("length-crc", data)
         (length,) = _LENGTH.unpack_from(data)
-        if length > self._max_record_bytes:
-            self._fail(
-                "too-long",
-                data,
-                f": {length:,} bytes, the limit is {self._max_record_bytes:,}",
-            )
+        if length > DEFAULT_MAX_RECORD_BYTES:
+            limit = f"the limit is {DEFAULT_MAX_RECORD_BYTES:,}"
+            self._fail("too-long", data, f": {length:,} bytes, {limit}")
         if self._size is not None:
             left = self._size - self._offset - OVERHEAD_BYTES
             if length > left:
@@ -437,8 +431,5 @@ class TFRecordReader:
             guessed = detect(data)
             if guessed is not self.compression:
                 return f"It looks like {guessed}: read it with compression {guessed!s}."
-            for skip in range(1, 17):
-                if is_frame_header(data[skip : skip + HEADER_BYTES]):
-                    return f"A header stands {skip} bytes later: fetch it again."
             return "Is it a TFRecord file at all?"
         return "Fetch or write the file again."

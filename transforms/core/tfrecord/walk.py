@@ -283,7 +283,7 @@ class Salvage:
                 yield end, 1
                 position = end
             else:
-                damage = first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES)
+                damage = first_damage(data, starts, lengths)
                 good = len(starts) if damage is None else damage[0]
                 if good:
                     position += int(starts[good - 1] + lengths[good - 1]) + FOOTER_BYTES

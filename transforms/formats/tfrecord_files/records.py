@@ -101,7 +101,8 @@ def payloads_between(data: bytes, path: str, offset: int, first: int) -> Payload
     """
     starts, lengths, stop = boundaries(data)
     sound = len(starts) and stop == len(data)
-    if not sound or first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES):
+    sound = sound and lengths.max() <= DEFAULT_MAX_RECORD_BYTES
+    if not sound or first_damage(data, starts, lengths):
         raise damage_of(path)
     offsets = starts + (offset - HEADER_BYTES)
     return PayloadBatch(data, starts, lengths, first, offsets)
