@@ -172,8 +172,14 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             name: (round(count * share), round(listing.bytes * share))
             for name, share in portions_of(rule).items()
         }
-    table = labels.table if labels is not None else ""
-    beside = ", with masks" if are_pairs else f", labelled by {table}" if table else ""
+    labelled_by = labels.table if labels is not None else ""
+    beside = (
+        ", with masks"
+        if are_pairs
+        else f", labelled by {labelled_by}"
+        if labelled_by
+        else ""
+    )
     folders = "split/" if listing.splits else ""
     folders += "" if beside or unlabelled else "label/"
     block_rows = block_size(
