@@ -54,22 +54,29 @@ class PlacelessRows(ShardRows):
         Raises:
           InputError: two rows have one key.
         """
-        hashes = rows.table[KEY_COLUMN].to_numpy()
+        table = rows.table
+        hashes = table[KEY_COLUMN].to_numpy()
         shards = np.repeat(np.arange(len(lengths)), lengths)
         order = rows.order
         if unique:
-            _check_unique(rows.table, order[_tied(hashes[order], shards)])
-        kept = rows.table[ROW_COLUMN].to_numpy()[order] != NO_RECORD
+            _check_unique(table, order[_tied(hashes[order], shards)])
+        is_kept = pc.not_equal(table[ROW_COLUMN], NO_RECORD)
+        kept = is_kept.to_numpy()[order]
         if not kept.all():
             order, shards = order[kept], shards[kept]
+            for feature in schema.of_kind(Kind.LABEL):
+                # A name that only rejected rows have is no class.
+                names = pc.if_else(is_kept, table[feature.name], None)
+                index = table.schema.get_field_index(feature.name)
+                table = table.set_column(index, feature.name, names)
         tied = _tied(hashes[order], shards)
         if tied.any():
-            order = _by_records(rows.table, schema, order, shards, tied)
+            order = _by_records(table, schema, order, shards, tied)
         images = schema.of_kind(Kind.IMAGE)
         alone = len(images) == 1 and not (images[0].inline or images[0].is_list)
         return (
             cls(
-                rows.table,
+                table,
                 order,
                 rows.origins,
                 rows.starts,

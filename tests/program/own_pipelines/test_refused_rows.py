@@ -345,3 +345,16 @@ def test_a_shard_whose_rows_are_all_rejected(tmp_path: Folder, splits: Any) -> N
         min_records=0,
     )
     assert target.read_manifest(str(tmp_path / "out")).records == len(good)
+
+
+@pytest.mark.parametrize("names", ["c", ["c", "a"]])
+def test_a_class_that_only_rejected_rows_have(tmp_path: Folder, names: Any) -> None:
+    """It is no class, and such a row is a reject like others."""
+    good = {"id": 1, "x": 1, "kind": "a" if names == "c" else ["a"]}
+    bad = {"id": 2, "x": "seven", "kind": names}
+    kind = {"kind": "label", **({} if names == "c" else {"shape": [None]})}
+    features = {"x": "int64", "kind": kind}
+    write(tmp_path / "out", [good, bad], features=features, max_reject_rate=1)
+    written = target.read_manifest(str(tmp_path / "out"))
+    assert written.account.rejected == {"not_an_integer": 1}
+    assert {f.feature.name: f.classes for f in written.features}["kind"] == ("a",)
