@@ -8,9 +8,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, numpy_mask, rows_holding
+from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_holding
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Segment
 from transforms.core.placing.placement import order_hashes
+from transforms.core.reasons import Fault
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import fault
 from transforms.core.rows.common_type import PYTHON, wider_type
@@ -216,6 +217,7 @@ _REASONS = {
     Kind.BOOL: Reason.NOT_A_BOOL,
     Kind.TIMESTAMP: Reason.NOT_A_TIMESTAMP,
 }
+_NUMBERS = (Reason.NOT_AN_INTEGER, Reason.NOT_A_NUMBER, Reason.NOT_A_BOOL)
 
 
 def _reject_misfit(
@@ -229,9 +231,13 @@ def _reject_misfit(
         name: python_value(column[place])
         for name, column in zip(raw.schema.names, raw.columns, strict=True)
     }
+    reason, message = misfit.complaint(place)
+    if is_bytes(misfit.raw.type) and reason in _NUMBERS:
+        # As '5' is, where a step before has cut a line into cells.
+        message += "; no text is read as a number here: convert it in the step before"
     return refuse(
         values_as_json(values),
-        misfit.complaint(place),
+        Fault(reason, message),
         known_by=names[place],
         stage="write",
     )

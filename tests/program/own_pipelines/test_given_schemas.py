@@ -67,6 +67,7 @@ def test_declared_kinds_are_strict() -> None:
     found = gather([rows], features={"id": "int64"}, key="k")
     assert {r.source for r in found.rejections} == {"b", "c", "d"}
     assert {r.reason for r in found.rejections} == {"not_an_integer"}
+    assert [r.source for r in found.rejections if "no text" in r.message] == ["c"]
     hashed = gather([rows], features={"id": "int64"})
     assert all(len(r.source) == 16 for r in hashed.rejections)
 
