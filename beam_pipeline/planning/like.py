@@ -71,9 +71,18 @@ class Like:
         What the job says itself comes first.
 
         Raises:
-          SpecError: it is a part, and says something else than the others.
+          SpecError: it names another label, or is a part and says something else
+            than the others.
         """
         given = spec.model_fields_set
+        labels = (f.source_column for f in self.model.features if f.is_label)
+        label = next(labels, None)
+        if spec.label_column not in (None, label):
+            raise SpecError(
+                f"The label must be that of {self.name!r}, which is {label!r:.80}; "
+                f"found {spec.label_column!r:.80}. Leave it out, or choose another "
+                f"output."
+            )
         if self.is_of_parts:
             for name in SHARED:
                 before = self.model.settings.get(name, Spec.model_fields[name].default)

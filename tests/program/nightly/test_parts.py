@@ -118,9 +118,10 @@ def test_a_class_beyond_the_sample_is_drift_too(
 
 
 def test_parts_agree_in_what_decides_splits(events: Folder, tmp_path: Folder) -> None:
-    """Another seed or share would move rows between splits."""
+    """Another seed or share would move rows between splits; another label was kept."""
     source = day(tmp_path, "day-3")
-    for wrong in (("--seed", 1), ("--splits", "train=0.9,test=0.1")):
+    label = ("--label-column", "age")
+    for wrong in (("--seed", 1), ("--splits", "train=0.9,test=0.1"), label):
         refused(2, source, events, "--part", "2026-11-03", *wrong)
     # Without a key, rows of equal content share a split, and keys do not.
     refused(2, source, tmp_path / "new", "--part", "1", *OPTIONS[:4])
@@ -148,6 +149,7 @@ def test_like_takes_what_a_dataset_has(tmp_path: Folder) -> None:
     first = day(tmp_path, "first", kinds=("dog", "ant"))
     convert(first, tmp_path / "one", *OPTIONS, "--seed", 3)
     second = day(tmp_path, "second", first=1000, kinds=("ant",))
+    label = ("--label-column", "age")
     convert(
         second, tmp_path / "two", "--like", tmp_path / "one", "--compression", "gzip"
     )
@@ -166,4 +168,5 @@ def test_like_takes_what_a_dataset_has(tmp_path: Folder) -> None:
     )
     refused(2, second, tmp_path / "three", "--like", tmp_path / "none")
     refused(2, second, tmp_path / "three", "--allow", "new-classes")
+    refused(2, second, tmp_path / "three", "--like", tmp_path / "one", *label)
     assert command("verify", tmp_path / "two").code == 0
