@@ -17,15 +17,16 @@ from typing import NamedTuple, TypeVar
 
 from transforms.core.files import PART_PREFIX, part_name
 from transforms.core.manifest import (
+    PARTS_NAME,
     Account,
     FeatureFacts,
     FileFacts,
     Manifest,
     SplitFacts,
 )
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature, Kind, Unknown
 from transforms.core.statistics import Statistics
-from transforms.errors import UsageError
+from transforms.errors import DamageError, UsageError
 from transforms.publishing.parts import Model, part_names, read_model
 from transforms.publishing.published import read_manifest
 from transforms.storage.files import read_ahead
@@ -61,7 +62,31 @@ def read_parts(folder: str) -> tuple[Manifest, tuple[Part, ...]]:
     parts = tuple(
         Part(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
     )
+    for part in parts:
+        _check_part(shared, part)
     return _joined_manifest(shared, parts), parts
+
+
+def _check_part(shared: Model, part: Part) -> None:
+    """Raises DamageError for a dataset that was put among parts that it is not like."""
+    by_name = shared.by_name
+    for facts in part.manifest.features:
+        name, kind = facts.feature.name, facts.feature.kind
+        mine = by_name.get(name)
+        names = facts.classes
+        if facts.feature.unknown is Unknown.OOV:
+            names = names[:-1]
+        if (
+            mine is None
+            or (mine.kind is not kind and mine.kind is not Kind.FILE)
+            or mine.shape != facts.feature.shape
+            or shared.classes.get(name, ())[: len(names)] != names
+        ):
+            raise DamageError(
+                f"{part.directory}: its feature {name!r}, or its classes, are not "
+                f"those of the other parts, in {PARTS_NAME}. Move it away, and write "
+                f"it again with 'convert --part'."
+            )
 
 
 def _joined_manifest(shared: Model, parts: Sequence[Part]) -> Manifest:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import Spec
-from transforms.core.files import folder_of_parts
-from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.files import folder_of_parts, part_name
+from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import (
@@ -27,7 +27,7 @@ from transforms.errors import (
     first_few,
 )
 from transforms.publishing import target
-from transforms.publishing.parts import Model, read_model
+from transforms.publishing.parts import Model, part_names, read_model
 from transforms.storage.files import storage
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
@@ -104,6 +104,7 @@ def find_like(spec: Spec) -> Like | None:
 
     Raises:
       SpecError: `like` names no dataset.
+      TargetError: a part cannot be there, or is not called one.
       DamageError: what parts share cannot be read.
     """
     if spec.part:
@@ -117,6 +118,18 @@ def find_like(spec: Spec) -> Like | None:
         if shared is not None:
             # Whatever the first part was like, later ones are like that part.
             return Like(shared, folder, is_of_parts=True)
+        if storage(folder).is_folder() and part_names(folder):
+            raise TargetError(
+                f"Parts must have the {PARTS_NAME} that they share, or ids of classes "
+                f"would differ; {folder!r} has parts and lacks it. Restore it, or "
+                f"choose another output."
+            )
+    elif part_name(spec.output) and read_model(folder_of_parts(spec.output)):
+        raise TargetError(
+            f"A part of {folder_of_parts(spec.output)!r} must be written as one, for "
+            f"it is like the others. Name that folder, with --part "
+            f"{part_name(spec.output)}."
+        )
     if not spec.like:
         if spec.allow and not spec.part:
             raise SpecError("allow needs like or part; leave it out.")

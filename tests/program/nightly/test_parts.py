@@ -142,6 +142,10 @@ def test_a_dataset_has_no_parts(tmp_path: Folder) -> None:
     refused(2, source, tmp_path / "set", "--part", "1")
     convert(source, tmp_path / "parts", "--part", "1")
     refused(2, source, tmp_path / "parts", "--overwrite")
+    # It would be read as one of them, and is not made like them.
+    refused(2, source, tmp_path / "parts" / "part=2")
+    (tmp_path / "parts" / "parts.json").unlink()
+    refused(2, source, tmp_path / "parts", "--part", "2")
 
 
 def test_like_takes_what_a_dataset_has(tmp_path: Folder) -> None:

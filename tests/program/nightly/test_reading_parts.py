@@ -13,7 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from beam_pipeline import ReadDataset, open_dataset
 from tests.support.outputs import dataset, flip
 from tests.support.runs import Run, command, convert
-from transforms.errors import SpecError, UsageError
+from transforms.errors import DamageError, SpecError, UsageError
 
 Folder = pathlib.Path
 ROWS = 30
@@ -223,3 +223,17 @@ def test_a_part_that_is_missing_or_in_the_making_is_none(tmp_path: Folder) -> No
     (tmp_path / "sets" / "part=a" / "manifest.json").unlink()
     with pytest.raises(UsageError):
         open_dataset(tmp_path / "sets")
+
+
+@pytest.mark.parametrize("label", [True, False])
+def test_a_dataset_among_parts_that_it_is_not_like(
+    tmp_path: Folder, label: bool
+) -> None:
+    """Its class ids, or its kinds, would be read as those of the others."""
+    for name, number in (("a", 1), ("b", 3)):
+        given = ("--label-column", "kind") if label or name == "a" else ()
+        path, _ = source(tmp_path, number)
+        convert(path, tmp_path / name / "sets", "--part", name, "--drop", "id", *given)
+    os.rename(tmp_path / "b/sets/part=b", tmp_path / "a/sets/part=b")
+    with pytest.raises(DamageError, match="part=b: its feature 'kind'"):
+        open_dataset(tmp_path / "a/sets")
