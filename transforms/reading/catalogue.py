@@ -12,13 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.schema import Feature
-from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import DamageError, ExampleError, SpecError, nearest
+from transforms.errors import DamageError, SpecError, nearest
 from transforms.formats.tfrecord_files.typed_rows import Edition
-from transforms.reading.condition import Condition
-from transforms.reading.positions import Longs, Selection
-from transforms.reading.records import Records, replaced
-from transforms.reading.rows import by_id, class_names, first_misfit
+from transforms.reading.positions import Longs
+from transforms.reading.records import replaced
+from transforms.reading.rows import by_id, class_names
 from transforms.storage.files import storage
 
 if TYPE_CHECKING:
@@ -28,10 +26,6 @@ if TYPE_CHECKING:
 _Place = tuple[int, int]
 # Rows of a selection in any other order that are looked up together.
 _TOGETHER = 1 << 20
-# Records that are read together, where only some are wanted.
-_READ_TOGETHER = 4_096
-# Rows among which a limited search looks at a time.
-_LIMITED_ROWS = 16_384
 
 
 class Catalogue:
@@ -274,101 +268,3 @@ class CatalogueRows:
         except (DamageError, OSError) as error:
             raise replaced(self.edition) or error from error
         return catalogue
-
-
-def matching(
-    records: Records,
-    features: Sequence[Feature],
-    condition: Condition,
-    selection: Selection,
-    *,
-    catalogue: CatalogueRows | None = None,
-    limit: int | None = None,
-) -> Longs:
-    """Returns the positions whose records meet a condition, in the order given.
-
-    A catalogue that has the features that the condition names is read instead of the
-    records. Without one each record is read once, in the order of the files, and only
-    those features are decoded.
-
-    Args:
-      records: of the split.
-      features: that it has.
-      condition: over some of them.
-      selection: any positions of the split, in any order.
-      catalogue: of the split; None for none.
-      limit: at most this many; those behind them are not read, unless a shard is
-        compressed.
-
-    Raises:
-      TFRecordError: a record is damaged.
-      ExampleError: it does not hold what a feature must; names file and record.
-    """
-    used = [feature for feature in features if feature.name in condition.columns]
-    usable = None
-    if catalogue is not None and catalogue.has(condition.columns):
-        usable = catalogue
-    step = max(len(selection), 1)
-    if limit is not None and not records.in_order_only:
-        step = _LIMITED_ROWS
-    chosen = np.empty(0, np.int64)
-    for start in range(0, len(selection), step):
-        positions = selection.span(start, min(start + step, len(selection)))
-        more = (
-            _by_catalogue(usable, used, condition, positions)
-            if usable
-            else _by_records(records, used, condition, positions)
-        )
-        chosen = np.concatenate((chosen, more))[:limit]
-        if len(chosen) == limit:
-            break
-    return chosen
-
-
-def _by_catalogue(
-    catalogue: CatalogueRows,
-    used: Sequence[Feature],
-    condition: Condition,
-    positions: Longs,
-) -> Longs:
-    """Returns those of the positions whose rows of the catalogue meet the condition."""
-    first = int(positions.min())
-    batches = catalogue.batches(used, first, int(positions.max()) + 1)
-    kept = np.concatenate([condition.certain(batch) for batch in batches])
-    return np.asarray(positions[kept[positions - first]])
-
-
-def _by_records(
-    records: Records, used: Sequence[Feature], condition: Condition, positions: Longs
-) -> Longs:
-    """Returns those of the positions whose records, read and decoded, meet it."""
-    rows = by_id(used)
-
-    def decoded(payloads: PayloadBatch) -> pa.RecordBatch:
-        return rows.batch(payloads, "")
-
-    distinct = np.unique(positions)
-    masks = [np.empty(0, np.bool_)]
-    done = 0
-    for payloads in _read(records, distinct):
-        try:
-            masks.append(condition.certain(decoded(payloads)))
-        except ExampleError as error:
-            places = distinct[done : done + len(payloads)]
-            raise first_misfit(
-                *(error, payloads, records, places),
-                lambda record: decoded(PayloadBatch.of([record])),
-            ) from error
-        done += len(payloads)
-    chosen = np.concatenate(masks)[np.searchsorted(distinct, positions)]
-    return np.asarray(positions[chosen])
-
-
-def _read(records: Records, wanted: Longs) -> Iterator[PayloadBatch]:
-    """Yields the records at ascending positions."""
-    are_neighbours = len(wanted) and wanted[-1] - wanted[0] == len(wanted) - 1
-    if are_neighbours or records.in_order_only:
-        yield from records.ascending(wanted)
-        return
-    for start in range(0, len(wanted), _READ_TOGETHER):
-        yield PayloadBatch.of(records.many(wanted[start : start + _READ_TOGETHER]))

@@ -24,13 +24,13 @@ import dataclasses
 import functools
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from transforms.errors import UsageError, shortened
+from transforms.errors import shortened
 
 Longs = npt.NDArray[np.int64]
 
@@ -211,22 +211,22 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shuffled:
-    """A selection in the order of each epoch, one epoch after another.
+    """A selection in the order of an epoch.
 
     Attributes:
       inner: what is shuffled.
       seed: of the order.
-      epochs: their numbers.
+      epoch: has an order of its own.
       run: how many neighbours stay near one another; 0 for none.
     """
 
     inner: Selection
     seed: int
-    epochs: Sequence[int]
+    epoch: int
     run: int = 0
 
     def __len__(self) -> int:
-        return len(self.inner) * len(self.epochs)
+        return len(self.inner)
 
     @overload
     def __getitem__(self, places: int) -> int: ...
@@ -236,20 +236,10 @@ class Shuffled:
 
     def __getitem__(self, places: int | Longs) -> int | Longs:
         """Returns the position at a place, or the positions at several."""
+        order = _permutation(len(self.inner.places), self.seed, self.epoch, self.run)
         if not isinstance(places, np.ndarray):
-            epoch, place = divmod(places, len(self.inner.places))
-            return self.inner.at(self._order(epoch)(place))
-        count = len(self.inner)
-        if not count or not len(places):
-            return np.empty(0, np.int64)
-        if len(self.epochs) == 1:
-            return self.inner.many(self._order(0).many(places))
-        epochs, within = np.divmod(places, count)
-        found = np.empty(len(places), np.int64)
-        for epoch in np.unique(epochs).tolist():
-            mine = epochs == epoch
-            found[mine] = self._order(epoch).many(within[mine])
-        return self.inner.many(found)
+            return self.inner.at(order(places))
+        return self.inner.many(order.many(places)) if len(places) else places
 
     def windows(self, places: range) -> list[tuple[int, int]]:
         """Returns the parts of a selection of places that are in one window each.
@@ -257,21 +247,15 @@ class Shuffled:
         Args:
           places: of these; `run` is not 0.
         """
-        window, count, step = self.run * RUNS_MIXED, len(self.inner), places.step
+        window = self.run * RUNS_MIXED
         spans, start = [], 0
         while start < len(places):
-            position = places[start]
-            begin = position - position % count
-            first = begin + (position - begin) // window * window
-            last = min(first + window, begin + count) - 1
-            end = last if step > 0 else first
-            stop = min(start + (end - position) // step + 1, len(places))
+            first = places[start] // window * window
+            end = first + window - 1 if places.step > 0 else first
+            stop = min(start + (end - places[start]) // places.step + 1, len(places))
             spans.append((start, stop))
             start = stop
         return spans
-
-    def _order(self, index: int) -> Permutation | RunPermutation:
-        return _permutation(len(self.inner), self.seed, self.epochs[index], self.run)
 
 
 # By places, which takes a microsecond less for each look-up than by names.
@@ -348,18 +332,3 @@ def _index_array(indices: Iterable[Any], count: int) -> Longs:
         raise IndexError(
             f"index {wrong} is out of range of {count:,} records"
         ) from None
-
-
-def epochs_of(epoch: int | None, epochs: Iterable[int] | None) -> Sequence[int]:
-    """Returns the epochs that are asked for.
-
-    Raises:
-      UsageError: both one and several are.
-    """
-    if epochs is None:
-        return (0 if epoch is None else whole_number("epoch", epoch),)
-    if epoch is not None:
-        raise UsageError("Either epoch or epochs is given; found both. Leave one out.")
-    if isinstance(epochs, range):
-        return epochs
-    return tuple(whole_number("an epoch", number) for number in epochs)

@@ -40,7 +40,6 @@ from transforms.errors import (
 )
 from transforms.formats.tfrecord_files.columns import SINGLE, Single, single_row
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
-from transforms.reading.positions import Longs
 from transforms.reading.records import Records
 
 _SECONDS = {"s": 1, "ms": 10**3, "us": 10**6}
@@ -360,30 +359,6 @@ def _boxes(column: pa.Array) -> list[Any]:
     numbers, sizes = _flat(column)
     corners = np.array(_numbers(numbers)).reshape(-1, len(BOX_SIDES))
     return [boxes.copy() for boxes in _cut(corners, sizes // len(BOX_SIDES))]
-
-
-def first_misfit(
-    error: ExampleError,
-    payloads: PayloadBatch,
-    records: Records,
-    positions: Longs,
-    decode: Callable[[bytes], object],
-) -> ExampleError:
-    """Returns the error of the first record that cannot be decoded.
-
-    Args:
-      error: of the records together; returned where each can be decoded by itself.
-      payloads: n records.
-      records: that they are among.
-      positions: n positions there.
-      decode: decodes one, or raises ExampleError.
-    """
-    for index, position in enumerate(positions.tolist()):
-        try:
-            decode(payloads.payload(index))
-        except ExampleError as first:
-            return located(first, records, position)
-    return error
 
 
 def located(error: ExampleError, records: Records, position: int) -> ExampleError:

@@ -11,19 +11,17 @@ from transforms.core.arrays import regrouped
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest
-from transforms.reading.catalogue import matching
-from transforms.reading.condition import parse_condition
+from transforms.reading.condition import Condition, parse_condition
 from transforms.reading.positions import (
     Longs,
     Selection,
     Shuffled,
-    epochs_of,
     place_of,
     places_of,
     whole_number,
 )
 from transforms.reading.records import warn_once
-from transforms.reading.rows import RowDecoder, first_misfit, located
+from transforms.reading.rows import RowDecoder, located
 from transforms.reading.stream import Columns, Split
 from transforms.storage.files import read_ahead
 
@@ -34,6 +32,8 @@ _BYTES_TOGETHER = 1 << 24
 _WINDOWS = 2
 # How many rows show what a row has.
 _FIRST_ROWS = 64
+# Rows among which a limited search looks at a time.
+_LIMITED_ROWS = 16_384
 
 
 class _Sequence:
@@ -75,7 +75,9 @@ class _Sequence:
             try:
                 position = self._selection.at(index)
             except IndexError:
-                raise self._out_of_range(index) from None
+                raise IndexError(
+                    f"index {index} is out of range of {len(self):,} {self._what}"
+                ) from None
             record = self._split.records[position]
             try:
                 return self._item(record)
@@ -87,11 +89,6 @@ class _Sequence:
             places = places_of(index, len(self))
             return self._with(self._selection.listed(places))
         return self._getitem(place_of(index))
-
-    def _out_of_range(self, index: int) -> IndexError:
-        return IndexError(
-            f"index {index} is out of range of {len(self):,} {self._what}"
-        )
 
     def __getitems__(self, indices: Iterable[int]) -> list[Any]:
         """Returns several items at once, as PyTorch asks for a batch of them."""
@@ -114,22 +111,27 @@ class _Sequence:
         self, error: ExampleError, payloads: PayloadBatch, positions: Longs
     ) -> ExampleError:
         """Returns the error of the first record that is none of the features'."""
-        records = self._split.records
-        return first_misfit(error, payloads, records, positions, self._item)
+        for index, position in enumerate(positions.tolist()):
+            try:
+                self._item(payloads.payload(index))
+            except ExampleError as first:
+                return located(first, self._split.records, position)
+        # Each can be decoded by itself.
+        return error
 
-    def _payloads(self, rows: int = _TOGETHER) -> Iterator[tuple[int, PayloadBatch]]:
+    def _payloads(self) -> Iterator[tuple[int, PayloadBatch]]:
         """Yields the place of a record, and the records from there, some at a time."""
         position = 0
         in_order = self._in_order()
         if in_order is not None:
             for batch in in_order:
-                for start in range(0, len(batch), rows):
-                    piece = batch.part(start, start + rows)
+                for start in range(0, len(batch), _TOGETHER):
+                    piece = batch.part(start, start + _TOGETHER)
                     yield position, piece
                     position += len(piece)
             return
-        for records in self._gathered(rows):
-            for some in _in_pieces(records, rows):
+        for records in self._gathered():
+            for some in _in_pieces(records):
                 yield position, PayloadBatch.of(some)
                 position += len(some)
 
@@ -146,7 +148,7 @@ class _Sequence:
         positions = selection.span(0, len(selection))
         return records.ascending(positions) if np.all(np.diff(positions) > 0) else None
 
-    def _gathered(self, rows: int = _TOGETHER) -> Iterator[list[bytes]]:
+    def _gathered(self) -> Iterator[list[bytes]]:
         """Yields the records of views in any order, some at a time."""
         selection, records = self._selection, self._split.records
         base = selection.base
@@ -160,34 +162,25 @@ class _Sequence:
                 threads=_WINDOWS,
             )
             return
-        start, together = 0, min(rows, _FIRST_ROWS)
+        start, together = 0, _FIRST_ROWS
         while start < len(selection):
             stop = min(start + together, len(selection))
             gathered = records.many(selection.span(start, stop))
             yield gathered
             mean = sum(map(len, gathered)) // len(gathered) + 1
-            start, together = stop, max(min(rows, _BYTES_TOGETHER // mean), 1)
+            start, together = stop, max(min(_TOGETHER, _BYTES_TOGETHER // mean), 1)
 
-    def shuffled(
-        self,
-        seed: int = 0,
-        epoch: int | None = None,
-        *,
-        epochs: Iterable[int] | None = None,
-        run: int = 0,
-    ) -> Any:
+    def shuffled(self, seed: int = 0, epoch: int = 0, *, run: int = 0) -> Any:
         """Returns the same items in another order, the same one everywhere.
 
             train.shuffled(seed=1, epoch=3)[12_000:]        # go on in an epoch
-            train.shuffled(seed=1, epochs=range(3, 90))     # one epoch after another
 
         The order is a permutation by a formula: it takes no memory, and any part of it
         can be had without the others.
 
         Args:
           seed: of the order.
-          epoch: each has an order of its own; 0 if there is none.
-          epochs: several, one after another.
+          epoch: each has an order of its own.
           run: for buckets and cold disks: runs of this many neighbours are shuffled,
             and 16 runs at a time are mixed, so that each read gives a run of records.
             0 shuffles records one by one.
@@ -199,21 +192,18 @@ class _Sequence:
         neighbours = whole_number("run", run)
         if neighbours < 0:
             raise SpecError(f"run must be a number of records, or 0; found {run}.")
-        order = Shuffled(
-            self._selection,
-            whole_number("seed", seed),
-            epochs_of(epoch, epochs),
-            neighbours,
-        )
+        numbers = whole_number("seed", seed), whole_number("epoch", epoch)
+        order = Shuffled(self._selection, *numbers, neighbours)
         return self._with(Selection.whole(order))
 
 
-def _in_pieces(records: list[bytes], rows: int) -> Iterator[list[bytes]]:
+def _in_pieces(records: list[bytes]) -> Iterator[list[bytes]]:
     """Yields records some at a time: at least one, and not many more bytes."""
     start = size = 0
     for stop, record in enumerate(records, 1):
         size += len(record)
-        if stop - start == rows or size >= _BYTES_TOGETHER or stop == len(records):
+        is_full = stop - start == _TOGETHER or size >= _BYTES_TOGETHER
+        if is_full or stop == len(records):
             yield records[start:stop]
             start, size = stop, 0
 
@@ -314,7 +304,7 @@ class View(_Sequence):
             are compressed.
 
         Raises:
-          SpecError: it is no condition; names the character and what to write.
+          SpecError: it is no condition; quotes what is wrong, and says what to write.
           TFRecordError: a record is damaged.
         """
         split, features = self._split, [*self._split.features.values()]
@@ -326,12 +316,29 @@ class View(_Sequence):
                 f"catalogue has its features; 'beam-tfrecord index DIR --catalogue' "
                 f"makes one"
             )
-        chosen = matching(
-            *(split.records, features, parsed, self._selection),
-            catalogue=split.catalogue,
-            limit=limit,
-        )
+        step = max(len(self), 1)
+        if limit is not None and not split.records.in_order_only:
+            step = _LIMITED_ROWS
+        chosen = np.empty(0, np.int64)
+        for start in range(0, len(self), step):
+            more = self[start : start + step]._matching(parsed)
+            chosen = np.concatenate((chosen, more))[:limit]
+            if len(chosen) == limit:
+                break
         return self._with(Selection.whole(chosen))
+
+    def _matching(self, condition: Condition) -> Longs:
+        """Returns the positions of rows that meet a condition, reading each once."""
+        selection, positions = self._selection, self.positions
+        places: Any = slice(None)
+        if not selection.follows_files:
+            distinct, places = np.unique(positions, return_inverse=True)
+            selection = Selection.whole(distinct)
+        rows = View(self._split, selection, condition.columns)
+        columns = Columns([*rows.features.values()], named=False)
+        masks = [condition.certain(batch) for batch in rows._batches(columns)]
+        holds = np.concatenate([np.empty(0, np.bool_), *masks])
+        return np.asarray(positions[holds[places]])
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of `rows` rows; the last may have fewer.
@@ -343,7 +350,7 @@ class View(_Sequence):
         """
         if whole_number("rows", rows) < 1:
             raise SpecError(f"batches must have 1 row or more; found {rows}.")
-        return regrouped(self._batches(), rows)
+        return regrouped(self._batches(self._columns), rows)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Gives the rows to whatever reads Arrow streams: Polars, DuckDB, pandas.
@@ -357,7 +364,8 @@ class View(_Sequence):
         What `[i]` would raise is an error of the consumer's. Its text begins with the
         same message; pyarrow adds the traceback behind it.
         """
-        reader = pa.RecordBatchReader.from_batches(self.arrow_schema, self._batches())
+        batches = self._batches(self._columns)
+        reader = pa.RecordBatchReader.from_batches(self.arrow_schema, batches)
         return reader.__arrow_c_stream__(requested_schema)
 
     @property
@@ -365,8 +373,9 @@ class View(_Sequence):
         """The schema of its batches; nothing is read for it."""
         return self._columns.schema
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        columns, selection = self._columns, self._selection
+    def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+        """Yields the rows as batches: of the catalogue, if that has all columns."""
+        selection = self._selection
         catalogue, features = self._split.catalogue, [*self.features.values()]
         if catalogue is None or not catalogue.has(self.features):
             for position, payloads in self._payloads():

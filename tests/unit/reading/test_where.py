@@ -62,7 +62,7 @@ def test_any_view_has_conditions(
     """Rows of lists, slices and shuffles keep their order, repeated ones too."""
     holds = CONDITIONS[condition]
     for view in (train[part], train[chosen]):
-        view = view.shuffled(seed=1, epochs=[0, 1]) if shuffles else view
+        view = view.shuffled(seed=1, epoch=1) if shuffles else view
         order = ids(view)
         expected = [number for number in order if holds(ROWS[number])]
         assert ids(view.where(condition)) == expected
