@@ -2,9 +2,8 @@
 
 All that the program prints passes `printable`: in `print_text`, `print_line` and
 `print_table` on stdout, in `say` on stderr. File names, columns, classes and values are
-other people's, and so are the messages that repeat them. Lines are wrapped between
-words on a terminal, and nowhere else. A pipe or a file gets no colours. A broken stderr
-never fails a run.
+other people's, and so are the messages that repeat them. A pipe or a file gets no
+colours. A broken stderr never fails a run.
 """
 
 import contextlib
@@ -13,7 +12,6 @@ import os
 import re
 import shlex
 import sys
-import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
@@ -30,6 +28,8 @@ STDOUT = "standard output"
 
 # Of a terminal that does not say how wide it is.
 _COLUMNS = 80
+# What a terminal takes for: remove the line from the cursor on.
+_ERASE = "\x1b[K"
 
 
 def printable(text: str, *, keep: str = "") -> str:
@@ -71,41 +71,6 @@ def print_text(text: str, end: str = "\n") -> None:
         print(printable(text, keep="\n"), end=end)  # noqa: T201
 
 
-def _fitted(text: str, stream: TextIO) -> str:
-    """Returns text whose lines fit the terminal of a stream, as far as words allow.
-
-    What is no terminal gets the text as it is. A word that is too long, such as a path,
-    stays whole, so that it can be copied.
-    """
-    if not (columns := _columns(stream)):
-        return text
-    wrapper = textwrap.TextWrapper(
-        columns,
-        break_long_words=False,
-        break_on_hyphens=False,
-        expand_tabs=False,
-        replace_whitespace=False,
-    )
-    return "\n".join(
-        piece for line in text.split("\n") for piece in wrapper.wrap(line) or [""]
-    )
-
-
-def _columns(stream: TextIO) -> int:
-    """Returns the columns of a terminal; 0 for a stream that is none."""
-    try:
-        if not stream.isatty():
-            return 0
-        given = os.environ.get("COLUMNS", "")
-        return (
-            int(given)
-            if given.isdecimal()
-            else os.get_terminal_size(stream.fileno()).columns
-        )
-    except (OSError, ValueError):
-        return 0
-
-
 class Line:
     """A line on a terminal that is drawn again; nothing where there is no terminal.
 
@@ -119,7 +84,6 @@ class Line:
         is_terminal = sys.stderr is not None and sys.stderr.isatty()
         can_redraw = is_terminal and os.environ.get("TERM") != "dumb"
         self._terminal: TextIO | None = sys.stderr if can_redraw and not quiet else None
-        self._shown = ""
 
     def __bool__(self) -> bool:
         return self._terminal is not None
@@ -128,23 +92,17 @@ class Line:
         """Shows another text, as much of it as fits the terminal."""
         if self._terminal is None:
             return
-        text = text[: (_columns(self._terminal) or _COLUMNS) - 1]
         # A broken stderr must not stop the run.
         with contextlib.suppress(OSError, ValueError):
-            if text != self._shown:
-                self._terminal.write(f"\r{text.ljust(len(self._shown))}")
-                self._terminal.flush()
-        self._shown = text
-        Line.drawn = self
+            columns = os.get_terminal_size(self._terminal.fileno()).columns
+            shown = text[: (columns or _COLUMNS) - 1]
+            self._terminal.write(f"\r{_ERASE}{shown}")
+            self._terminal.flush()
+        Line.drawn = self if text else None
 
     def clear(self) -> None:
         """Leaves the line empty."""
-        if self._shown:
-            self.show("")
-            assert self._terminal is not None, "something was shown"
-            with contextlib.suppress(OSError, ValueError):
-                self._terminal.write("\r")
-                self._terminal.flush()
+        self.show("")
 
 
 def say(text: str) -> None:
@@ -154,8 +112,7 @@ def say(text: str) -> None:
     if Line.drawn is not None:
         Line.drawn.clear()
     try:
-        line = _fitted(printable(text, keep="\n"), sys.stderr)
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        print(printable(text, keep="\n"), file=sys.stderr, flush=True)  # noqa: T201
     except OSError:
         silence(sys.stderr)
 
@@ -336,12 +293,8 @@ def _print_raw(line: str) -> None:
 
 
 def print_line(text: str = "", style: str = "", rest: str = "") -> None:
-    """Prints a line, broken between words on a terminal; `rest` has no style."""
-    styled = len(printable(text))
-    for line in _fitted(printable(text + rest), sys.stdout).split("\n"):
-        _print_raw(_styled(line[:styled], style) + line[styled:])
-        # The space at which a line is broken is dropped.
-        styled = max(styled - len(line) - 1, 0)
+    """Prints a line; `rest` has no style."""
+    _print_raw(_styled(printable(text), style) + printable(rest))
 
 
 def print_table(

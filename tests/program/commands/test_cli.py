@@ -403,7 +403,7 @@ class TestTerminal:
         assert "%" in shown
         assert ESCAPE in shown
         after = shown[shown.rfind("%") :]
-        assert re.search(r"\r +\r", after)
+        assert "\r\x1b[K" in after
         assert "committed" in after
 
     def test_what_can_be_done_next(self, table: Folder, tmp_path: Folder) -> None:
