@@ -311,7 +311,7 @@ def test_a_bucket_is_read_and_replaced(
     root = DATA / "bucket"
     for path in root.rglob("*"):
         if path.is_file():
-            store.put(path.relative_to(root).as_posix(), path.read_bytes())
+            store.write(path.relative_to(root).as_posix(), path.read_bytes())
     out, before = "s3://b/bucket", store.keys
     rows = {split: {row["id"] for row in rows} for split, rows in records(out).items()}
     assert rows == {split: {*ids} for split, ids in ORDER["table"].items()}
