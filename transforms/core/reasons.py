@@ -123,6 +123,8 @@ class Skipped(enum.StrEnum):
     """The row of a CSV is its header again, as in files that were joined."""
     FILTERED = "filtered"
     """The condition of `--where` does not hold for the row, or is unknown."""
+    END_MARK = "end_mark"
+    """The row holds nothing but the old end-of-file mark, Ctrl-Z."""
 
 
 class Fault(NamedTuple):

@@ -34,6 +34,7 @@ from transforms.formats.csv.dialect import (
 from transforms.formats.raw_rows import rejection_of
 from transforms.formats.table import Complaint, RawRows, only
 
+END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"
 # Arrow cannot report a row of another length that is not valid UTF-8: such rows are
 # found in a copy that has "?" for each byte beyond ASCII.
@@ -51,16 +52,19 @@ class CsvRecords:
       columns: for each column asked for, n cells as bytes; null where one is blank and
         not quoted.
       indices: int64 array of n: the position of each among the r.
-      miscounted: of the others: position and number of fields.
+      miscounted: of others: position and number of fields.
+      end_marks: positions of the rest, which are a lone Ctrl-Z: what DOS wrote at the
+        end of a text, where a table has more columns than one.
     """
 
     columns: tuple[pa.Array, ...]
     indices: Longs
     miscounted: tuple[tuple[int, int], ...]
+    end_marks: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         """The number r of records, those of another length included."""
-        return len(self.indices) + len(self.miscounted)
+        return len(self.indices) + len(self.miscounted) + len(self.end_marks)
 
 
 def read_raw(
@@ -76,7 +80,7 @@ def read_raw(
     A row with another number of fields, or with a cell that is not valid text, is
     refused; only the columns wanted are looked at. Those beside are of text too, or
     binary where one of their cells is not valid text. A record that says the header
-    again, as in files that were joined, is skipped.
+    again, as in files that were joined, is skipped, and so is a lone Ctrl-Z.
 
     Args:
       data: the file's bytes from `block.start` to `block.stop`.
@@ -107,17 +111,17 @@ def read_raw(
         (first + index, Reason.FIELD_COUNT, _miscount_text(fields, len(columns)))
         for index, fields in records.miscounted
     ]
-    repeats = _repeats(source, records, texts, columns)
+    no_rows = _no_rows(source, records, texts, columns)
+    skipped = {Skipped.END_MARK: len(records.end_marks)}
     unread = np.isin(records.indices, malformed(source.utf8, dialect))
     del records
     refused += [
         (number, Reason.MALFORMED, _loose_quote_text(dialect))
         for number in numbers[unread].tolist()
     ]
-    skipped: dict[str, int] = {}
-    if repeats is not None and repeats.any():
-        skipped[str(Skipped.REPEATED_HEADER)] = int(repeats.sum())
-        unread |= repeats
+    for skip, these in no_rows.items():
+        skipped[skip] = skipped.get(skip, 0) + int(these.sum())
+        unread |= these
     for name in wanted or columns[:1]:
         _, mask, cells = texts.get(name, (None, None, None))
         if mask is None or cells is None:
@@ -142,7 +146,7 @@ def read_raw(
         numbers,
         refused,
         source.rejections,
-        skipped=skipped,
+        skipped={str(reason): count for reason, count in skipped.items() if count},
     )
 
 
@@ -213,26 +217,30 @@ def _texts(
     return records, texts
 
 
-def _repeats(
+def _no_rows(
     source: _CsvSource,
     records: CsvRecords,
     texts: _Texts,
     columns: Sequence[str],
-) -> Mask | None:
-    """Tells which records of the right length say the header again; None for none."""
-    # In a table of one column a row may equal the name.
-    if (
-        len(columns) == 1
-        or not source.dialect.header
-        or source.dialect.columns is not None
-    ):
-        return None
+) -> dict[Skipped, Mask]:
+    """Returns which records of the right length are not rows, by reason."""
     cells = [text for text, *_ in texts.values()]
+    if len(columns) == 1:
+        # In a table of one column a row may equal the name; hardly a lone Ctrl-Z.
+        marks = equal_to(cells[0], END_MARK)
+        if not pc.any(marks).as_py():
+            return {}
+        return {Skipped.END_MARK: numpy_mask(marks)}
+    if not source.dialect.header or source.dialect.columns is not None:
+        return {}
     place_of = {name: index for index, name in enumerate(columns)}
-    repeats = repeats_header(cells, [place_of[name] for name in texts], columns)
-    if repeats is not None and len(texts) < len(columns):
+    places = [place_of[name] for name in texts]
+    repeats = repeats_header(cells, places, columns)
+    if repeats is None:
+        return {}
+    if len(texts) < len(columns):
         repeats[repeats] = _confirmed(source, records.indices[repeats], columns)
-    return repeats
+    return {Skipped.REPEATED_HEADER: repeats}
 
 
 def _confirmed(source: _CsvSource, indices: Longs, columns: Sequence[str]) -> Mask:
@@ -328,9 +336,13 @@ def parse(
       dialect: delimiter, quote and escape are used.
     """
     miscounted: list[tuple[int, int]] = []
+    end_marks: list[int] = []
 
     def note(row: Any) -> str:
-        miscounted.append((row.number - 1, row.actual_columns))
+        if row.actual_columns == 1 and row.text == END_MARK:
+            end_marks.append(row.number - 1)
+        else:
+            miscounted.append((row.number - 1, row.actual_columns))
         return "skip"
 
     try:
@@ -342,7 +354,7 @@ def parse(
         plain = bytes(data).translate(_ONLY_ASCII)
         _table_of(plain, names, names[:1], dialect, note)
         table = None
-    others = np.array([index for index, _ in miscounted], np.int64)
+    others = np.array(sorted([*end_marks, *(i for i, _ in miscounted)]), np.int64)
     if table is None:
         starts, stops, _ = locate(data, dialect, others)
         begins, ends = [0, *stops.tolist()], [*starts.tolist(), len(data)]
@@ -355,7 +367,7 @@ def parse(
         for column in table.itercolumns()
     )
     indices = np.delete(indices, others)
-    return CsvRecords(columns, indices, tuple(miscounted))
+    return CsvRecords(columns, indices, tuple(miscounted), tuple(end_marks))
 
 
 def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer:

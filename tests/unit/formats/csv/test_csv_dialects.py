@@ -339,6 +339,16 @@ def test_a_sample_leaves_repeated_headers_out() -> None:
     assert found.rows == 2
 
 
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("header", [b"a,b\n1,x\n", b"a\n1\n"])
+def test_a_lone_ctrl_z_is_skipped_and_counted(header: bytes, block_bytes: int) -> None:
+    """DOS ended texts with it, and joined them as they were."""
+    data = header + b"\x1a\r\n" + header.split(b"\n")[1] + b"\n\x1a"
+    rows, numbers, refused, skipped = read_all(data, block_bytes=block_bytes)
+    assert (len(rows), numbers, refused) == (2, [0, 2], [])
+    assert skipped == {"end_mark": 2}
+
+
 @given(data=st.one_of(soup, tables()), junk=st.integers(128, 255))
 def test_text_that_is_not_valid_is_parsed_as_text_that_is(data: Any, junk: Any) -> None:
     """Bytes in place of a letter change no field's place and no row's length."""
