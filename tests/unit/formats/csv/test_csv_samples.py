@@ -133,7 +133,6 @@ def test_utf_16_is_sampled_from_its_start() -> None:
             [*[b"a,b\n1,2\n"] * 70, b"", *[b"a,b\n1,2\n"] * 9, b"a\n1\n", b""],
             "3 of 82 files .* 71.csv: no header, 81.csv: other .*, 82.csv: no header",
         ),
-        ([], "found none"),
     ],
 )
 def test_files_that_cannot_be_sampled_are_refused(
