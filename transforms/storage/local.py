@@ -121,13 +121,8 @@ class LocalPath(StoredPath):
         ]
 
     def open_unbuffered(self) -> BinaryIO:
-        return io.FileIO(self.path, opener=open_stream)
-
-    def _open_input(self) -> io.BufferedReader:
-        opened = functools.partial(
-            _PersistentFile, self.path, "rb", opener=open_regular
-        )
-        return io.BufferedReader(persistently(opened, path=self.path))
+        opened = functools.partial(_PersistentFile, self.path, opener=open_stream)
+        return persistently(opened, path=self.path)
 
     def mapped(self) -> "pa.NativeFile":
         # Here, because what only checks files is to start without Arrow.

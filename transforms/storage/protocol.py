@@ -12,7 +12,7 @@ import errno
 import io
 import os
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol
 
 from transforms.errors import source_error
 from transforms.storage.drafts import Draft, Sink, written
@@ -37,10 +37,12 @@ class StoredPath(Protocol):
 
     Attributes:
       path: as it was given.
+      fetches: bytes that a buffered file reads at once.
     """
 
     __slots__ = ("path",)
     path: str
+    fetches: ClassVar[int] = io.DEFAULT_BUFFER_SIZE
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -168,14 +170,12 @@ class StoredPath(Protocol):
         Raises:
           OSError: also when it has another stamp than a `stamp` given.
         """
-        file = self._open_input()
+        raw: Any = self.open_unbuffered()
+        file = io.BufferedReader(raw, self.fetches)
         if stamp and stamp_of(file) != stamp:
             file.close()
             raise changed(self.path)
         return file
-
-    def _open_input(self) -> io.BufferedReader:
-        """As `open_input`."""
 
     def read_bytes(self, *, stamp: int = 0) -> bytes:
         """Returns a whole file.

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from transforms.storage.file_list import FileList
 
 _Result = TypeVar("_Result")
-# Reads of an open file fetch at least this much: each costs a round trip.
-_FETCH_BYTES = 8 << 20
 _COPY_BYTES = 8 << 20
 # As many reads take no longer than to load a store's client library, 0.3 s.
 _FEW_READS = 32
@@ -64,6 +62,8 @@ class RemotePath(StoredPath):
     """A path with a scheme; folders are prefixes where a store has none."""
 
     __slots__ = ()
+    # Of small reads, many are one request: each costs a round trip.
+    fetches = 8 << 20
 
     def standing(self) -> Standing:
         entry = stores.look(self.path)
@@ -98,10 +98,6 @@ class RemotePath(StoredPath):
 
     def open_unbuffered(self) -> BinaryIO:
         return cast(BinaryIO, _RemoteFile(self.path))
-
-    def _open_input(self) -> io.BufferedReader:
-        """Of small reads, many are one request."""
-        return io.BufferedReader(_RemoteFile(self.path), _FETCH_BYTES)
 
     def mapped(self) -> "pa.NativeFile":
         import pyarrow as pa
