@@ -12,10 +12,10 @@ import os
 import pathlib
 import posixpath
 import re
+import secrets
 import string
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from beam_pipeline.engines import checks
 from beam_pipeline.engines.checks import EngineWorkers
@@ -57,18 +57,17 @@ _WITH_JAVA = (
     "--job_server_jvm_properties=-XX:TieredStopAtLevel=1",
     *(f"--job_server_jvm_properties={option}" for option in _OPENED),
 )
-# Of the output's name in the name of a job.
+# Of the output's name in the name of a job, which says in the engine's lists whose it
+# is.
 _NAME_CHARS = 40
-
-
-def worker_file(room: str) -> str:
-    """Returns the path of the executable that starts a worker, in a job's folder."""
-    return os.path.join(room, "worker")
+# Random, so that no two jobs share a name: Flink cancels by it.
+_NAME_BYTES = 6
+_FORMATTER = string.Formatter()
 
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """An engine: `check` is called before planning, and `place` before it runs.
+    """An engine: `check` is called before planning, and `flags` before it runs.
 
     Attributes:
       name: as `--runner` takes it.
@@ -116,55 +115,55 @@ class Engine:
         if self.is_service:
             checks.check_dataflow(checks.values_of(beam_flags))
 
-    def place(self, settings: Spec, beam_flags: Sequence[str]) -> dict[str, Any]:
-        """Returns where a job is to run: values that presets name.
+    def flags(self, settings: Spec, beam_flags: Sequence[str], room: str) -> list[str]:
+        """Returns Beam's flags for a job; later flags of the user win.
 
-        `slots` are the tasks that one machine runs at the same time. Submission adds to
-        `job_name`, which says in the engine's lists whose job it is.
+        Args:
+          settings: of the job.
+          beam_flags: of the user.
+          room: folder of the job, with the file that starts workers.
 
         Raises:
           UsageError: what the engine needs is not there.
         """
-        workers = settings.workers if isinstance(settings.workers, int) else None
-        if self.is_service:
-            return {"parallelism": workers}
         flags = checks.values_of(beam_flags)
         master = checks.master_of(self.runner, flags) or self.default_master
         endpoint = flags.get("job_endpoint", "")
+        workers = settings.workers if isinstance(settings.workers, int) else 0
+        # Tasks of the job, and those that one machine runs at the same time.
+        tasks, slots = workers, 1
         if endpoint:
             checks.check_answers("a job server", endpoint)
-        tasks, slots = None, 1
         if self.name == "flink" and master not in checks.WITHIN_SERVER:
-            tasks, slots = checks.flink_size(master)
+            all_slots, slots = checks.flink_size(master)
+            tasks = workers or all_slots
         elif master.startswith("spark://") and not endpoint:
             checks.check_answers("a Spark", master)
         home = "" if endpoint else os.environ.get("JAVA_HOME", "")
         near = master.startswith(("spark://localhost:", "spark://127.0.0.1:"))
-        return {
-            "master": master,
-            "program": "" if endpoint else brought(self.program),
-            "job_endpoint": endpoint,
+        name = f"{_job_name(settings.output)}-{secrets.token_hex(_NAME_BYTES)}"
+        starts = not checks.environment_given(flags)
+        values = {
+            "artifacts": f"{room}/artifacts",
+            "environment": starts and "PROCESS",
             "java": home and os.path.join(home, "bin", "java"),
+            "job_endpoint": endpoint,
+            "job_name": name,
             "loopback": near and "127.0.0.1",
-            "parallelism": workers or tasks,
+            "master": master,
+            "parallelism": tasks,
             # Twice as many partitions as slots, because their sizes differ.
-            "partitions": 2 * (workers or 0),
+            "partitions": 2 * workers,
+            "program": "" if endpoint else brought(self.program),
             "slots": slots,
-            "job_name": _job_name(settings.output),
-            "environment": not checks.environment_given(flags) and "PROCESS",
+            "worker": starts and json.dumps({"command": f"{room}/worker"}),
         }
-
-    def presets(self, place: Mapping[str, Any], room: str) -> list[str]:
-        """Returns Beam's flags for a job; later flags of the user win.
-
-        Args:
-          place: of the job.
-          room: its folder, with the file that starts workers.
-        """
-        values = {**place, "artifacts": os.path.join(room, "artifacts")}
-        if place.get("environment"):
-            values["worker"] = json.dumps({"command": worker_file(room)})
-        return [flag.format_map(values) for flag in self.given if _all(flag, values)]
+        return [
+            flag.format_map(values)
+            for flag in self.given
+            # It is left out where the job lacks a value that it names.
+            if all(values[name] for _, name, _, _ in _FORMATTER.parse(flag) if name)
+        ]
 
 
 def brought(program: str) -> str:
@@ -179,15 +178,9 @@ def brought(program: str) -> str:
 
     version = importlib.metadata.version("apache-beam")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    files = pathlib.Path(base, "beam-tfrecord").glob(program.format(version))
+    files = pathlib.Path(base).glob(f"beam-tfrecord/{program.format(version)}")
     # "-2.77.0.jar" is above "-2.77.0-of-2.70.0.jar".
     return str(max(files, default=""))
-
-
-def _all(flag: str, values: Mapping[str, object]) -> bool:
-    """Whether a job has all values that a preset names."""
-    names = [name for _, name, _, _ in string.Formatter().parse(flag) if name]
-    return all(values.get(name) for name in names)
 
 
 def _job_name(output: str) -> str:

@@ -11,14 +11,13 @@ import functools
 import importlib
 import os
 import re
-import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -29,9 +28,15 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.engines.beam_errors import JobWatch, translated
-from beam_pipeline.engines.checks import WITHIN_SERVER, ask_flink, why_silent
-from beam_pipeline.engines.presets import Engine, worker_file
+from beam_pipeline.engines.checks import (
+    WITHIN_SERVER,
+    ask_flink,
+    master_of,
+    why_silent,
+)
+from beam_pipeline.engines.presets import Engine
 from beam_pipeline.engines.worker import write_worker
+from beam_pipeline.settings.spec import Spec
 from transforms.errors import BeamTFRecordError, StorageError, UsageError, bounded
 from transforms.storage import paths
 from transforms.storage.files import storage
@@ -44,16 +49,12 @@ AddStages = Callable[[beam.Pipeline], object]
 _LOOK_SECONDS = 0.1
 # A healthy store answers within this; an unreachable one must not delay the stop.
 _FIRST_SECONDS = 1.0
-# Random, so that no two jobs share a name: Flink cancels by it.
-_NAME_BYTES = 6
 # How long the engine may take to cancel a job, and that to end.
 _CANCEL_SECONDS = 40.0
 _END_SECONDS = 20.0
 _ENDED = ("CANCELED", "FAILED", "FINISHED")
 # After it a job server is ended by force.
 _LEAVE_SECONDS = 5.0
-# In the folder of the job.
-_LOG = "job-server.log"
 _FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 _PR_SET_PDEATHSIG = 1
 # Loaded before the fork: between fork and exec a child may call hardly anything.
@@ -82,34 +83,39 @@ class RunHooks:
 
 def run_on_engine(
     engine: Engine,
-    place: Mapping[str, Any],
+    settings: Spec,
     add_stages: AddStages,
     hooks: RunHooks,
-    *,
     reports: Reports,
 ) -> None:
     """Runs a pipeline on an engine and returns when it is done.
 
     Args:
       engine: that runs it.
-      place: from `Engine.place`.
+      settings: of the job.
       add_stages: adds everything to the pipeline.
       hooks: Beam's own flags, which win over the presets, and who watches.
       reports: of the run, by its workers.
 
     Raises:
+      UsageError: what the engine needs is not there.
       BeamTFRecordError: it failed; the job is cancelled.
     """
-    with (
-        _room(reports.attempts) as room,
-        _options(engine, place, hooks, room) as options,
-        contextlib.ExitStack() as stack,
-    ):
+    with _room(reports.attempts) as room, contextlib.ExitStack() as stack:
+        flags = engine.flags(settings, hooks.beam_flags, room)
+        options = PipelineOptions([*flags, *hooks.beam_flags])
+        log = os.path.join(room, "job-server.log")
+        portable = options.view_as(PortableOptions)
+        if not (engine.is_service or portable.job_endpoint):
+            command, endpoint = _server(engine, options)
+            stack.enter_context(_job_server(command, endpoint, log))
+            portable.job_endpoint = endpoint
         watch = JobWatch(engine.name, reports, hooks.say)
         cancels: list[Callable[[], object]] = []
+        master = master_of(engine.runner, options.get_all_options())
         # The cluster of [local] and [auto] is in the job server, and ends with it.
-        if engine.name == "flink" and place["master"] not in WITHIN_SERVER:
-            job = place["master"], options.view_as(GoogleCloudOptions).job_name
+        if engine.name == "flink" and master not in WITHIN_SERVER:
+            job = master, options.view_as(GoogleCloudOptions).job_name
             watch.ask = functools.partial(_flink_traces, *job)
             cancels.append(functools.partial(_cancel_on_flink, *job))
         try:
@@ -124,8 +130,7 @@ def run_on_engine(
             error = watch.failure or translated(failure)
             if type(error) is BeamTFRecordError:
                 # Of Beam or the engine: the job server may know more.
-                said = last_words(os.path.join(room, _LOG), str(error))
-                error = BeamTFRecordError(f"{error}{said}")
+                error = BeamTFRecordError(f"{error}{last_words(log, str(error))}")
             raise error from failure
 
 
@@ -157,25 +162,8 @@ def _room(attempts: str) -> Iterator[str]:
             attempts = stack.enter_context(made)
         room = os.path.join(attempts, "engine")
         os.makedirs(os.path.join(room, "artifacts"))
-        write_worker(worker_file(room))
+        write_worker(os.path.join(room, "worker"))
         yield room
-
-
-@contextlib.contextmanager
-def _options(
-    engine: Engine, place: Mapping[str, Any], hooks: RunHooks, room: str
-) -> Iterator[PipelineOptions]:
-    """Yields the options of a job; starts a job server, if one is needed."""
-    name = f"{place.get('job_name')}-{secrets.token_hex(_NAME_BYTES)}"
-    flags = engine.presets({**place, "job_name": name}, room)
-    options = PipelineOptions([*flags, *hooks.beam_flags])
-    if place.get("job_endpoint") or engine.is_service:
-        yield options
-        return
-    command, endpoint = _server(engine, options)
-    with _job_server(command, endpoint, os.path.join(room, _LOG)):
-        options.view_as(PortableOptions).job_endpoint = endpoint
-        yield options
 
 
 def _server(engine: Engine, options: PipelineOptions) -> tuple[list[str], str]:

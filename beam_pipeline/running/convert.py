@@ -147,13 +147,12 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     """
     if hooks.between is not None:
         plan = _with_steps(plan, hooks.between)
-    place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     check_room(plan)
     with _lock_held(plan), _opened(plan, engine, hooks) as job:
         store = job.plan.store
         try:
             hooks = dataclasses.replace(hooks, abandon=store.abandon)
-            run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
+            run_job(job, hooks, workers=plan.workers, engine=engine, spec=plan.spec)
         except BaseException as error:
             there, is_error = target.at(plan.directory), isinstance(error, Exception)
             if not (store.placed and is_error) or not target.has_published(
@@ -314,7 +313,7 @@ def run_job(
     *,
     workers: int,
     engine: Engine | None = None,
-    place: Mapping[str, Any] | None = None,
+    spec: Spec | None = None,
 ) -> None:
     """Runs the job and returns when it is committed.
 
@@ -324,19 +323,16 @@ def run_job(
       workers: processes; 1 runs everything in this one, and so does a process that
         may not fork and knows no interpreter to start.
       engine: that runs it; None for the runner inside Beam.
-      place: of the engine.
+      spec: of the job, for the engine.
 
     Raises:
       BeamTFRecordError: the run failed and nothing was committed.
     """
     rules = job.plan.store.rules
-    if engine and place and rules and rules.reports:
+    if engine and spec and rules and rules.reports:
         with collected_retries(), _quiet_beam(), plain_labels():
             add = functools.partial(build, job=job, between=hooks.between)
-            run_on_engine(
-                *(engine, place, add, hooks),
-                reports=rules.reports,
-            )
+            run_on_engine(engine, spec, add, hooks, rules.reports)
         return
     flags = [f"--direct_num_workers={workers}", SERVICE_TIMEOUT, *hooks.beam_flags]
     # The sample, whose rows planning has looked at, takes up to 200 MB.

@@ -18,11 +18,11 @@ import pytest
 from clusters import notes as cluster
 from clusters.notes import Cluster, Process
 
+from beam_pipeline.engines.presets import ENGINES
 from beam_pipeline.engines.submit import AddStages, RunHooks, run_on_engine
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.settings.spec import make_spec
 from tests.clusters.runs import NAME, flags_for
-from tests.support.engines import choose
 from transforms.work.store import Store
 from transforms.work.worker_check import Reports
 
@@ -48,12 +48,10 @@ def run(
         return
     _, _, *rest = flags_for(engine, request)
     given = {"source": "rows", "output": str(folder / "out"), "runner": engine}
-    chosen = choose(make_spec(given), rest[1:])
-    assert chosen is not None
     work = folder / f"engine-{engine}"
-    hooks = RunHooks(beam_flags=beam_flags)
+    hooks = RunHooks(beam_flags=[*rest[1:], *beam_flags])
     reports = Reports(str(work / "reports"), str(work / "attempts"))
-    run_on_engine(chosen.engine, chosen.place, add, hooks, reports=reports)
+    run_on_engine(ENGINES[engine], make_spec(given), add, hooks, reports)
 
 
 def asked(cluster: Cluster, path: str) -> Any:

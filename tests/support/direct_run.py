@@ -23,7 +23,7 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.planning.request import prepare
 from beam_pipeline.running.convert import open_work_folder
 from beam_pipeline.running.convert import run_job as run_on_beam
-from beam_pipeline.settings.spec import make_spec
+from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.model import PlaceFacts
 from transforms.core.placing.placement import SplitSource
 from transforms.errors import BeamTFRecordError
@@ -71,7 +71,7 @@ def run_job(
     *,
     workers: int,
     engine: Engine | None = None,
-    place: Mapping[str, Any] | None = None,
+    spec: Spec | None = None,
 ) -> None:
     """Takes the place of `beam_pipeline.running.convert.run_job`.
 
@@ -81,7 +81,7 @@ def run_job(
     stratified = job.plan.layout.sharding.rule.source is SplitSource.STRATIFIED
     elsewhere = engine is not None or workers > 1
     if elsewhere or stratified or job.plan.leaks or hooks.between or hooks.beam_flags:
-        run_on_beam(job, hooks, workers=workers, engine=engine, place=place)
+        run_on_beam(job, hooks, workers=workers, engine=engine, spec=spec)
         return
     try:
         hooks.watch()

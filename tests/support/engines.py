@@ -1,23 +1,26 @@
-"""The engine on which a job would run, and its place."""
+"""The engine on which a job would run, and its flags."""
 
 import importlib.metadata
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from beam_pipeline.engines.checks import values_of
 from beam_pipeline.engines.presets import ENGINES, Engine, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
 
-__all__ = ["Chosen", "choose", "put_jar"]
+__all__ = ["ROOM", "Chosen", "choose", "put_jar"]
+
+
+ROOM = "/some folder"
 
 
 class Chosen(NamedTuple):
-    """An engine and the place that it has found."""
+    """An engine, and Beam's flags for a job on it."""
 
     engine: Engine
-    place: dict[str, Any]
+    flags: list[str]
 
 
 def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
@@ -26,7 +29,7 @@ def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
     if engine is None:
         return None
     engine.check(spec, beam_flags)
-    return Chosen(engine, engine.place(spec, beam_flags))
+    return Chosen(engine, engine.flags(spec, beam_flags, ROOM))
 
 
 PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")

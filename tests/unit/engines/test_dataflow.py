@@ -40,7 +40,7 @@ def without(name: str) -> list[str]:
 
 def test_presets_are_read_by_beam() -> None:
     """No main session; --workers is the most there may be; the user's flags win."""
-    presets = DATAFLOW.presets({"parallelism": 7}, "")
+    presets = DATAFLOW.flags(spec(workers=7), [], "")
     own = ["--number_of_worker_harness_threads=5", "--max_num_workers=3"]
     for flags, threads, workers in ((presets, 2, 7), ([*presets, *own], 5, 3)):
         options = PipelineOptions(flags)
@@ -54,7 +54,7 @@ def test_a_whole_job_is_accepted() -> None:
     chosen = choose(spec(workers=4), FLAGS)
     assert chosen is not None
     assert chosen.engine is DATAFLOW
-    assert chosen.place["parallelism"] == 4
+    assert "--max_num_workers=4" in chosen.flags
     by_beam = choose(spec(runner="local"), [*FLAGS, "--runner=DataflowRunner"])
     assert by_beam is not None
     assert by_beam.engine is DATAFLOW

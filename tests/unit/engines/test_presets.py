@@ -5,7 +5,6 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -19,29 +18,18 @@ from apache_beam.runners.portability.prism_runner import PrismJobServer
 
 from beam_pipeline.engines import checks, submit
 from beam_pipeline.engines.checks import values_of
-from beam_pipeline.engines.presets import ENGINES, Engine, engine_of
+from beam_pipeline.engines.presets import ENGINES, engine_of
 from beam_pipeline.graph import build, make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import check_beam_flags
 from beam_pipeline.settings.spec import make_spec
-from tests.support.engines import choose, put_jar, spec
+from tests.support.engines import ROOM, choose, put_jar, spec
 from transforms.errors import SpecError, UsageError
 from transforms.work.store import Store
 
 Folder = pathlib.Path
 
 WITH_SERVERS = ("flink", "spark", "prism")
-ROOM = "/some folder"
-PLACE = {
-    "master": "spark://localhost:7077",
-    "program": "/cache/server.jar",
-    "java": "/jdk/bin/java",
-    "loopback": "127.0.0.1",
-    "parallelism": 4,
-    "slots": 2,
-    "job_name": "beam-tfrecord-x",
-    "environment": "PROCESS",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -53,18 +41,24 @@ def around(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/jdk")
 
 
-def place_of(flags: Sequence[str] = (), **settings: object) -> dict[str, Any]:
+def flags_of(*flags: str, **settings: object) -> list[str]:
     chosen = choose(spec(**settings), flags)
     assert chosen is not None
-    return chosen.place
+    return chosen.flags
 
 
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
-def test_presets_are_flags_of_beam(engine: Engine) -> None:
+def presets_of(name: str) -> list[str]:
+    """Returns the flags of a job with all that presets name."""
+    put_jar(name)
+    return ENGINES[name].flags(spec(runner=name, workers=4), [], ROOM)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_presets_are_flags_of_beam(name: str) -> None:
     """Each is known to Beam or the engine's job server; the user's come later."""
-    flags = engine.presets(PLACE, ROOM)
-    check_beam_flags(flags, engine)
-    if engine.name == "dataflow":
+    flags = presets_of(name)
+    check_beam_flags(flags, ENGINES[name])
+    if name == "dataflow":
         return
     options = PipelineOptions(flags).view_as(PortableOptions)
     assert options.environment_type == "PROCESS"
@@ -79,16 +73,16 @@ def test_commands_of_job_servers(name: str, tmp_path: Folder) -> None:
     """Flags of Beam name the program, and the port is the one that is asked for."""
     program = tmp_path / "server.jar"
     program.touch()
-    place = {**PLACE, "program": str(program)}
     own = ["--artifact_port=6", "--job_port=5"]
-    options = PipelineOptions([*ENGINES[name].presets(place, ROOM), *own])
+    named = f"--{ENGINES[name].program_flag}={program}"
+    options = PipelineOptions([*presets_of(name), named, *own])
     command, endpoint = submit._server(ENGINES[name], options)
     assert {str(program), "5"} <= {*command}
     assert endpoint == "localhost:5"
     if name != "prism":
         assert command[0] == "/jdk/bin/java"
         assert command[command.index("--artifact-port") + 1] == "6"
-        assert PLACE["master"] in command
+        assert any(ENGINES[name].default_master in word for word in command)
 
 
 @pytest.mark.parametrize("name", WITH_SERVERS)
@@ -98,10 +92,7 @@ def test_a_job_server_that_cannot_be_had(
     """Beam looks for it on the network; the error names it, and the flag for others."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
-    place = {**PLACE, "program": ""}
-    options = PipelineOptions(
-        [*ENGINES[name].presets(place, ROOM), f"--jar_cache_dir={tmp_path}"]
-    )
+    options = PipelineOptions([*flags_of(runner=name), f"--jar_cache_dir={tmp_path}"])
     monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path))
     with pytest.raises(UsageError, match=f"cluster {name} up.*--{name}_.*=PATH"):
         submit._server(ENGINES[name], options)
@@ -109,13 +100,13 @@ def test_a_job_server_that_cannot_be_had(
 
 def test_presets_of_flink_and_spark() -> None:
     """What is easily wrong: version, parallelism, places, and ports that are open."""
-    flags = ENGINES["flink"].presets(PLACE, ROOM)
+    flags = presets_of("flink")
     options = PipelineOptions(flags)
     assert options.view_as(FlinkRunnerOptions).flink_version == "1.20"
     assert options.view_as(FlinkRunnerOptions).parallelism == 4
     assert options.view_as(JobServerOptions).artifacts_dir == f"{ROOM}/artifacts"
     assert "--sdk_worker_parallelism=2" in flags
-    spark = " ".join(ENGINES["spark"].presets(PLACE, ROOM))
+    spark = " ".join(presets_of("spark"))
     assert "-Dspark.driver.bindAddress=127.0.0.1" in spark
     assert "-Dspark.cores.max=4" in spark
 
@@ -167,50 +158,58 @@ def test_values_of_flags(flags: Sequence[str], value: str | None) -> None:
 @pytest.mark.parametrize(
     ("settings", "flags", "expected"),
     [
-        (
-            {},
-            [],
-            {"master": "spark://localhost:7077", "job_name": "beam-tfrecord-rows"},
-        ),
-        (
-            {},
-            ["--spark_master_url=spark://localhost:1"],
-            {"master": "spark://localhost:1"},
-        ),
+        ({}, [], "--spark_master_url=spark://localhost:7077"),
+        ({}, ["--spark_master_url=spark://b:1"], "--spark_master_url=spark://b:1"),
         # Two machines of two slots; --workers says otherwise.
-        ({"runner": "flink"}, [], {"parallelism": 4, "slots": 2}),
-        ({"runner": "flink", "workers": 3}, [], {"parallelism": 3}),
-        # An engine's list of jobs says whose each is.
-        ({"output": "out/Photos 2/"}, [], {"job_name": "beam-tfrecord-photos-2"}),
-        ({"output": "s3://b/äöü"}, [], {"job_name": "beam-tfrecord"}),
-        ({"output": f"/x/{'x' * 90}"}, [], {"job_name": f"beam-tfrecord-{'x' * 40}"}),
+        ({"runner": "flink"}, [], "--parallelism=4"),
+        ({"runner": "flink"}, [], "--sdk_worker_parallelism=2"),
+        ({"runner": "flink", "workers": 3}, [], "--parallelism=3"),
     ],
 )
 def test_where_a_job_runs(
-    settings: dict[str, object], flags: list[str], expected: dict[str, object]
+    settings: dict[str, object], flags: list[str], expected: str
 ) -> None:
     """Beam's flags first, then what is usual."""
-    place = place_of(flags, **{"runner": "spark", **settings})
-    assert {name: place[name] for name in expected} == expected
+    shared = {"runner": "spark", "shared_output": True, **settings}
+    assert expected in flags_of(*flags, **shared)
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        ("out/Photos 2/", "beam-tfrecord-photos-2"),
+        ("s3://b/äöü", "beam-tfrecord"),
+        (f"/x/{'x' * 90}", f"beam-tfrecord-{'x' * 40}"),
+    ],
+)
+def test_names_of_jobs(output: str, name: str) -> None:
+    """An engine's list of jobs says whose each is; no two have one name."""
+    one, two = (values_of(flags_of(runner="flink", output=output)) for _ in range(2))
+    assert one["job_name"].rpartition("-")[0] == name
+    assert one["job_name"] != two["job_name"]
 
 
 def test_running_job_server() -> None:
     """No job server, Java or jar is looked for."""
     put_jar("spark")
-    place = place_of(["--job_endpoint=localhost:1"], runner="spark")
-    flags = ENGINES["spark"].presets(place, ROOM)
+    flags = flags_of("--job_endpoint=localhost:1", runner="spark")
     assert "--job_endpoint=localhost:1" in flags
     assert not any("_jar" in flag or "_launcher" in flag for flag in flags)
 
 
 def test_the_published_job_server_comes_first() -> None:
     """One that was put together of Maven's parts serves where there is none."""
-    assert place_of(runner="spark")["program"] == ""
+
+    def program() -> str | None:
+        return values_of(flags_of(runner="spark")).get("spark_job_server_jar")
+
+    assert program() is None
     made = put_jar("spark", "-of-2.70.0")
-    assert place_of(runner="spark")["program"] == made
-    assert place_of(runner="flink")["program"] == ""
+    assert program() == made
+    put_jar("flink")
+    assert program() == made
     published = put_jar("spark")
-    assert place_of(runner="spark")["program"] == published
+    assert program() == published
 
 
 def test_the_file_that_starts_a_worker_is_in_tmpdir(
