@@ -76,7 +76,6 @@ class Engine:
       job_server: Beam's class of the job server, with its module; empty for an engine
         that takes jobs by itself.
       program: of the job server; see `brought`.
-      program_flag: Beam's flag that names another one.
       default_master: where none is named.
     """
 
@@ -85,7 +84,6 @@ class Engine:
     given: tuple[str, ...]
     job_server: str = ""
     program: str = ""
-    program_flag: str = ""
     default_master: str = ""
 
     @property
@@ -194,7 +192,6 @@ _FLINK = Engine(
     runner="FlinkRunner",
     job_server="apache_beam.runners.portability.flink_runner.FlinkJarJobServer",
     default_master="localhost:8081",
-    program_flag="flink_job_server_jar",
     program=f"jars/beam-runners-flink-{checks.FLINK_VERSION}-job-server-{{}}*.jar",
     given=(
         *_WITH_JAVA,
@@ -213,7 +210,6 @@ _SPARK = Engine(
     runner="SparkRunner",
     job_server="apache_beam.runners.portability.spark_runner.SparkJarJobServer",
     default_master="spark://localhost:7077",
-    program_flag="spark_job_server_jar",
     program="jars/beam-runners-spark-3-job-server-{}*.jar",
     given=(
         *_WITH_JAVA,
@@ -243,7 +239,6 @@ _PRISM = Engine(
     name="prism",
     runner="PrismRunner",
     job_server="apache_beam.runners.portability.prism_runner.PrismJobServer",
-    program_flag="prism_location",
     program="engines/prism-{}-loopback",
     given=(*_WITH_SERVER, "--prism_location={program}", "--prism_log_level=warn"),
 )

@@ -107,9 +107,8 @@ def run_on_engine(
         log = os.path.join(room, "job-server.log")
         portable = options.view_as(PortableOptions)
         if not (engine.is_service or portable.job_endpoint):
-            command, endpoint = _server(engine, options)
-            stack.enter_context(_job_server(command, endpoint, log))
-            portable.job_endpoint = endpoint
+            server = _job_server(engine, options, log)
+            portable.job_endpoint = stack.enter_context(server)
         watch = JobWatch(engine.name, reports, hooks.say)
         cancels: list[Callable[[], object]] = []
         master = master_of(engine.runner, options.get_all_options())
@@ -134,17 +133,16 @@ def run_on_engine(
             raise error from failure
 
 
-def last_words(log: str, error: str) -> str:
+def last_words(log: str, error: str = "") -> str:
     """Returns a job server's own account of a failure, as a sentence to add; or "".
 
     Args:
-      log: of the job server, of which the last fault, or line, is taken; may not exist.
+      log: of the job server, of which the last fault is taken; may not exist.
       error: the message so far; lines that only repeat it are left out.
     """
-    lines = []
+    faults: list[str] = []
     with contextlib.suppress(FileNotFoundError), open(log, errors="replace") as file:
-        lines = [line for line in map(str.strip, file) if line]
-    faults = [line for line in lines if _FAULT.search(line)] or lines
+        faults += (line.strip() for line in file if _FAULT.search(line))
     news = [line for line in faults if line.rstrip(".") not in error]
     return f" The job server's last words: {news[-1]}" if news else ""
 
@@ -166,44 +164,25 @@ def _room(attempts: str) -> Iterator[str]:
         yield room
 
 
-def _server(engine: Engine, options: PipelineOptions) -> tuple[list[str], str]:
-    """Returns the command and the address of a job server, which Beam may download.
-
-    Raises:
-      UsageError: it cannot be had.
-    """
-    module, _, kind = engine.job_server.rpartition(".")
-    server = getattr(importlib.import_module(module), kind)
-    try:
-        command, endpoint = server(options).subprocess_cmd_and_endpoint()
-    except Exception as error:
-        # A jar's address may have a password.
-        said = re.sub(r"//[^/@\s]*@", "//...@", str(error)).rstrip(".") or "no file"
-        raise UsageError(
-            bounded(
-                f"The job server of {engine.name} must be here: {said}. In a checkout, "
-                f"'scripts/cluster {engine.name} up' brings it; or name another after "
-                f"--: --{engine.program_flag}=PATH."
-            )
-        ) from error
-    return [str(word) for word in command], endpoint
-
-
 @contextlib.contextmanager
-def _job_server(command: Sequence[str], endpoint: str, log: str) -> Iterator[None]:
-    """Starts a job server, waits until it listens, and ends it.
+def _job_server(engine: Engine, options: PipelineOptions, log: str) -> Iterator[str]:
+    """Starts a job server, which Beam may download, yields its address, and ends it.
 
     It has a session of its own: Ctrl-C in a terminal would reach it too, and end it
     before the job could be cancelled through it. Beam's own start has none, and works
     in the main thread only.
 
     Raises:
-      BeamTFRecordError: it does not start, or has ended before it has listened.
+      UsageError: it cannot be had, or not be started.
+      BeamTFRecordError: it has ended before it has listened.
     """
-    with open(log, "wb") as out:
-        try:
+    module, _, kind = engine.job_server.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), kind)(options)
+        command, endpoint = found.subprocess_cmd_and_endpoint()
+        with open(log, "wb") as out:
             server = subprocess.Popen(
-                command,
+                [str(word) for word in command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -211,21 +190,27 @@ def _job_server(command: Sequence[str], endpoint: str, log: str) -> Iterator[Non
                 # Safe with threads: it calls one C function, which is loaded already.
                 preexec_fn=functools.partial(end_with_parent, signal.SIGTERM),
             )
-        except OSError as error:
-            raise UsageError(
-                f"The job server must start by {command[0]!r}; it does not: "
-                f"{error.strerror}. Those of Flink and Spark need Java 17 (Debian: apt "
-                f"install openjdk-17-jre-headless), by JAVA_HOME or the PATH."
-            ) from error
+    except Exception as error:
+        # A jar's address may have a password.
+        said = re.sub(r"//[^/@\s]*@", "//...@", str(error)).rstrip(".") or "no file"
+        other = next(flag for flag in engine.given if "{program}" in flag)
+        raise UsageError(
+            bounded(
+                f"The job server of {engine.name} must start here: {said}. In a "
+                f"checkout, 'scripts/cluster {engine.name} up' brings it; or name "
+                f"another after --: {other.format(program='PATH')}. Those of Flink and "
+                f"Spark need Java 17, by JAVA_HOME or the PATH."
+            )
+        ) from error
     try:
         while why_silent(endpoint):
             if server.poll() is not None:
                 raise BeamTFRecordError(
                     f"The job server must listen until the job ends; it has ended with "
-                    f"{server.returncode}.{last_words(log, '')}"
+                    f"{server.returncode}.{last_words(log)}"
                 )
             time.sleep(_LOOK_SECONDS)
-        yield
+        yield endpoint
     finally:
         server.terminate()
         try:

@@ -1,18 +1,25 @@
 """Job servers of a run: they start, or say why not, and end with it."""
 
+import contextlib
+import dataclasses
 import pathlib
 import socket
 import sys
+from collections.abc import Sequence
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.prism_runner import PrismJobServer
 
 from beam_pipeline.engines import submit
 from beam_pipeline.engines.checks import why_silent
 from beam_pipeline.engines.presets import ENGINES
+from tests.support.engines import spec
 from transforms.errors import BeamTFRecordError, UsageError
 
 Folder = pathlib.Path
+
+WITH_SERVERS = ("flink", "spark", "prism")
 _LISTENS = """
 import socket, sys, time
 server = socket.create_server(("localhost", int(sys.argv[1])))
@@ -33,37 +40,119 @@ def test_prism_that_is_no_program(
     path = tmp_path / "prism.zip"
     path.mkdir() if content is None else path.write_bytes(content)
     options = PipelineOptions([f"--prism_location={path}"])
-    with pytest.raises(UsageError, match=r"--prism_location"):
-        submit._server(ENGINES["prism"], options)
-
-
-def test_java_that_is_not_there(tmp_path: Folder) -> None:
-    """An error of ours, with what to install."""
-    command = ["/nowhere/bin/java"]
     with (
-        pytest.raises(UsageError, match=r"'/nowhere/bin/java'.*need Java 17"),
-        submit._job_server(command, "localhost:1", str(tmp_path / "log")),
+        pytest.raises(UsageError, match=r"--prism_location"),
+        submit._job_server(ENGINES["prism"], options, str(tmp_path / "log")),
     ):
         pytest.fail("it has started")
 
 
-def test_one_that_ends_early(tmp_path: Folder) -> None:
+def flags_of(name: str) -> list[str]:
+    """Returns Beam's flags for a job within the job server, or on this machine."""
+    flags = ["--flink_master=[local]", "--spark_master_url=local"]
+    given = [flag for flag in flags if name in flag]
+    return [*ENGINES[name].flags(spec(runner=name), given, "/room"), *given]
+
+
+@pytest.mark.parametrize("name", WITH_SERVERS)
+def test_commands_of_job_servers(
+    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flags of Beam name the program, and the port is the one that is asked for."""
+    program, said = tmp_path / "server", tmp_path / "said"
+    program.write_text(f'#!/bin/sh\necho "$0 $*" >{said}\n')
+    program.chmod(0o755)
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_bytes(program.read_bytes())
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    own = ["--artifact_port=6", "--job_port=5"]
+    (flag,) = [flag for flag in ENGINES[name].given if "{program}" in flag]
+    named = flag.format(program=program)
+    options = PipelineOptions([*flags_of(name), named, *own])
+    with (
+        pytest.raises(BeamTFRecordError, match="has ended with 0"),
+        submit._job_server(ENGINES[name], options, str(tmp_path / "log")),
+    ):
+        pytest.fail("it listens")
+    command = said.read_text().split()
+    assert str(program) in command
+    assert "5" in command
+    if name != "prism":
+        assert command[0] == str(java)
+        assert command[command.index("--artifact-port") + 1] == "6"
+        assert any("local" in word for word in command)
+
+
+@pytest.mark.parametrize("name", WITH_SERVERS)
+def test_a_job_server_that_cannot_be_had(
+    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beam looks for it on the network; the error names it, and the flag for others."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    options = PipelineOptions([*flags_of(name), f"--jar_cache_dir={tmp_path}"])
+    monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path))
+    with (
+        pytest.raises(UsageError, match=f"cluster {name} up.*--{name}_.*=PATH"),
+        submit._job_server(ENGINES[name], options, str(tmp_path / "log")),
+    ):
+        pytest.fail("it has started")
+
+
+class Server:
+    """A job server of a test, as Beam's classes are."""
+
+    command: Sequence[str] = ()
+    endpoint = "localhost:1"
+
+    def __init__(self, options: PipelineOptions) -> None:
+        """Takes the options of a job."""
+
+    def subprocess_cmd_and_endpoint(self) -> tuple[Sequence[str], str]:
+        return self.command, self.endpoint
+
+
+def server_of(
+    monkeypatch: pytest.MonkeyPatch, log: Folder, *command: str
+) -> contextlib.AbstractContextManager[str]:
+    """Returns the server that a command is."""
+    monkeypatch.setattr(Server, "command", command)
+    kind = f"{__name__}.{Server.__name__}"
+    engine = dataclasses.replace(ENGINES["flink"], job_server=kind)
+    return submit._job_server(engine, PipelineOptions([]), str(log))
+
+
+def test_java_that_is_not_there(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of ours, with what to install."""
+    with (
+        pytest.raises(UsageError, match=r"'/nowhere/bin/java'.*need Java 17"),
+        server_of(monkeypatch, tmp_path / "log", "/nowhere/bin/java"),
+    ):
+        pytest.fail("it has started")
+
+
+def test_one_that_ends_early(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has its last words."""
-    command = ["sh", "-c", "echo Error: no such jar; exit 3"]
+    command = ("sh", "-c", "echo Error: no such jar; exit 3")
     with (
         pytest.raises(BeamTFRecordError, match=r"ended with 3.*Error: no such jar"),
-        submit._job_server(command, "localhost:1", str(tmp_path / "log")),
+        server_of(monkeypatch, tmp_path / "log", *command),
     ):
         pytest.fail("it listens")
 
 
-def test_one_that_listens(tmp_path: Folder) -> None:
+def test_one_that_listens(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for, and ends with the run."""
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
-    endpoint, log = f"localhost:{port}", str(tmp_path / "log")
-    command = [sys.executable, "-c", _LISTENS, str(port)]
-    with submit._job_server(command, endpoint, log):
+    monkeypatch.setattr(Server, "endpoint", f"localhost:{port}")
+    command = (sys.executable, "-c", _LISTENS, str(port))
+    with server_of(monkeypatch, tmp_path / "log", *command) as endpoint:
         assert not why_silent(endpoint)
-        assert pathlib.Path(log).read_text() == "listening\n"
+        assert (tmp_path / "log").read_text() == "listening\n"
     assert why_silent(endpoint)

@@ -14,7 +14,6 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     PortableOptions,
 )
-from apache_beam.runners.portability.prism_runner import PrismJobServer
 
 from beam_pipeline.engines import checks, submit
 from beam_pipeline.engines.checks import values_of
@@ -24,12 +23,10 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import check_beam_flags
 from beam_pipeline.settings.spec import make_spec
 from tests.support.engines import ROOM, choose, put_jar, spec
-from transforms.errors import SpecError, UsageError
+from transforms.errors import SpecError
 from transforms.work.store import Store
 
 Folder = pathlib.Path
-
-WITH_SERVERS = ("flink", "spark", "prism")
 
 
 @pytest.fixture(autouse=True)
@@ -66,36 +63,6 @@ def test_presets_are_flags_of_beam(name: str) -> None:
     assert options.job_server_timeout >= 86_400
     own = PipelineOptions([*flags, "--job_server_timeout=5"])
     assert own.view_as(PortableOptions).job_server_timeout == 5
-
-
-@pytest.mark.parametrize("name", WITH_SERVERS)
-def test_commands_of_job_servers(name: str, tmp_path: Folder) -> None:
-    """Flags of Beam name the program, and the port is the one that is asked for."""
-    program = tmp_path / "server.jar"
-    program.touch()
-    own = ["--artifact_port=6", "--job_port=5"]
-    named = f"--{ENGINES[name].program_flag}={program}"
-    options = PipelineOptions([*presets_of(name), named, *own])
-    command, endpoint = submit._server(ENGINES[name], options)
-    assert {str(program), "5"} <= {*command}
-    assert endpoint == "localhost:5"
-    if name != "prism":
-        assert command[0] == "/jdk/bin/java"
-        assert command[command.index("--artifact-port") + 1] == "6"
-        assert any(ENGINES[name].default_master in word for word in command)
-
-
-@pytest.mark.parametrize("name", WITH_SERVERS)
-def test_a_job_server_that_cannot_be_had(
-    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beam looks for it on the network; the error names it, and the flag for others."""
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    monkeypatch.delenv("no_proxy", raising=False)
-    options = PipelineOptions([*flags_of(runner=name), f"--jar_cache_dir={tmp_path}"])
-    monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path))
-    with pytest.raises(UsageError, match=f"cluster {name} up.*--{name}_.*=PATH"):
-        submit._server(ENGINES[name], options)
 
 
 def test_presets_of_flink_and_spark() -> None:

@@ -160,7 +160,7 @@ _FAILED = f"The pipeline failed: {_STOPPED} Nothing was committed."
     ("lines", "told"),
     [
         ([], ""),
-        (["Starting", " Listening "], "Listening"),
+        (["Starting", " Listening "], ""),
         (
             ["java.io.IOException: No space", "Stopping"],
             "java.io.IOException: No space",
