@@ -227,16 +227,12 @@ def flink_size(master: str) -> tuple[int, int]:
     try:
         seen = ask_flink(master, "overview")
         version, slots = str(seen["flink-version"]), int(seen["slots-total"])
-        machines = int(seen["taskmanagers"])
-    except Exception as error:
-        raise _no_answer("a Flink", master, str(error)) from error
-    if not version.startswith(f"{FLINK_VERSION}.") or not slots:
-        raise UsageError(
-            f"The Flink at {master!r} must be of {FLINK_VERSION}, as the job server "
-            f"is, and have task slots (bin/taskmanager.sh start); it is of {version}, "
-            f"and has {slots} slots."
-        )
-    return slots, -(-slots // max(machines, 1))
+        if version.startswith(f"{FLINK_VERSION}.") and slots:
+            return slots, -(-slots // max(int(seen["taskmanagers"]), 1))
+        why = f"it is of version {version}, and has {slots} slots"
+    except Exception as error:  # noqa: BLE001 - another program may listen there
+        why = str(error)
+    raise _no_answer(f"a Flink {FLINK_VERSION} with task slots", master, why)
 
 
 def ask_flink(master: str, path: str, method: str = "GET") -> dict[str, Any]:
@@ -255,8 +251,8 @@ def ask_flink(master: str, path: str, method: str = "GET") -> dict[str, Any]:
 
 
 def _no_answer(who: str, address: str, why: str) -> UsageError:
-    """Returns the error about an address at which no job server or Flink answers."""
+    """Returns the error about an address at which what is needed does not answer."""
     return UsageError(
-        f"There must be {who} at {address!r}, as in HOST:PORT; none answers: {why}. "
-        f"Start it (in a checkout, scripts/cluster does), or name another after --."
+        f"There must be {who} at {address!r}, as in HOST:PORT; found: {why}. Start it "
+        f"(in a checkout, scripts/cluster does), or name another after --."
     )
