@@ -98,21 +98,17 @@ class Reports:
         self._submitter.remove_file()
         storage(self.folder).remove_tree()
 
-    def is_on(self) -> bool:
-        """Whether the run goes on, as far as the store says.
+    def sign_on(self, worker: Worker) -> bool:
+        """Writes the stamp of this process, and renews it until the run ends.
+
+        Returns whether the run goes on; nothing is written where it has ended.
 
         Raises:
           OSError, StorageError: the store does not answer.
           TargetError: its client is not installed.
         """
-        return self._submitter.look().version != ""
-
-    def sign_on(self, worker: Worker) -> None:
-        """Writes the stamp of this process, and renews it until the run ends.
-
-        Raises:
-          OSError, StorageError: it cannot be written.
-        """
+        if not self._submitter.look().version:
+            return False
         name = f"{_UNSAFE.sub('_', worker.host)}-{worker.process}.worker"
         stamp = storage(os.path.join(self.folder, name))
         stamp.write_file(b"", attempts=self.attempts, durable=False)
@@ -127,6 +123,7 @@ class Reports:
                     stamp.put_if(b"", version, attempts=self.attempts)
 
         threading.Thread(target=work, name="reports", daemon=True).start()
+        return True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -193,8 +190,7 @@ def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
         for witness in rules.witnesses:
             witness.check()
         if reports is not None:
-            _check_store(rules, reports, worker)
-            reports.sign_on(worker)
+            _sign_on(rules, reports, worker)
         _checked.add(run)
 
 
@@ -215,10 +211,10 @@ def _check_versions(rules: WorkerRules, folder: str, worker: Worker) -> None:
     )
 
 
-def _check_store(rules: WorkerRules, reports: Reports, worker: Worker) -> None:
-    """Raises unless the work folder answers, by the store's own client."""
+def _sign_on(rules: WorkerRules, reports: Reports, worker: Worker) -> None:
+    """Leaves a stamp by the store's own client; raises where that is refused."""
     try:
-        if reports.is_on():
+        if reports.sign_on(worker):
             return
     except TargetError as error:
         raise WorkerError(
