@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from beam_pipeline.engines.checks import check_words
+from beam_pipeline.engines.checks import values_of
 from beam_pipeline.settings.options import SECTIONS, SETTINGS
 from beam_pipeline.settings.removed import removed_flag
 from beam_pipeline.settings.values import RUNNERS, Setting
@@ -266,7 +266,7 @@ def check_beam_words(arguments: Sequence[str], beam_flags: Sequence[str]) -> Non
             f"{first_few([*map(repr, beam_flags)], _SHOWN)} there. Leave -- out; a "
             f"path that begins with a dash is written ./-NAME."
         )
-    check_words(beam_flags)
+    values_of(beam_flags)
 
 
 def split_flags(

@@ -5,7 +5,6 @@ what is missing. Beam's flags are read without importing Beam, which is slow to 
 """
 
 import dataclasses
-import itertools
 import json
 import re
 import socket
@@ -33,34 +32,33 @@ _START_THERE = (
 _ENVIRONMENT = ("environment_type", "environment_config", "environment_options")
 
 
-def check_words(flags: Sequence[str]) -> None:
-    """Raises SpecError for a word that is neither a flag nor the value of one.
+def values_of(words: Sequence[str]) -> dict[str, str]:
+    """Returns name -> last value of flags of Beam.
 
     Flags in kebab case are refused, for Beam ignores them without an error.
-    """
-    for before, flag in zip(["", *flags], flags, strict=False):
-        is_value = before.startswith("--") and "=" not in before
-        is_kebab = flag.startswith("--") and "-" in flag.partition("=")[0][2:]
-        if is_kebab or not (flag.startswith("-") or is_value):
-            raise SpecError(
-                f"What follows -- must be flags of Beam in snake case, as "
-                f"--job_name=NAME is; found {flag!r}. Give SOURCE, OUTPUT and the "
-                f"program's own flags before --."
-            )
-
-
-def values_of(flags: Sequence[str]) -> dict[str, str]:
-    """Returns name -> last value of flags of Beam.
 
     Example:
       >>> values_of(["--runner=a", "--runner", "b"])
       {'runner': 'b'}
+
+    Raises:
+      SpecError: a word is neither a flag nor the value of one.
     """
-    values = {}
-    for flag, word in itertools.pairwise((*flags, "")):
-        if flag.startswith("--"):
-            name, sign, value = flag[2:].partition("=")
-            values[name] = value if sign else word
+    values: dict[str, str] = {}
+    before = ""
+    for word in words:
+        flag, sign, value = word.partition("=")
+        name = flag[2:]
+        if before and not word.startswith("-"):
+            values[before], before = word, ""
+        elif word.startswith("-") and "-" not in name:
+            values[name], before = value, "" if sign else name
+        else:
+            raise SpecError(
+                f"What follows -- must be flags of Beam in snake case, as "
+                f"--job_name=NAME is; found {word!r}. Give SOURCE, OUTPUT and the "
+                f"program's own flags before --."
+            )
     return values
 
 

@@ -128,13 +128,12 @@ class Engine:
         master = checks.master_of(self.runner, flags) or self.default_master
         endpoint = flags.get("job_endpoint", "")
         workers = settings.workers if isinstance(settings.workers, int) else 0
-        # Tasks of the job, and those that one machine runs at the same time.
-        tasks, slots = workers, 1
+        # Tasks of all machines at the same time, and of each of them.
+        tasks = slots = 0
         if endpoint:
             checks.check_answers("a job server", endpoint)
         if self.name == "flink" and master not in checks.WITHIN_SERVER:
-            all_slots, slots = checks.flink_size(master)
-            tasks = workers or all_slots
+            tasks, slots = checks.flink_size(master)
         elif master.startswith("spark://") and not endpoint:
             checks.check_answers("a Spark", master)
         home = "" if endpoint else os.environ.get("JAVA_HOME", "")
@@ -149,7 +148,7 @@ class Engine:
             "job_name": name,
             "loopback": near and "127.0.0.1",
             "master": master,
-            "parallelism": tasks,
+            "parallelism": workers or tasks,
             # Twice as many partitions as slots, because their sizes differ.
             "partitions": 2 * workers,
             "program": "" if endpoint else brought(self.program),
@@ -220,7 +219,7 @@ _SPARK = Engine(
         *(
             f"--job_server_jvm_properties=-Dspark.{setting}"
             for setting in (
-                "executor.cores={slots}",
+                "executor.cores=1",
                 f"executor.extraJavaOptions={' '.join(_OPENED)}",
                 # Its pages have no authentication, and end with the job.
                 "ui.enabled=false",

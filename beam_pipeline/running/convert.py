@@ -23,7 +23,7 @@ from beam_pipeline.beam_internals.local_runner import (
     plain_labels,
 )
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.checks import check_words, values_of
+from beam_pipeline.engines.checks import values_of
 from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine, engine_of
 from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
 from beam_pipeline.graph import Job, build, make_job, views_made_once
@@ -286,7 +286,7 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
       engine: whose presets name some that only its job server knows; None for a local
         run.
     """
-    check_words(flags)
+    typed = values_of(flags).keys()
     names = set(PipelineOptions([]).get_all_options())
     if engine is None or engine.is_service:
         names -= _WITH_SERVERS
@@ -296,7 +296,6 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
         drop_default=True, retain_unknown_options=True
     )
     # Beam drops what equals its default, as a local master does.
-    typed = {flag.partition("=")[0][2:] for flag in flags}
     if unknown := sorted((given.keys() | typed & _WITH_SERVERS) - names):
         near = closest(unknown[0], names)
         hint = f" Did you mean --{near}?" if near else ""
