@@ -54,9 +54,6 @@ class ShardLayout:
     origins_name_rows: bool = False
     fingerprints: bool = False
     derived: DerivedSettings = _NO_DERIVED_FILES
-    _last: ExampleEncoder | None = dataclasses.field(
-        default=None, init=False, repr=False, compare=False
-    )
 
     @functools.cached_property
     def record_schema(self) -> pa.Schema:
@@ -79,18 +76,11 @@ class ShardLayout:
             return (), ()
         return catalogue_features(self.schema.stored)
 
-    @functools.cached_property
-    def encoder(self) -> ExampleEncoder:
-        """Encodes the columns of records; made once for all shards of a worker."""
-        return ExampleEncoder(self.record_schema)
 
-    def encoder_of(self, schema: pa.Schema) -> ExampleEncoder:
-        """Returns an encoder of other columns; most shards have the same."""
-        last = self._last
-        if last is None or not last.schema.equals(schema, check_metadata=True):
-            last = ExampleEncoder(schema)
-            object.__setattr__(self, "_last", last)
-        return last
+@functools.lru_cache(4)
+def encoder_of(schema: pa.Schema) -> ExampleEncoder:
+    """Returns what encodes columns; those of most shards are the same."""
+    return ExampleEncoder(schema)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

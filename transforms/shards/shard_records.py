@@ -35,6 +35,7 @@ from transforms.shards.shard_job import (
     ShardJob,
     ShardLayout,
     ShardTask,
+    encoder_of,
     most_rows,
 )
 from transforms.work.rejects import RejectGatherer
@@ -139,16 +140,13 @@ def write_rows(
 
 def _encoder_of(table: pa.Table, layout: ShardLayout) -> ExampleEncoder:
     """Returns what encodes a shard's rows, some of whose texts may be dictionaries."""
-    kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
-    if not any(map(pa.types.is_dictionary, kinds.values())):
-        return layout.encoder
-    fields = [
-        field.with_type(kinds[field.name])
-        if pa.types.is_dictionary(kinds.get(field.name, field.type))
-        else field
-        for field in layout.record_schema
-    ]
-    return layout.encoder_of(pa.schema(fields))
+    kinds = {f.name: f.type for f in table.schema if pa.types.is_dictionary(f.type)}
+    fields = layout.record_schema
+    return encoder_of(
+        pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in fields])
+        if kinds
+        else fields
+    )
 
 
 class _Behind:
@@ -230,13 +228,13 @@ def write_images(
                     crc32c=framed.crc32c,
                 )
             else:
-                full = record_schema(layout.schema)
+                full = layout.record_schema
                 whole = columns | {
                     feature.name: column.array(column.payloads, feature)
                     for feature, column in zip(images, loaded, strict=True)
                 }
                 records = pa.record_batch([whole[k] for k in full.names], full)
-                encoded = ExampleEncoder(full).encode_framed(records)
+                encoded = encoder_of(full).encode_framed(records)
                 out.log.add(encoded.offsets, encoded.buffer)
                 count = records.num_rows
                 behind.do(writer.write_framed, encoded.buffer, records=count)

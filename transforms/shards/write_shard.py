@@ -23,7 +23,7 @@ from transforms.core.rows.record_columns import count_parts, record_columns
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import BeamTFRecordError
 from transforms.shards.image_rows import store_fingerprints
-from transforms.shards.shard_job import ShardJob, ShardTask, most_rows
+from transforms.shards.shard_job import ShardJob, ShardTask, encoder_of, most_rows
 from transforms.shards.shard_records import Written, write_images, write_rows
 from transforms.storage.drafts import (
     Draft,
@@ -340,7 +340,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     columns = record_columns(table, features)
     schema = layout.record_schema
     batch = pa.record_batch([columns[name] for name in schema.names], schema)
-    framed = layout.encoder.encode_framed(batch)
+    framed = encoder_of(schema).encode_framed(batch)
     bounds = np.concatenate(([0], np.cumsum(lengths)))
     places = framed.offsets[bounds].tolist()
     placed = rows.without_values()
