@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import operator
 import os
 import re
 import stat
@@ -55,15 +56,11 @@ class RenamedFiles:
 
     def path(self, index: int, count: int) -> str:
         """Returns the path of shard `index` of `count`."""
-        name = os.path.basename(self.prefix) + self._ending(index, count)
-        return os.path.join(self.directory, name)
+        return os.path.join(self.directory, os.path.basename(self.shown(index, count)))
 
     def shown(self, index: int, count: int) -> str:
         """Returns the path as the user would write it."""
-        return self.prefix + self._ending(index, count)
-
-    def _ending(self, index: int, count: int) -> str:
-        return fill_template(self.template, index, count) + self.suffix
+        return self.prefix + fill_template(self.template, index, count) + self.suffix
 
     @property
     def hidden(self) -> str:
@@ -141,12 +138,8 @@ class WritePlan:
     payload_bytes: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class WrittenShard:
-    """A finished file in the work folder."""
-
-    index: int
-    facts: FrameFacts
+WrittenShard = tuple[int, FrameFacts]
+"""The number and the facts of a finished file in the work folder."""
 
 
 # Beam reads these annotations to check the pipeline's types; do not quote them.
@@ -160,7 +153,7 @@ def publish(
     Raises:
       CommitError: files could not be renamed, or a later run has removed them.
     """
-    shards = sorted(written, key=lambda shard: shard.index)
+    shards = sorted(written, key=operator.itemgetter(0))
     with contextlib.ExitStack() as lock:
         with abandoning(target):
             _check_sums(shards, plan)
@@ -181,14 +174,14 @@ def publish(
                 f"{target.store.folder!r}, and the next run replaces all of them.",
             ) from error
         abandon(target)
-    return [target.shown(shard.index, plan.shards) for shard in shards]
+    return [target.shown(index, plan.shards) for index, _ in shards]
 
 
 def _check_sums(shards: Sequence[WrittenShard], plan: WritePlan) -> None:
     """Raises ConservationError where records written are not those that came in."""
-    records = sum(shard.facts.records for shard in shards)
-    payload_bytes = sum(shard.facts.payload_bytes for shard in shards)
-    indexes = [shard.index for shard in shards]
+    records = sum(facts.records for _, facts in shards)
+    payload_bytes = sum(facts.payload_bytes for _, facts in shards)
+    indexes = [index for index, _ in shards]
     if (
         indexes != list(range(plan.shards))
         or records != plan.records
@@ -207,12 +200,11 @@ def _finished(
 ) -> list[tuple[str, str]]:
     """Returns path and final path of the files that do not have their names yet."""
     renames = []
-    for shard in shards:
-        path = target.finished(shard.index)
-        name = target.path(shard.index, plan.shards)
+    for index, facts in shards:
+        path, name = target.finished(index), target.path(index, plan.shards)
         if os.path.exists(path):
             renames.append((path, name))
-        elif not _is_published(name, shard):
+        elif not _is_published(name, facts):
             raise CommitError(
                 f"The work folder of this run must be there until its end, but "
                 f"{path!r} was removed, perhaps by a later run with the same prefix. "
@@ -221,11 +213,11 @@ def _finished(
     return renames
 
 
-def _is_published(path: str, shard: WrittenShard) -> bool:
+def _is_published(path: str, facts: FrameFacts) -> bool:
     """Whether a final name has the file already, with each checksum verified."""
     try:
         reader = TFRecordReader(path, allow_empty=True)
-        return reader.verify() == shard.facts
+        return reader.verify() == facts
     except (TFRecordError, SourceError):
         return False
 

@@ -66,12 +66,11 @@ from transforms.tfrecord.renaming import (
 _DEFAULT_TEMPLATE = "-SSSSS-of-NNNNN"
 # 100 to 200 MB a file is what readers of TFRecord files are advised to use.
 _SHARD_BYTES = 150_000_000
-# A file is written from parts of this size at most, each loaded as a whole.
-_PART_BYTES = _SHARD_BYTES
+# A file is written from parts of this size at most, each loaded and ordered as a whole:
+# this takes three times the memory.
+_PART_BYTES = 50_000_000
 # A record that waits takes its length and about this.
 _OBJECT_BYTES = 48
-# Of a part, records that are ordered at a time.
-_WINDOW_BYTES = 1 << 24
 _RECORD = "record"
 _SCHEMA = pa.schema([(_RECORD, pa.large_binary()), (KEY_COLUMN, pa.uint64())])
 
@@ -342,7 +341,7 @@ class _WriteNumberedFile(beam.DoFn):
         with abandoning(self.target):
             facts = persistently(write)
         self.records_written.inc(facts.records)
-        yield WrittenShard(index, facts)
+        yield index, facts
 
 
 def _write_file(
@@ -360,9 +359,8 @@ def _write_file(
         TFRecordWriter(file, compression=target.compression) as writer,
     ):
         for part in sorted(parts):
-            for records in in_order(store.get_all(parts.pop(part))):
-                for record in records:
-                    writer.write(record)
+            for record in in_order(store.get_all(parts.pop(part))):
+                writer.write(record)
     return writer.facts()
 
 
@@ -376,27 +374,10 @@ def hashed_rows(records: Sequence[bytes]) -> tuple[pa.RecordBatch, UInt64s]:
     return pa.record_batch([ordered], [_RECORD]), hashes[order]
 
 
-def in_order(messages: Iterable[pa.Buffer]) -> Iterator[list[bytes]]:
-    """Yields all records by (hash, bytes), some 16 MiB at a time.
-
-    Hashes are spread evenly, so even windows of them hold about as many bytes each.
-
-    Args:
-      messages: one or more segments, each with a record or more, by their hashes.
-    """
-    batches = [segment.deserialize(piece, _SCHEMA) for piece in messages]
-    hashes = [batch[KEY_COLUMN].to_numpy() for batch in batches]
-    windows = sum(batch.nbytes for batch in batches) // _WINDOW_BYTES + 1
-    low = min(float(piece[0]) for piece in hashes)
-    high = max(float(piece[-1]) for piece in hashes)
-    bounds = np.linspace(low, high, windows + 1)[1:-1].astype(np.uint64)
-    edges = [
-        [0, *np.searchsorted(piece, bounds).tolist(), len(piece)] for piece in hashes
-    ]
-    for window in range(windows):
-        rows = pa.Table.from_batches(
-            batch.slice(edge[window], edge[window + 1] - edge[window])
-            for batch, edge in zip(batches, edges, strict=True)
-        )
-        order = [(KEY_COLUMN, "ascending"), (_RECORD, "ascending")]
-        yield rows.sort_by(order)[_RECORD].to_pylist()
+def in_order(messages: Iterable[pa.Buffer]) -> list[bytes]:
+    """Returns the records of one or more segments by (hash, bytes)."""
+    pieces = [segment.deserialize(message, _SCHEMA) for message in messages]
+    order = [(KEY_COLUMN, "ascending"), (_RECORD, "ascending")]
+    rows = pa.Table.from_batches(pieces).sort_by(order)
+    records: list[bytes] = rows[_RECORD].to_pylist()
+    return records

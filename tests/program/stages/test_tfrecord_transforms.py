@@ -82,7 +82,7 @@ def test_golden_files(tmp_path: Folder) -> None:
 def test_any_order_any_bundles_same_files(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reversed, in bundles, repeated, in many pieces, in parts, in windows."""
+    """Reversed, in bundles, repeated, in many pieces, in parts."""
     records = [*RECORDS, *RECORDS[::7], b"", b"x" * 5000]
     ways: dict[str, tuple[list[bytes], dict[str, Any]]] = {
         "plain": (records, {}),
@@ -94,7 +94,6 @@ def test_any_order_any_bundles_same_files(
     monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
     monkeypatch.setattr(tfrecord, "PIECE_BYTES", 2000)
     monkeypatch.setattr(tfrecord, "_PART_BYTES", 1000)
-    monkeypatch.setattr(tfrecord, "_WINDOW_BYTES", 500)
     for name, (given_records, options) in ways.items():
         write(
             tmp_path / f"spilled {name}" / "x", given_records, num_shards=3, **options
@@ -111,10 +110,9 @@ def test_any_order_any_bundles_same_files(
     records=st.lists(st.binary(max_size=6), max_size=40),
     cuts=st.lists(st.integers(0, 40), max_size=4),
     shards=st.integers(1, 5),
-    window=st.integers(1, 30),
 )
 def test_pieces_equal_a_plain_sort(
-    records: list[bytes], cuts: list[int], shards: int, window: int
+    records: list[bytes], cuts: list[int], shards: int
 ) -> None:
     """Cutting and ordering pieces gives what sorting all records at once gives."""
 
@@ -130,13 +128,7 @@ def test_pieces_equal_a_plain_sort(
         numbers = placement.shard_of_keys(hashes, shards)
         for shard, some in segment.cut(rows, numbers):
             parts[shard].append(segment.serialize(some))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tfrecord, "_WINDOW_BYTES", window)
-        found = {
-            shard: [record for some in in_order(messages) for record in some]
-            for shard, messages in parts.items()
-            if messages
-        }
+    found = {shard: in_order(messages) for shard, messages in parts.items() if messages}
     expected = sorted(records, key=order)
     keys = np.array([order(record)[0] for record in expected], np.uint64)
     of = placement.shard_of_keys(keys, shards).tolist()
