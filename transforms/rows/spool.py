@@ -238,9 +238,8 @@ class Spool:
             if not homeless.all():
                 self._add_piece(rows.filter(pa.array(~homeless)))
             return
-        texts = rule.texts if rule.images_root else None
         self._tallies += [
-            count_values(batch.rows, rule.images, texts=texts),
+            count_values(batch.rows, rule),
             new_classes(batch.rows, self._labels),
         ]
         sizes = row_sizes(batch.rows)

@@ -9,7 +9,7 @@ about, for that decides how many shards a split has, and nothing else.
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -127,27 +127,10 @@ class Tally:
     new_classes: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
 
-def count_values(
-    rows: pa.RecordBatch,
-    images: Collection[str] = (),
-    *,
-    texts: Collection[str] | None = None,
-) -> Tally:
-    """Returns the counts of a batch.
-
-    Args:
-      rows: as `batches_of` gives them.
-      images: columns that are declared to be of images.
-      texts: columns whose texts are no paths of images, where those of others may be,
-        whatever their names; None where the name must say so.
-    """
-
-    def counts(name: str, column: pa.Array) -> Counts:
-        any_paths = texts is not None and name not in texts
-        return _counts_of_column(name, column, name in images, any_paths)
-
+def count_values(rows: pa.RecordBatch, rule: RowRule) -> Tally:
+    """Returns the counts of a batch, as `batches_of` gives it."""
     columns = {
-        name: {str(column.type): counts(name, column)}
+        name: {str(column.type): _counts_of_column(name, column, rule)}
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
     }
     return Tally(rows.num_rows, columns)
@@ -204,10 +187,8 @@ def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     return Tally(total, columns, frozenset(mappings), new)
 
 
-def _counts_of_column(
-    name: str, column: pa.Array, is_image: bool, any_paths: bool
-) -> Counts:
-    """Returns the counts of a column; `any_paths`: texts of any name may be paths."""
+def _counts_of_column(name: str, column: pa.Array, rule: RowRule) -> Counts:
+    """Returns the counts of a column."""
     counts = Counts(column.type)
     holding = rows_holding(column)
     values = int(np.count_nonzero(holding))
@@ -223,14 +204,8 @@ def _counts_of_column(
     if pa.types.is_floating(items.type):
         return _counts_of_floats(items, counts)
     if pa.types.is_string(items.type):
-        if is_image or is_named_like_images(name, is_list=items is not column):
-            return _counts_of_paths(items, counts)
-        if any_paths:
-            first = pc.min(items.filter(ends_like_image(items))).as_py()
-            return dataclasses.replace(
-                _counts_of_paths(items, counts), path=first or ""
-            )
-        return counts
+        is_named = _names_images(name, column, rule)
+        return counts if is_named is None else _counts_of_paths(items, counts, is_named)
     if is_bytes(items.type):
         large = items.cast(pa.large_binary())
         return dataclasses.replace(
@@ -250,16 +225,28 @@ def _count_true(mask: pa.BooleanArray) -> int:
     return pc.sum(mask).as_py() or 0
 
 
-def _counts_of_paths(items: pa.Array, counts: Counts) -> Counts:
+def _names_images(name: str, column: pa.Array, rule: RowRule) -> bool | None:
+    """Whether texts are paths of images by declaration or name; None: they are not.
+
+    Those of any other column may be, where a folder makes relative paths complete.
+    """
+    if name in rule.images:
+        return True
+    if is_named_like_images(name, is_list=is_list(column.type)):
+        return None if name in rule.texts else True
+    return False if rule.images_root and name not in rule.texts else None
+
+
+def _counts_of_paths(items: pa.Array, counts: Counts, is_named: bool) -> Counts:
     """Returns counts with how many texts are filled, images' paths, or relative."""
     filled = pc.not_equal(items, "")
-    absolute = is_absolute(items)
     ends = ends_like_image(items)
     return dataclasses.replace(
         counts,
         filled=_count_true(filled),
         images=_count_true(ends),
-        relative=_count_true(pc.and_not(filled, absolute)),
+        relative=_count_true(pc.and_not(filled, is_absolute(items))),
+        path="" if is_named else pc.min(items.filter(ends)).as_py() or "",
     )
 
 
@@ -370,7 +357,7 @@ def file_sizes(
     """
     columns = []
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        named = None if name in rule.texts else _paths(name, column, rule)
+        named = _paths(name, column, rule)
         if named is not None:
             columns.append(named)
     if not columns:
@@ -388,21 +375,16 @@ def _paths(
     name: str, column: pa.Array, rule: RowRule
 ) -> tuple[Longs, list[str]] | None:
     """Returns (row, path) of the image files that a column names; None for none."""
-    rows_of = np.arange(len(column))
-    is_list_column = is_list(column.type)
+    rows_of, is_named = np.arange(len(column)), _names_images(name, column, rule)
     while is_list(column.type):
         rows_of = rows_of[np.asarray(pc.list_parent_indices(column))]
         column = column.flatten()
-    if not pa.types.is_string(column.type):
+    if is_named is None or not pa.types.is_string(column.type):
         return None
     if name not in rule.images:
-        is_named = is_named_like_images(name, is_list=is_list_column)
         ends = ends_like_image(column)
-        if not is_named:
-            # Relative paths say nothing without the folder.
-            if not rule.images_root:
-                return None
-            ends = pc.and_not(ends, is_absolute(column))
+        # Whatever its name, a column may hold relative paths.
+        ends = ends if is_named else pc.and_not(ends, is_absolute(column))
         column = pc.if_else(ends, column, None)
     paths = [
         path if not path or "://" in path else os.path.join(rule.images_root, path)
