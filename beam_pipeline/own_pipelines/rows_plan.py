@@ -6,11 +6,12 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from beam_pipeline.graph import drift_rule, run_facts
 from beam_pipeline.own_pipelines.given import Given
 from beam_pipeline.own_pipelines.rows_schema import schema_of
+from beam_pipeline.planning.feature_checks import check_named
 from beam_pipeline.planning.features import vocabularies_of
 from beam_pipeline.planning.like import SHARED, drift_notes
 from beam_pipeline.planning.plan import derived_settings
@@ -28,9 +29,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.errors import (
     CommitError,
     EncodingError,
-    SpecError,
     bounded,
-    nearest,
 )
 from transforms.publishing import target
 from transforms.publishing.shared_run import Seen, SharedRun
@@ -170,16 +169,17 @@ def _infer(
             f"Correct the step before (DecodeExamples() makes rows of serialised "
             f"Examples), or the parameter that names a column."
         )
-    columns, declared = counted.tally.columns, given.declared
+    spec, columns, declared = given.spec, counted.tally.columns, given.declared
     if counted.tally.rows:
         if not columns:
             raise EncodingError(
                 f"Every row must have a column at least beside {rule.split_column!r}, "
                 f"which names its split and is not stored; found none. Add a column."
             )
-        _check_columns(given, columns)
+        named = {"label": spec.label_column, "group_column": spec.group_column}
+        check_named(named, columns)
         declared = _of_found(declared, columns)
-    return infer(counted.tally, label=given.spec.label_column, declared=declared)
+    return infer(counted.tally, label=spec.label_column, declared=declared)
 
 
 def _publication_of(
@@ -232,18 +232,6 @@ def _publication_of(
         keeps_others=bool(spec.part) and not spec.overwrite,
         steps="" if source is None else "add",
     )
-
-
-def _check_columns(given: Given, columns: Iterable[str]) -> None:
-    """Raises SpecError where no row has a column that a parameter names."""
-    spec = given.spec
-    named = [("label", spec.label_column), ("group_column", spec.group_column)]
-    for parameter, name in named:
-        if name and name not in columns:
-            raise SpecError(
-                f"{parameter} must name a column of the rows; found {name!r}"
-                f"{nearest(name, columns)}."
-            )
 
 
 def _of_found(

@@ -5,7 +5,7 @@ says them as people write values; a `Feature` has them as rows do.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -50,12 +50,7 @@ def check_declarations(
     Raises:
       SpecError: it names columns that are not there, or contradicts itself.
     """
-    for name in spec.drop:
-        if name not in columns:
-            raise SpecError(
-                f"--drop must name columns of the source; there is no {name!r}"
-                f"{nearest(name, columns)}."
-            )
+    check_named({"drop": spec.drop, "image_columns": spec.image_columns}, columns)
     if spec.label_column in spec.drop:
         raise SpecError(f"The label {spec.label_column!r} cannot be dropped as well.")
     for name, said in spec.features.items():
@@ -72,6 +67,19 @@ def check_declarations(
                 raise SpecError(
                     f"Feature {name!r}: a separator is for columns of text; "
                     f"{column!r} is of {str(kind)[:60]}."
+                )
+
+
+def check_named(
+    settings: Mapping[str, str | Sequence[str] | None], columns: Collection[str]
+) -> None:
+    """Raises SpecError where a setting names a column that is not there."""
+    for setting, value in settings.items():
+        for name in [value] if value and isinstance(value, str) else value or ():
+            if name not in columns:
+                raise SpecError(
+                    f"{setting} must name a column; there is no {name!r}"
+                    f"{nearest(name, columns)}."
                 )
 
 

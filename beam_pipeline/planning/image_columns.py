@@ -20,7 +20,7 @@ from transforms.core.infer.typed import (
 )
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
-from transforms.errors import SpecError, nearest
+from transforms.errors import SpecError
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.images import NAMES_OF_FILES, PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
@@ -133,7 +133,7 @@ def with_images(
         their names.
 
     Raises:
-      SpecError: a column is not there, or the names of images cannot be changed.
+      SpecError: the names of images cannot be changed.
     """
     settled = images_named or any(feature.derived for feature in features)
     if spec.image_columns is None and settled:
@@ -150,22 +150,15 @@ def with_images(
     for name, declared in spec.features.items():
         if declared.path is None:
             said.setdefault(declared.column or name, []).append(declared)
+    chosen = {
+        feature.source_column
+        for feature in features
+        if _is_image(
+            *(feature, columns, said.get(feature.source_column, ())), image_files
+        )
+    }
     if spec.image_columns is not None:
-        for name in spec.image_columns:
-            if name not in columns:
-                raise SpecError(
-                    f"image_columns must be columns of the source; there is no {name!r}"
-                    f"{nearest(name, columns)}"
-                )
-        chosen = set(spec.image_columns)
-    else:
-        chosen = {
-            feature.source_column
-            for feature in features
-            if _is_image(
-                *(feature, columns, said.get(feature.source_column, ())), image_files
-            )
-        }
+        chosen = {*spec.image_columns}
     features = [
         _as_said(f, said.get(f.source_column, ())) if f.source_column in chosen else f
         for f in features

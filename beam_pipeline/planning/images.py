@@ -172,13 +172,9 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             name: (round(count * share), round(listing.bytes * share))
             for name, share in portions_of(rule).items()
         }
-    labelled_by = labels.table if labels is not None else ""
+    source = labels.table if labels is not None else ""
     beside = (
-        ", with masks"
-        if are_pairs
-        else f", labelled by {labelled_by}"
-        if labelled_by
-        else ""
+        ", with masks" if are_pairs else f", labelled by {source}" if source else ""
     )
     folders = "split/" if listing.splits else ""
     folders += "" if beside or unlabelled else "label/"
@@ -299,7 +295,7 @@ def _with_folder(spec: Spec, inputs: Inputs) -> Inputs:
     masks = FileList.of(
         (e for e in listed if not e.skipped and is_image_name(e.path)), by_path=True
     )
-    layout = layout_of(entries, masks, base)
+    layout = layout_of(entries, masks, "", base)
     companions = (*inputs.companions, *masks)
     return dataclasses.replace(
         inputs, entries=entries, companions=companions, masks=layout, mask_files=masks

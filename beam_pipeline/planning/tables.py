@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_pipeline.planning.evidence import column_notes, evidence_of, with_classes
+from beam_pipeline.planning.feature_checks import check_named
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import (
     check_images_named,
@@ -51,7 +52,7 @@ from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import InputError, SpecError, nearest
+from transforms.errors import InputError, SpecError
 from transforms.formats.input_files import InputFiles, file_notes, folder_notes
 from transforms.formats.registry import FORMATS
 from transforms.formats.source import Source
@@ -130,13 +131,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         )
     words_column, words = split_words(spec, reader, columns)
     splits_by = spec.split_column or reader.split_column or words_column
-    for setting in _COLUMN_SETTINGS:
-        name = getattr(spec, setting)
-        if name and name not in columns:
-            raise SpecError(
-                f"{setting} must be a column of the source; there is no {name!r}"
-                f"{nearest(name, columns)}."
-            )
+    check_named({name: getattr(spec, name) for name in _COLUMN_SETTINGS}, columns)
     schema, evidence, shares = _schema(
         spec,
         dataclasses.replace(planned, sample=sample),
