@@ -154,15 +154,11 @@ def _check_images(features: Sequence[Feature]) -> None:
                 f"Feature {feature.name!r}: boxes are of one image a row; "
                 f"{of_image!r} holds several. Leave one of them out."
             )
-        if feature.derived and listed.get(of_image, False) is not feature.is_list:
+        if feature.derived and listed.get(of_image) is not feature.is_list:
             raise SpecError(
-                f"Feature {feature.name!r} is read off {of_image!r}: both are lists "
-                f"or neither is. Name its column in image_columns, with the shape."
-            )
-        if feature.derived and of_image not in listed:
-            raise SpecError(
-                f"Feature {feature.name!r} is read off an image that is left out, or "
-                f"declared to be something else. Leave it out as well."
+                f"Feature {feature.name!r} is read off an image, which must be stored "
+                f"as such, and be a list where the feature is one. Name the image's "
+                f"column in image_columns, with the shape, or leave the feature out."
             )
 
 
