@@ -137,9 +137,7 @@ def plan_reading(
     shards = [shard for _, shard in contents.shards]
     if split is not None:
         if split not in contents.splits:
-            near = "; files without metadata have none: name those of one by a pattern"
-            if contents.splits:
-                near = nearest(str(split), contents.splits)
+            near = nearest(str(split), contents.splits)
             raise SpecError(f"split must be one of {path}; it has no {split!r}{near}.")
         shards = [shard for name, shard in contents.shards if name == split]
     by_name = {feature.name: feature for feature in contents.features}

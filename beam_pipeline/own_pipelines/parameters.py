@@ -54,15 +54,11 @@ _REFUSED_SECTIONS = {
 _REFUSED = {
     "source": _REFUSED_SECTIONS["Source"],
     "infer": "It infers features from all rows. Leave it out.",
-    "split_lock": (
-        "A key decides its split by its hash, in each run. Give key=, and the same "
-        "splits= in all runs; or split_ids=."
-    ),
+    "split_lock": "Give key= and the same splits= in all runs, or split_ids=.",
     "shuffle": "Rows of a pipeline have no order of their own. Leave it out.",
     "stratify_column": (
-        "Rows get their splits before all of them are counted. Give each row its split "
-        "in a step before, and splits='column:NAME'; or write the dataset, and convert "
-        "that with stratify_column."
+        "Rows get their splits before they are counted. Give them in a step before, "
+        "with splits='column:NAME'; or convert the dataset with stratify_column."
     ),
 }
 

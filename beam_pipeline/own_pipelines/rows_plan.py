@@ -297,7 +297,15 @@ def commit_rows(
         if not _holds(manifest, shards):
             began_after = target.at(run.directory).state() == publication.seen
             if began_after or run.has_ended(publication.job):
-                raise _submitted_again(manifest)
+                # An engine has started a job again that had ended, or somebody has
+                # submitted one graph twice: the rows of the second would be lost.
+                raise CommitError(
+                    f"A graph must be submitted once; this one has already published "
+                    f"{manifest.name!r} of {manifest.records:,} records, and these are "
+                    f"other rows. That dataset is whole and unchanged. Build the "
+                    f"pipeline again for each run, with overwrite=True to replace a "
+                    f"dataset."
+                )
             status = "repeated"
             _LOG.warning(
                 "An earlier attempt has published %r, and the rows of this one are "
@@ -323,21 +331,6 @@ def commit_rows(
     if manifest is None:
         manifest, status = target.read_manifest(run.directory), "up to date"
     return _committed_dataset(run, manifest, status)
-
-
-def _submitted_again(manifest: Manifest) -> CommitError:
-    """Returns the error of a job that finds other rows published under its name.
-
-    They were published before it has looked at its target, or its run has ended. So
-    either an engine has started a job again that had ended, or somebody has submitted
-    one graph twice, and the rows of the second job would be lost.
-    """
-    return CommitError(
-        f"A graph must be submitted once; this one has already published "
-        f"{manifest.name!r} of {manifest.records:,} records, and these are other "
-        f"rows. That dataset is whole and unchanged. Build the pipeline again for "
-        f"each run, with overwrite=True to replace a dataset."
-    )
 
 
 def _holds(manifest: Manifest, shards: Sequence[ShardFile]) -> bool:

@@ -283,14 +283,12 @@ def _with_folder(spec: Spec, inputs: Inputs) -> Inputs:
     """Returns the inputs with the masks in the folder that the job names."""
     folder = mask_folder(spec, inputs.root)
     inner = os.path.relpath(folder, inputs.root) + "/"
-    entries, base = inputs.entries, folder
-    if not inner.startswith("../"):
-        start = os.fsencode(inner)
-        entries = FileList.of(
-            (e for e in entries if not os.fsencode(e.path).startswith(start)),
-            by_path=True,
-        )
-        base = inner
+    start = os.fsencode(inner)
+    entries = FileList.of(
+        (e for e in inputs.entries if not os.fsencode(e.path).startswith(start)),
+        by_path=True,
+    )
+    base = folder if inner.startswith("../") else inner
     listed = storage(folder).list_tree()
     masks = FileList.of(
         (e for e in listed if not e.skipped and is_image_name(e.path)), by_path=True

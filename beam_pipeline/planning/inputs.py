@@ -310,11 +310,7 @@ def _pattern_notes(spec: Spec, entries: FileList) -> tuple[str, ...]:
 
 def _without(entries: FileList, root: str, path: str) -> FileList:
     """Returns the files without the one at a path, which may be elsewhere."""
-    top = os.path.join(absolute(root), "")
-    named = absolute(path)
-    if not named.startswith(top):
-        return entries
-    inner = os.fsencode(named.removeprefix(top))
+    inner = os.fsencode(os.path.relpath(absolute(path), absolute(root)))
     return entries.filter(lambda b: numpy_mask(pc.not_equal(b["path"], inner)))
 
 
