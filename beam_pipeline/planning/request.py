@@ -436,10 +436,12 @@ def _check_settings(spec: Spec, format_name: str) -> None:
     if format_name == "files":
         of_images = (n for n, s in SETTINGS.items() if s.section == "Images")
         kinds |= dict.fromkeys({"preset", *of_images} - {"max_image_bytes"}, "images")
+    advice = (
+        "; a table with a row an image is given with --labels FILE, and --feature-name "
+        "filename= leaves a feature out"
+    )
     for setting in sorted(kinds.keys() & spec.changed_json().keys()):
         raise SpecError(
             f"{setting} is for {kinds[setting]}; the source holds "
-            f"{FORMATS[format_name].title}. Leave it out; a table with a row an image "
-            f"is given with --labels FILE, and --feature-name filename= leaves a "
-            f"feature out."
+            f"{FORMATS[format_name].title}. Leave it out{advice if is_tree else ''}."
         )

@@ -243,7 +243,7 @@ def test_a_label_table_that_makes_no_sense(tmp_path: Folder) -> None:
     options = ("--labels", tmp_path / "no.csv", "--id-column", "id")
     assert "no.csv" in refused(2, tmp_path / "in", out, *options)
     options = ("--labels", labels, "--id-column", "id")
-    assert "holds tables" in refused(2, labels, out, *options)
+    assert "folders of images" in refused(2, labels, out, *options)
     labels = table(tmp_path / "t.csv", [("id", "height"), ("x", 1)])
     message = refused(2, tmp_path / "in", out, *options)
     assert "'height' (read off each image) and 'height'" in message
@@ -387,7 +387,8 @@ def test_images_without_labels(tmp_path: Folder) -> None:
     both = ("--unlabelled", "--label-column", "x")
     assert "exclude" in refused(2, tmp_path / "flat", tmp_path / "out2", *both)
     labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
-    assert "holds tables" in refused(2, labels, tmp_path / "out2", "--unlabelled")
+    message = refused(2, labels, tmp_path / "out2", "--unlabelled")
+    assert "folders of images" in message
 
 
 @pytest.mark.parametrize("place", ["inside", "above"])
