@@ -376,20 +376,14 @@ def _completed(made: Feature, said: FeatureSpec, columns: Columns) -> Feature:
     column = columns.get(made.source_column)
     more: dict[str, Any] = {}
     if made.kind is Kind.TIMESTAMP and not made.unit:
-        more["unit"] = _unit_of_column(column)
+        kind = pa.null() if column is None else column.type
+        more["unit"] = str(kind.unit) if pa.types.is_timestamp(kind) else "s"
     if made.kind is Kind.TENSOR:
         more["encoding"] = made.encoding or "raw"
         more["dtype"] = said.dtype or _dtype(column) or made.dtype or "float32"
     if made.separator and not made.shape and made.kind is not Kind.BOX:
         more["shape"] = (None,)
     return dataclasses.replace(made, **more)
-
-
-def _unit_of_column(column: pa.Array | pa.ChunkedArray | None) -> str:
-    """Returns the unit of a column of timestamps; seconds for other columns."""
-    if column is not None and pa.types.is_timestamp(column.type):
-        return str(column.type.unit)
-    return "s"
 
 
 def _dtype(column: pa.Array | pa.ChunkedArray | None) -> str:

@@ -294,18 +294,14 @@ def _table_notes(paths: Sequence[str], read: str) -> tuple[str, ...]:
 
 def _pattern_notes(spec: Spec, entries: FileList) -> tuple[str, ...]:
     """Returns a note for each pattern that matches no file: it may be a slip."""
-    out = []
-    for flag, patterns in (("include", spec.include), ("exclude", spec.exclude)):
-        for pattern in unmatched(entries, patterns) if patterns else ():
-            note = f"--{flag} {pattern!r:.80} matches no file"
-            if entries and not pattern.endswith("/"):
-                note += (
-                    f": a pattern is for the whole path, such as "
-                    f"{next(iter(entries)).path!r:.80}, or for the file name; 'NAME/' "
-                    f"is for all files in folders of that name"
-                )
-            out.append(note)
-    return tuple(out)
+    given = {"include": spec.include, "exclude": spec.exclude}
+    return tuple(
+        f"--{flag} {pattern!r:.80} matches no file: a pattern is for the whole path or "
+        f"for the file name, and 'NAME/' for all files in folders of that name"
+        for flag, patterns in given.items()
+        if patterns
+        for pattern in unmatched(entries, patterns)
+    )
 
 
 def _without(entries: FileList, root: str, path: str) -> FileList:

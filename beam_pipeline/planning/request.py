@@ -113,13 +113,10 @@ class Request:
         return (
             not (made.steps or self.steps)
             and (made.settings, made.inputs) == (self.settings, self.inputs)
-            and (not made.images_root or made.sees_its_images())
+            and (not made.images_root or made.images != "")
+            and (not made.images_root or made.images == _images(made))
             and _is_whole(manifest, spec.output)
         )
-
-    def sees_its_images(self) -> bool:
-        """Whether the images are as they were."""
-        return self.images != "" and self.images == _images(self)
 
     def differs_from(self, manifest: Manifest) -> str:
         """Says in words how this request differs from that of a dataset."""

@@ -72,12 +72,7 @@ from transforms.formats.table_source import (
 
 # Rows that tell whether values hold images, and whether rows differ in their content.
 _LOOKED_AT_ROWS = 20_000
-_COLUMN_SETTINGS = (
-    "split_column",
-    "key_column",
-    "group_column",
-    "stratify_column",
-)
+_COLUMN_SETTINGS = ("split_column", "key_column", "group_column")
 # Blocks that `infer: full` reads one after another.
 _INFERRED_BYTES = 8 << 20
 # A worker holds several times the bytes of a block that it reads.
