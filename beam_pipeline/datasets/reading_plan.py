@@ -418,7 +418,7 @@ def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
 
 def _stated_feature(name: str, said: "FeatureSpec") -> Feature:
     """Returns the feature that a user states of records; SpecError without a kind."""
-    from beam_pipeline.planning.features import class_names
+    from beam_pipeline.planning.features import given_fields
 
     if extra := sorted(said.model_fields_set - _OF_RECORDS):
         raise SpecError(
@@ -432,14 +432,7 @@ def _stated_feature(name: str, said: "FeatureSpec") -> Feature:
         raise SpecError(
             f"features: the timestamp {name!r} must have a unit, as in 's'."
         )
-    vocabulary = None if said.vocabulary is None else class_names(said.vocabulary)
+    encoding = {"encoding": "raw"} if kind is Kind.TENSOR else {}
     return Feature(
-        name,
-        kind,
-        shape=tuple(said.shape or ()),
-        dtype=said.dtype or "",
-        encoding=said.encoding or ("raw" if kind is Kind.TENSOR else ""),
-        unit=said.unit or "",
-        inline=kind is Kind.IMAGE,
-        vocabulary=vocabulary,
+        name, kind, inline=kind is Kind.IMAGE, **encoding | given_fields(said)
     )

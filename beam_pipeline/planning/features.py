@@ -292,7 +292,10 @@ def _declared(
     made = Feature(name, kind)
     if base is not None:
         made = _like(base, name, kind, plain=said.path is not None)
-    changed = {"is_label": base is not None and base.is_label and heir, **_given(said)}
+    changed = {
+        "is_label": base is not None and base.is_label and heir,
+        **given_fields(said),
+    }
     if said.kind is not None:
         # Whoever says float knows that it rounds.
         changed.setdefault("inexact_integers", InexactIntegers.ROUND)
@@ -347,7 +350,7 @@ def _like(base: Feature, name: str, kind: Kind, *, plain: bool) -> Feature:
     )
 
 
-def _given(said: FeatureSpec) -> dict[str, Any]:
+def given_fields(said: FeatureSpec) -> dict[str, Any]:
     """Returns the fields of a feature that a declaration says."""
     makers: dict[str, tuple[str, Any]] = {
         "label": ("is_label", bool),
