@@ -252,31 +252,28 @@ def condition_of(dataset: OpenDataset, label: str, where: str) -> str:
     """
     if not label:
         return where
-    feature = label_of(dataset.features.values())
-    number = number_to_predict(dataset) if feature is None else None
-    if number is not None:
-        if not _WHOLE.fullmatch(label):
-            raise SpecError(
-                f"--label must be a number, for {number.name!r}, which is to be "
-                f"predicted, holds numbers; found {label!r}."
-            )
-        return _both_conditions(where, f"{quoted(number.name)} == {int(label)}")
+    features = dataset.features
+    feature = label_of(features.values()) or number_to_predict(dataset)
     if feature is None:
-        names = [n for n, e in dataset.features.items() if e.kind is Kind.LABEL]
+        names = [n for n, e in features.items() if e.kind is Kind.LABEL]
         shown = f"several: {', '.join(names)}" if names else "none"
         raise UsageError(
             f"--label needs a dataset with one label; {dataset.path} has {shown}. "
             f"Use --where, as in --where \"kind == 'cat'\"."
         )
-    classes = dataset.classes[feature.name]
-    if classes and label not in classes:
-        raise SpecError(
-            f"--label must name a class of {feature.name!r}; there is no "
-            f"{label!r}{nearest(label, classes)}."
-        )
-    return _both_conditions(where, f"{quoted(feature.name)} == {label!r}")
-
-
-def _both_conditions(where: str, by_label: str) -> str:
-    """Returns the text of a condition that is both, as `--where` and `--label` ask."""
+    if feature.kind is not Kind.LABEL:
+        if not _WHOLE.fullmatch(label):
+            raise SpecError(
+                f"--label must be a number, for {feature.name!r}, which is to be "
+                f"predicted, holds numbers; found {label!r}."
+            )
+        value = str(int(label))
+    else:
+        value, classes = repr(label), dataset.classes[feature.name]
+        if classes and label not in classes:
+            raise SpecError(
+                f"--label must name a class of {feature.name!r}; there is no "
+                f"{label!r}{nearest(label, classes)}."
+            )
+    by_label = f"{quoted(feature.name)} == {value}"
     return f"({where}) and {by_label}" if where else by_label

@@ -322,18 +322,13 @@ def image_shares(
       Column -> share above 0: 1 where each cell has an image's suffix and each file
       that was looked for is there.
     """
-    named: dict[str, tuple[int, list[str]]] = {}
-    for feature in features:
-        if feature.kind is not Kind.TEXT or len(named) == _LOOKED_AT:
-            continue
-        texts = _some_texts(columns[feature.source_column])
-        paths = [text for text in texts if text and _is_inside(text)]
-        if paths:
-            named[feature.source_column] = (len(texts), paths)
+    texts = [f.source_column for f in features if f.kind is Kind.TEXT]
+    cells = {name: _some_texts(columns[name]) for name in texts}
+    inside = {name: [*filter(_is_inside, texts)] for name, texts in cells.items()}
+    some = itertools.islice(filter(inside.get, inside), _LOOKED_AT)
+    named = {name: inside[name] for name in some}
     most = _LOOKED_AT // max(len(named), 1)
-    asked = {
-        name: paths[:: -(-len(paths) // most)] for name, (_, paths) in named.items()
-    }
+    asked = {name: paths[:: -(-len(paths) // most)] for name, paths in named.items()}
     # One question for all columns: a store answers many at a time.
     spelt = {
         path: image_places(path, folders) for path in itertools.chain(*asked.values())
@@ -342,9 +337,9 @@ def image_shares(
     out = {}
     for name, paths in asked.items():
         hits = sum(not there.isdisjoint(spelt[path]) for path in paths)
-        count, suffixed = named[name][0], len(named[name][1])
         if hits:
-            out[name] = hits * suffixed / (len(paths) * count)
+            share = len(named[name]) / len(cells[name])
+            out[name] = hits * share / len(paths)
     return out
 
 
@@ -353,13 +348,13 @@ def image_places(path: str, folders: Sequence[str]) -> list[str]:
     return [os.path.join(f, spelling) for f in folders for spelling in spellings(path)]
 
 
-def _some_texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
-    """Returns texts from evenly through a column, or from its lists."""
+def _some_texts(column: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Returns texts from evenly through a column, or from its lists; "" for none."""
     items = items_of(column)
     if not pa.types.is_string(items.type):
         return []
-    texts: list[str | None] = items[:: -(-len(items) // _LOOKED_AT) or 1].to_pylist()
-    return texts
+    some = items[:: -(-len(items) // _LOOKED_AT) or 1]
+    return [*map(str, some.fill_null("").to_pylist())]
 
 
 def _is_inside(path: str) -> bool:
