@@ -46,7 +46,7 @@ from transforms.formats.label_join import Labels
 from transforms.formats.raw_rows import rejection_of
 from transforms.formats.table import Complaint, RawRows
 from transforms.formats.table_source import RunReader
-from transforms.formats.tree_shape import Surroundings, check_tree
+from transforms.formats.tree_shape import Surroundings, check_tree, folder_counts
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, origins_of, stamps_of
 from transforms.storage.row_spool import RowSpool
@@ -207,10 +207,7 @@ def arrange(
             f"a suffix like .jpg or .wav. Name another folder, or use --include."
         )
     by_folders = (labels is None or labels.with_folders) and not unlabelled
-    folders: collections.Counter[str] = collections.Counter()
-    for batch in entries.batches():
-        for row in _folders_of(batch).value_counts().to_pylist():
-            folders[row["values"]] += row["counts"]
+    folders = folder_counts(entries)
     if around is not None and by_folders:
         check_tree(entries, folders, around, root=root)
     if splits_in_paths:

@@ -16,13 +16,12 @@ labelled.
 Sources of the names: ADE20K, Cityscapes, Carvana, Oxford-IIIT pets, Roboflow, CamVid.
 """
 
-import collections
 import dataclasses
 import os
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
 from transforms.formats.file_names import is_image_name, split_in_path
 from transforms.formats.label_join import Labels, Orphan
-from transforms.formats.tree_shape import bare_name
+from transforms.formats.tree_shape import bare_name, folder_counts
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
 
@@ -123,7 +122,7 @@ def find_layout(files: FileList, *, least: int = _PAIRED) -> PairFolders | None:
       files: all images of the source.
       least: of 100 images, so many must have a mask.
     """
-    candidates = _candidates(_folders(files))
+    candidates = _candidates(folder_counts(files))
     layout = _best(files, candidates, least) if candidates else None
     return layout or _beside(files, least)
 
@@ -324,17 +323,7 @@ def index_of(folder: str, files: FileList) -> MaskIndex:
     return MaskIndex(folder, [*_under(files, folder)])
 
 
-def _folders(files: FileList) -> collections.Counter[str]:
-    """Returns the folders of images, with a `/` at the end."""
-    counts: collections.Counter[str] = collections.Counter()
-    for batch in files.batches():
-        folders = pc.replace_substring_regex(batch["path"], "[^/]*$", "")
-        for item in folders.value_counts().to_pylist():
-            counts[os.fsdecode(item["values"])] += item["counts"]
-    return counts
-
-
-def _candidates(folders: collections.Counter[str]) -> dict[str, list[str]]:
+def _candidates(folders: Iterable[str]) -> dict[str, list[str]]:
     """Returns folders that may hold images, each with those that may hold masks."""
     children: dict[str, set[str]] = {}
     for folder in folders:

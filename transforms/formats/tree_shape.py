@@ -15,6 +15,7 @@ Sources of the names: Ultralytics, Darknet, Roboflow, CVAT, KITTI, Pascal VOC,
 Cityscapes, Supervisely, MMSegmentation, LabelMe, competitions on Kaggle.
 """
 
+import collections
 import dataclasses
 import itertools
 import os
@@ -29,11 +30,6 @@ from transforms.errors import InputError, bounded, first_few
 from transforms.formats.file_names import is_split_word
 from transforms.storage.file_list import FileList
 
-# What to do with an archive of such a dataset.
-UNPACK = (
-    "Annotations, masks and tables of labels are read from folders: unpack it, and "
-    "convert the folder."
-)
 # Stems that stand for all of a folder.
 _SAMPLED = 64
 # Of 100 stems, so many are in both folders, and so many have a text.
@@ -122,13 +118,23 @@ def check_tree(
         f"{around.command} --format images where the folders are classes all the same."
     )
     if not around.command:
-        advice = f"{UNPACK} Where the folders are classes, say --format archive."
+        advice = "Where the folders are classes all the same, say --format archive."
     raise InputError(
         bounded(
             f"Folders must say the class of their images; below {root!r} "
             f"{', and '.join(seen)}. This looks like {layout}. {advice}"
         )
     )
+
+
+def folder_counts(files: FileList) -> collections.Counter[str]:
+    """Returns how many files each folder holds, with a `/` behind each name."""
+    counts: collections.Counter[str] = collections.Counter()
+    for batch in files.batches():
+        folders = pc.replace_substring_regex(batch["path"], "[^/]*$", "")
+        for item in folders.value_counts().to_pylist():
+            counts[os.fsdecode(item["values"])] += item["counts"]
+    return counts
 
 
 def bare_name(name: str) -> str:

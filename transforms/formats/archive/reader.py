@@ -52,7 +52,7 @@ from transforms.formats.table import (
     TableReader,
     TableSample,
 )
-from transforms.formats.tree_shape import UNPACK, Surroundings, check_tree
+from transforms.formats.tree_shape import Surroundings
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, FileLister
 
@@ -61,6 +61,11 @@ _LOOKED_AT = 2
 _SAMPLE_ROWS = 512
 _SAMPLE_BYTES = 64 << 20
 _IMAGE, _LABEL, _SPLIT = "image", "label", "split"
+# What to do with an archive of another layout.
+_UNPACK = (
+    "Annotations, masks and tables of labels are read from folders: unpack it, and "
+    "convert the folder."
+)
 # Not `filename`: a column of that name is taken to say where images are.
 _NAME = "__name__"
 
@@ -209,7 +214,6 @@ class ArchiveImages(RowArchive):
         """
         reader = dataclasses.replace(self, by_archive=len(files) > 1)
         first: dict[str, FileEntry] = {}
-        folders: collections.Counter[str] = collections.Counter()
         others = FileLister()
         faults: list[Fault] = []
 
@@ -224,10 +228,8 @@ class ArchiveImages(RowArchive):
                         faults[:] = faults or [member.fault]
                     elif not member.is_hidden:
                         path = reader._path(file.origin, member)
-                        folder = posixpath.dirname(path)
-                        folders[f"{folder}/" if folder else ""] += 1
                         entry = FileEntry(path, member.size, 0)
-                        first.setdefault(folder, entry)
+                        first.setdefault(posixpath.dirname(path), entry)
                         yield entry
 
         # A million members are no lists beside their listing.
@@ -236,13 +238,12 @@ class ArchiveImages(RowArchive):
         root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
         if faults and not images:
             raise InputError(f"{root}: no image can be read: {faults[0].message}")
-        if not self.folders_said:
-            around = Surroundings(only_texts(others.files()))
-            check_tree(images, folders, around, root=root)
+        around = None if self.folders_said else Surroundings(only_texts(others.files()))
+        bare = _without_folders(images, strip)
         try:
-            listing = arrange(_without_folders(images, strip), {}, root=root)
+            listing = arrange(bare, {}, root=root, around=around)
         except InputError as error:
-            raise InputError(bounded(f"{error} {UNPACK}")) from error
+            raise InputError(bounded(f"{error} {_UNPACK}")) from error
         split_column = _SPLIT if listing.splits else ""
         reader = dataclasses.replace(reader, strip=strip, split_column=split_column)
         # Image, label and file name, as folders of images have them.
