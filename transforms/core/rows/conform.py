@@ -281,40 +281,23 @@ def conform(
     for feature in schema.features:
         if feature.derived:
             continue
-        if _is_absent(feature, columns):
-            # Very many features may be, and share what is no value of any of them.
+        if feature.constant is not None:
+            arrays.append(_repeated(feature.constant, feature, count))
+            continue
+        raw = columns.get(feature.source_column)
+        if feature.pattern:
+            texts = raw if feature.column and raw is not None else origins
+            raw = _matched(texts, feature.pattern, count)
+        if raw is None and feature.missing is Missing.OMIT:
+            # Very many features may be absent, and share what is no value of any.
             kind = row_type(feature)
             if kind not in nulls:
                 nulls[kind] = pa.nulls(count, kind)
             arrays.append(nulls[kind])
             continue
-        if feature.constant is not None:
-            arrays.append(_repeated(feature.constant, feature, count))
-            continue
-        raw = _raw(feature, columns, count, origins)
+        raw = pa.nulls(count, pa.string()) if raw is None else raw
         arrays.append(_filled(feature, raw, cast(raw, feature), misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
-
-
-def _is_absent(feature: Feature, columns: Mapping[str, pa.Array]) -> bool:
-    """Whether no row has a value of a feature, and none needs one."""
-    is_made = feature.pattern or feature.constant is not None
-    lacks = feature.source_column not in columns and not is_made
-    return lacks and feature.missing is Missing.OMIT
-
-
-def _raw(
-    feature: Feature,
-    columns: Mapping[str, pa.Array],
-    count: int,
-    origins: str | pa.Array,
-) -> pa.Array:
-    """Returns the cells that a feature is made from."""
-    raw = columns.get(feature.source_column)
-    if feature.pattern:
-        texts = raw if feature.column and raw is not None else origins
-        return _matched(texts, feature.pattern, count)
-    return pa.nulls(count, pa.string()) if raw is None else raw
 
 
 def _filled(
