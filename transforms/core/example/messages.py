@@ -43,7 +43,6 @@ from transforms.errors import ExampleError, RecordKindError
 
 _Field = descriptor_pb2.FieldDescriptorProto
 SEQUENCE, RANKING = "SequenceExample", "ExampleListWithContext"
-_COUNTED = {SEQUENCE: "feature list", RANKING: "Example"}
 _ADVICE = (
     "Only tf.train.Examples are read here. Where the first records of the files are "
     "such messages, 'convert', open_dataset and ReadDataset read them."
@@ -58,12 +57,13 @@ begins_with_list = re.compile(
 _SCALARS = {
     "bytes": _Field.TYPE_BYTES,
     "float": _Field.TYPE_FLOAT,
+    "int32": _Field.TYPE_INT32,
     "int64": _Field.TYPE_INT64,
     "string": _Field.TYPE_STRING,
 }
 # A field: its name, its type, and whether it is repeated.
-_Fields = Sequence[tuple[str, str, bool]]
-_MESSAGES: Mapping[str, _Fields] = {
+Fields = Sequence[tuple[str, str, bool]]
+_MESSAGES: Mapping[str, Fields] = {
     "BytesList": [("value", "bytes", True)],
     "FloatList": [("value", "float", True)],
     "Int64List": [("value", "int64", True)],
@@ -85,40 +85,45 @@ _MESSAGES: Mapping[str, _Fields] = {
     RANKING: [("examples", "Example", True), ("context", "Example", False)],
 }
 """Each message and its fields, numbered from 1."""
-_ENTRY: _Fields = [("key", "string", False), ("value", "Feature", False)]
+_ENTRY: Fields = [("key", "string", False), ("value", "Feature", False)]
 
 
-def _classes(*, ordered: bool = False) -> dict[str, Any]:
-    """Returns the classes of all messages by their names.
+def message_classes(
+    messages: Mapping[str, Fields], package: str, *, ordered: bool = False
+) -> dict[str, Any]:
+    """Returns the classes of messages by their names, in a pool of their own.
 
-    With `ordered`, the features of an Example are a list in place of a map.
+    Args:
+      messages: the fields of each.
+      package: of the messages.
+      ordered: whether the features of an Example are a list in place of a map.
     """
     file = descriptor_pb2.FileDescriptorProto(
-        name="tensorflow/core/example/example.proto",
-        package="tensorflow",
+        name=f"{package}.proto",
+        package=package,
         # Of proto2, an empty key is written, as that of a map is.
         syntax="proto2" if ordered else "proto3",
     )
-    for name, fields in _MESSAGES.items():
+    for name, fields in messages.items():
         message = file.message_type.add(name=name)
         if name == "Feature":
             message.oneof_decl.add(name="kind")
         if name == "Features":
             entry = message.nested_type.add(name="FeatureEntry")
             entry.options.map_entry = not ordered
-            _add_fields(entry, _ENTRY)
-        _add_fields(message, fields)
+            _add_fields(entry, _ENTRY, package)
+        _add_fields(message, fields, package)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
         name: message_factory.GetMessageClass(
-            pool.FindMessageTypeByName(f"tensorflow.{name}")
+            pool.FindMessageTypeByName(f"{package}.{name}")
         )
-        for name in _MESSAGES
+        for name in messages
     }
 
 
-def _add_fields(message: Any, fields: _Fields) -> None:
+def _add_fields(message: Any, fields: Fields, package: str) -> None:
     """Adds fields to a descriptor, numbered from 1; those of a Feature are a oneof."""
     for number, (name, kind, repeated) in enumerate(fields, 1):
         field = message.field.add(
@@ -126,7 +131,7 @@ def _add_fields(message: Any, fields: _Fields) -> None:
             number=number,
             label=_Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL,
             type=_SCALARS.get(kind, _Field.TYPE_MESSAGE),
-            type_name=None if kind in _SCALARS else f".tensorflow.{kind}",
+            type_name=None if kind in _SCALARS else f".{package}.{kind}",
         )
         if kind in ("float", "int64"):
             field.options.packed = True
@@ -134,12 +139,12 @@ def _add_fields(message: Any, fields: _Fields) -> None:
             field.oneof_index = 0
 
 
-CLASSES = _classes()
+CLASSES = message_classes(_MESSAGES, "tensorflow")
 
 Example: Any = CLASSES["Example"]
 
 
-OrderedExample: Any = _classes(ordered=True)["Example"]
+OrderedExample: Any = message_classes(_MESSAGES, "tensorflow", ordered=True)["Example"]
 """The same bytes, with the entries in an order: protobuf's own ("deterministic") has
 "ab" before "a", so it is not that of the encoder."""
 
@@ -228,22 +233,6 @@ def other_kind(data: bytes) -> str:
     return ""
 
 
-def other_message(data: bytes) -> str:
-    """Returns what `other_kind` says in words, with the number of lists or Examples."""
-    kind = other_kind(data)
-    if not kind:
-        return ""
-    inner = [value for number, value in _fields(data) if number == 2]
-    if kind == RANKING:
-        count = len(_fields(data)) - len(inner)
-    else:
-        count = sum(len(_fields(value)) for value in inner)
-    article = "a" if kind == SEQUENCE else "an"
-    return (
-        f"{article} {kind} with {count:,} {_COUNTED[kind]}{'' if count == 1 else 's'}"
-    )
-
-
 def check_kind(data: bytes, record: str = "it") -> None:
     """Raises RecordKindError for a SequenceExample or an ExampleListWithContext.
 
@@ -251,8 +240,9 @@ def check_kind(data: bytes, record: str = "it") -> None:
       data: of the record.
       record: which one it is, for the message.
     """
-    if words := other_message(data):
-        raise RecordKindError(f"{record} is {words}. {_ADVICE}")
+    if kind := other_kind(data):
+        article = "a" if kind == SEQUENCE else "an"
+        raise RecordKindError(f"{record} is {article} {kind}. {_ADVICE}")
 
 
 def _fields(data: bytes) -> list[tuple[int, Any]]:
