@@ -10,6 +10,7 @@ read; lines are 1-based everywhere.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -187,8 +188,17 @@ class Batch:
                 f"texts, one for each row; it returned {self.keys.null_count:,} nulls "
                 f"among {rows:,} of type {self.keys.type}. Give each row a text."
             )
-        if schema is not None:
-            _check_columns(self.rows.schema, schema)
+        # Stored rows are bytes without a schema: others would be read as these types.
+        if schema is not None and not self.rows.schema.equals(schema):
+            pairs = itertools.zip_longest(schema, self.rows.schema)
+            must_be, is_now = next((a, b) for a, b in pairs if a != b)
+            raise ConservationError(
+                f"A step between reading and writing must keep the columns, their "
+                f"order and their types; for {must_be or 'no column'} it returned "
+                f"{is_now or 'none'}. Cast it in the step, as in pc.cast(column, "
+                f"batch.rows.schema.field(name).type); 'drop' and 'features' of a "
+                f"spec change columns."
+            )
         if keyed or (self.numbers[1:] > self.numbers[:-1]).all():
             return
         columns = {"number": pa.array(self.numbers)}
@@ -199,30 +209,6 @@ class Batch:
         if distinct.num_rows < len(self.numbers):
             raise ConservationError(
                 added_rows(self.block.origin, distinct.num_rows, len(self.numbers))
-            )
-
-
-def _check_columns(found: pa.Schema, wanted: pa.Schema) -> None:
-    """Raises ConservationError where a step has changed columns' names or types."""
-    if found.equals(wanted):
-        return
-    if found.names != wanted.names:
-        raise ConservationError(
-            f"A step between reading and writing must keep the columns and their "
-            f"order: {', '.join(wanted.names)}; it returned "
-            f"{', '.join(found.names) or 'none'}. Change values only; 'drop' and "
-            f"'features' of a spec change columns."
-        )
-    # Stored rows are bytes without a schema: others would be read as these types.
-    for name, is_now, must_be in zip(
-        wanted.names, found.types, wanted.types, strict=True
-    ):
-        if is_now != must_be:
-            raise ConservationError(
-                f"A step between reading and writing must keep the types of columns; "
-                f"{name!r} must be {must_be}, and it returned {is_now}. Cast it in the "
-                f"step, as in pc.cast(column, batch.rows.schema.field(name).type); "
-                f"'features' of a spec change types."
             )
 
 

@@ -147,11 +147,8 @@ class ShardRows:
 
         The row is None where the origin names the row itself.
         """
-        row = self.table[ROW_COLUMN][position].as_py()
-        if ORIGIN_COLUMN in self.table.column_names:
-            return self.table[ORIGIN_COLUMN][position].as_py(), row
-        segment = int(np.searchsorted(self.starts, position, side="right")) - 1
-        return self.origins[segment], row
+        origins, rows = self.places(np.array([position]))
+        return origins[0].as_py(), int(rows[0])
 
     def repeated_keys(
         self, start: int, stop: int
