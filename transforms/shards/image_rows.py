@@ -380,6 +380,5 @@ def store_fingerprints(
     return Fingerprints(
         Subject.IMAGE,
         (split,),
-        many_origins=True,
         segment=dataclasses.replace(piece, origin=split),
     )

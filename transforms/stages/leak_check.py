@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from transforms.core import segment
 from transforms.core.placing.leakage import (
+    FINGERPRINT_SCHEMA,
     Fingerprints,
     Leaks,
     Place,
@@ -19,7 +20,6 @@ from transforms.core.placing.leakage import (
     SplitFindings,
     Subject,
     find_shared,
-    fingerprint_schema,
 )
 from transforms.core.placing.placement import UInt64s, usual_order
 from transforms.core.placing.splitting import Assignments
@@ -141,8 +141,7 @@ def _gather(
     values, splits = np.empty(total, np.uint64), np.empty(total, np.int16)
     at = 0
     for prints in found:
-        schema = fingerprint_schema(many_origins=prints.many_origins)
-        rows = segment.deserialize(store.get(prints.segment), schema)
+        rows = segment.deserialize(store.get(prints.segment), FINGERPRINT_SCHEMA)
         span = slice(at, at + rows.num_rows)
         values[span] = np.asarray(rows["fingerprint"])
         indices = np.array([names.index(name) for name in prints.splits], np.int16)
@@ -160,11 +159,10 @@ def _by_value(
     few = Shared(shared.values[:limit], shared.table[:limit])
     places: dict[int, list[Place]] = collections.defaultdict(list)
     for prints in found:
-        schema = fingerprint_schema(many_origins=prints.many_origins)
-        rows = segment.deserialize(store.get(prints.segment), schema)
+        rows = segment.deserialize(store.get(prints.segment), FINGERPRINT_SCHEMA)
         is_shared = few.contains(np.asarray(rows["fingerprint"]))
         for row in rows.filter(pa.array(is_shared)).to_pylist():
-            origin = row.get("origin") or prints.segment.origin
+            origin = row["origin"] or prints.segment.origin
             place = Place(prints.splits[row["split"]], origin, row["row"])
             places[row["fingerprint"]].append(place)
     return {value: sorted(places[value]) for value in sorted(places)}

@@ -308,7 +308,6 @@ def _store_fingerprints(batch: Batch, splits: Splits, store: Store) -> Fingerpri
     return Fingerprints(
         Subject.UNIT,
         splits.names,
-        batch.origins is not None,
         dataclasses.replace(piece, origin=batch.block.origin),
     )
 

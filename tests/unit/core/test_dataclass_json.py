@@ -45,7 +45,7 @@ STATISTICS = {
         (tuple[tuple[tuple[str, int], Segment], ...], ((("train", 0), SEGMENT),)),
         (PlaceFacts, PlaceFacts("a", 0, {("a", 0): 3}, {"x": SEGMENT}, "c0")),
         (ReadFacts, ReadFacts("a", 0, 1, roundings={"x": Rounding(1, "z", 2, "l")})),
-        (Fingerprints, Fingerprints(Subject.IMAGE, ("a",), True, SEGMENT)),
+        (Fingerprints, Fingerprints(Subject.IMAGE, ("a",), SEGMENT)),
         (
             RejectLog,
             RejectLog(

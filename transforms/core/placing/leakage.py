@@ -47,6 +47,14 @@ _BINARY = (
     *(pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY),
     *(pa.lib.Type_FIXED_SIZE_BINARY, pa.lib.Type_BINARY_VIEW),
 )
+FINGERPRINT_SCHEMA = pa.schema(
+    {
+        "fingerprint": pa.uint64(),
+        "split": pa.int16(),
+        "row": pa.int64(),
+        "origin": pa.string(),
+    }
+)
 # Examples and pairs of splits that a warning names; the report has all.
 _EXAMPLES_SHOWN = 3
 _PAIRS_SHOWN = 6
@@ -66,13 +74,12 @@ class Fingerprints:
     Attributes:
       subject: the kind of item.
       splits: names of the splits, which fingerprints refer to by index.
-      many_origins: whether each has its own origin.
-      segment: where they are stored; its origin is that of all unless `many_origins`.
+      segment: where they are stored, under `FINGERPRINT_SCHEMA`; its origin is that of
+        all which state none.
     """
 
     subject: Subject
     splits: tuple[str, ...]
-    many_origins: bool
     segment: Segment
 
 
@@ -156,12 +163,6 @@ def fingerprint_image(data: bytes, crc32c: int | None = None) -> int:
     return int(whole) << 32 | int(half)
 
 
-def fingerprint_schema(*, many_origins: bool) -> pa.Schema:
-    """Returns the schema of stored fingerprints."""
-    fields = [("fingerprint", pa.uint64()), ("split", pa.int16()), ("row", pa.int64())]
-    return pa.schema([*fields, ("origin", pa.string())] if many_origins else fields)
-
-
 def pack_fingerprints(
     values: UInt64s,
     splits: npt.NDArray[np.int64],
@@ -176,11 +177,9 @@ def pack_fingerprints(
       rows: each item's 0-based row in its origin.
       origins: each item's origin; None if the segment states one for all.
     """
-    columns = [pa.array(values), pa.array(splits, pa.int16()), pa.array(rows)]
-    if origins is not None:
-        columns.append(origins)
-    schema = fingerprint_schema(many_origins=origins is not None)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    places = pa.nulls(len(values), pa.string()) if origins is None else origins
+    columns = [pa.array(values), pa.array(splits, pa.int16()), pa.array(rows), places]
+    return pa.RecordBatch.from_arrays(columns, schema=FINGERPRINT_SCHEMA)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -85,7 +85,7 @@ def stored(
         pa.array([origin for origin, _ in items], pa.string()),
     )
     (piece,) = store.put(split, 0, [(len(items), segment.serialize(rows))])
-    return Fingerprints(subject, (split,), many_origins=True, segment=piece)
+    return Fingerprints(subject, (split,), segment=piece)
 
 
 def test_fault_129_the_same_image_in_two_splits(store: Store) -> None:
