@@ -22,6 +22,8 @@ from transforms.storage.files import storage
 from transforms.storage.paths import absolute, shown
 
 _Scalar = bool | int | float | str
+# YAML reads yes and no as bools, which are no numbers here.
+_Limit = pydantic.StrictInt | pydantic.StrictFloat | str
 _Plain = Literal["int64", "float", "bool", "text", "bytes", "timestamp"]
 _Kind = Literal[_Plain, "label", "image", "tensor", "box"]
 
@@ -91,9 +93,9 @@ class FeatureSpec(pydantic.BaseModel):
     vocabulary: Names | None = None
     unknown: Literal["reject", "oov", "append"] | None = None
     inexact_integers: Literal["round", "reject"] | None = None
-    min: int | float | str | None = None
-    max: int | float | str | None = None
-    allowed: list[int | float | str] | None = None
+    min: _Limit | None = None
+    max: _Limit | None = None
+    allowed: list[_Limit] | None = None
     pattern: str | None = None
 
     @pydantic.model_validator(mode="before")
@@ -290,6 +292,12 @@ class _UniqueKeysLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# A date is text, as it is written: a limit in ISO 8601, or the name of a part.
+_UniqueKeysLoader.add_constructor(
+    "tag:yaml.org,2002:timestamp", lambda loader, node: str(node.value)
+)
+
+
 def make_spec(settings: Mapping[str, Any]) -> Spec:
     """Returns the validated job.
 
@@ -320,7 +328,8 @@ def _joined(faults: Sequence[Any]) -> list[Any]:
 
 def _setting_path(fault: Any) -> str:
     """Returns where an error of pydantic is, as in "features.x.kind"."""
-    return ".".join(str(step) for step in fault["loc"] if step not in _TYPE_WORDS)
+    *steps, last = fault["loc"] or ("",)
+    return ".".join(map(str, steps if last in _TYPE_WORDS else [*steps, last]))
 
 
 def _describe(fault: Any) -> str:
@@ -351,4 +360,4 @@ _OF_A_FEATURE = 3
 _MEANT = {"label": "label_column", "key": "key_column"}
 _SHOULD = "Input should be "
 # Pydantic names the branch of a union in the place of a fault.
-_TYPE_WORDS = frozenset({"int", "constrained-int", "literal['auto']"})
+_TYPE_WORDS = frozenset("int float str bool constrained-int literal['auto']".split())

@@ -63,6 +63,9 @@ def test_a_kind_alone_is_a_feature() -> None:
     assert "'timestamp'" in fault(features={"day": "timestmp"})
     for wrong in (None, 5, ["timestamp"]):
         assert fault(features={"day": wrong}).startswith("features.day: ")
+    # As YAML reads yes and no; they were the texts 1 and 0.
+    for settings in ({"allowed": [True]}, {"min": True}):
+        assert fault(features={"day": settings}).count("found True") == 1
 
 
 def test_names_that_are_no_setting() -> None:
@@ -291,8 +294,9 @@ def test_yaml(tmp_path: Folder) -> None:
             tmp_path,
             "source: 사진\noutput: out\nsplits: {train: 0.8, test: 0.2}\n"
             "shard_size: 64MiB\nshuffle: no\ninclude: ['*.jpg']\nworkers: auto\n"
-            "null_values: ['-', 999]\n"
-            "features: {age: {kind: float, shape: [null, 4]}}\n",
+            "null_values: ['-', 999]\npart: 2026-11-03\n"
+            "features: {age: {kind: float, shape: [null, 4]},\n"
+            "  day: {min: 2020-01-01, fill: 2020-02-30 10:00:00, allowed: [7, 0.5]}}\n",
         )
     )
     spec = make_spec(settings)
@@ -301,7 +305,12 @@ def test_yaml(tmp_path: Folder) -> None:
     assert spec.shard_size == 64 << 20
     assert spec.shuffle is False
     assert spec.null_values == ["-", "999"]
-    assert spec.features == {"age": FeatureSpec(kind="float", shape=[None, 4])}
+    assert (spec.part, spec.output) == ("2026-11-03", "out/part=2026-11-03")
+    limits = {"min": "2020-01-01", "fill": "2020-02-30 10:00:00", "allowed": [7, 0.5]}
+    assert spec.features == {
+        "age": FeatureSpec(kind="float", shape=[None, 4]),
+        "day": FeatureSpec(**limits),
+    }
     assert make_spec(json.loads(json.dumps(spec.to_json()))) == spec
 
 
@@ -332,7 +341,6 @@ def test_manifest_as_spec(tmp_path: Folder) -> None:
         '{"format": "beam-tfrecord/1", "run": {}}',
         '{"format": "beam-tfrecord/1", "run": 3}',
         '{"format": "beam-tfrecord/1", "run": {"spec": [1]}}',
-        "name: 2020-99-99",
         "[" * 5_000,
         "? [a, b]\n: 1\n? {c: d}\n: 2",
     ],
