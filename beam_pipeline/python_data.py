@@ -25,6 +25,8 @@ the end all parts become one file of the widest types.
 An exception that the source itself raises is passed on unchanged.
 """
 
+import contextlib
+import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -127,7 +129,17 @@ def _wider_schema(before: pa.Schema, new: pa.Schema, rows: int) -> pa.Schema:
             reason = f"they are {kind} from row {rows + 1:,} on, {earlier} before"
             raise _odd_row(field.name, OddValueError(reason))
         fields[field.name] = wide
-    return pa.schema(list(fields.items()))
+    return pa.schema(list(fields.items()), _class_names(new) or before.metadata)
+
+
+def _class_names(schema: pa.Schema) -> dict[bytes, bytes]:
+    """Returns what a schema of Hugging Face's `datasets` says of its columns."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        stated = json.loads((schema.metadata or {})[b"huggingface"])
+        # Without its fingerprint, which equal rows need not have in common.
+        said = {"info": {"features": stated["info"]["features"]}}
+        return {b"huggingface": json.dumps(said).encode()}
+    return {}
 
 
 def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, rows: int) -> pa.RecordBatch:

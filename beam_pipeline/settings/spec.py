@@ -294,7 +294,7 @@ class _UniqueKeysLoader(yaml.SafeLoader):
 
 # A date is text, as it is written: a limit in ISO 8601, or the name of a part.
 _UniqueKeysLoader.add_constructor(
-    "tag:yaml.org,2002:timestamp", lambda loader, node: str(node.value)
+    "tag:yaml.org,2002:timestamp", lambda _, node: str(node.value)
 )
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import beam_pipeline
-from beam_pipeline import api
+from beam_pipeline import api, open_dataset
 from beam_pipeline.python_data import store_rows
 from tests.support.outputs import payloads, rows
 from tests.support.python_sources import features, pixels, w1
@@ -495,6 +495,17 @@ def test_categories_without_a_type_are_refused(tmp_path: Folder) -> None:
     periods = pd.Categorical(pd.period_range("2020", periods=3, freq="M"))
     with pytest.raises(InputError, match="no type in Arrow"):
         beam_pipeline.convert(pd.DataFrame({"p": periods}), tmp_path / "out")
+
+
+def test_class_names_of_hugging_face(tmp_path: Folder) -> None:
+    """Those that a table of `datasets` states are labels, as in its Parquet files."""
+    said = {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}
+    stated = {"info": {"features": said}, "fingerprint": "f7a1"}
+    table = pa.table({"n": [1, 2, 3, 4], "label": [1, -1, 0, 1]})
+    named = table.replace_schema_metadata({"huggingface": json.dumps(stated)})
+    beam_pipeline.convert(named, tmp_path / "out", shuffle=False)
+    read = open_dataset(tmp_path / "out", labels="names")["train"]
+    assert [row["label"] for row in read] == ["dog", None, "cat", "dog"]
 
 
 def test_errors_of_the_users_have_no_causes(tmp_path: Folder) -> None:
