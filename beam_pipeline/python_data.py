@@ -306,6 +306,9 @@ def _arrow_column(
     """Returns an array, list or Series in Arrow; pixels become PNG files."""
     is_image = name in images
     try:
+        # As `datasets` loads several splits.
+        if hasattr(values, "columns") or hasattr(values, "column_names"):
+            raise OddValueError("it is a table: convert each table by itself")
         if _is_of(values, "pandas", "Series"):
             return _of_series(values, is_image)
         if isinstance(values, pa.Array):

@@ -508,6 +508,13 @@ def test_class_names_of_hugging_face(tmp_path: Folder) -> None:
     assert [row["label"] for row in read] == ["dog", None, "cat", "dog"]
 
 
+def test_tables_by_their_splits_are_refused(tmp_path: Folder) -> None:
+    """Their columns would be put side by side, one row of each in a record."""
+    for table in (pa.table({"a": [1]}), pd.DataFrame({"a": [1]})):
+        with pytest.raises(InputError, match=r"'train'.* it is a table"):
+            beam_pipeline.convert({"train": table, "test": table}, tmp_path / "out")
+
+
 def test_errors_of_the_users_have_no_causes(tmp_path: Folder) -> None:
     """One traceback, not Beam's too; the cause of a step's own failure stays."""
     source = write_csv(tmp_path / "t.csv", "a", ["x"] * 9)
