@@ -338,6 +338,8 @@ def _of_series(series: Any, is_image: bool) -> pa.Array | pa.ChunkedArray:
         for index in np.flatnonzero(series.isna().to_numpy()).tolist():
             values[index] = None
         return column_of(values, is_image=is_image)
+    if hasattr(series, "sparse"):
+        series = series.sparse.to_dense()
     array = pa.array(series, from_pandas=True)
     # Arrow would store a period as a plain integer, and lose what it means.
     kind = array.type

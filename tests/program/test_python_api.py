@@ -136,6 +136,7 @@ class TestTypes:
                     "UTC"
                 ),
                 5: [1.5, np.nan, 2],
+                "sparse": pd.arrays.SparseArray([0.5, np.nan, np.nan]),
             },
             index=[9, 9, 9],
         )
@@ -148,6 +149,7 @@ class TestTypes:
             "list": "int64",
             "time": "timestamp",
             "5": "float",
+            "sparse": "float",
         }
         first, second, third = payloads(tmp_path / "o")
         assert second == b"" or not messages.Example.FromString(second).features.feature
@@ -155,6 +157,7 @@ class TestTypes:
         assert list(found["list"].int64_list.value) == [0, 1, 2]
         assert list(found["number"].int64_list.value) == [2**62]
         found = messages.Example.FromString(first).features.feature
+        assert list(found["sparse"].float_list.value) == [0.5]
         unit = features(tmp_path / "o")["time"]["unit"]
         seconds = {"s": 1, "us": 10**6, "ns": 10**9}[unit]
         assert list(found["time"].int64_list.value) == [86_400 * seconds]
