@@ -113,14 +113,9 @@ class Condition:
         rows = pa.table(
             {n: _comparable(batch.column(n), f) for n, f in self.features.items()}
         )
-        plan = acero.Declaration.from_sequence(
-            [
-                acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
-                acero.Declaration(
-                    "project", acero.ProjectNodeOptions([self.expression], ["holds"])
-                ),
-            ]
-        )
+        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
+        holds = acero.ProjectNodeOptions([self.expression], ["holds"])
+        plan = acero.Declaration("project", holds, [source])
         # One thread keeps the order of the rows.
         return plan.to_table(use_threads=False).column(0).combine_chunks()
 

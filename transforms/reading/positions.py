@@ -24,7 +24,6 @@ import dataclasses
 import functools
 import hashlib
 import struct
-from collections.abc import Iterable
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -302,7 +301,14 @@ def places_of(indices: Any, count: int) -> Longs:
       TypeError: one is no whole number.
       IndexError: one is outside of the view.
     """
-    array = indices if isinstance(indices, np.ndarray) else _index_array(indices, count)
+    array = indices
+    if not isinstance(indices, np.ndarray):
+        try:
+            array = np.array([*map(place_of, indices)], np.int64)
+        except OverflowError:
+            raise IndexError(
+                f"an index is out of range of {count:,} records: it is beyond int64"
+            ) from None
     if not array.size:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -318,17 +324,3 @@ def places_of(indices: Any, count: int) -> Longs:
         wrong = int(places[outside.argmax()])
         raise IndexError(f"index {wrong:,} is out of range of {count:,} records")
     return np.where(places < 0, places + count, places)
-
-
-def _index_array(indices: Iterable[Any], count: int) -> Longs:
-    """Returns indices as int64; IndexError beyond it, TypeError for no integer."""
-    items = [*indices]
-    if not {*map(type, items)} <= {int}:
-        items = [*map(place_of, items)]
-    try:
-        return np.array(items, np.int64)
-    except OverflowError:
-        wrong = max(items, key=abs)
-        raise IndexError(
-            f"index {wrong} is out of range of {count:,} records"
-        ) from None

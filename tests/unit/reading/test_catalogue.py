@@ -18,7 +18,7 @@ from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import DamageError, SpecError, TFRecordError
+from transforms.errors import DamageError, TFRecordError
 from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading import catalogue_of_shards
 from transforms.reading.catalogue import Catalogue
@@ -108,14 +108,6 @@ def test_ranges_over_row_groups_and_parts(
             assert table["_shard"].to_pylist() == [
                 0 if i < 7 else 2 for i in range(start, stop)
             ]
-
-
-def test_columns_that_are_not_there(tmp_path: pathlib.Path) -> None:
-    """They are the user's mistake; a near name is suggested."""
-    path = str(tmp_path / "a.pq")
-    write_part(path, [], catalogue_schema(FEATURES, NAMES), NAMES)
-    with pytest.raises(SpecError, match=r"'nimal'.*'animal'"):
-        [*Catalogue([path]).batches(["nimal"], 0, 0)]
 
 
 def test_no_flipped_bit_of_values_is_silent(tmp_path: pathlib.Path) -> None:
