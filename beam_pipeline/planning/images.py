@@ -293,7 +293,7 @@ def _with_folder(spec: Spec, inputs: Inputs) -> Inputs:
     masks = FileList.of(
         (e for e in listed if not e.skipped and is_image_name(e.path)), by_path=True
     )
-    layout = layout_of(entries, masks, "", base)
+    layout = layout_of(entries, masks, base)
     companions = (*inputs.companions, *masks)
     return dataclasses.replace(
         inputs, entries=entries, companions=companions, masks=layout, mask_files=masks

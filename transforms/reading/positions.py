@@ -318,9 +318,10 @@ def places_of(indices: Any, count: int) -> Longs:
         )
     if array.dtype.kind == "u" and int(array.max()) >= 2**63:
         raise IndexError(f"index {int(array.max())} is out of range of {count:,}")
-    places = array.astype(np.int64)
+    places: npt.NDArray[np.int64] = array.astype(np.int64)
     outside = (places < -count) | (places >= count)
     if outside.any():
         wrong = int(places[outside.argmax()])
         raise IndexError(f"index {wrong:,} is out of range of {count:,} records")
-    return np.where(places < 0, places + count, places)
+    places[places < 0] += count
+    return places

@@ -306,7 +306,8 @@ def test_yaml(tmp_path: Folder) -> None:
     assert spec.shuffle is False
     assert spec.null_values == ["-", "999"]
     assert (spec.part, spec.output) == ("2026-11-03", "out/part=2026-11-03")
-    limits = {"min": "2020-01-01", "fill": "2020-02-30 10:00:00", "allowed": [7, 0.5]}
+    limits: dict[str, Any] = {"min": "2020-01-01", "fill": "2020-02-30 10:00:00"}
+    limits["allowed"] = [7, 0.5]
     assert spec.features == {
         "age": FeatureSpec(kind="float", shape=[None, 4]),
         "day": FeatureSpec(**limits),

@@ -227,15 +227,15 @@ def cut(
         last = count if limit_rows is None else min(count, limit_rows - row)
         index = max(-row, 0)
         if block is not None:
-            index = np.searchsorted(starts, block.start + block_bytes - base)
+            index = int(np.searchsorted(starts, block.start + block_bytes - base))
         while index < last:
             at = int(starts[index])
             at_line = line + int(np.searchsorted(lines, at))
-            following = Block(origin, base + at, -1, row + int(index), at_line)
+            following = Block(origin, base + at, -1, row + index, at_line)
             if block is not None:
                 yield _closed(block, following.start, following.first_row)
             block = following
-            index = np.searchsorted(starts, at + block_bytes)
+            index = int(np.searchsorted(starts, at + block_bytes))
         if last < count:
             if block is not None:
                 yield _closed(block, base + int(starts[last]), row + last)
