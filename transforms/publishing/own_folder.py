@@ -184,13 +184,13 @@ class OwnFolder:
         try:
             with folders.opened(path) as descriptor:
                 yield descriptor
-        except NotADirectoryError as error:
-            if (status := folders.status_of(path)) is None:
-                # A part of the path above it is no folder.
-                raise FileNotFoundError(error.errno, error.strerror, path) from error
-            what = "a link" if stat.S_ISLNK(status.st_mode) else "not a folder"
-            raise _not_ours(path, f"is {what}") from error
         except OSError as error:
+            if error.errno in folders.NO_FOLDER:
+                if (status := folders.status_of(path)) is None:
+                    # A part of the path above it is no folder.
+                    raise FileNotFoundError(*error.args, path) from error
+                what = "a link" if stat.S_ISLNK(status.st_mode) else "not a folder"
+                raise _not_ours(path, f"is {what}") from error
             # The longer of two names is this one, not the output's.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
                 raise

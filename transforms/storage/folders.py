@@ -25,6 +25,8 @@ from transforms.storage.retry import is_transient, persistently
 
 _AT_FDCWD = -100
 _FOLDER_ITSELF = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NO_FOLDER = {errno.ENOTDIR, errno.ELOOP, errno.EMLINK}
+"""What systems say when a link, or what is no folder, is opened as one."""
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 # How renameat2 says that this kernel or file system has no such rename.
@@ -65,20 +67,10 @@ def opened(path: str, *, folder: int | None = None) -> Iterator[int]:
       folder: a descriptor of the folder that a relative path starts from.
 
     Raises:
-      NotADirectoryError: it is a link, or no folder.
-      OSError: it cannot be opened.
+      OSError: it cannot be opened; with an errno of `NO_FOLDER`, it is a link, or no
+        folder.
     """
-
-    def work() -> int:
-        try:
-            return os.open(path, _FOLDER_ITSELF, dir_fd=folder)
-        except OSError as error:
-            # Systems differ in the error for a link.
-            if error.errno in (errno.ELOOP, errno.EMLINK):
-                code = errno.ENOTDIR
-                raise NotADirectoryError(code, os.strerror(code), path) from error
-            raise
-
+    work = functools.partial(os.open, path, _FOLDER_ITSELF, dir_fd=folder)
     descriptor = persistently(work, path=path)
     try:
         yield descriptor
