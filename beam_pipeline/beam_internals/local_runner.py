@@ -37,8 +37,8 @@ class Workers(Protocol):
     def start(self, worker_id: str, control_address: str) -> int:
         """Lets one process call `serve_runner`; returns its process id."""
 
-    def wait(self, pid: int) -> None:
-        """Waits for the end of a process whose connection the runner has closed."""
+    def let_go(self, pid: int) -> None:
+        """Notes that a process may end: the runner has closed its connection."""
 
 
 @contextlib.contextmanager
@@ -194,8 +194,8 @@ class _WaitingWorkerHandler(worker_handlers.GrpcWorkerHandler):
         self._pid = self._workers.start(self.worker_id, self.control_address)
 
     def stop_worker(self) -> None:
-        """Waits for the process; the runner has closed its connection."""
-        self._workers.wait(self._pid)
+        """Lets the process end; the runner has closed its connection."""
+        self._workers.let_go(self._pid)
 
 
 @shared_change

@@ -34,9 +34,8 @@ from transforms.errors import BeamTFRecordError, no_memory
 from transforms.storage import retry
 from transforms.storage.visibility import python_command
 
-# A worker that was told to stop has this long.
-_LEAVE_SECONDS = 5.0
-_PAUSE_SECONDS = 0.002
+# In which the system says of a process that is ending how it has ended.
+_ENDED_SECONDS = 0.2
 # Of the workers' log, for an error.
 _LAST_BYTES = 500
 # Where this program is: another package of its name may have come before it since.
@@ -86,7 +85,7 @@ class WorkerPool:
     def __init__(self, log: IO[bytes]) -> None:
         self.log = log
         self._workers: list[_Worker] = []
-        # The runner starts and stops workers in its own thread; the watcher is another.
+        # The runner may start workers in several threads.
         self._lock = threading.Lock()
 
     def add(self, *, forks: bool) -> None:
@@ -153,36 +152,20 @@ class WorkerPool:
         os.close(write_end)
         return worker.pid
 
-    def wait(self, pid: int) -> None:
-        """Waits for a worker that was told to stop, and ends one that does not."""
-        worker = next(worker for worker in self._workers if worker.pid == pid)
-        worker.is_let_go = True
-        limit = time.monotonic() + _LEAVE_SECONDS
-        while self._status(worker) is None:
-            if time.monotonic() > limit:
-                self._end(worker)
-            time.sleep(_PAUSE_SECONDS)
+    def let_go(self, pid: int) -> None:
+        """Notes that a worker may end; the runner has closed its connection."""
+        next(worker for worker in self._workers if worker.pid == pid).is_let_go = True
 
     def _status(self, worker: _Worker) -> int | None:
-        with self._lock:
-            if worker.status is None:
-                try:
-                    pid, status = os.waitpid(worker.pid, os.WNOHANG)
-                except ChildProcessError:
-                    # The caller's program has asked before.
-                    pid, status = worker.pid, int(signal.SIGKILL)
-                if pid:
-                    worker.status = status
-            return worker.status
-
-    def _end(self, worker: _Worker) -> None:
-        """Ends a process by force, unless it has ended."""
-        with self._lock:
-            if worker.status is None and worker.pid:
-                worker.status = 0
-                with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                    os.kill(worker.pid, signal.SIGKILL)
-                    os.waitpid(worker.pid, 0)
+        if worker.status is None:
+            try:
+                pid, status = os.waitpid(worker.pid, os.WNOHANG)
+            except ChildProcessError:
+                # The caller's program has asked before.
+                pid, status = worker.pid, int(signal.SIGKILL)
+            if pid:
+                worker.status = status
+        return worker.status
 
     def failure(self, *, failed: bool = False) -> BeamTFRecordError | None:
         """Returns the error of a process that has ended without being told to, if any.
@@ -191,6 +174,9 @@ class WorkerPool:
           failed: whether the run has failed. Then the runner has told all of them to
             stop, also one that a signal had ended.
         """
+        if failed:
+            # The runner knows of a lost connection before the system says why.
+            time.sleep(_ENDED_SECONDS)
         for worker in self._workers:
             status = self._status(worker)
             if status is None or (worker.is_let_go and not failed):
@@ -222,12 +208,16 @@ class WorkerPool:
         return f": {lines[-1]}" if lines else ""
 
     def close(self) -> None:
-        """Ends every process; none is left behind."""
+        """Ends every process by force; none is left behind."""
         for worker in self._workers:
-            self._end(worker)
             if worker.write_end >= 0:
                 os.close(worker.write_end)
                 worker.write_end = -1
+            if worker.status is None and worker.pid:
+                worker.status = 0
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(worker.pid, signal.SIGKILL)
+                    os.waitpid(worker.pid, 0)
 
 
 def _not_working(reason: str) -> BeamTFRecordError:

@@ -260,7 +260,7 @@ assert children() == []
 # One that ends by a signal once it was told to stop fails no run that goes well.
 with local_workers(1, **options) as pool:
     os.kill(pool.start("worker", "localhost:1"), 9)
-    pool.wait(int(children()[0]))
+    pool.let_go(int(children()[0]))
     assert pool.failure() is None
     assert pool.failure(failed=True) is not None
 
