@@ -197,8 +197,8 @@ class _EncodeRows(_Gather):
                 yield from records
 
 
-class _EncodeInWindows(_EncodeRows):
-    """Encodes rows and keeps the windows and timestamps that they have."""
+class _InWindows(_Gather):
+    """Notes the windows and timestamps of elements, which their results keep."""
 
     def process(
         self,
@@ -209,6 +209,10 @@ class _EncodeInWindows(_EncodeRows):
         if not isinstance(element, pa.RecordBatch | pa.Table):
             self.places.append((timestamp, window))
         return super().process(element)
+
+
+class _EncodeInWindows(_InWindows, _EncodeRows):
+    """Encodes rows, each in its window."""
 
 
 class _Decode(_Gather):
@@ -249,17 +253,8 @@ class _Decode(_Gather):
         ]
 
 
-class _DecodeInWindows(_Decode):
-    """Decodes Examples that are not all of the global window, each in its own."""
-
-    def process(
-        self,
-        element: bytes,
-        timestamp: Any = beam.DoFn.TimestampParam,
-        window: Any = beam.DoFn.WindowParam,
-    ) -> Iterable[Any] | None:
-        self.places.append((timestamp, window))
-        return super().process(element)
+class _DecodeInWindows(_InWindows, _Decode):
+    """Decodes Examples, each in its window."""
 
 
 def _row_converter(element: Any) -> Callable[[Any], Row]:
