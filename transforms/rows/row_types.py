@@ -32,16 +32,7 @@ _NO_ROWS = (
     *(np.generic, np.ndarray),
 )
 # Hints of Beam, which is not imported here.
-_NO_ROW_HINTS = frozenset(
-    (
-        "IterableTypeConstraint",
-        "ListConstraint",
-        "SetTypeConstraint",
-        "TupleConstraint",
-        "TupleSequenceConstraint",
-    )
-)
-
+_NO_ROW_HINTS = re.compile("((Iterable|Set)Type|List|Tuple(Sequence)?)Constraint")
 # Larger ones are in the text by their checksum.
 _SHOWN_BYTES = 1 << 16
 _EXACT = 2**53
@@ -155,8 +146,8 @@ def _is_no_row(kind: Any) -> bool:
     if isinstance(kind, type):
         is_frame = kind.__module__.partition(".")[0] == "pandas"
         return (is_frame or issubclass(kind, _NO_ROWS)) and as_mapping(kind) is None
-    hint = type(kind)
-    return hint.__module__.startswith("apache_beam.") and hint.__name__ in _NO_ROW_HINTS
+    is_hint = type(kind).__module__.startswith("apache_beam.")
+    return is_hint and _NO_ROW_HINTS.fullmatch(type(kind).__name__) is not None
 
 
 def refuse(text: bytes, found: Fault, *, known_by: str = "", stage: str) -> Rejection:
