@@ -332,14 +332,12 @@ class PlaceFacts(Fact):
       rows: rows placed, by shard.
       labels: distinct class names, by label feature, in any order; each a list as
         `transforms.core.segment` stores it.
-      input_digest: as in `Piece`, of the batch's block.
     """
 
     origin: str
     start: int
     rows: Mapping[ShardKey, int]
     labels: Mapping[str, "Segment"]
-    input_digest: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -163,7 +163,10 @@ def commit_dataset(
         "finished": finished,
         "notes": [
             *publication.run.get("notes", ()),
-            *(*sidecars.notes, *_finding_remarks(sums), *_slips(manifest)),
+            *sidecars.notes,
+            *(text for found in sums.findings for text in found.warnings()),
+            *rounding_remarks(sums.read),
+            *_slips(manifest),
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
             *step_remarks(account),
@@ -245,12 +248,6 @@ def _slips(manifest: Manifest) -> list[str]:
                 counts = None  # too many classes to be counted
         out += vocabulary_warnings(name, facts.classes, counts)
     return out
-
-
-def _finding_remarks(sums: Sums) -> list[str]:
-    """Returns remarks on leaks between splits, and on integers that float32 rounds."""
-    texts = [text for findings in sums.findings for text in findings.warnings()]
-    return [*texts, *rounding_remarks(sums.read)]
 
 
 def _already_done(publication: Publication, store: Store) -> str | None:

@@ -47,8 +47,6 @@ FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
 SEGMENTS = "segments"
 
-_NO_TABLES = SplitTables()
-
 
 def _order_keys(batch: Batch, sharding: Sharding) -> placement.UInt64s:
     """Returns the hash of each row by which a shard is sorted; checks that keys fit."""
@@ -85,17 +83,15 @@ def _shards_of_rows(
 
 
 def cut_batch(
-    batch: Batch, sharding: Sharding, splits: Splits | None = None
+    batch: Batch, sharding: Sharding, splits: Splits
 ) -> Iterator[tuple[ShardKey, pa.RecordBatch]]:
     """Returns the rows of each shard touched, in source order, as `segment` has them.
 
     Args:
       batch: n rows under `Schema.row_schema`.
       sharding: where rows go.
-      splits: of the rows, none of them `NOWHERE`; by default what the rule says.
+      splits: of the rows, none of them `NOWHERE`.
     """
-    if splits is None:
-        splits = split_rows(batch, sharding.rule, _NO_TABLES)
     keys = _order_keys(batch, sharding)
     shards, index = _shards_of_rows(batch, sharding, splits, keys)
     columns = [*batch.rows.columns, pa.array(batch.numbers)]
@@ -239,7 +235,6 @@ class CutByShard(beam.DoFn):
                 name: put_names(_class_names(batch, name), store.put_pieces)
                 for name in labels
             },
-            input_digest="" if piece is None else piece.input_digest,
         )
         self.rows_placed.inc(batch.rows.num_rows)
         yield beam.pvalue.TaggedOutput(FACTS, facts)

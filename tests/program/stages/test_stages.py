@@ -30,6 +30,7 @@ from transforms.core.placing.placement import (
     SplitSource,
     hash_rows,
 )
+from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import (
     BeamTFRecordError,
@@ -466,7 +467,10 @@ def batch_of(
 
 def cut(batch: Batch, sharding: Sharding) -> dict[tuple[str, int], list[int]]:
     return {
-        key: rows["x"].to_pylist() for key, rows in place.cut_batch(batch, sharding)
+        key: rows["x"].to_pylist()
+        for key, rows in place.cut_batch(
+            batch, sharding, split_rows(batch, sharding.rule, SplitTables())
+        )
     }
 
 
@@ -510,7 +514,7 @@ def test_rows_without_a_split(splits: list[str | None] | None) -> None:
     """A rule by column needs a split on every row."""
     rule = SplitRule(SplitSource.COLUMN, ("a",))
     with pytest.raises(EncodingError, match="must carry its split"):
-        place.cut_batch(batch_of(3, splits=splits), Sharding(rule, {"a": 1}))
+        cut(batch_of(3, splits=splits), Sharding(rule, {"a": 1}))
 
 
 def test_a_target_that_fills_meanwhile(source: Folder) -> None:

@@ -262,7 +262,9 @@ def test_shards_are_ordered_by_key() -> None:
     parts: dict[int, list[tuple[str, pa.RecordBatch]]] = {}
     for origin, part in (("a", keys[:200]), ("b", keys[200:])):
         batch = batch_of(range(len(part)), keys=part, labels=part, origin=origin)
-        for (_, shard), rows in place.cut_batch(batch, sharding):
+        for (_, shard), rows in place.cut_batch(
+            batch, sharding, split_rows(batch, sharding.rule, SplitTables())
+        ):
             schema = segment.segment_schema(
                 batch.rows.schema, many_origins=False, ordered=True
             )
@@ -285,4 +287,8 @@ def test_keys_where_none_are_awaited(keyed: bool) -> None:
     """A batch whose keys came or went on the way is refused, not ordered otherwise."""
     batch = batch_of([0], keys=None if keyed else ["a"])
     with pytest.raises(EncodingError, match="key in this job"):
-        place.cut_batch(batch, Sharding(SplitRule(), {"train": 1}, keyed=keyed))
+        place.cut_batch(
+            batch,
+            Sharding(SplitRule(), {"train": 1}, keyed=keyed),
+            split_rows(batch, SplitRule(), SplitTables()),
+        )
