@@ -91,21 +91,6 @@ class Written:
             repeated = rows.repeated_keys(start, stop)
             self.repeated, self.repeated_example = repeated
 
-    def note_images(self, loaded: Sequence[ImageColumn]) -> None:
-        """Counts the notes of images."""
-        for column in loaded:
-            for image in column.images:
-                if notes := image.notes:
-                    self.notes.update(notes)
-
-    def note_prints(
-        self, loaded: Sequence[ImageColumn], positions: npt.NDArray[np.int64]
-    ) -> None:
-        """Notes the fingerprints of images, computed from their files."""
-        for column in loaded:
-            rows = positions[column.rows]
-            self.prints += zip(column.fingerprints(), rows.tolist(), strict=True)
-
 
 def write_rows(
     rows: ShardRows,
@@ -206,12 +191,16 @@ def write_images(
                 keep = np.flatnonzero(sound).tolist()
                 loaded = [column.take(keep) for column in loaded]
                 positions = positions[keep]
-            if layout.fingerprints:
+            for feature, column in zip(images, loaded, strict=True):
+                for image in column.images:
+                    if notes := image.notes:
+                        out.notes.update(notes)
                 # Masks are alike, and in all splits.
-                photos = [c for f, c in zip(images, loaded, strict=True) if not f.mask]
-                out.note_prints(photos, positions)
+                if layout.fingerprints and not feature.mask:
+                    values = column.fingerprints()
+                    where = positions[column.rows].tolist()
+                    out.prints += zip(values, where, strict=True)
             chunk = boxes_moved(chunk, loaded, layout.schema)
-            out.note_images(loaded)
             out.held.update(count_parts(chunk, layout.schema.features))
             columns = record_columns(chunk, layout.schema.features)
             columns |= derived_columns(loaded, layout.schema)

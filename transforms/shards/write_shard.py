@@ -115,8 +115,20 @@ def draft_shard(
     Errors are those of `write_shard`.
     """
     path = _shard_path(task, job)
+
+    def work() -> ShardDraft:
+        with contextlib.ExitStack() as drafts:
+            draft = _announced_draft(os.path.basename(path), job)
+            files = [drafts.enter_context(discarded_on_error(draft))]
+            done, indexes, rows = _content(task, job, draft, encoded)
+            for name, data in indexes.items():
+                beside = discarded_on_error(_announced_draft(name, job))
+                files.append(drafts.enter_context(beside))
+                files[-1].write(memoryview(data))
+            return ShardDraft(files, done, rows)
+
     with storing(path):
-        return persistently(lambda: _draft_shard(task, job, encoded), path=path)
+        return persistently(work, path=path)
 
 
 def _finished(drafts: Sequence[ShardDraft], store: Store) -> list[ShardDone]:
@@ -138,21 +150,6 @@ def _shard_path(task: ShardTask, job: ShardJob) -> str:
     index, count = job.shard_counts.numbering(split, number)
     name = str(ShardName(layout.name, split, index, count, layout.compression))
     return os.path.join(job.store.dataset, name)
-
-
-def _draft_shard(
-    task: ShardTask, job: ShardJob, encoded: EncodedShard | None
-) -> ShardDraft:
-    """Returns a shard and its indexes as written drafts, none of them published."""
-    with contextlib.ExitStack() as drafts:
-        draft = _announced_draft(os.path.basename(_shard_path(task, job)), job)
-        files = [drafts.enter_context(discarded_on_error(draft))]
-        done, indexes, rows = _content(task, job, draft, encoded)
-        for name, data in indexes.items():
-            beside = discarded_on_error(_announced_draft(name, job))
-            files.append(drafts.enter_context(beside))
-            files[-1].write(memoryview(data))
-        return ShardDraft(files, done, rows)
 
 
 def _announced_draft(name: str, job: ShardJob) -> Draft:
