@@ -321,4 +321,4 @@ def _deriving(directory: str, *, overwrite: bool) -> Iterator[_Deriving]:
                 f"again."
             ) from error
         finally:
-            there.leave_derived(store)
+            there.end(store)

@@ -163,7 +163,8 @@ class BucketTarget(Target):
                 is_put = True
         if not is_put:
             there = self._published()
-            if there is None or not _is_same(there, manifest):
+            own = (store.place, manifest.run.get("job"))
+            if there is None or (there.folder, there.run.get("job")) != own:
                 if self.state() != seen:
                     raise overtaken(self.directory)
                 raise self._is_removed(store.place)
@@ -194,11 +195,6 @@ class BucketTarget(Target):
         if manifest.folder and not self._claim(manifest.folder, store.name, again=True):
             raise OvertakenError(manifest.folder)
         self._swap(manifest, seen)
-
-    def leave_derived(self, store: Store) -> None:
-        if store.place and is_data_folder(store.place):
-            storage(self.note_path(store.place)).remove_file()
-        self.remove_empty()
 
     def mend(self) -> None:
         """Writes the pointers of the dataset again, if it has any."""
@@ -355,12 +351,6 @@ class BucketTarget(Target):
             for folder in (f"{self.work}/{USES}", self.work):
                 if not names_in(folder):
                     storage(folder).remove_tree()
-
-
-def _is_same(there: Manifest, manifest: Manifest) -> bool:
-    """Whether a run of the same job, which has put the same files, has published."""
-    same = there.run.get("job") == manifest.run.get("job")
-    return same and there.folder == manifest.folder
 
 
 def _hash_word(text: str) -> str:

@@ -176,7 +176,7 @@ class LocalTarget(Target):
     def open_derived(self, store: Store, manifest: Manifest) -> Store:
         self.check_replaceable()
         # `recover` says nothing of what it cannot finish.
-        self.leave_derived(store)
+        self.end(store)
         store.make()
         return store
 
@@ -191,9 +191,6 @@ class LocalTarget(Target):
                 folders.make(os.path.dirname(added))
                 _link(os.path.join(self.directory, name), added)
         self.publish(store, manifest, seen=state)
-
-    def leave_derived(self, store: Store) -> None:
-        self.end(store)
 
     def clear(self, *, sure: bool) -> None:
         if self.own.check():

@@ -125,7 +125,10 @@ class Target(Protocol):
         """
 
     def end(self, store: Store) -> None:
-        """Cleans up after a success; again where a run was killed meanwhile."""
+        """Cleans up after a success; again where a run was killed meanwhile.
+
+        Also ends what `open_derived` has begun.
+        """
 
     def leave(self, store: Store, *, seen: str) -> bool:
         """Cleans up after a failure: finished work stays.
@@ -148,9 +151,6 @@ class Target(Protocol):
           OvertakenError: the dataset was replaced meanwhile.
           TargetError: files of the dataset can have no hard links.
         """
-
-    def leave_derived(self, store: Store) -> None:
-        """Ends what `open_derived` has begun."""
 
     def clear(self, *, sure: bool) -> None:
         """Removes unfinished work, if it is known to be dead.
