@@ -325,7 +325,7 @@ def _plan_bundles(
 ) -> JobPlan:
     """Returns all that is decided once all rows are counted; see `plan_rows`."""
     # An engine may start a process for this step alone, and the plan names it.
-    run.check_worker()
+    run.store.check_worker()
     parts: list[SpooledBundle] = []
     for bundle in element[1]:
         if isinstance(bundle, Seen):

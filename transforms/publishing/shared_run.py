@@ -85,15 +85,6 @@ class SharedRun:
             with storing(self.directory):
                 target.at(self.directory).make_shared(self.store)
 
-    def check_worker(self) -> None:
-        """Checks the process that calls it, before it touches data.
-
-        Raises:
-          WorkerError: it has other versions than those of the program that has built
-            the graph, or does not see what the pipeline reads.
-        """
-        self.store.check_worker()
-
     @property
     def token(self) -> str:
         """What tells the run from all others: 32 hexadecimal digits."""
@@ -126,9 +117,9 @@ class SharedRun:
           TargetError: the target holds something that a run must not replace, or a
             dataset where `overwrite` is not given.
           StorageError: it cannot be reached, or the folder cannot be made.
-          WorkerError: see `check_worker`.
+          WorkerError: see `transforms.work.worker_check.check_worker`.
         """
-        self.check_worker()
+        self.store.check_worker()
         try:
             with storing(self.directory):
                 return self._begin(job or self.token, overwrite=overwrite)
