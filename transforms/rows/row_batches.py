@@ -132,7 +132,10 @@ def batches_of(
     if not all(rows):
         raise EncodingError(NO_COLUMNS)
     more = {"images": images, "integers": integers}
-    names = _checked_names(rows)
+    names = [*set().union(*rows)]
+    for name in names:
+        check_name(name)
+    names.sort()
     if len(rows) > 1 and len(rows) * len(names) > MOST_CELLS:
         middle = len(rows) // 2
         yield from batches_of(rows[:middle], **more)
@@ -180,14 +183,6 @@ def values_of(
     else:
         for index, name in enumerate(names):
             yield name, cells[index :: len(names) + 1]
-
-
-def _checked_names(rows: Sequence[Row]) -> list[str]:
-    """Returns the keys of any of the rows, sorted; EncodingError for an unfit one."""
-    names = set().union(*rows)
-    for name in names:
-        check_name(name)
-    return sorted(names)
 
 
 def column_of(

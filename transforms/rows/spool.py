@@ -20,7 +20,7 @@ from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.column import fault as faults_where
 from transforms.core.rows.conform import Misfit
-from transforms.core.rows.python_kinds import OddValueError, family_of, python_value
+from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded
@@ -33,6 +33,7 @@ from transforms.rows.tables import (
     identified,
     mappings_in,
     unplaced,
+    values_of_row,
 )
 from transforms.rows.tables import table_batch as batch_of_table
 from transforms.rows.tally import (
@@ -194,7 +195,10 @@ class Spool:
     def _refuse(self, element: Any, error: Exception) -> None:
         """Rejects a row, or all rows of a batch, that cannot become Arrow."""
         fault = Fault(getattr(error, "reason", Reason.MALFORMED), bounded(str(error)))
-        for row in _rows_in(element):
+        rows: Iterable[Any] = [element]
+        if isinstance(element, pa.RecordBatch):
+            rows = (values_of_row(element, row) for row in range(element.num_rows))
+        for row in rows:
             self._add_refusal(values_as_json(row), fault, self._key_in(row))
 
     def _key_in(self, row: Any) -> str:
@@ -276,10 +280,7 @@ class Spool:
         columns = rows.select([n for n in names if n != self._rule.split_column])
         hashes = content_hashes(columns, columns.schema.names, images=True)
         for index in np.flatnonzero(bad).tolist():
-            row = {
-                name: python_value(column[index])
-                for name, column in zip(names, rows.columns, strict=True)
-            }
+            row = values_of_row(rows, index)
             known_by = self._key_in(row) or f"{hashes[index]:016x}"
             self._add_refusal(values_as_json(row), fault(index), known_by)
 
@@ -338,20 +339,6 @@ def _is_sound(batch: pa.RecordBatch) -> bool:
     except _FAULTS:
         return False
     return True
-
-
-def _rows_in(element: Any) -> Iterable[Any]:
-    """Yields the rows of a batch, of which names may be there twice; or one row."""
-    if not isinstance(element, pa.RecordBatch):
-        yield element
-        return
-    names = element.schema.names
-    for index in range(element.num_rows):
-        values = [python_value(column[index]) for column in element.columns]
-        if len(set(names)) == len(names):
-            yield dict(zip(names, values, strict=True))
-        else:
-            yield [list(pair) for pair in zip(names, values, strict=True)]
 
 
 def _no_split_fault(keys: pa.StringArray, place: int) -> Fault:

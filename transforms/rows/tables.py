@@ -12,6 +12,7 @@ Rows of a pipeline come in no order: a key, or all that a row holds, says where 
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from transforms.core.placing.placement import (
 from transforms.core.placing.splitting import Assignments
 from transforms.core.reasons import Reason
 from transforms.core.rows.common_type import PYTHON, as_type, plain_type
+from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature
 from transforms.errors import EncodingError, bounded
@@ -113,7 +115,11 @@ def flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     flat = flat_columns(pa.RecordBatch.from_pydict(whole))
     if len(flat) < len(columns):
         # A struct's field may have the name that another column has.
-        raise _twice_named(columns)
+        raise EncodingError(
+            f"Every feature must have a name of its own; the fields of structs take "
+            f"names that other columns have: {', '.join(sorted(columns))[:200]}. "
+            f"Rename one."
+        )
     out = {}
     for name in sorted(flat):
         column = flat[name]
@@ -124,7 +130,7 @@ def flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
             )
             bare = pc.and_not(bare, pa.array(rows_holding(column)))
             column = pc.if_else(bare, pa.scalar(None, column.type), column)
-        out[name] = _widest(column)
+        out[name] = as_type(column, _wide_type(plain_type(column.type, PYTHON)))
     rows = pa.RecordBatch.from_pydict(out)
     if all(name in flat for name in columns):
         return rows
@@ -146,19 +152,16 @@ def _parents(name: str, column: pa.Array) -> list[str]:
     return out
 
 
+def values_of_row(rows: pa.RecordBatch, index: int) -> dict[str, Any]:
+    """Returns the values of one row, as Python has them."""
+    columns = zip(rows.schema.names, rows.columns, strict=True)
+    return {name: python_value(column[index]) for name, column in columns}
+
+
 def mappings_in(rows: pa.RecordBatch) -> frozenset[str]:
     """Returns the columns of a batch that were mappings, as it has their values."""
     said = (rows.schema.metadata or {}).get(_MAPPINGS)
     return frozenset(json.loads(said) if said else ())
-
-
-def _twice_named(columns: Iterable[str]) -> EncodingError:
-    """Returns the error about columns that have one name once structs are flat."""
-    return EncodingError(
-        f"Every feature must have a name of its own; the fields of structs take "
-        f"names that other columns have: {', '.join(sorted(columns))[:200]}. "
-        f"Rename one."
-    )
 
 
 def _image_struct(column: pa.Array) -> pa.Array:
@@ -171,11 +174,6 @@ def _image_struct(column: pa.Array) -> pa.Array:
     if pa.types.is_struct(column.type) and is_image_struct(column.type):
         return as_type(column, _IMAGE_STRUCT)
     return column
-
-
-def _widest(column: pa.Array) -> pa.Array:
-    """Returns numbers, and those in lists, with 64 bits."""
-    return as_type(column, _wide_type(plain_type(column.type, PYTHON)))
 
 
 def _wide_type(kind: pa.DataType) -> pa.DataType:

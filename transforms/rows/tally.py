@@ -33,6 +33,7 @@ from transforms.core.rows.conform import conform
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.statistics import wider
 from transforms.formats.file_names import IMAGE_SUFFIXES
 from transforms.rows.tables import RowRule
 
@@ -87,23 +88,18 @@ class Counts:
         """Returns the counts of both; their types join."""
         kind = wider_type(self.type, other.type, PYTHON)
         assert kind is not None, "only types that join are merged"
-        lows = [x for x in (self.minimum, other.minimum) if x is not None]
-        highs = [x for x in (self.maximum, other.maximum) if x is not None]
-        texts = [text for text in (self.example, other.example) if text]
-        paths = [path for path in (self.path, other.path) if path]
         return Counts(
             kind,
             self.values + other.values,
             self.whole and other.whole,
-            min(lows, default=None),
-            max(highs, default=None),
+            *wider((self.minimum, self.maximum), (other.minimum, other.maximum)),
             self.voters + other.voters,
             self.fractions + other.fractions,
             self.filled + other.filled,
             self.images + other.images,
             self.relative + other.relative,
-            min(texts, default=""),
-            min(paths, default=""),
+            min(filter(None, (self.example, other.example)), default=""),
+            min(filter(None, (self.path, other.path)), default=""),
         )
 
 

@@ -16,11 +16,10 @@ from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import fault
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import Misfit, conform
-from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import NO_RECORD, open_piece
 from transforms.rows.row_types import refuse, values_as_json
-from transforms.rows.tables import RowRule, identified
+from transforms.rows.tables import RowRule, identified, values_of_row
 
 Longs = npt.NDArray[np.int64]
 
@@ -227,16 +226,12 @@ def _reject_misfit(
     names: Sequence[str],
 ) -> Rejection:
     """Returns the rejection of a spooled row, with all its values as JSON."""
-    values = {
-        name: python_value(column[place])
-        for name, column in zip(raw.schema.names, raw.columns, strict=True)
-    }
     reason, message = misfit.complaint(place)
     if is_bytes(misfit.raw.type) and reason in _NUMBERS:
         # As '5' is, where a step before has cut a line into cells.
         message += "; no text is read as a number here: convert it in the step before"
     return refuse(
-        values_as_json(values),
+        values_as_json(values_of_row(raw, place)),
         Fault(reason, message),
         known_by=names[place],
         stage="write",
