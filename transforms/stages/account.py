@@ -209,20 +209,12 @@ def check_account(
     if is_empty and (
         not account.rejected or (passes and Skipped.FILTERED in account.skipped)
     ):
-        gone = []
-        if account.skipped:
-            total = sum(account.skipped.values())
-            shown = ", ".join(f"{why} {n:,}" for why, n in account.skipped.items())
-            gone.append(f"{total:,} were skipped ({shown})")
-        if account.dropped_by_steps:
-            dropped = account.dropped_by_steps
-            gone.append(f"{dropped:,} were dropped by your own steps")
+        gone = {**account.skipped, "by your own steps": account.dropped_by_steps}
+        shown = ", ".join(f"{why} {n:,}" for why, n in gone.items() if n)
         raise InputError(
-            f"There must be at least one record; of {account.read:,} items read "
-            f"{', and '.join(gone)}. Use --min-records 0 to write an empty dataset."
-            if account.read
-            else "There must be at least one record; the source holds no item. Use "
-            "--min-records 0 to write an empty dataset."
+            f"There must be at least one record; the source holds {account.read:,} "
+            f"items{f', and all were skipped ({shown})' * bool(shown)}. Use "
+            f"--min-records 0 to write an empty dataset."
         )
     if passes and wrong_count:
         raise RecordCountError(wrong_count)

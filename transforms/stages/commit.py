@@ -157,6 +157,9 @@ def commit_dataset(
         named += write_rejects(
             logs, store.dataset, attempts=store.attempts, announce=store.announce
         )
+    sharding, crowded = publication.layout.sharding, []
+    if sharding.placeless:
+        crowded = crowd_remarks(shard_counts.rows, sharding.shards)
     finished = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     run = dict(publication.run) | {
         "job": publication.job,
@@ -170,7 +173,7 @@ def commit_dataset(
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
             *step_remarks(account),
-            *_crowd_remarks(shard_counts, publication),
+            *crowded,
             *_replacement_remarks(manifest, publication),
             *share_remarks(
                 {split.name: split.records for split in manifest.splits},
@@ -202,14 +205,6 @@ def commit_dataset(
         destination.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
-
-
-def _crowd_remarks(shard_counts: ShardCounts, publication: Publication) -> list[str]:
-    """Returns remarks on crowded shards, where rows go by key or content alone."""
-    sharding = publication.layout.sharding
-    if not sharding.placeless:
-        return []
-    return crowd_remarks(shard_counts.rows, sharding.shards)
 
 
 def _replacement_remarks(manifest: Manifest, publication: Publication) -> list[str]:

@@ -212,11 +212,14 @@ class _WriteFile(beam.DoFn):
         if self.group is None:
             return []
         shards = [(task.known_as, done) for task, done in self.group.finish()]
-        for log in (log for _, done in shards for log in done.rejects):
-            self.rows_rejected.inc(log.items)
-        keep_shards(
-            self.store, [pair for pair in shards if pair[0] and not _may_heal(pair[1])]
-        )
+        lasting = []
+        for known_as, done in shards:
+            for log in done.rejects:
+                self.rows_rejected.inc(log.items)
+            may_heal = any(log.counts.keys() & _MAY_HEAL for log in done.rejects)
+            if known_as and not may_heal:
+                lasting.append((known_as, done))
+        keep_shards(self.store, lasting)
         return [done for _, done in shards]
 
     def _outputs(self, done: ShardDone) -> Iterator[Any]:
@@ -230,11 +233,6 @@ class _WriteFile(beam.DoFn):
             key = part_of(self.parts, shard.split, shard.index)
             yield beam.pvalue.TaggedOutput(CATALOGUE, (key, (shard.index, done.rows)))
         yield done.shard
-
-
-def _may_heal(done: ShardDone) -> bool:
-    """Whether a file could not be read, which a later run may: so leave no receipt."""
-    return any(log.counts.keys() & _MAY_HEAL for log in done.rejects)
 
 
 def _in_global_window(output: Any) -> Any:
