@@ -17,6 +17,7 @@ from beam_pipeline.datasets.dataset import (
     find_bare_files,
     has_manifest,
     missing_shards,
+    open_files,
     open_target,
 )
 from transforms.core.catalogue import MOST_SECONDS, catalogue_features
@@ -207,15 +208,11 @@ def _located(path: str) -> tuple[str, list[str] | None]:
     """
     if storage(path).is_folder():
         return path, None
-    if os.path.basename(path) == MANIFEST_NAME:
-        return os.path.dirname(path), None
-    bare = find_bare_files(path)
-    if bare is None:
-        # The error for nothing, and for files of another format. A dataset may have
-        # been published since the first look.
-        is_file = isinstance(open_target(path), SingleFile)
-        return (os.path.dirname(path), [path]) if is_file else (path, None)
-    return os.path.dirname(bare.paths[0]), list(bare.paths)
+    target = open_files(path)
+    if isinstance(target, Dataset):
+        return target.directory, None
+    paths = [path] if isinstance(target, SingleFile) else [*target.paths]
+    return os.path.dirname(paths[0]), paths
 
 
 def _check_bare(path: str, folders: Mapping[str, Sequence[str]]) -> None:

@@ -36,7 +36,7 @@ from transforms.core.placing.splitting import Assignments
 from transforms.core.schema import Feature, Kind, Unknown
 from transforms.errors import SpecError
 from transforms.publishing import target
-from transforms.publishing.parts import Model, read_model
+from transforms.publishing.parts import Model
 from transforms.rows.inferred import Declared
 from transforms.rows.tables import RowRule
 from transforms.storage.paths import absolute
@@ -92,12 +92,10 @@ class Earlier:
 
 def _hold_earlier(spec: Spec) -> Held[Earlier] | None:
     """Returns what `like` and `part` name; None where there is nothing yet."""
-    folder = folder_of_parts(spec.output)
-    if not spec.like and not (spec.part and read_model(folder)):
-        # Whether they are right.
-        find_like(spec)
+    if find_like(spec) is None:
         return None
-    return hold(spec.like or folder, functools.partial(_find_earlier, spec))
+    path = spec.like or folder_of_parts(spec.output)
+    return hold(path, functools.partial(_find_earlier, spec))
 
 
 def _find_earlier(spec: Spec) -> tuple[Earlier, str]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from beam_pipeline.engines.checks import check_seen
 from beam_pipeline.own_pipelines.engine_workers import Held, workers_of
+from beam_pipeline.planning.features import as_typed
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
@@ -321,14 +322,12 @@ def with_source_features(
         types_found = {_plain(kind) for kind in types[feature.name]}
         if original is None or types_found - {pa.null(), original[1]}:
             out.append(feature)
-        elif label is None:
-            out.append(original[0])
-        elif original[0].name == label and original[0].kind is Kind.TEXT:
-            # The source has not been told that its texts are class names.
-            out.append(feature)
-        else:
-            is_label = original[0].name == label
-            out.append(dataclasses.replace(original[0], is_label=is_label))
+            continue
+        is_label = feature.name == label if label else original[0].is_label
+        # The source has not been told that its texts are class names.
+        is_other = label and is_label and original[0].kind is Kind.TEXT
+        as_before = dataclasses.replace(original[0], is_label=is_label)
+        out.append(feature if is_other else as_before)
     names = {feature.name for feature in out}
     derived = (f for f in source.schema.features if f.derived and f.name not in names)
     return [*out, *derived]
@@ -339,9 +338,7 @@ def _row_features(schema: Schema) -> dict[str, tuple[Feature, pa.DataType]]:
     types = schema.row_schema
     return {
         feature.name: (
-            dataclasses.replace(
-                feature, column="", pattern="", constant=None, separator=""
-            ),
+            as_typed(feature),
             _plain(types.field(feature.name).type),
         )
         for feature in schema.stored

@@ -106,9 +106,8 @@ def with_vocabularies(features: Sequence[Feature], spec: Spec) -> list[Feature]:
                 f"{setting} is for the one label that is a class; found {names}. Name "
                 f"the label with label_column, or say kind: label of it in features."
             )
-    if len(chosen) != 1:
-        return list(features)
-    return [_with_vocabulary(f, spec) if f is chosen[0] else f for f in features]
+    one = chosen if len(chosen) == 1 else []
+    return [_with_vocabulary(f, spec) if f in one else f for f in features]
 
 
 def _with_vocabulary(label: Feature, spec: Spec) -> Feature:
@@ -131,14 +130,12 @@ def _with_vocabulary(label: Feature, spec: Spec) -> Feature:
 
 def _with_background(label: Feature) -> Feature:
     """Returns a label whose ids start at 1, as those of ImageNet do."""
-    if not label.vocabulary:
-        unknown = label.unknown
-        if unknown is Unknown.REJECT:
-            unknown = Unknown.APPEND
-        return dataclasses.replace(label, vocabulary=(BACKGROUND,), unknown=unknown)
-    if label.vocabulary[0] == BACKGROUND:
-        return label
-    return dataclasses.replace(label, vocabulary=(BACKGROUND, *label.vocabulary))
+    names, unknown = label.vocabulary or (), label.unknown
+    if not names and unknown is Unknown.REJECT:
+        unknown = Unknown.APPEND
+    if names[:1] != (BACKGROUND,):
+        names = (BACKGROUND, *names)
+    return dataclasses.replace(label, vocabulary=names, unknown=unknown)
 
 
 def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
@@ -181,6 +178,13 @@ def resolve(spec: Spec) -> Spec:
     }
     vocabulary = read(spec.vocabulary)
     return spec.model_copy(update={"vocabulary": vocabulary, "features": features})
+
+
+def as_typed(feature: Feature) -> Feature:
+    """Returns a feature of rows that are typed already, and have it under its name."""
+    return dataclasses.replace(
+        feature, column="", pattern="", constant=None, separator=""
+    )
 
 
 def vocabularies_of(schema: Schema) -> dict[str, Vocabulary]:

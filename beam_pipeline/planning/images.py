@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from beam_pipeline.planning.evidence import column_notes
 from beam_pipeline.planning.feature_checks import check_keys
-from beam_pipeline.planning.features import declare, vocabularies_of
+from beam_pipeline.planning.features import as_typed, declare, vocabularies_of
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import Inputs, PlannedSource
 from beam_pipeline.planning.like import Like, settle_schema
@@ -22,7 +22,7 @@ from transforms.core.image.structure import SIGNATURE, decode_png
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.reasons import Fault, FaultError, Skipped
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Kind, Schema
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
 from transforms.formats import images
 from transforms.formats.file_names import is_image_name
@@ -102,7 +102,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         said = [f for f in table_schema.features if f.name not in ids]
         columns = {f.name: labels.columns[f.name] for f in said}
         labels = dataclasses.replace(labels, columns=columns)
-        schema = Schema((*own, *map(_as_listed, said)))
+        schema = Schema((*own, *map(as_typed, said)))
         check_keys(schema.features)
     else:
         features = images.image_schema(names).features
@@ -226,13 +226,6 @@ def _label_hint(spec: Spec, inputs: Inputs) -> str:
     from beam_pipeline.planning.label_table import hint_of
 
     return hint_of(spec, inputs.entries, inputs.passed_over)
-
-
-def _as_listed(feature: Feature) -> Feature:
-    """Returns a feature of the table as the listing has it: typed, under its name."""
-    return dataclasses.replace(
-        feature, column="", pattern="", constant=None, separator=""
-    )
 
 
 def with_masks(spec: Spec, inputs: Inputs) -> Inputs:
