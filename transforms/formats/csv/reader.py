@@ -3,7 +3,6 @@
 import collections
 import csv
 import dataclasses
-import functools
 import io
 import itertools
 from collections.abc import Iterator, Sequence
@@ -274,7 +273,7 @@ class CsvFiles(TableReader):
         if delimiter is None:
             is_tsv = plain_name(origin).lower().endswith(".tsv")
             delimiter = "\t" if is_tsv else ","
-        return _dialect(
+        return CsvDialect(
             delimiter,
             self.quote,
             self.escape,
@@ -408,7 +407,3 @@ def _pieces(
         data = stream.take(piece.start, piece.stop)
         stream.forget(piece.stop)
         yield data, piece
-
-
-# Of thousands of files, that is cheaper than to check its fields for each.
-_dialect = functools.lru_cache(maxsize=8)(CsvDialect)
