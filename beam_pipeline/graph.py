@@ -145,7 +145,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
             spec.image_policy, mask_classes=planned.mask_classes
         ),
         many_origins=source.many_origins,
-        origins_name_rows=source.origins_name_rows,
+        origins_name_rows=source.reader.origins_name_rows,
         fingerprints=leaks is not None,
         derived=derived_settings(spec, planned.schema),
     )

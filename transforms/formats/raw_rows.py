@@ -196,20 +196,9 @@ def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
 
 
 def _alike(one: RawRows, other: RawRows) -> bool:
-    """Whether rows of two files can be joined: the same columns, and nothing beside."""
-    if _has_more(one) or _has_more(other) or one.columns.keys() != other.columns.keys():
-        return False
-    return all(
-        column.type == other.columns[name].type
-        and not pa.types.is_dictionary(column.type)
-        for name, column in one.columns.items()
-    )
-
-
-def _has_more(raw: RawRows) -> bool:
-    """Tells whether rows have what is not joined: parts, and stamps of images."""
-    beside = raw.parts, raw.parts_gone, raw.part_rejections, raw.parts_each
-    return any(map(bool, beside)) or raw.stamps is not None
+    """Whether rows of two files have the same columns."""
+    types = [{n: c.type for n, c in raw.columns.items()} for raw in (one, other)]
+    return types[0] == types[1]
 
 
 def _joined_files(raws: Sequence[RawRows]) -> RawRows:
@@ -224,14 +213,13 @@ def _joined_files(raws: Sequence[RawRows]) -> RawRows:
     begins, shifts = [], []
     base = 0
     for raw in raws:
-        own = raw.numbers if raw.places is None else raw.places
-        low, high = _extent(own, raw.refused)
-        shift = base - low
-        places.append(own + shift)
+        # Places are numbers of the file's rows, or else count from 0.
+        shift = base - (raw.block.first_row if raw.places is None else 0)
+        places.append((raw.numbers if raw.places is None else raw.places) + shift)
         refused += _shifted(raw.refused, shift)
         begins.append(base)
         shifts.append(shift)
-        base += high - low
+        base += raw.block.rows
         for reason, count in raw.skipped.items():
             skipped[reason] = skipped.get(reason, 0) + count
     return RawRows(
@@ -260,16 +248,6 @@ def _joined_files(raws: Sequence[RawRows]) -> RawRows:
 def _shifted(complaints: Iterable[Complaint], shift: int) -> list[Complaint]:
     """Returns complaints about rows whose numbers are moved by `shift`."""
     return [(number + shift, reason, text) for number, reason, text in complaints]
-
-
-def _extent(
-    places: npt.NDArray[np.int64], refused: Sequence[Complaint]
-) -> tuple[int, int]:
-    """Returns the least place, and the one after the greatest."""
-    ends = [number for number, _, _ in refused]
-    if len(places):
-        ends += [int(places[0]), int(places[-1])]
-    return (min(ends), max(ends) + 1) if ends else (0, 0)
 
 
 def _origins(raw: RawRows) -> pa.StringArray:

@@ -101,11 +101,6 @@ class Source(abc.ABC):
         """Whether a batch spans several origins, each row with its own."""
         return self.reader.many_origins
 
-    @property
-    def origins_name_rows(self) -> bool:
-        """Whether a row's origin alone says where it is, as that of an image does."""
-        return self.reader.origins_name_rows
-
     def input_digest(self, block: Block, *, by_position: bool) -> str:
         """Returns a digest of what decides the rows of a block: of equal ones, equal.
 

@@ -75,14 +75,16 @@ class InputFile(SourceFile):
     Attributes:
       size: bytes.
       position: bytes of the files before it.
+      is_member: whether it is one of an archive: all rows are where it begins.
     """
 
     size: int
     position: int = 0
+    is_member: bool = False
 
     def position_at(self, start: int) -> int:
         """Returns the bytes of input before a place in the file."""
-        return self.position + start
+        return self.position + (0 if self.is_member else start)
 
     def block(
         self,

@@ -332,15 +332,6 @@ def _scaled(sample: TableSample, content: int, packed: float) -> TableSample:
     return dataclasses.replace(sample, total_rows=None, sampled_bytes=stored)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _MemberInMemory(InputFile):
-    """A member: all its rows are where it begins in the archive."""
-
-    def position_at(self, start: int) -> int:
-        """Returns the bytes of input before the member."""
-        return self.position
-
-
 @contextlib.contextmanager
 def _in_memory(table: _TableMember) -> Iterator[InputFile]:
     """Holds an anonymous file in memory that can be opened by a path."""
@@ -357,4 +348,4 @@ def _in_memory(table: _TableMember) -> Iterator[InputFile]:
         file.writelines(table.chunks)
         file.flush()
         size, stamp = file.tell(), stamp_of(file)
-        yield _MemberInMemory(table.origin, path, size, table.position, stamp=stamp)
+        yield InputFile(table.origin, path, size, table.position, True, stamp=stamp)
