@@ -318,15 +318,16 @@ def paired(spec: Spec, inputs: Inputs) -> tuple[Inputs, Labels | None]:
     entries = images.in_source_order(inputs.entries)
     if inputs.masks is None or spec.masks == "none":
         return dataclasses.replace(inputs, entries=entries), None
-    pairing = pair(entries, images.in_source_order(inputs.mask_files), inputs.masks)
+    masks = images.in_source_order(inputs.mask_files)
+    entries, labels, left_out = pair(entries, masks, inputs.masks)
     skipped = dict(inputs.skipped)
-    if pairing.left_out:
+    if left_out:
         name = str(Skipped.NOT_SELECTED)
-        skipped[name] = skipped.get(name, 0) + pairing.left_out
+        skipped[name] = skipped.get(name, 0) + left_out
     labels = dataclasses.replace(
-        pairing.labels, with_folders=inputs.format == "images" and not spec.unlabelled
+        labels, with_folders=inputs.format == "images" and not spec.unlabelled
     )
-    return dataclasses.replace(inputs, entries=pairing.images, skipped=skipped), labels
+    return dataclasses.replace(inputs, entries=entries, skipped=skipped), labels
 
 
 def mask_classes(spec: Spec, schema: Schema) -> MaskClasses | None:

@@ -16,7 +16,6 @@ labelled.
 Sources of the names: ADE20K, Cityscapes, Carvana, Oxford-IIIT pets, Roboflow, CamVid.
 """
 
-import dataclasses
 import os
 import posixpath
 import re
@@ -87,21 +86,6 @@ class PairFolders(NamedTuple):
     base: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Paired:
-    """The images of a source with their masks.
-
-    Attributes:
-      images: those to be read.
-      labels: the mask of each, as a column of paths.
-      left_out: how many images are of splits without masks.
-    """
-
-    images: FileList
-    labels: Labels
-    left_out: int
-
-
 def mask_features(image: str) -> tuple[Feature, ...]:
     """Returns the features of the class mask of an image, by that image's name."""
     return (
@@ -168,8 +152,12 @@ def sort_files(files: FileList, layout: PairFolders) -> tuple[FileList, FileList
     return files.filter(lambda b: among(0, b)), files.filter(lambda b: among(1, b))
 
 
-def pair(images: FileList, masks: FileList, layout: PairFolders) -> Paired:
-    """Returns images with their masks.
+def pair(
+    images: FileList, masks: FileList, layout: PairFolders
+) -> tuple[FileList, Labels, int]:
+    """Returns the images to read, a column of their masks, and how many are left out.
+
+    Those are of splits without masks.
 
     Args:
       images: in source order.
@@ -229,7 +217,7 @@ def pair(images: FileList, masks: FileList, layout: PairFolders) -> Paired:
             for path in sorted(orphans)
         ],
     )
-    return Paired(chosen, labels, int((~kept).sum()))
+    return chosen, labels, int((~kept).sum())
 
 
 class MaskIndex:

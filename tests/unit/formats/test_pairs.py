@@ -29,9 +29,9 @@ def pairs_of(*paths: str) -> dict[str, str | None] | None:
     if layout is None:
         return None
     images, masks = sort_files(listed, layout)
-    found = pair(images, masks, layout)
-    paths_of = (entry.path for entry in found.images)
-    column = found.labels.columns[MASK].to_pylist()
+    chosen, labels, _ = pair(images, masks, layout)
+    paths_of = (entry.path for entry in chosen)
+    column = labels.columns[MASK].to_pylist()
     return dict(zip(paths_of, column, strict=True))
 
 
@@ -113,7 +113,7 @@ def test_partners_are_missing() -> None:
     layout = find_layout(listed, least=0)
     assert layout is not None
     images, masks = sort_files(listed, layout)
-    labels = pair(images, masks, layout).labels
+    _, labels, _ = pair(images, masks, layout)
     assert [fault and fault[0] for fault in labels.faults] == [
         None,
         "image_without_label",
@@ -131,13 +131,15 @@ def test_other_files_beside_masks_are_not_read() -> None:
     assert layout is not None
     assert layout.suffix == "_gtFine_labelIds"
     images, masks = sort_files(listed, layout)
-    assert pair(images, masks, layout).labels.orphans == []
+    _, labels, _ = pair(images, masks, layout)
+    assert labels.orphans == []
     # Without a suffix, those that begin like a mask belong to it.
     plain = files("images/a.jpg", "masks/a.png", "masks/a_color.png")
     layout = find_layout(plain)
     assert layout is not None
     images, masks = sort_files(plain, layout)
-    assert pair(images, masks, layout).labels.orphans == []
+    _, labels, _ = pair(images, masks, layout)
+    assert labels.orphans == []
 
 
 def test_splits_without_masks_are_left_out() -> None:
@@ -149,10 +151,10 @@ def test_splits_without_masks_are_left_out() -> None:
     layout = find_layout(listed)
     assert layout is not None
     images, masks = sort_files(listed, layout)
-    found = pair(images, masks, layout)
-    assert found.left_out == 5
-    assert {entry.path[:13] for entry in found.images} == {"images/train/"}
-    assert len(found.labels.faults) == len(found.images)
+    chosen, labels, left_out = pair(images, masks, layout)
+    assert left_out == 5
+    assert {entry.path[:13] for entry in chosen} == {"images/train/"}
+    assert len(labels.faults) == len(chosen)
 
 
 def test_a_mask_is_of_one_image() -> None:
@@ -180,8 +182,8 @@ def test_a_folder_of_masks_that_is_named() -> None:
     masks = files("cats/a_mask.png", "b_mask.png")
     layout = layout_of(images, masks, "/masks")
     assert layout == PairFolders((("", ""),), "_mask", "/masks")
-    found = pair(images, masks, layout)
-    column = found.labels.columns[MASK].to_pylist()
+    _, labels, _ = pair(images, masks, layout)
+    column = labels.columns[MASK].to_pylist()
     assert column == ["/masks/cats/a_mask.png", "/masks/b_mask.png"]
     with pytest.raises(InputError):
         layout_of(images, files("x.png"), "/masks")

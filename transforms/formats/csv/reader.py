@@ -238,13 +238,12 @@ class CsvFiles(TableReader):
     """CSV files under one header.
 
     Attributes:
-      delimiter: between fields; None for a tab in files named .tsv, else a comma.
+      delimiter: between fields; None for that of a first line such as sep=; of Excel,
+        or else a tab in files named .tsv and a comma in others.
       header: whether the first row is a header; None for yes, if it does not look like
         data.
       quote, escape, columns, encoding, trim: see `CsvDialect`.
       null_values, decimal: see `TableReader`.
-      sep_lines: whether files may begin with a line such as sep=; of Excel, and are
-        looked at for it; such a line is no row, and `delimiter` overrules it.
       names: the names of all columns, once they are known.
       named_in: the file that they were read from.
       beside: see `TableReader`.
@@ -262,7 +261,6 @@ class CsvFiles(TableReader):
     trim: bool = False
     decimal: str = "."
     null_values: tuple[str, ...] = ()
-    sep_lines: bool = False
     names: tuple[str, ...] = ()
     named_in: str = ""
     beside: tuple[str, ...] = ()
@@ -286,8 +284,6 @@ class CsvFiles(TableReader):
     def dialect_in(self, stream: Any, origin: str) -> CsvDialect:
         """Returns how an open file is written; leaves it at its start."""
         dialect = self.dialect_of(origin)
-        if not self.sep_lines:
-            return dialect
         stream.seek(0)
         said = sep_line(stream.read(HEAD_BYTES), dialect)
         stream.seek(0)
@@ -375,15 +371,14 @@ class CsvFiles(TableReader):
     def _content(self, file: InputFile) -> tuple[InputFile, CsvDialect, bytes | None]:
         """Returns what `join_files` is to join."""
         dialect = self.dialect_of(file.origin)
-        if self.sep_lines:
-            with file.open() as stream:
-                dialect = self.dialect_in(stream, file.origin)
         if not may_join(file.size, dialect):
             return file, dialect, None
         try:
-            return file, dialect, storage(file.path).read_bytes(stamp=file.stamp)
+            data = storage(file.path).read_bytes(stamp=file.stamp)
         except OSError as error:
             raise unreadable(file.path, error) from error
+        dialect = self.dialect_in(io.BytesIO(data), file.origin)
+        return file, dialect, data if may_join(file.size, dialect) else None
 
     def _header_of(self, data: bytes, file: InputFile) -> bytes:
         _, header = self.begun(io.BytesIO(data), file.origin)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.core.reasons import Reason
 from transforms.errors import InputError
-from transforms.formats.csv.blocks import HEAD_BYTES, sep_line, text_of, whole_records
+from transforms.formats.csv.blocks import HEAD_BYTES, text_of, whole_records
 from transforms.formats.csv.dialect import CsvDialect, pieces_of
 from transforms.formats.csv.header_check import (
     LineEnds,
@@ -90,21 +90,17 @@ class CsvReader(CsvFiles):
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples rows as text; the reader then knows the names of all columns."""
-        packed = sep_lines = False
-        for file in read_in_turn(files):
+
+        def is_packed(file: InputFile) -> bool:
             with file.open() as stream:
-                head = stream.read(HEAD_BYTES)
-            if packed := begins_packed(head):
-                break
-            dialect = self.dialect_of(file.origin)
-            sep_lines |= bool(sep_line(head, dialect))
-        # Compressed content is looked at in any case.
-        reader = dataclasses.replace(self, sep_lines=sep_lines or packed)
-        sample = (packed_sample_of if packed else sample_of)(reader, files)
+                return begins_packed(stream.read(HEAD_BYTES))
+
+        packed = any(map(is_packed, read_in_turn(files)))
+        sample = (packed_sample_of if packed else sample_of)(self, files)
         # Of many files, empty ones were not looked into.
         first = next((file for file in files if file.size), files[0])
         reader = dataclasses.replace(
-            reader, names=tuple(sample.columns), named_in=first.origin
+            self, names=tuple(sample.columns), named_in=first.origin
         )
         return Planned(reader, sample)
 
