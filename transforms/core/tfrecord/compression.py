@@ -59,8 +59,6 @@ class StoredBytes:
         self._head = b""
         self.size_read = 0
         self.crc32c = 0
-        # Bytes from the file's position to its end; None for a pipe.
-        self.size = _remaining(file)
         self._stamp = _stamp(file)
 
     def peek(self, size: int) -> bytes:
@@ -123,16 +121,6 @@ def opened(source: Source, path: str) -> Iterator[BinaryIO]:
         ) from error
     with file:
         yield cast(BinaryIO, file)
-
-
-def _remaining(file: BinaryIO) -> int | None:
-    """Returns how many bytes are left to read; None for what cannot seek."""
-    if not file.seekable():
-        return None
-    here = file.tell()
-    size = file.seek(0, os.SEEK_END) - here
-    file.seek(here)
-    return size
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int] | None:

@@ -2,8 +2,7 @@
 
 The file is read in steps of 1 MiB; `frame.py` splits each into records, and an
 incomplete record is carried over to the next. Before a buffer grows, by at most 1 MiB a
-step, the checksum of a length must be right, and the length within the limit and
-within the rest of the file.
+step, the checksum of a length must be right, and the length within the limit.
 """
 
 import dataclasses
@@ -252,7 +251,6 @@ class TFRecordReader:
         self.crc32c = 0
         self.padding_bytes = 0
         self._offset = 0
-        self._size: int | None = None
         self.compression = Compression.NONE
         # Damage of the compressed stream; raised once all records before it are out.
         self._damage: TFRecordError | None = None
@@ -296,7 +294,6 @@ class TFRecordReader:
             if self.compression is not Compression.NONE and is_frame_header(head):
                 self._fail("compression", head, ": the file is not compressed")
         if self.compression is Compression.NONE:
-            self._size = stored.size
             return stored
         if not head and not self._allow_empty:
             self._fail("empty", head)
@@ -356,14 +353,6 @@ class TFRecordReader:
         if length > DEFAULT_MAX_RECORD_BYTES:
             limit = f"the limit is {DEFAULT_MAX_RECORD_BYTES:,}"
             self._fail("too-long", data, f": {length:,} bytes, {limit}")
-        if self._size is not None:
-            left = self._size - self._offset - OVERHEAD_BYTES
-            if length > left:
-                self._fail(
-                    "truncated",
-                    data,
-                    f": its length is {length:,} bytes, {max(left, 0):,} are left",
-                )
         return int(length)
 
     def _long(
