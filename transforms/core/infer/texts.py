@@ -21,11 +21,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import stored_offsets
 from transforms.core.infer.evidence import (
     EXAMPLES,
     Evidence,
@@ -95,27 +93,20 @@ Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 
 
 def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
-    """Yields the cells in pieces of up to 65,536 or 4 MiB, a smaller one first."""
-    size = min(max(len(texts) // _FIRST_PIECE, _LEAST_CELLS), _PIECE_CELLS)
+    """Yields the cells in pieces of up to 65,536 or some 4 MiB, a smaller one first."""
+    fitting = _PIECE_BYTES * len(texts) // max(texts.nbytes, 1)
+    most = min(max(fitting, 1), _PIECE_CELLS)
+    size = min(max(len(texts) // _FIRST_PIECE, _LEAST_CELLS), most)
     first = 0
     while first < len(texts):
         # A copy of the whole column would double the memory of a sample.
         piece = texts.slice(first, size)
+        first += len(piece)
         if isinstance(piece, pa.ChunkedArray):
             is_one = piece.num_chunks == 1
             piece = piece.chunk(0) if is_one else piece.combine_chunks()
-        first += len(piece)
-        ends = stored_offsets(piece)
-        most = np.iinfo(ends.dtype).max
-        start = 0
-        while start < len(piece):
-            # The last cell that ends within the bytes, but one cell at least.
-            limit = ends.dtype.type(min(int(ends[start]) + _PIECE_BYTES, most))
-            fits = int(np.searchsorted(ends, limit, "right")) - 1
-            stop = max(fits, start + 1)
-            yield piece.slice(start, stop - start)
-            start = stop
-        size = _PIECE_CELLS
+        yield piece
+        size = most
 
 
 @dataclasses.dataclass
