@@ -273,14 +273,19 @@ def derived_settings(spec: Spec, schema: Schema) -> DerivedSettings:
       spec: of the job.
       schema: of its rows.
     """
+    images = bool(schema.of_kind(Kind.IMAGE))
+    catalogue = images if spec.catalogue is None else spec.catalogue
+    # A record of a compressed file cannot be looked up.
+    index = spec.index and spec.compression == "none"
     may_be_keys = (Kind.INT64, Kind.TEXT)
     keys = [f for f in schema.stored if f.kind in may_be_keys and not f.is_list]
-    return DerivedSettings.of(
-        spec.index,
-        spec.catalogue,
-        compression=spec.compression,
-        images=bool(schema.of_kind(Kind.IMAGE)),
-        key=next((f.name for f in keys if f.source_column == spec.key_column), ""),
+    key = next((f.name for f in keys if f.source_column == spec.key_column), "")
+    return DerivedSettings(
+        index=index,
+        # DALI needs the text.
+        text_index=index and images,
+        catalogue=catalogue,
+        key=key if catalogue else "",
     )
 
 
