@@ -109,41 +109,20 @@ def merge_all(
     return out
 
 
-class Summaries:
-    """Facts about the values of each feature that columns were given of.
+def summarize_columns(
+    features: Sequence[Feature], columns: "Mapping[str, pa.Array]"
+) -> dict[str, Statistics]:
+    """Returns the facts of each feature that has columns, by the feature's name.
 
-    >>> import pyarrow as pa
-    >>> summaries = Summaries((Feature("x", Kind.FLOAT),))
-    >>> summaries.add({"x": pa.array([2, None, 3], pa.float32())})
-    >>> summaries.add({"x": pa.array([1], pa.float32())})
-    >>> found = summaries.facts["x"]
-    >>> found.present, found.minimum, found.maximum
-    (3, 1.0, 3.0)
+    Args:
+      features: of the records.
+      columns: record key -> n values, as the Example encoder is given them.
     """
-
-    def __init__(self, features: Sequence[Feature]) -> None:
-        self._features = features
-        self._known: dict[str, Statistics] = {}
-
-    def add(self, columns: "Mapping[str, pa.Array]") -> None:
-        """Adds a chunk: record key -> n values, as the Example encoder is given them.
-
-        Features without a column here are left out.
-        """
-        for feature in self._features:
-            if feature.record_keys[0] in columns:
-                self.add_facts(feature.name, summarize_feature(feature, columns))
-
-    def add_facts(self, name: str, facts: Statistics) -> None:
-        """Adds facts about some values of a feature."""
-        before = self._known.get(name)
-        self._known[name] = facts if before is None else before.merge(facts)
-
-    @property
-    def facts(self) -> dict[str, Statistics]:
-        """The facts by the feature's name, in the order of the schema."""
-        names = (feature.name for feature in self._features)
-        return {name: self._known[name] for name in names if name in self._known}
+    return {
+        feature.name: summarize_feature(feature, columns)
+        for feature in features
+        if feature.record_keys[0] in columns
+    }
 
 
 def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:

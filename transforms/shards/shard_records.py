@@ -3,7 +3,7 @@
 import collections
 import concurrent.futures
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from transforms.core.rows.record_columns import (
     with_dictionaries,
 )
 from transforms.core.segment import PLACE_COLUMNS
-from transforms.core.statistics import Summaries
+from transforms.core.statistics import Statistics, merge_all, summarize_columns
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.image_loading import load_images
 from transforms.shards.image_rows import (
@@ -47,17 +47,16 @@ class Written:
 
     Attributes:
       rejects: takes the rows that were refused.
-      summaries: of the values.
       log: of the records, for derived files.
       notes: what is worth counting about the images that were written.
       held, gone: parts of items ("boxes") that were written, and that went with
         refused rows.
       prints: (fingerprint, position) of each image that is written.
+      facts: of the values, by feature name.
       repeated, repeated_example: see `ShardFile`.
     """
 
     rejects: RejectGatherer
-    summaries: Summaries
     log: RecordLog
     notes: collections.Counter[str] = dataclasses.field(
         default_factory=collections.Counter
@@ -69,6 +68,7 @@ class Written:
         default_factory=collections.Counter
     )
     prints: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    facts: dict[str, Statistics] = dataclasses.field(default_factory=dict)
     repeated: int = 0
     repeated_example: tuple[tuple[str, int | None], ...] = ()
 
@@ -78,7 +78,6 @@ class Written:
         index, _ = job.shard_counts.numbering(*task.key)
         return cls(
             job.store.gather_rejects(f"write\0{task.key}"),
-            Summaries(job.layout.schema.stored),
             RecordLog(job.layout, index),
         )
 
@@ -90,6 +89,10 @@ class Written:
         if layout.sharding.shuffle:
             repeated = rows.repeated_keys(start, stop)
             self.repeated, self.repeated_example = repeated
+
+    def note_facts(self, *facts: Mapping[str, Statistics]) -> None:
+        """Notes facts of values that are written."""
+        self.facts = merge_all([self.facts, *facts])
 
 
 def write_rows(
@@ -120,7 +123,7 @@ def write_rows(
                 out.log.add(framed.offsets, framed.buffer)
                 count = len(framed.offsets) - 1
                 behind.do(writer.write_framed, framed.buffer, records=count)
-            out.summaries.add(columns)
+            out.note_facts(summarize_columns(layout.schema.stored, columns))
 
 
 def _encoder_of(table: pa.Table, layout: ShardLayout) -> ExampleEncoder:
@@ -227,9 +230,9 @@ def write_images(
                 out.log.add(encoded.offsets, encoded.buffer)
                 count = records.num_rows
                 behind.do(writer.write_framed, encoded.buffer, records=count)
-            out.summaries.add(columns)
-            for feature, column in zip(images, loaded, strict=True):
-                out.summaries.add_facts(feature.name, column.statistics)
+            pairs = zip(images, loaded, strict=True)
+            of_images = {feature.name: column.statistics for feature, column in pairs}
+            out.note_facts(summarize_columns(layout.schema.stored, columns), of_images)
 
 
 def _sound(

@@ -20,6 +20,7 @@ from transforms.core.files import ShardName
 from transforms.core.manifest import FileFacts
 from transforms.core.model import ShardFile
 from transforms.core.rows.record_columns import count_parts, record_columns
+from transforms.core.statistics import summarize_columns
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import BeamTFRecordError
 from transforms.shards.image_rows import store_fingerprints
@@ -193,7 +194,7 @@ def _content(
         bytes=facts.stored_bytes,
         payload_bytes=facts.payload_bytes,
         crc32c=facts.crc32c,
-        statistics=out.summaries.facts,
+        statistics=out.facts,
         parts=dict(out.held),
         parts_gone=dict(out.gone),
         image_notes=dict(out.notes),
@@ -352,7 +353,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
         out.log.add_rows(placed, positions[first:last], own.__getitem__)
         if count:
             out.held.update(count_parts(table.slice(first, count), features))
-            out.summaries.add(own)
+            out.note_facts(summarize_columns(layout.schema.stored, own))
         records = framed.buffer.slice(start, stop - start)
         encoded.append(EncodedShard(records, count, out))
     return encoded

@@ -14,9 +14,8 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import (
     MAX_CLASSES,
     Statistics,
-    Summaries,
-    merge_all,
     summarize,
+    summarize_columns,
     summarize_feature,
 )
 
@@ -199,47 +198,8 @@ SCHEMA = Schema(
         Feature("z", Kind.FLOAT, shape=(None,)),
     )
 )
-ROWS = st.tuples(
-    FLOAT,
-    st.none() | st.integers(0, 3),
-    FLOAT,
-    st.none() | st.lists(st.floats(width=32), max_size=3),
-)
-TYPES = (pa.float32(), pa.int64(), pa.float32(), pa.list_(pa.float32()))
-
-
-@given(st.lists(st.lists(ROWS, max_size=5), max_size=4))
-def test_the_facts_are_those_of_each_column(
-    chunks: list[list[tuple[object, ...]]],
-) -> None:
-    """For chunks of any length."""
-    columns = [
-        {
-            name: pa.array([row[i] for row in chunk], TYPES[i], from_pandas=False)
-            for i, name in enumerate(SCHEMA.names)
-        }
-        for chunk in chunks
-    ]
-    wanted = merge_all(
-        [
-            {
-                feature.name: summarize_feature(feature, each)
-                for feature in SCHEMA.features
-            }
-            for each in columns
-        ]
-    )
-    summaries = Summaries(SCHEMA.features)
-    for each in columns:
-        summaries.add(each)
-    found = summaries.facts
-    assert [*found] == [*wanted]
-    # As text, in which 0.0 and -0.0 differ.
-    assert repr(dict(found)) == repr(wanted)
 
 
 def test_features_without_columns_have_no_facts() -> None:
     """Nothing is said of what no chunk held."""
-    summaries = Summaries(SCHEMA.features)
-    summaries.add({})
-    assert summaries.facts == {}
+    assert summarize_columns(SCHEMA.features, {}) == {}
