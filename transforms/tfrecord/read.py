@@ -20,7 +20,13 @@ import apache_beam as beam
 from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
 
-from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
+from transforms.core.files import PART_PREFIX
+from transforms.core.manifest import (
+    MANIFEST_NAME,
+    PARTS_NAME,
+    Manifest,
+    ShardFacts,
+)
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import SourceError, SpecError, source_error
@@ -290,7 +296,11 @@ def _shards_of(folder: str) -> list[_File] | None:
     """Returns the shards of the dataset in a folder; None where there is none."""
     path = os.path.join(folder, MANIFEST_NAME)
     if not storage(path).is_file():
-        return None
+        if not storage(os.path.join(folder, PARTS_NAME)).is_file():
+            return None
+        names = sorted(name.rstrip("/") for name in storage(folder).names_in())
+        parts = [os.path.join(folder, n) for n in names if n.startswith(PART_PREFIX)]
+        return [file for part in parts for file in _shards_of(part) or ()]
     manifest = Manifest.from_bytes(storage(path).read_bytes(), path)
     return [
         _File(manifest.path(folder, shard.file), shard)

@@ -14,6 +14,7 @@ from beam_pipeline import ReadDataset, open_dataset
 from tests.support.outputs import dataset, flip
 from tests.support.runs import Run, command, convert
 from transforms.errors import DamageError, SpecError, UsageError
+from transforms.tfrecord.read import ReadTFRecords
 
 Folder = pathlib.Path
 ROWS = 30
@@ -190,12 +191,16 @@ def test_what_takes_one_folder_says_so(
 
 
 def test_rows_of_a_pipeline(events: tuple[Folder, list[Row]]) -> None:
-    """`ReadDataset` gives the records of all parts, with the names of the classes."""
+    """`ReadDataset` and `ReadTFRecords` give the records of all parts."""
     folder, rows = events
     with beam.Pipeline() as pipeline:
         found = pipeline | ReadDataset(folder)
         kinds = found | beam.Map(lambda row: (int(row["id"]), row["kind"]))
         assert_that(kinds, equal_to([(row["id"], row["kind"]) for row in rows]))
+        records = (
+            pipeline | ReadTFRecords(str(folder)) | beam.combiners.Count.Globally()
+        )
+        assert_that(records, equal_to([len(rows)]), "records")
 
 
 def test_verify_finds_damage_and_doubled_keys(tmp_path: Folder) -> None:
