@@ -301,7 +301,7 @@ def places_of(indices: Any, count: int) -> Longs:
       TypeError: one is no whole number.
       IndexError: one is outside of the view.
     """
-    array = indices
+    array: npt.NDArray[Any] = indices
     if not isinstance(indices, np.ndarray):
         try:
             array = np.array([*map(place_of, indices)], np.int64)
@@ -316,12 +316,9 @@ def places_of(indices: Any, count: int) -> Longs:
             f"a list of indices must hold whole numbers in one dimension; found "
             f"{array.dtype} in {array.ndim}"
         )
-    if array.dtype.kind == "u" and int(array.max()) >= 2**63:
-        raise IndexError(f"index {int(array.max())} is out of range of {count:,}")
-    places: npt.NDArray[np.int64] = array.astype(np.int64)
-    outside = (places < -count) | (places >= count)
+    outside = (array < -count) | (array >= count)
     if outside.any():
-        wrong = int(places[outside.argmax()])
+        wrong = int(array[outside.argmax()])
         raise IndexError(f"index {wrong:,} is out of range of {count:,} records")
-    places[places < 0] += count
-    return places
+    places = array.astype(np.int64)
+    return np.where(places < 0, places + count, places)
