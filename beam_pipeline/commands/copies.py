@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from beam_pipeline.commands.progress import shown_reading
-from beam_pipeline.copies.chosen_rows import SubsetRequest, read_keys, read_relabelling
+from beam_pipeline.copies.chosen_rows import SubsetRequest, read_keys
 from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.copies.publication import Made
 from beam_pipeline.copies.subset import make_subset
@@ -22,8 +22,6 @@ def subset(
     where: str = "",
     drop_keys: str = "",
     key_feature: str = "",
-    relabel: str = "",
-    relabel_feature: str = "",
     overwrite: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -35,8 +33,6 @@ def subset(
       split, label, where: see `beam_pipeline.commands.head.show`.
       drop_keys: file of keys, one a line, whose records are left out.
       key_feature: that holds them; empty for the dataset's key column.
-      relabel: CSV file of old and new class names.
-      relabel_feature: whose classes these are; empty for the label.
       overwrite: replace a dataset at the output.
       quiet: print errors only.
 
@@ -45,14 +41,8 @@ def subset(
     dataset = open_dataset_folder(plain(path), "'subset'")
     if key_feature and not drop_keys:
         raise UsageError("--key-feature needs --drop-keys, the file with the keys.")
-    if relabel_feature and not relabel:
-        raise UsageError("--relabel-feature needs --relabel, the file with the names.")
     keys, keys_sha256 = read_keys(drop_keys) if drop_keys else (frozenset(), "")
-    request = SubsetRequest(
-        *(split, label, where, keys, keys_sha256, key_feature),
-        relabel=read_relabelling(relabel) if relabel else {},
-        relabel_feature=relabel_feature,
-    )
+    request = SubsetRequest(split, label, where, keys, keys_sha256, key_feature)
     shards = [shard for facts in dataset.manifest.splits for shard in facts.shards]
     with shown_reading(sum(shard.bytes for shard in shards), quiet=quiet) as add:
         made = make_subset(

@@ -284,8 +284,6 @@ def export(target: str, output: str, **choice: Any) -> int:
 @_choosing("Take")
 @text_option("--drop-keys", "FILE", "Leave out the records of these keys, one a line.")
 @text_option("--key-feature", "NAME", "Feature with the keys; else the key column.")
-@text_option("--relabel", "FILE", "Rename classes: CSV with a line OLD,NEW for each.")
-@text_option("--relabel-feature", "NAME", "Feature with these classes; else the label.")
 @_OVERWRITE
 @_QUIET
 def subset(target: str, output: str, **choice: Any) -> int:
@@ -296,7 +294,6 @@ def subset(target: str, output: str, **choice: Any) -> int:
     \b
       beam-tfrecord subset out/photos out/hats --label hat
       beam-tfrecord subset out/rows out/rows-2 --drop-keys erased.txt --key-feature id
-      beam-tfrecord subset out/photos out/photos-2 --relabel names.csv
     """
     return _run("copies.subset", target, output, **choice)
 

@@ -1,10 +1,8 @@
 """What is asked of a subset, and which records of its dataset that means."""
 
 import collections
-import csv
 import dataclasses
 import hashlib
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,11 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.datasets.open_dataset import OpenDataset, condition_of, label_of
+from beam_pipeline.datasets.open_dataset import OpenDataset, condition_of
 from transforms.core.arrays import is_bytes, values_and_rows
-from transforms.core.manifest import FeatureFacts, Manifest
-from transforms.core.schema import Kind
-from transforms.core.vocabulary import ClassChanges, class_changes
+from transforms.core.manifest import Manifest
 from transforms.errors import InputError, SpecError, UsageError, nearest, shortened
 from transforms.reading.catalogue import Catalogue
 from transforms.storage.files import storage
@@ -43,8 +39,6 @@ class SubsetRequest:
         they may be those of people who are to be forgotten.
       key_feature: that holds the key of each record; empty for the dataset's key
         column.
-      relabel: old class name -> new one.
-      relabel_feature: whose classes these are; empty for the label.
     """
 
     split: str = ""
@@ -53,12 +47,10 @@ class SubsetRequest:
     keys: frozenset[str] = frozenset()
     keys_sha256: str = ""
     key_feature: str = ""
-    relabel: dict[str, str] = dataclasses.field(default_factory=dict)
-    relabel_feature: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the manifest says of it: only what was asked."""
-        names = ("split", "label", "where", "relabel", "relabel_feature")
+        names = ("split", "label", "where")
         out = {name: value for name in names if (value := getattr(self, name))}
         if self.keys:
             out["dropped_keys"] = {
@@ -76,62 +68,18 @@ def read_keys(path: str) -> tuple[frozenset[str], str]:
       InputError: it holds no key, or is not UTF-8.
       OSError: it cannot be read.
     """
-    data, text = _bytes_and_text(path)
-    keys = frozenset(line.removesuffix("\r") for line in text.split("\n")) - {""}
-    if not keys:
-        raise InputError(f"A file of keys must list one key a line; {path!r} is empty.")
-    return keys, hashlib.sha256(data).hexdigest()
-
-
-def read_relabelling(path: str) -> dict[str, str]:
-    """Returns old class name -> new one, from a CSV file with a line for each.
-
-    A first line `old,new` is the header.
-
-    Raises:
-      InputError: a line has another number of columns, or the file has none.
-      SpecError: a class is to get two names.
-      OSError: it cannot be read.
-    """
-    _, text = _bytes_and_text(path)
-    out: dict[str, str] = {}
-    for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1):
-        if row and len(row) != 2:
-            raise InputError(
-                f"Each line of {path!r} must hold an old class name and a new one; "
-                f"line {number:,} has {len(row):,} columns."
-            )
-        if row and (number, row) != (1, ["old", "new"]):
-            old, new = row
-            if out.setdefault(old, new) != new:
-                raise SpecError(
-                    f"A class gets one new name; {path!r} says that {old!r} is to be "
-                    f"called {out[old]!r} and {new!r}."
-                )
-    if not out:
-        raise InputError(
-            f"{path!r} must have a line OLD,NEW for each class; it has none."
-        )
-    return out
-
-
-def _bytes_and_text(path: str) -> tuple[bytes, str]:
-    """Returns a file's bytes, and their text without a byte order mark."""
     data = storage(path).read_bytes()
     try:
-        return data, data.decode("utf-8-sig")
+        # A byte order mark is no part of a key.
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path!r} must be UTF-8; the byte at {error.start:,} is not."
         ) from error
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Relabelling:
-    """New class names of a label, and what the dataset says of it."""
-
-    facts: FeatureFacts
-    changes: ClassChanges
+    keys = frozenset(line.removesuffix("\r") for line in text.split("\n")) - {""}
+    if not keys:
+        raise InputError(f"A file of keys must list one key a line; {path!r} is empty.")
+    return keys, hashlib.sha256(data).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,37 +95,6 @@ class ChosenRows:
     kept: dict[str, Mask]
     skipped: dict[str, int]
     unknown_keys: int = 0
-
-
-def relabelling_of(
-    dataset: OpenDataset, manifest: Manifest, request: SubsetRequest
-) -> Relabelling | None:
-    """Returns what becomes of the classes; None where nothing was asked.
-
-    Raises:
-      UsageError: it is not clear of which feature they are.
-      SpecError: there is no such feature, or no such class.
-    """
-    if not request.relabel:
-        return None
-    labels = [n for n, f in dataset.features.items() if f.kind is Kind.LABEL]
-    predicted = label_of(dataset.features.values())
-    name = request.relabel_feature or (predicted.name if predicted else "")
-    if not name and len(labels) == 1:
-        name = labels[0]
-    if not name:
-        shown = f"several labels: {', '.join(labels)}" if labels else "no label"
-        raise UsageError(
-            f"It must be clear whose classes get new names; {dataset.path} has "
-            f"{shown}. Name one with --relabel-feature."
-        )
-    if name not in labels:
-        raise SpecError(
-            f"--relabel-feature must name a label; there is no label {name!r}"
-            f"{nearest(name, labels)}."
-        )
-    facts = {facts.feature.name: facts for facts in manifest.features}[name]
-    return Relabelling(facts, class_changes(facts.classes, request.relabel))
 
 
 def with_key(

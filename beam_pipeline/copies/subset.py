@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from beam_pipeline.copies.chosen_rows import (
     ChosenRows,
-    Relabelling,
     SubsetRequest,
     choose,
-    relabelling_of,
     with_key,
 )
 from beam_pipeline.copies.publication import (
@@ -21,9 +19,7 @@ from beam_pipeline.copies.publication import (
 )
 from beam_pipeline.copies.shard_copies import (
     CopiedShard,
-    Ids,
     copied,
-    ids_in,
     numbered_shards,
 )
 from beam_pipeline.datasets.dataset import Dataset
@@ -75,7 +71,6 @@ def make_subset(
     rows = open_dataset(dataset.directory, labels="names")
     catalogues = catalogues_of(dataset)
     request = with_key(request, before, catalogues)
-    relabelling = relabelling_of(rows, before, request)
     chosen = choose(rows, catalogues, request)
     if not any(mask.any() for mask in chosen.kept.values()):
         left_out = f": {counts_text(chosen.skipped)}" if chosen.skipped else ""
@@ -83,7 +78,7 @@ def make_subset(
             f"A subset must have at least one record; of the {before.records:,} of "
             f"{dataset.directory!r} none is left{left_out}."
         )
-    sources = _sources(dataset, chosen, relabelling)
+    sources = _sources(dataset, chosen)
     stored = [f.feature for f in before.features if f.feature.record_keys]
 
     def build(store: Store) -> Manifest:
@@ -96,9 +91,7 @@ def make_subset(
             read(source.facts.bytes)
         whole = functools.reduce(_merged_facts, values.values())
         records = sum(shard.records for some in shards.values() for shard in some)
-        features = tuple(
-            _feature(facts, whole, records, relabelling) for facts in before.features
-        )
+        features = tuple(_feature(facts, whole, records) for facts in before.features)
         splits = tuple(
             SplitFacts(name, tuple(facts), _classes(name, before, values, features))
             for name, facts in shards.items()
@@ -120,21 +113,15 @@ def make_subset(
         return dataclasses.replace(manifest, run=run)
 
     decides = [before.digest, request.to_json()]
-    label_map = _label_map(dataset, relabelling)
+    label_map = {}
+    if LABEL_MAP_NAME in {facts.file for facts in before.files}:
+        label_map = parse_label_map(storage(dataset.path(LABEL_MAP_NAME)).read_bytes())
     return publish_copy(output, decides, sources, build, label_map)
 
 
-def _sources(
-    dataset: Dataset, chosen: ChosenRows, relabelling: Relabelling | None
-) -> dict[str, CopiedShard]:
-    """Returns new shard -> the chosen records of the old one, and their new ids."""
-
-    def ids_of(_part: Dataset, split: SplitFacts) -> dict[str, Ids]:
-        if relabelling is None:
-            return {}
-        return ids_in(split, relabelling.facts, relabelling.changes.ids)
-
-    sources = numbered_shards(dataset.parts or (dataset,), chosen.kept, ids_of)
+def _sources(dataset: Dataset, chosen: ChosenRows) -> dict[str, CopiedShard]:
+    """Returns new shard -> the chosen records of the old one."""
+    sources = numbered_shards(dataset.parts or (dataset,), chosen.kept, lambda *_: {})
     starts = dict.fromkeys(chosen.kept, 0)
     for file, shard in sources.items():
         start = starts[shard.split]
@@ -179,20 +166,9 @@ def _merged_facts(one: _Facts, other: _Facts) -> _Facts:
     return one | other | both
 
 
-def _feature(
-    facts: FeatureFacts, whole: _Facts, records: int, relabelling: Relabelling | None
-) -> FeatureFacts:
-    """Returns what is true of a feature of the subset.
-
-    Args:
-      facts: of the feature in the dataset.
-      whole: of the values in all splits of the subset.
-      records: of the subset.
-      relabelling: of its classes; None for none.
-    """
+def _feature(facts: FeatureFacts, whole: _Facts, records: int) -> FeatureFacts:
+    """Returns what is true of a feature in all splits of the subset."""
     feature, names = facts.feature, tuple(facts.classes)
-    if relabelling is not None and feature.name == relabelling.facts.feature.name:
-        names = relabelling.changes.names
     if feature.vocabulary is not None:
         feature = dataclasses.replace(feature, vocabulary=names)
     values = whole.get(feature.name, Statistics())
@@ -242,14 +218,3 @@ def _notes(chosen: ChosenRows, before: Manifest, after: Manifest) -> list[str]:
             )
             notes.append(bounded(text))
     return notes
-
-
-def _label_map(dataset: Dataset, relabelling: Relabelling | None) -> dict[int, str]:
-    """Returns the dataset's label map, with new names; empty for none."""
-    if LABEL_MAP_NAME not in {facts.file for facts in dataset.manifest.files}:
-        return {}
-    names = parse_label_map(storage(dataset.path(LABEL_MAP_NAME)).read_bytes())
-    if relabelling is None:
-        return names
-    new = dict(zip(relabelling.facts.classes, relabelling.changes.names, strict=False))
-    return {number: new.get(name, name) for number, name in names.items()}

@@ -274,9 +274,7 @@ def test_copies_have_what_their_sources_have(
     convert(table / "t.csv", out, "--spec", table / "spec.yaml", *options)
     first = rows(out, "train")["id"][0].as_py()
     (tmp_path / "gone.txt").write_text(f"{first}\n")
-    (tmp_path / "names.csv").write_text("ant,emmet\n")
-    names = ("--relabel", tmp_path / "names.csv")
-    run = command("subset", out, part, "--drop-keys", tmp_path / "gone.txt", *names)
+    run = command("subset", out, part, "--drop-keys", tmp_path / "gone.txt")
     assert run.code == 0, run.err
     assert "1 shard written, 5 taken" in run.out
     both_have = [{each["file"] for each in manifest(f)["derived"]} for f in (out, part)]

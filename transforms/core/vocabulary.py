@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transforms.core.schema import Unknown
-from transforms.errors import SpecError, bounded, nearest
+from transforms.errors import SpecError, bounded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -285,66 +285,6 @@ def _shown(names: Sequence[str]) -> str:
     """Returns the first names, quoted, for a message; "..." stands for more."""
     more = " ..." if len(names) > _MAX_SHOWN else ""
     return ", ".join(map(repr, names[:_MAX_SHOWN])) + more
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClassChanges:
-    """What becomes of the classes of a feature.
-
-    Attributes:
-      names: the new class names, in the order of their ids.
-      ids: class id -> the new one, of those whose records change.
-    """
-
-    names: tuple[str, ...]
-    ids: Mapping[int, int]
-
-
-def class_changes(names: Sequence[str], wanted: Mapping[str, str]) -> ClassChanges:
-    """Returns what a new name for some classes means.
-
-        >>> class_changes(["cat", "dog", "hat"], {"dog": "hound"})
-        ClassChanges(names=('cat', 'hound', 'hat'), ids={})
-        >>> class_changes(["cat", "dog", "hat"], {"dog": "cat"})
-        ClassChanges(names=('cat', 'dog', 'hat'), ids={1: 0})
-
-    All changes happen at once, so two classes can exchange their names.
-
-    Args:
-      names: of the classes, in the order of their ids.
-      wanted: old name -> new name.
-
-    Raises:
-      SpecError: an old name is no class, or a new one is empty.
-    """
-    by_name = {name: number for number, name in enumerate(names)}
-    for old, new in wanted.items():
-        if old not in by_name:
-            raise SpecError(
-                f"Classes that get new names must be classes of the dataset; there is "
-                f"no {old!r}{nearest(old, by_name)}."
-            )
-        if not new or new != new.strip():
-            raise SpecError(
-                f"A class name must have characters, and no white space at its ends; "
-                f"{old!r} is to be called {new!r}."
-            )
-    new_names = [*names]
-    places = dict(by_name)
-    for old, new in wanted.items():
-        if new in places:
-            continue
-        # The id of a class to which others go stays that class's.
-        if old in wanted.values():
-            places[new] = len(new_names)
-            new_names.append(new)
-        else:
-            places[new] = by_name[old]
-            new_names[by_name[old]] = new
-    ids = {by_name[old]: places[new] for old, new in wanted.items()}
-    return ClassChanges(
-        tuple(new_names), {old: new for old, new in sorted(ids.items()) if old != new}
-    )
 
 
 def render_label_map(names: Mapping[int, str]) -> bytes:

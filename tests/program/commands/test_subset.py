@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
-from tests.support.datasets import Row, animals, write_dataset
+from tests.support.datasets import animals, write_dataset
 from tests.support.outputs import contents, manifest_of
 from tests.support.runs import Run, command, convert
 from transforms.core.manifest import Manifest
@@ -21,7 +21,6 @@ from transforms.reading.records import Records
 
 Folder = pathlib.Path
 
-NAMES = ("고양이", "dog", "goat")
 ROWS = 400
 
 
@@ -127,17 +126,13 @@ def test_keys_come_from_the_catalogue(
     run = command("index", listed, "--catalogue")
     assert run.code == 0, run.err
     (tmp_path / "keys").write_text("7\n")
-    (tmp_path / "names").write_text("dog,cat\n")
-    for options in (
-        ("--drop-keys", tmp_path / "keys"),
-        ("--relabel", tmp_path / "names", "--split", "test"),
-    ):
-        subset(people, tmp_path / "plain", *options, "--overwrite")
-        with monkeypatch.context() as patch:
-            patch.setattr(Records, "batches", None)
-            subset(listed, tmp_path / "out", *options, "--overwrite")
-        one, other = (manifest_of(tmp_path / name) for name in ("plain", "out"))
-        assert one.digest == other.digest
+    options = ("--drop-keys", tmp_path / "keys")
+    subset(people, tmp_path / "plain", *options)
+    with monkeypatch.context() as patch:
+        patch.setattr(Records, "batches", None)
+        subset(listed, tmp_path / "out", *options)
+    one, other = (manifest_of(tmp_path / name) for name in ("plain", "out"))
+    assert one.digest == other.digest
 
 
 def test_images_are_erased_by_their_files(photos: Folder, tmp_path: Folder) -> None:
@@ -230,13 +225,10 @@ def as_stated(manifest: Manifest) -> Any:
 @given(
     gone=st.sets(st.integers(0, 29), max_size=29),
     split=st.sampled_from(["", "train", "test"]),
-    new=st.dictionaries(
-        st.sampled_from(NAMES), st.sampled_from([*NAMES, "x", "y"]), max_size=3
-    ),
     compression=st.sampled_from(["none", "gzip"]),
 )
 def test_a_subset_is_what_writing_its_rows_gives(
-    gone: set[int], split: str, new: dict[str, str], compression: str
+    gone: set[int], split: str, compression: str
 ) -> None:
     """Records, shards, counts and ranges are those of a dataset written anew."""
     shards = {"train": animals(7, 0, 9, 4), "test": animals(3, 7, start=20)}
@@ -247,15 +239,8 @@ def test_a_subset_is_what_writing_its_rows_gives(
         if gone:
             (root / "keys").write_text("\n".join(map(str, gone)))
             options += ["--drop-keys", root / "keys", "--key-feature", "id"]
-        if new:
-            lines = [f"{a},{b}\n" for a, b in new.items()]
-            (root / "names").write_text("".join(lines), encoding="utf-8")
-            options += ["--relabel", root / "names"]
         kept = {
-            name: [
-                [changed(row, new) for row in rows if row["id"] not in gone]
-                for rows in s
-            ]
+            name: [[row for row in rows if row["id"] not in gone] for rows in s]
             for name, s in shards.items()
             if split in ("", name)
         }
@@ -272,10 +257,6 @@ def test_a_subset_is_what_writing_its_rows_gives(
         )
         assert as_stated(found) == as_stated(wanted)
         assert command("verify", root / "out", "--quiet").code == 0
-
-
-def changed(row: Row, new: dict[str, str]) -> Row:
-    return {**row, "animal": new.get(row["animal"], row["animal"])}
 
 
 def test_zlib_shards_are_taken_as_they_are(tmp_path: Folder) -> None:
@@ -295,9 +276,8 @@ def test_zlib_shards_are_taken_as_they_are(tmp_path: Folder) -> None:
 
 def test_what_cannot_be_asked(people: Folder, tmp_path: Folder) -> None:
     """Each mistake says what to do, and leaves nothing behind."""
-    keys, names = tmp_path / "keys", tmp_path / "names"
+    keys = tmp_path / "keys"
     keys.write_text("5\n")
-    names.write_text("wolf,dog\n")
     empty = tmp_path / "empty"
     empty.write_text("\n\n")
     foreign = tmp_path / "foreign"
@@ -313,8 +293,6 @@ def test_what_cannot_be_asked(people: Folder, tmp_path: Folder) -> None:
         (people, out, ("--drop-keys", tmp_path / "none"), 1, "none"),
         (people, out, ("--drop-keys", keys, "--key-feature", "x"), 2, "--key-feature"),
         (people, out, ("--key-feature", "id"), 2, "--drop-keys"),
-        (people, out, ("--relabel", names), 2, "there is no 'wolf'"),
-        (people, out, ("--relabel-feature", "kind"), 2, "--relabel"),
         (people, foreign, (), 2, "mine.txt"),
         (people, people / "below", (), 2, "outside of the dataset"),
         (tmp_path / "set", out, ("--drop-keys", keys), 2, "--key-feature"),
@@ -323,7 +301,7 @@ def test_what_cannot_be_asked(people: Folder, tmp_path: Folder) -> None:
         assert run.code == code, (options, run)
         assert words in run.err, (options, run.err)
         assert "Traceback" not in run.err
-    assert sorted(os.listdir(tmp_path)) == ["empty", "foreign", "keys", "names", "set"]
+    assert sorted(os.listdir(tmp_path)) == ["empty", "foreign", "keys", "set"]
     assert os.listdir(foreign) == ["mine.txt"]
 
 

@@ -12,7 +12,6 @@ from transforms.core.schema import Unknown
 from transforms.core.vocabulary import (
     UNKNOWN_NAME,
     Vocabulary,
-    class_changes,
     parse_names,
     sorted_names,
     vocabulary_warnings,
@@ -151,26 +150,3 @@ def test_names_that_are_lists_of_classes(separator: str, names: list[str]) -> No
     found = vocabulary_warnings("tags", sorted(names), dict.fromkeys(names, 1))
     settings = [text.partition("separator: ")[2].split('"')[1:2] for text in found]
     assert settings == ([[separator]] if separator else [])
-
-
-CLASSES = ("a", "b", "c", "d")
-
-
-@given(st.dictionaries(st.sampled_from(CLASSES), st.sampled_from([*CLASSES, "x", "y"])))
-def test_every_record_gets_the_class_that_was_asked_for(wanted: dict[str, str]) -> None:
-    """By name all is as asked; names are unique, and other classes keep their ids."""
-    found = class_changes(CLASSES, wanted)
-    assert len(set(found.names)) == len(found.names) >= len(CLASSES)
-    for number, name in enumerate(CLASSES):
-        assert found.names[found.ids.get(number, number)] == wanted.get(name, name)
-        if name not in wanted:
-            assert number not in found.ids
-            assert found.names[number] == name
-    assert all(old != new for old, new in found.ids.items())
-
-
-@pytest.mark.parametrize("wanted", [{"z": "a"}, {"a": ""}, {"a": " b"}])
-def test_names_that_cannot_be(wanted: dict[str, str]) -> None:
-    """A class that is not there, or a name that is none."""
-    with pytest.raises(SpecError, match=r"class"):
-        class_changes(CLASSES, wanted)
