@@ -1,11 +1,9 @@
 """The files of a dataset as they were when it was opened."""
 
-import collections
 import functools
 import os
 import resource
 import threading
-import weakref
 
 import pyarrow as pa
 
@@ -44,32 +42,11 @@ class OpenFile:
         self._close(self.descriptor)
 
 
-class _OpenFiles:
-    """Which files this process has open, in all folders.
-
-    The one that was opened first is given up first.
-    """
-
-    def __init__(self) -> None:
-        self._locks: ForkSafeLocks = {}
-        self._order: collections.deque[tuple[weakref.ref[Folder], str]]
-        self._order = collections.deque()
-
-    def note(self, folder: "Folder", name: str) -> None:
-        """Notes a file that was opened; gives up others for it."""
-        with lock_of(self._locks):
-            self._order.append((weakref.ref(folder), name))
-            while len(self._order) > most_files():
-                other, first = self._order.popleft()
-                if (owner := other()) is not None:
-                    owner.open.pop(first, None)
-
-
 @functools.cache
 def most_files() -> int:
-    """Returns how many files may be open: half of what the process may have."""
+    """Returns how many files of a folder may be open: a quarter of all that may."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(allowed // 2, 1) if allowed != resource.RLIM_INFINITY else 1 << 16
+    return max(allowed // 4, 1) if allowed != resource.RLIM_INFINITY else 1 << 16
 
 
 class Folder:
@@ -109,8 +86,10 @@ class Folder:
         """
         file = self.open.get(name)
         if file is None:
+            if len(self.open) >= most_files():
+                # Those that are being read now are closed after that.
+                self.open.clear()
             file = self.open[name] = self._newly_opened(name)
-            _OPEN.note(self, name)
         return file
 
     def _newly_opened(self, name: str) -> OpenFile:
@@ -153,8 +132,7 @@ class Folder:
             if self.is_remote:
                 return storage(self.place(name)).read_range(start, stop)
             file = self.open.get(name) or self.opened(name)
-            data = os.pread(file.descriptor, stop - start, start)
-            return data if len(data) == stop - start else _pread(file, start, stop)
+            return os.pread(file.descriptor, stop - start, start)
         except OSError as error:
             raise _unreadable(self.place(name), error) from error
 
@@ -163,15 +141,3 @@ def _unreadable(path: str, error: OSError) -> SourceError:
     """Returns the error about a file that cannot be read, with the system's reason."""
     message = f"{path}: cannot be read: {error.strerror or error}"
     return source_error(message, error)
-
-
-def _pread(file: OpenFile, start: int, stop: int) -> bytes:
-    """Reads in several calls: one gives 2 GiB at most, and may be interrupted."""
-    parts: list[bytes] = []
-    while start < stop and (data := os.pread(file.descriptor, stop - start, start)):
-        parts.append(data)
-        start += len(data)
-    return b"".join(parts)
-
-
-_OPEN = _OpenFiles()
