@@ -257,16 +257,10 @@ def range_text(
 
 
 def examples_text(texts: Sequence[str]) -> str:
-    """Returns the first few values, each on one line and cut with "..."."""
-    return ", ".join(map(_shortened_line, texts[:MOST_EXAMPLES]))
-
-
-def _shortened_line(text: str) -> str:
-    """Returns a text printable and cut with "..."; '' in quotes for none."""
-    shown = printable(text)
-    if len(shown) > _EXAMPLE_CHARS:
-        shown = shown[: _EXAMPLE_CHARS - 3] + "..."
-    return shown or "''"
+    """Returns the first few values, each on one line and cut; '' in quotes for none."""
+    return ", ".join(
+        shortened(t, _EXAMPLE_CHARS) or "''" for t in texts[:MOST_EXAMPLES]
+    )
 
 
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}

@@ -249,7 +249,7 @@ def rejects(target: str, **options: Any) -> int:
 def index(target: str, output: str, **options: Any) -> int:
     """Write where each record of TFRecord files is, for readers that look records up.
 
-    Their folder gets index/*.u64 and, for DALI and vahidk's tfrecord, index/*.idx. A
+    Their folders get index/*.u64 and, for DALI and vahidk's tfrecord, index/*.idx. A
     dataset that was written without indexes, or by an older version, keeps its digest.
 
     \b

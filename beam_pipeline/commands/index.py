@@ -138,14 +138,14 @@ def run(
 
     Args:
       path: of a dataset, or of TFRecord files: a folder, a glob or one file.
-      output: a folder; empty for that of the files.
+      output: a folder; empty for the folder of each file.
       text: whether a dataset without images is indexed as text, too.
       catalogue: whether to write the catalogue of a dataset, too.
       overwrite: whether to replace indexes that differ.
       quiet: print errors only.
 
     Raises:
-      UsageError: nothing is there that can be read, or the output must be named.
+      UsageError: nothing is there that can be read, or names are not distinct.
       TargetError: another index is there already.
       TFRecordError: a file is damaged.
     """
@@ -166,22 +166,26 @@ def run(
     if dataset and not output:
         with _deriving(dataset, overwrite=overwrite) as work:
             has_images = any(f.kind is Kind.IMAGE for f in source.features)
-            indexed, notes = _index_all(source, work.write, text=text or has_images)
+            indexed, notes = _index_all(
+                source,
+                lambda _path, name, data: work.write(name, data),
+                text=text or has_images,
+            )
             for file, data in render_sidecars(work.manifest).derived.items():
                 work.write(file, data)
             if catalogue:
                 parts, left_out = _write_catalogue(source, work)
                 notes += left_out
     else:
-        output = output or _folder_of(path, source)
-        _check_output(path, output, dataset, source)
-        write = functools.partial(_write_beside, output, overwrite=overwrite)
+        if output:
+            _check_output(path, output, dataset, source)
+        write = functools.partial(_write_beside, output=output, overwrite=overwrite)
         indexed, notes = _index_all(source, write, text=True)
     for note in notes:
         terminal.say(f"note: {note}")
     if not quiet:
         more = f", {count_text(parts, 'catalogue part')}" if catalogue else ""
-        print_line(f"indexed {indexed} in {output or dataset}{more}")
+        print_line(f"indexed {indexed} in {output or dataset or path}{more}")
     return 0
 
 
@@ -212,19 +216,19 @@ def _check_output(path: str, output: str, dataset: str, source: Readable) -> Non
     names = [os.path.basename(shard.path) for _, shard in source.shards]
     if len(set(names)) < len(names):
         raise UsageError(
-            f"Files that are indexed together must have names of their own; those of "
-            f"{path!r} have not. Index one folder at a time."
+            f"Files that are indexed in one folder must have names of their own; those "
+            f"of {path!r} have not. Leave out -o, or index one folder at a time."
         )
 
 
 def _index_all(
-    source: Readable, write: Callable[[str, bytes], None], *, text: bool
+    source: Readable, write: Callable[[str, str, bytes], None], *, text: bool
 ) -> tuple[str, list[str]]:
     """Writes the indexes of files.
 
     Args:
       source: the files.
-      write: takes the name of an index, and its bytes.
+      write: takes the path of a file, the name of an index of it, and its bytes.
       text: whether files are indexed as text, too.
 
     Returns:
@@ -246,30 +250,21 @@ def _index_all(
             records += count
             for file, data in contents.items():
                 if text or file != text_index_file(name):
-                    write(file, data)
+                    write(shard.path, file, data)
     files = count_text(len(shards), "file")
     of = f"{len(shards) - len(notes):,} of {files}"
     return f"{count_text(records, 'record')} of {of}", notes
 
 
-def _folder_of(path: str, source: Readable) -> str:
-    """Returns the folder of the files, if it is the same for all."""
-    folders = {os.path.dirname(shard.path) for _, shard in source.shards}
-    if len(folders) != 1:
-        raise UsageError(
-            f"The indexes of {path!r} need a folder of their own, for the folders of "
-            f"the files differ. Name one: -o DIR."
-        )
-    return folders.pop()
-
-
-def _write_beside(output: str, name: str, data: bytes, *, overwrite: bool) -> None:
-    """Writes an index into a folder, under its name when it is whole.
+def _write_beside(
+    shard: str, name: str, data: bytes, *, output: str, overwrite: bool
+) -> None:
+    """Writes an index into a folder, or that of its file; it appears when it is whole.
 
     Raises:
       TargetError: another one is there.
     """
-    path = os.path.join(output, name)
+    path = os.path.join(output or os.path.dirname(shard), name)
     if storage(path).exists():
         if storage(path).read_bytes() == data:
             return

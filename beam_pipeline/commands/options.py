@@ -279,7 +279,8 @@ def split_flags(
       command: `convert`.
 
     Raises:
-      UsageError: something is no flag, or a boolean is neither true nor false.
+      UsageError: something is no flag.
+      click.UsageError: a boolean is neither true nor false.
     """
     ours = {
         name: option
@@ -338,9 +339,6 @@ def _arguments_of_switch(
     option: click.Option, flag: str, value: str | None
 ) -> list[str]:
     """Returns the flag or its opposite, for `--flag`, `--flag=true`, `--flag=false`."""
-    try:
-        is_on = value is None or click.BOOL.convert(value or "?", None, None)
-    except click.BadParameter as error:
-        raise UsageError(f"{flag} must be true or false; found {value!r}.") from error
+    is_on = value is None or click.BOOL.convert(value or "?", option, None)
     others = option.secondary_opts if flag in option.opts else option.opts
     return [flag] if is_on else others[:1]

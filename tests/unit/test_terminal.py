@@ -75,7 +75,7 @@ def test_ranges(
 def test_examples_stay_on_one_line() -> None:
     """Three at most, cut with dots, and nothing that moves a cursor."""
     shown = examples_text(["a\nb\x1b[2J", "y" * 99, "", "fourth"])
-    assert shown == "a\\nb\\x1b[2J, " + "y" * 29 + "..., ''"
+    assert shown == "a\\nb\\x1b[2J, " + "y" * 31 + "…, ''"
 
 
 def test_a_plan_names_what_it_cannot_know(tmp_path: Folder) -> None:

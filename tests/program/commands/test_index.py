@@ -40,6 +40,19 @@ def test_files_of_any_program(tmp_path: Folder) -> None:
     }
 
 
+def test_files_of_several_folders(tmp_path: Folder) -> None:
+    """Each folder has the indexes of its files; one cannot hold two of a name."""
+    for name in "de":
+        bare(tmp_path / name)
+    run = command("index", tmp_path / "*" / "*.tfrecord", "-o", tmp_path / "out")
+    assert run.code == 2
+    run = command("index", tmp_path / "*" / "*.tfrecord")
+    assert run.code == 0, run.err
+    assert "14 records of 4 of 4 files" in run.out
+    for name in "de":
+        assert len([*(tmp_path / name / "index").iterdir()]) == 4
+
+
 def test_an_index_that_differs_stays(tmp_path: Folder) -> None:
     """It may be somebody's; --overwrite replaces it."""
     bare(tmp_path / "d")

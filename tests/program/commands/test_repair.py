@@ -198,19 +198,6 @@ def test_a_damaged_dataset_loses_its_manifest(
     assert verify.show(str(tmp_path / "out")) == 0
 
 
-def test_a_sound_shard_of_another_dataset_is_named(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is copied, but has as many records as the manifest states, and others."""
-    write_dataset(tmp_path / "d", {"train": animals(4, 4)})
-    shards = [*tmp_path.glob("d/*.tfrecord-*")]
-    shards[0].write_bytes(shards[1].read_bytes())
-    assert repair(tmp_path / "d", tmp_path / "out") == 0
-    assert f"{shards[0].name} is sound, but not" in " ".join(
-        capsys.readouterr().out.split()
-    )
-
-
 def test_nothing_there(tmp_path: Folder) -> None:
     """Usage errors that say what is wrong."""
     (tmp_path / "empty").mkdir()
