@@ -31,7 +31,6 @@ from beam_pipeline.page.sample import (
     Sample,
     class_counts,
     image_of,
-    object_counts,
     sample_split,
 )
 from beam_pipeline.terminal import (
@@ -93,9 +92,7 @@ def build_page(dataset: Dataset) -> str:
     manifest = dataset.manifest
     opened = open_dataset(dataset.directory)
     samples = [sample_split(opened, manifest, entry) for entry in manifest.splits]
-    counts = class_counts(manifest) or object_counts(
-        manifest, {entry.split: entry.columns for entry in samples if len(entry)}
-    )
+    counts = class_counts(manifest)
     image = image_of(manifest)
     gallery: list[PictureClass] = []
     equal: list[list[Picture]] = []
