@@ -157,6 +157,17 @@ class RunPermutation:
     def _order(self, count: int, purpose: str) -> Permutation:
         return Permutation.of(count, seed=self.seed, epoch=self.epoch, purpose=purpose)
 
+    def windows(self, places: range) -> list[tuple[int, int]]:
+        """Returns the parts of some places that are in one window each."""
+        spans, start = [], 0
+        while start < len(places):
+            first = places[start] // self.window * self.window
+            end = first + self.window - 1 if places.step > 0 else first
+            stop = min(start + (end - places[start]) // places.step + 1, len(places))
+            spans.append((start, stop))
+            start = stop
+        return spans
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
@@ -210,19 +221,17 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shuffled:
-    """A selection in the order of an epoch.
-
-    Attributes:
-      inner: what is shuffled.
-      seed: of the order.
-      epoch: has an order of its own.
-      run: how many neighbours stay near one another; 0 for none.
-    """
+    """A selection in another order."""
 
     inner: Selection
-    seed: int
-    epoch: int
-    run: int = 0
+    order: Permutation | RunPermutation
+
+    @classmethod
+    def of(cls, inner: Selection, *, seed: int, epoch: int, run: int = 0) -> "Shuffled":
+        """Returns a selection in the order of an epoch; runs of neighbours, or all."""
+        if run:
+            return cls(inner, RunPermutation(len(inner), run, seed, epoch))
+        return cls(inner, Permutation.of(len(inner), seed=seed, epoch=epoch))
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -235,37 +244,9 @@ class Shuffled:
 
     def __getitem__(self, places: int | Longs) -> int | Longs:
         """Returns the position at a place, or the positions at several."""
-        order = _permutation(len(self.inner.places), self.seed, self.epoch, self.run)
         if not isinstance(places, np.ndarray):
-            return self.inner.at(order(places))
-        return self.inner.many(order.many(places)) if len(places) else places
-
-    def windows(self, places: range) -> list[tuple[int, int]]:
-        """Returns the parts of a selection of places that are in one window each.
-
-        Args:
-          places: of these; `run` is not 0.
-        """
-        window = self.run * RUNS_MIXED
-        spans, start = [], 0
-        while start < len(places):
-            first = places[start] // window * window
-            end = first + window - 1 if places.step > 0 else first
-            stop = min(start + (end - places[start]) // places.step + 1, len(places))
-            spans.append((start, stop))
-            start = stop
-        return spans
-
-
-# By places, which takes a microsecond less for each look-up than by names.
-@functools.lru_cache(maxsize=64)
-def _permutation(
-    count: int, seed: int, epoch: int, run: int
-) -> Permutation | RunPermutation:
-    """Returns the order of an epoch: of records, or of runs of `run` records each."""
-    if run:
-        return RunPermutation(count, run, seed, epoch)
-    return Permutation.of(count, seed=seed, epoch=epoch)
+            return self.inner.at(self.order(places))
+        return self.inner.many(self.order.many(places)) if len(places) else places
 
 
 def place_of(index: Any) -> int:

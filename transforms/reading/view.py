@@ -14,6 +14,7 @@ from transforms.errors import ExampleError, SpecError, nearest
 from transforms.reading.condition import Condition, parse_condition
 from transforms.reading.positions import (
     Longs,
+    RunPermutation,
     Selection,
     Shuffled,
     place_of,
@@ -28,8 +29,6 @@ from transforms.storage.files import read_ahead
 # The most rows, and about the most bytes, that are read and decoded together.
 _TOGETHER = 4_096
 _BYTES_TOGETHER = 1 << 24
-# Windows of shuffled runs that are read from a store at the same time.
-_WINDOWS = 2
 # How many rows show what a row has.
 _FIRST_ROWS = 64
 # Rows among which a limited search looks at a time.
@@ -152,14 +151,14 @@ class _Sequence:
         """Yields the records of views in any order, some at a time."""
         selection, records = self._selection, self._split.records
         base = selection.base
-        if isinstance(base, Shuffled) and base.run:
+        if isinstance(base, Shuffled) and isinstance(base.order, RunPermutation):
             # What is mixed is read together, a range of neighbours for each run. From
             # a store, one window more is read meanwhile.
             yield from read_ahead(
                 lambda span: records.many(selection.span(*span)),
-                base.windows(selection.places),
+                base.order.windows(selection.places),
                 far=records.is_remote,
-                threads=_WINDOWS,
+                threads=2,
             )
             return
         start, together = 0, _FIRST_ROWS
@@ -192,8 +191,8 @@ class _Sequence:
         neighbours = whole_number("run", run)
         if neighbours < 0:
             raise SpecError(f"run must be a number of records, or 0; found {run}.")
-        numbers = whole_number("seed", seed), whole_number("epoch", epoch)
-        order = Shuffled(self._selection, *numbers, neighbours)
+        seed, epoch = whole_number("seed", seed), whole_number("epoch", epoch)
+        order = Shuffled.of(self._selection, seed=seed, epoch=epoch, run=neighbours)
         return self._with(Selection.whole(order))
 
 

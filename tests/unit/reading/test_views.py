@@ -242,7 +242,8 @@ def test_slices_of_slices_are_one() -> None:
 
 def test_a_shuffle_takes_no_memory() -> None:
     """Any slice of an order of 2^60 records is there at once."""
-    view = Selection.whole(Shuffled(Selection.whole(range(2**60)), 1, epoch=0))
+    shuffled = Shuffled.of(Selection.whole(range(2**60)), seed=1, epoch=0)
+    view = Selection.whole(shuffled)
     late = view[12_000::5]
     assert late.span(0, 2).tolist() == [late.at(0), late.at(1)]
 
