@@ -10,6 +10,7 @@ from typing import Any
 import google_crc32c
 
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
+from transforms.core.model import reject_in_words
 from transforms.errors import DamageError, UsageError
 from transforms.publishing import target
 from transforms.storage.files import storage
@@ -33,6 +34,17 @@ class RejectGroup:
     part: str
     count: int
     example: Mapping[str, Any]
+
+    @property
+    def example_text(self) -> str:
+        """The example in words."""
+        return rejection_text(self.example)
+
+
+def rejection_text(item: Mapping[str, Any]) -> str:
+    """Returns a rejection in words."""
+    row, line = item.get("row"), item.get("line")
+    return reject_in_words(item["source"], row, line, item["message"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

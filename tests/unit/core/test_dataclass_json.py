@@ -43,7 +43,7 @@ STATISTICS = {
         (Mapping[tuple[str, int], int], {("train", 1): 3, ("train", 0): 5}),
         (Mapping[int, Mapping[str, bool]], {2: {"b": True}, 1: {}}),
         (tuple[tuple[tuple[str, int], Segment], ...], ((("train", 0), SEGMENT),)),
-        (PlaceFacts, PlaceFacts("a", 0, {("a", 0): 3}, {"x": SEGMENT}, "c0")),
+        (PlaceFacts, PlaceFacts("a", 0, {("a", 0): 3}, {"x": SEGMENT})),
         (ReadFacts, ReadFacts("a", 0, 1, roundings={"x": Rounding(1, "z", 2, "l")})),
         (Fingerprints, Fingerprints(Subject.IMAGE, ("a",), SEGMENT)),
         (
