@@ -92,7 +92,10 @@ class BucketTarget(Target):
 
     def _contents(self) -> tuple[Manifest | None, list[str]]:
         """Returns the manifest, if any, and the names of foreign files."""
-        names = {name for name in self._names() if not is_data_folder(name)}
+        names: set[str] = set()
+        with contextlib.suppress(FileNotFoundError):
+            names = {*storage(self.directory).names_with(DERIVED_FOLDERS)}
+        names = {name for name in names if not is_data_folder(name)}
         manifest = None
         if MANIFEST_NAME in names:
             manifest = manifest_to_replace(self.directory)
@@ -228,12 +231,6 @@ class BucketTarget(Target):
         """Returns the current manifest, or None. Raises DamageError."""
         data = _bytes_or_none(self._manifest)
         return None if data is None else Manifest.from_bytes(data, self._manifest)
-
-    def _names(self) -> list[str]:
-        try:
-            return storage(self.directory).names_with(DERIVED_FOLDERS)
-        except FileNotFoundError:
-            return []
 
     def _claim(
         self, name: str, work: str, *, again: bool = False, publishes: bool = False

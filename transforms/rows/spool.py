@@ -25,7 +25,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded
 from transforms.rows.row_batches import MOST_CELLS, Waiting, batches_of
-from transforms.rows.row_types import Row, as_mapping, refuse, values_as_json
+from transforms.rows.row_types import as_mapping, refuse, values_as_json
 from transforms.rows.tables import (
     Bools,
     RowRule,
@@ -117,17 +117,13 @@ class Spool:
             batches = element.to_batches() if is_table else [element]
             self._to_arrow([batch for batch in batches if batch.num_rows])
         elif convert is None:
-            self._refuse_element(element)
+            shown = bounded(values_as_json(element).decode(), _SHOWN_CHARS)
+            no_row = EncodingError(f"no row, but {kind.__name__}: {shown}")
+            self._refuse(element, no_row)
         else:
             # Rows of several types may alternate, so they wait together.
             self._kind, self._convert = kind, convert
         return convert is not None
-
-    def _refuse_element(self, element: Any) -> None:
-        values = values_as_json(element)
-        shown = bounded(values.decode(), _SHOWN_CHARS)
-        text = f"no row, but {type(element).__name__}: {shown}"
-        self._add_refusal(values, Fault(Reason.MALFORMED, text))
 
     def _add_refusal(self, values: bytes, fault: Fault, known_by: str = "") -> None:
         """Rejects a row, given its values as JSON, and counts it."""
@@ -167,10 +163,15 @@ class Spool:
         What is wrong with a row is found without any other one, so that no bundling
         decides it.
         """
+        rule = self._rule
+        # Beside 2.5 the key 1 is no less a whole number.
+        whole = rule.integers | {rule.key_column, rule.group_column, rule.split_column}
         try:
             is_table = isinstance(elements[0], pa.RecordBatch)
             batches = list(
-                map(batch_of_table, elements) if is_table else self._of_rows(elements)
+                map(batch_of_table, elements)
+                if is_table
+                else batches_of(elements, images=rule.images, integers=whole)
             )
             for batch in batches:
                 self._check_mappings(batch)
@@ -206,12 +207,6 @@ class Spool:
         name = self._rule.key_column
         key = row.get(name) if name and isinstance(row, Mapping) else None
         return str(key) if family_of(type(key)) in ("int", "text") else ""
-
-    def _of_rows(self, rows: list[Row]) -> Iterable[pa.RecordBatch]:
-        rule = self._rule
-        # Beside 2.5 the key 1 is no less a whole number.
-        whole = rule.integers | {rule.key_column, rule.group_column, rule.split_column}
-        return batches_of(rows, images=rule.images, integers=whole)
 
     def _spool(self) -> None:
         """Stores what has gathered, rows of several types by themselves."""
