@@ -15,7 +15,7 @@ from beam_pipeline.commands.progress import shown_progress
 from beam_pipeline.planning.inputs import output_name
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.planning.request import prepare
-from beam_pipeline.python_data import is_object_source, store_rows
+from beam_pipeline.python_data import store_rows
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.removed import check_still_there
@@ -160,9 +160,10 @@ def _convert(
     check_file_names()
     another_job()
     # A job that makes no sense is refused before the data is stored.
-    spec = make_spec({**settings, "source": _path_of(source)})
+    path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+    spec = make_spec({**settings, "source": _ORIGIN if path is None else path})
     with contextlib.ExitStack() as stack:
-        if is_object_source(source):
+        if path is None:
             folder = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
             path = os.path.join(stack.enter_context(folder), _ORIGIN)
             images = {
@@ -213,11 +214,6 @@ def _report_of(manifest: Manifest, spec: Spec, started: float, status: str) -> R
     result["status"] = status
     fields = {field.name for field in dataclasses.fields(Report)}
     return Report(**{key: value for key, value in result.items() if key in fields})
-
-
-def _path_of(source: object) -> str:
-    """Returns the path that a source is, or will be stored at."""
-    return os.fspath(source) if isinstance(source, str | os.PathLike) else _ORIGIN
 
 
 def _conversion() -> Callable[..., Manifest]:

@@ -57,11 +57,6 @@ _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 1 << 16
 
 
-def is_object_source(source: object) -> bool:
-    """Tells whether a source is Python data, not a path or a pattern."""
-    return not isinstance(source, str | os.PathLike)
-
-
 def store_rows(
     source: object,
     path: str,

@@ -161,9 +161,6 @@ class OpenDataset:
     def __len__(self) -> int:
         return len(self.splits)
 
-    def __contains__(self, split: object) -> bool:
-        return split in self.splits
-
     def __repr__(self) -> str:
         shown = ", ".join(
             f"{name or 'records'}: {'?' if count is None else f'{count:,}'}"

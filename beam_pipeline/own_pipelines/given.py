@@ -133,12 +133,6 @@ class Given:
     source: ReadSource | None = None
 
     @property
-    def read_by_workers(self) -> list[str]:
-        """The files that are too large for the graph."""
-        files = (self.earlier, self.ids)
-        return [file.path for file in files if file is not None and file.inline is None]
-
-    @property
     def root(self) -> str:
         """The folder that paths of images are relative to; empty for none."""
         return self.spec.images_root or (self.source.root if self.source else "")

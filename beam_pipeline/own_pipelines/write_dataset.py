@@ -152,14 +152,14 @@ class WriteDataset(beam.PTransform):
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
-        _check_one_collection(rows)
         with views_made_once(rows.pipeline.options):
             return self._written(rows)
 
     def _written(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         spec, workers = self._spec, workers_of(rows.pipeline)
         # What workers must see: what it is, and its path.
-        large = self._given.read_by_workers
+        files = (self._given.earlier, self._given.ids)
+        large = [f.path for f in files if f is not None and f.inline is None]
         places = [
             ("output", self._directory),
             ("folder of --images-root", spec.images_root),

@@ -233,7 +233,7 @@ def _content(source: Source, sample: TableSample) -> Sequence[str]:
     """Returns the columns whose content decides a row's split; empty for its place."""
     names = [*sample.columns]
     content = source.reader.content_columns(names, source.wanted)
-    columns = {name: _first_values(sample.columns[name]) for name in content}
+    columns = {n: part_of(sample.columns[n], 0, _LOOKED_AT_ROWS) for n in content}
     first = pa.RecordBatch.from_pydict(columns)
     hashes = content_hashes(first, content)
     if (hashes == content_hashes(first, content, images=True)).all():
@@ -389,8 +389,3 @@ def _all_rows(
 def _as_numbers(names: Iterable[str]) -> list[Feature]:
     """Returns features for columns that may turn out to be numbers."""
     return [Feature(name, Kind.FLOAT) for name in names]
-
-
-def _first_values(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Returns the first values of a column, as many as decide on images."""
-    return part_of(column, 0, _LOOKED_AT_ROWS)
