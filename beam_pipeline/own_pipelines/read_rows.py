@@ -204,7 +204,7 @@ class ReadRows(beam.PTransform):
         kind = pa.RecordBatch if self._batches else dict[str, Any]
         give = _batches_of if self._batches else _rows_of
         rows = read.batches | "Give rows" >> beam.FlatMap(
-            give, _columns(planned.schema)
+            give, [f.name for f in planned.schema.stored if not f.derived]
         ).with_output_types(kind)
         rejects = read.rejects | "Give rejects" >> beam.FlatMap(_rejects_of)
         facts = (read.facts, read.rejects) | "Give facts" >> beam.Flatten()
@@ -222,9 +222,7 @@ class ReadRows(beam.PTransform):
 def _check_setting(name: str) -> None:
     """Raises SpecError for a setting that is not about reading, such as splits."""
     setting = SETTINGS.get(name)
-    if setting is None or name in _BESIDE:
-        return
-    if setting.section not in _SECTIONS:
+    if setting and name not in _BESIDE and setting.section not in _SECTIONS:
         raise SpecError(
             f"ReadRows takes the settings that concern reading; {name} is not one of "
             f"them. Give it to WriteDataset, or to convert."
@@ -266,11 +264,6 @@ def _listing_digest(table: pa.Table) -> str:
     """Returns the digest of a listing, by which workers know that theirs is equal."""
     data = InlineListing.of(table.combine_chunks()).data
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _columns(schema: Schema) -> list[str]:
-    """Returns the columns that rows have for users."""
-    return [feature.name for feature in schema.stored if not feature.derived]
 
 
 def _batches_of(batch: Batch, columns: list[str]) -> Iterator[pa.RecordBatch]:

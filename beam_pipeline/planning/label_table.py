@@ -128,10 +128,9 @@ def read_labels(spec: Spec) -> LabelTable:
     reader, sample = planned.reader, planned.sample
     assert isinstance(reader, TableReader)
     if spec.id_column not in sample.columns:
-        named = "none" if spec.id_column is None else repr(spec.id_column)
         raise SpecError(
             f"--id-column must be the column of {path!r} whose cells name the images; "
-            f"found {named}. It has {', '.join(sample.columns)}."
+            f"found {spec.id_column!r}. It has {', '.join(sample.columns)}."
         )
     refused: list[Complaint] = []
     parts: list[dict[str, pa.Array]] = []

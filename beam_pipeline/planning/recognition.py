@@ -64,14 +64,13 @@ def is_yolo_dataset(spec: Spec) -> bool:
 
 def without_other_yamls(entries: FileList, path: str) -> FileList:
     """Returns the files of a folder without the YAMLs other than the one at a path."""
-    named = pc.match_substring_regex
     kept = os.fsencode(os.path.basename(path))
-
-    def keep(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        others = numpy_mask(named(batch["path"], _YAML.pattern))
-        return ~others | numpy_mask(pc.equal(batch["path"], kept))
-
-    return entries.filter(keep)
+    return entries.filter(
+        lambda batch: (
+            ~numpy_mask(pc.match_substring_regex(batch["path"], _YAML.pattern))
+            | numpy_mask(pc.equal(batch["path"], kept))
+        )
+    )
 
 
 def head_in(root: str) -> Callable[[str], bytes]:

@@ -85,11 +85,6 @@ class Request:
     images: str = ""
     steps: bool = False
 
-    def beside(self, data: bytes) -> "Request":
-        """Returns the request with more that decides bytes."""
-        more = hashlib.sha256(data).hexdigest()
-        return dataclasses.replace(self, settings=digest_of([self.settings, more]))
-
     def answered_by(self, manifest: Manifest, spec: Spec) -> bool:
         """Whether the dataset of a manifest is what this request would give.
 
@@ -333,7 +328,9 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     if like is not None and not like.is_of_parts:
         # Of parts the first one counts, and those that follow it: never the longest
         # list of classes, which others make longer.
-        request = request.beside(like.model.to_bytes())
+        more = hashlib.sha256(like.model.to_bytes()).hexdigest()
+        settings = digest_of([request.settings, more])
+        request = dataclasses.replace(request, settings=settings)
     notes: tuple[str, ...] = ()
     done = None
     if manifest is not None:
