@@ -40,7 +40,6 @@ from transforms.errors import (
     shortened,
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
-from transforms.formats.csv.read import equal_to
 from transforms.formats.table import RawRows
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
@@ -342,11 +341,8 @@ def _is_alike(field: str, column: pa.ChunkedArray) -> bool:
             alike = pc.match_substring_regex(pc.ascii_trim(cells, " \t"), form)
             if len(cells) and pc.all(alike).as_py():
                 return True
-    return any(
-        bool(pc.any(equal_to(chunk, field)).as_py())
-        for chunk in column.chunks
-        if len(chunk)
-    )
+    same = pc.is_in(column, value_set=pa.array([field], column.type))
+    return bool(pc.any(same).as_py())
 
 
 def _are_consecutive(fields: Sequence[str]) -> bool:
