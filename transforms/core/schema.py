@@ -318,11 +318,7 @@ _options_of = operator.attrgetter(*_OPTIONS)
 
 def _said(feature: Feature) -> dict[str, Any]:
     """Returns the options of a feature that differ from their defaults."""
-    values = _options_of(feature)
-    if values == _DEFAULTS:
-        # Nearly every feature of a table of thousands.
-        return {}
-    options = zip(_OPTIONS, values, _DEFAULTS, strict=True)
+    options = zip(_OPTIONS, _options_of(feature), _DEFAULTS, strict=True)
     return {name: value for name, value, default in options if value != default}
 
 
@@ -340,9 +336,6 @@ class Schema:
 
     features: tuple[Feature, ...]
     _packed: bytes | None = dataclasses.field(
-        default=None, init=False, repr=False, compare=False
-    )
-    _row_schema: "pa.Schema | None" = dataclasses.field(
         default=None, init=False, repr=False, compare=False
     )
 
@@ -388,11 +381,9 @@ class Schema:
         """Arrow schema of a batch of typed rows: derived features left out."""
         import pyarrow as pa
 
-        # Kept, because each block asks for it.
-        if self._row_schema is None:
-            fields = [(f.name, row_type(f)) for f in self.features if not f.derived]
-            object.__setattr__(self, "_row_schema", pa.schema(fields))
-        return self._row_schema
+        return pa.schema(
+            [(f.name, row_type(f)) for f in self.features if not f.derived]
+        )
 
     def to_json(self) -> list[dict[str, Any]]:
         """Returns the features as plain JSON."""

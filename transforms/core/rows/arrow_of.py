@@ -115,11 +115,8 @@ def _of_values(values: list[Any], level: int = 0) -> pa.Array:
     makers = [make for accepted, make in _MAKERS if families <= accepted]
     if not makers:
         first = family_of(type(next(v for v in values if v is not None)))
-        raise _odd(
-            values,
-            f"is among values that are {first}",
-            lambda v: family_of(type(v)) != first,
-        )
+        why = f"is among values that are {first}"
+        _refuse(values, lambda v: family_of(type(v)) != first, why)
     make = makers[0]
     if families & _NESTED:
         _check_nesting(values, level)
@@ -157,12 +154,11 @@ def _holds_itself(value: Any) -> bool:
     return False
 
 
-def _odd(values: list[Any], why: str, is_odd: Callable[[Any], bool]) -> OddValueError:
-    """Returns the error that blames the first odd value, by index, or else them all."""
+def _refuse(values: list[Any], is_odd: Callable[[Any], bool], why: str) -> None:
+    """Raises OddValueError for the first odd value, if there is one; with its index."""
     for index, value in enumerate(values):
         if value is not None and is_odd(value):
-            return OddValueError(f"{shown(value)} {why}", index)
-    return OddValueError(f"a value {why}")
+            raise OddValueError(f"{shown(value)} {why}", index)
 
 
 def _blamed(
@@ -205,8 +201,7 @@ def _floats(values: list[Any]) -> pa.Array:
     def is_wide(value: Any) -> bool:
         return isinstance(value, np.longdouble) and value.itemsize > 8
 
-    if any(map(is_wide, values)):
-        raise _odd(values, "is wider than float64", is_wide)
+    _refuse(values, is_wide, "is wider than float64")
     kind = _numpy_type(values)
     if kind is None:
         return pa.array([None if v is None else float(v) for v in values], pa.float64())
@@ -219,8 +214,7 @@ def _numbers(values: list[Any]) -> pa.Array:
     def is_lost(value: Any) -> bool:
         return family_of(type(value)) == "int" and abs(int(value)) > FLOAT64_EXACT
 
-    if any(map(is_lost, values)):
-        raise _odd(values, "is among floats, and beyond 2^53", is_lost)
+    _refuse(values, is_lost, "is among floats, and beyond 2^53")
     return _floats([None if value is None else float(value) for value in values])
 
 
@@ -234,12 +228,8 @@ def _all_bytes(values: list[Any]) -> pa.Array:
 def _datetimes(values: list[Any]) -> pa.Array:
     """Returns datetimes as timestamps in us, or in ns where pandas has them."""
     zoned = next(v for v in values if v is not None).tzinfo is not None
-    if any(v is not None and (v.tzinfo is not None) != zoned for v in values):
-        raise _odd(
-            values,
-            "differs from those before in having a time zone or not",
-            lambda v: (v.tzinfo is not None) != zoned,
-        )
+    why = "differs from those before in having a time zone or not"
+    _refuse(values, lambda v: (v.tzinfo is not None) != zoned, why)
     unit = "ns" if any(getattr(v, "nanosecond", 0) for v in values) else "us"
     return pa.array(values, pa.timestamp(unit, "UTC" if zoned else None))
 
@@ -247,8 +237,7 @@ def _datetimes(values: list[Any]) -> pa.Array:
 def _instants(values: list[Any]) -> pa.Array:
     """Returns NumPy's datetimes or durations, which must be of one unit."""
     kind = next(value for value in values if value is not None).dtype
-    if any(value is not None and value.dtype != kind for value in values):
-        raise _odd(values, "is of another unit", lambda value: value.dtype != kind)
+    _refuse(values, lambda value: value.dtype != kind, "is of another unit")
     nat = np.array("NaT", kind)
     return _of_times(np.array([nat if v is None else v for v in values], kind))
 
@@ -316,11 +305,8 @@ def _arrays(values: list[Any], level: int) -> pa.Array:
     shape, absent = present[0].shape, [value is None for value in values]
     if any(array.shape != shape for array in present):
         if any(array.ndim > 1 for array in present):
-            raise _odd(
-                values,
-                f"is among arrays of shape {shape}",
-                lambda array: array.shape != shape,
-            )
+            why = f"is among arrays of shape {shape}"
+            _refuse(values, lambda array: array.shape != shape, why)
         flat = _of_array(np.concatenate(present).astype(dtype, copy=False))
         sizes = [0 if value is None else len(value) for value in values]
         return _list_array(flat, np.concatenate(([0], np.cumsum(sizes))), absent)
@@ -335,12 +321,8 @@ def _arrays(values: list[Any], level: int) -> pa.Array:
 def _common_dtype(values: list[Any], known: list[Array]) -> np.dtype[Any]:
     """Returns the dtype that holds all arrays, which must be of one kind of number."""
     kind = known[0].dtype.kind
-    if any(array.dtype.kind != kind for array in known):
-        raise _odd(
-            values,
-            f"is among arrays of {known[0].dtype}",
-            lambda array: array.dtype.kind != kind,
-        )
+    why = f"is among arrays of {known[0].dtype}"
+    _refuse(values, lambda array: array.dtype.kind != kind, why)
     return np.result_type(*{array.dtype for array in known})
 
 
