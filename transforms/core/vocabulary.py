@@ -28,11 +28,12 @@ records.
 
 import dataclasses
 import decimal
+import functools
 import re
 import unicodedata
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,11 +55,6 @@ _MAX_SHOWN = 10
 # Names that are looked at for lists of classes.
 _MAX_LISTS = 4096
 LABEL_MAP_NAME = "label_map.pbtxt"
-# The fields that are read: their names, types, and whether they are repeated.
-_LABEL_MAP = {
-    "Item": [("name", "string", False), ("id", "int32", False)],
-    "StringIntLabelMap": [("item", "Item", True)],
-}
 # The proto's id is an int32.
 _MAX_ID = 2**31 - 1
 _QUOTED = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -287,6 +283,31 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_MAX_SHOWN])) + more
 
 
+@functools.cache
+def _message() -> Any:
+    """Returns the class of StringIntLabelMap, of the fields that are read."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    package = "object_detection.protos"
+    file = descriptor_pb2.FileDescriptorProto(name="label_map.proto", package=package)
+    kind = descriptor_pb2.FieldDescriptorProto
+    item = file.message_type.add(name="Item")
+    item.field.add(name="name", number=1, type=kind.TYPE_STRING, label=1)
+    item.field.add(name="id", number=2, type=kind.TYPE_INT32, label=1)
+    file.message_type.add(name="StringIntLabelMap").field.add(
+        name="item",
+        number=1,
+        type=kind.TYPE_MESSAGE,
+        label=kind.LABEL_REPEATED,
+        type_name=f".{package}.Item",
+    )
+    # A pool of its own: TensorFlow's object_detection registers the same names.
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    descriptor = pool.FindMessageTypeByName(f"{package}.StringIntLabelMap")
+    return message_factory.GetMessageClass(descriptor)
+
+
 def render_label_map(names: Mapping[int, str]) -> bytes:
     """Returns the file's content.
 
@@ -319,17 +340,12 @@ def parse_label_map(data: bytes) -> dict[int, str]:
     # Imported here: few runs read a label map.
     from google.protobuf import text_format
 
-    from transforms.core.example.messages import message_classes
-
-    kind = message_classes(_LABEL_MAP, "object_detection.protos", ordered=True)
     try:
         text = data.decode("utf-8-sig")
         with warnings.catch_warnings():
             # Python only warns of an escape that it does not know.
             warnings.simplefilter("error")
-            label_map = text_format.Parse(
-                text, kind["StringIntLabelMap"](), allow_unknown_field=True
-            )
+            label_map = text_format.Parse(text, _message()(), allow_unknown_field=True)
         if not label_map.item and text.strip():
             raise ValueError("no item")
         for item in label_map.item:

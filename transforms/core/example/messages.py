@@ -57,13 +57,12 @@ begins_with_list = re.compile(
 _SCALARS = {
     "bytes": _Field.TYPE_BYTES,
     "float": _Field.TYPE_FLOAT,
-    "int32": _Field.TYPE_INT32,
     "int64": _Field.TYPE_INT64,
     "string": _Field.TYPE_STRING,
 }
 # A field: its name, its type, and whether it is repeated.
-Fields = Sequence[tuple[str, str, bool]]
-_MESSAGES: Mapping[str, Fields] = {
+_Fields = Sequence[tuple[str, str, bool]]
+_MESSAGES: Mapping[str, _Fields] = {
     "BytesList": [("value", "bytes", True)],
     "FloatList": [("value", "float", True)],
     "Int64List": [("value", "int64", True)],
@@ -85,45 +84,40 @@ _MESSAGES: Mapping[str, Fields] = {
     RANKING: [("examples", "Example", True), ("context", "Example", False)],
 }
 """Each message and its fields, numbered from 1."""
-_ENTRY: Fields = [("key", "string", False), ("value", "Feature", False)]
+_ENTRY: _Fields = [("key", "string", False), ("value", "Feature", False)]
 
 
-def message_classes(
-    messages: Mapping[str, Fields], package: str, *, ordered: bool = False
-) -> dict[str, Any]:
-    """Returns the classes of messages by their names, in a pool of their own.
+def _classes(*, ordered: bool = False) -> dict[str, Any]:
+    """Returns the classes of all messages by their names.
 
-    Args:
-      messages: the fields of each.
-      package: of the messages.
-      ordered: whether the features of an Example are a list in place of a map.
+    With `ordered`, the features of an Example are a list in place of a map.
     """
     file = descriptor_pb2.FileDescriptorProto(
-        name=f"{package}.proto",
-        package=package,
+        name="tensorflow/core/example/example.proto",
+        package="tensorflow",
         # Of proto2, an empty key is written, as that of a map is.
         syntax="proto2" if ordered else "proto3",
     )
-    for name, fields in messages.items():
+    for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         if name == "Feature":
             message.oneof_decl.add(name="kind")
         if name == "Features":
             entry = message.nested_type.add(name="FeatureEntry")
             entry.options.map_entry = not ordered
-            _add_fields(entry, _ENTRY, package)
-        _add_fields(message, fields, package)
+            _add_fields(entry, _ENTRY)
+        _add_fields(message, fields)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
         name: message_factory.GetMessageClass(
-            pool.FindMessageTypeByName(f"{package}.{name}")
+            pool.FindMessageTypeByName(f"tensorflow.{name}")
         )
-        for name in messages
+        for name in _MESSAGES
     }
 
 
-def _add_fields(message: Any, fields: Fields, package: str) -> None:
+def _add_fields(message: Any, fields: _Fields) -> None:
     """Adds fields to a descriptor, numbered from 1; those of a Feature are a oneof."""
     for number, (name, kind, repeated) in enumerate(fields, 1):
         field = message.field.add(
@@ -131,7 +125,7 @@ def _add_fields(message: Any, fields: Fields, package: str) -> None:
             number=number,
             label=_Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL,
             type=_SCALARS.get(kind, _Field.TYPE_MESSAGE),
-            type_name=None if kind in _SCALARS else f".{package}.{kind}",
+            type_name=None if kind in _SCALARS else f".tensorflow.{kind}",
         )
         if kind in ("float", "int64"):
             field.options.packed = True
@@ -139,12 +133,12 @@ def _add_fields(message: Any, fields: Fields, package: str) -> None:
             field.oneof_index = 0
 
 
-CLASSES = message_classes(_MESSAGES, "tensorflow")
+CLASSES = _classes()
 
 Example: Any = CLASSES["Example"]
 
 
-OrderedExample: Any = message_classes(_MESSAGES, "tensorflow", ordered=True)["Example"]
+OrderedExample: Any = _classes(ordered=True)["Example"]
 """The same bytes, with the entries in an order: protobuf's own ("deterministic") has
 "ab" before "a", so it is not that of the encoder."""
 
