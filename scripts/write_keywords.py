@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from beam_pipeline.own_pipelines.parameters import other_settings
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.values import Converted, Setting
+from beam_pipeline.settings.values import Mark, Setting
 
 _HEAD = '''\
 """The keywords of `convert` and of `WriteDataset`, for editors and type checkers.
@@ -60,7 +60,7 @@ def _type_text(annotation: Any) -> str:
     """Returns the type that callers may pass for a spec's type."""
     marks = getattr(annotation, "__metadata__", ())
     for mark in marks:
-        if isinstance(mark, Converted) and mark.takes:
+        if isinstance(mark, Mark) and mark.takes:
             return mark.takes
     base = annotation.__origin__ if marks else annotation
     origin, inner = typing.get_origin(base), typing.get_args(base)

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 from beam_pipeline.settings.values import (
     JOINED,
-    Bounds,
     Character,
     ColumnName,
     Count,
@@ -23,6 +22,7 @@ from beam_pipeline.settings.values import (
     FilePath,
     FormatName,
     Location,
+    Mark,
     Names,
     PartName,
     ResizeRule,
@@ -245,7 +245,7 @@ class Settings:
     image_format: Literal["jpeg", "png"] | None = _image(
         "Encode every image in this format [as it is; pixels of CIFAR, IDX: raw]."
     )
-    image_quality: Annotated[int, Bounds(ge=1, le=100, strict=True)] = _image(
+    image_quality: Annotated[int, Mark(ge=1, le=100, strict=True)] = _image(
         "Quality of JPEG that is encoded here [95].", "1-100", default=95
     )
     max_pixels: Count = _image(
@@ -257,11 +257,11 @@ class Settings:
     name: str | None = _output(
         "Prefix of the names of shards [the source's base name]."
     )
-    shards: Annotated[int, Bounds(ge=1, le=MAX_SHARDS, strict=True)] | None = _output(
+    shards: Annotated[int, Mark(ge=1, le=MAX_SHARDS, strict=True)] | None = _output(
         "Write this number of shards for each split.", "N"
     )
     shard_size: Size | None = _output("Size of a shard, as in 150MB [100-200 MB].")
-    seed: Annotated[int, Bounds(ge=0, strict=True)] = _output(
+    seed: Annotated[int, Mark(ge=0, strict=True)] = _output(
         "Seed of the order; it moves no row to another split [0].", default=0
     )
     shuffle: bool = _output(
@@ -274,7 +274,7 @@ class Settings:
         "Index plain shards, of images as text too [index].", default=True
     )
     catalogue: bool | None = _outcome("Write a table of the records [for images].")
-    max_reject_rate: Annotated[float, Bounds(ge=0, le=1)] | None = _outcome(
+    max_reject_rate: Annotated[float, Mark(ge=0, le=1)] | None = _outcome(
         "Tolerated share of rejects: of items, and of boxes [0.01; one of 10 or more].",
         "SHARE",
     )
@@ -292,13 +292,13 @@ class Settings:
         "DRIFT",
         default=[],
     )
-    min_records: Annotated[int, Bounds(ge=0, strict=True)] | None = _outcome(
+    min_records: Annotated[int, Mark(ge=0, strict=True)] | None = _outcome(
         "Commit no dataset of fewer records; 0 allows an empty one [1].", "N"
     )
     max_records: Count | None = _outcome("Commit no dataset of more records.")
 
     # Run
-    workers: Annotated[int, Bounds(ge=1)] | Literal["auto"] = _run(
+    workers: Annotated[int, Mark(ge=1)] | Literal["auto"] = _run(
         "Number of processes [auto: the cores, when worth it].",
         "N|auto",
         default="auto",

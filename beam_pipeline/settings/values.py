@@ -36,8 +36,8 @@ _Kind = Literal["switch", "choice", "int", "float", "joined", "list", "pairs", "
 _KINDS: Mapping[Any, _Kind] = {int: "int", float: "float", list: "list", dict: "pairs"}
 
 
-class Converted:
-    """Mark of a type: how what is given becomes what is held.
+class Mark:
+    """Mark of a type: how what is given becomes what is held, within which limits.
 
     Args:
       before: applied before the type is checked; it raises ValueError for what it
@@ -46,6 +46,7 @@ class Converted:
       takes: what Python code may give, as it is written in an annotation; empty for
         what is held.
       choices: the values that there are, where the type does not say them.
+      limits: of a number: pydantic's `ge`, `gt`, `le` and `strict`.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class Converted:
         *,
         takes: str = "",
         choices: tuple[str, ...] = (),
+        **limits: float,
     ) -> None:
         self.before = before
         self.after = after
         self.takes = takes
         self.choices = choices
+        self.limits = limits
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: Callable[[Any], Any]
@@ -67,25 +70,12 @@ class Converted:
         """Returns pydantic's schema of the type with this mark."""
         from pydantic_core import core_schema
 
-        schema = handler(source)
+        schema = handler(source) | self.limits
         if self.before is not None:
             schema = core_schema.no_info_before_validator_function(self.before, schema)
         if self.after is not None:
             schema = core_schema.no_info_after_validator_function(self.after, schema)
         return schema
-
-
-class Bounds:
-    """Mark of a number: pydantic's `ge`, `gt`, `le` and `strict`."""
-
-    def __init__(self, **limits: float) -> None:
-        self.limits = limits
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: Callable[[Any], Any]
-    ) -> Any:
-        """Returns pydantic's schema of the number within its limits."""
-        return handler(source) | self.limits
 
 
 class Setting(NamedTuple):
@@ -188,10 +178,10 @@ def _base(annotation: Any) -> Any:
     return annotation.__origin__ if is_marked else annotation
 
 
-def _given(annotation: Any) -> list[Converted]:
+def _given(annotation: Any) -> list[Mark]:
     """Returns the marks of a type that say how it is given."""
     marks = getattr(annotation, "__metadata__", ())
-    return [mark for mark in marks if isinstance(mark, Converted)]
+    return [mark for mark in marks if isinstance(mark, Mark)]
 
 
 def _choices_of_type(annotation: Any) -> tuple[str | int, ...]:
@@ -357,25 +347,25 @@ def _character(value: str) -> str:
 
 
 # A text among the marks is what the help shows for the value.
-Character = Annotated[str, Converted(after=_character), "CHAR"]
+Character = Annotated[str, Mark(after=_character), "CHAR"]
 ColumnName = Annotated[str, "COLUMN"]
-Count = Annotated[int, Bounds(ge=1, strict=True), "N"]
-EngineName = Annotated[str, Converted(after=_check_runner), "NAME"]
-FormatName = Annotated[str, Converted(after=_check_format, choices=("auto", *FORMATS))]
-Location = Annotated[str, Converted(_located, _possible)]
+Count = Annotated[int, Mark(ge=1, strict=True), "N"]
+EngineName = Annotated[str, Mark(after=_check_runner), "NAME"]
+FormatName = Annotated[str, Mark(after=_check_format, choices=("auto", *FORMATS))]
+Location = Annotated[str, Mark(_located, _possible)]
 FilePath = Annotated[Location, "FILE"]
 Names = Annotated[
     list[str] | str,
-    Converted(_as_texts(int)),
-    Converted(_located, takes="list[str] | tuple[str, ...] | str"),
+    Mark(_as_texts(int)),
+    Mark(_located, takes="list[str] | tuple[str, ...] | str"),
     "FILE",
 ]
-PartName = Annotated[str, Converted(_as_name, _check_part_name), "NAME"]
-ResizeRule = Annotated[str, Converted(_check_resize), "MODE:SIZE"]
+PartName = Annotated[str, Mark(_as_name, _check_part_name), "NAME"]
+ResizeRule = Annotated[str, Mark(_check_resize), "MODE:SIZE"]
 Shares = Annotated[
     dict[str, str],
-    Converted(_shares, takes="str | Mapping[str, str | float]"),
+    Mark(_shares, takes="str | Mapping[str, str | float]"),
     "NAME=SHARE,...",
 ]
-Size = Annotated[int, Converted(_as_bytes, takes="int | str"), "SIZE"]
-Texts = Annotated[list[str], Converted(_as_texts(int, float))]
+Size = Annotated[int, Mark(_as_bytes, takes="int | str"), "SIZE"]
+Texts = Annotated[list[str], Mark(_as_texts(int, float))]
