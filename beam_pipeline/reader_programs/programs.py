@@ -13,7 +13,7 @@ For a number that a record lacks, version 2.4.0 of DALI gives what is in the mem
 whatever the default is. So features that are sometimes missing are not read there.
 
 A feature that some records lack gets a value in its place that no record holds, so that
-the two can be told apart:
+the two can be told apart; `open_dataset` gives it with `missing="schema"`:
 
 | feature                     | value                                                  |
 | --------------------------- | ------------------------------------------------------ |
@@ -201,31 +201,9 @@ class Facts:
                 f"'code --as tensorflow' reads all of them, and so does open_dataset."
             )
 
-    def fillings(self, features: Sequence[FeatureFacts]) -> dict[str, str]:
-        """Returns feature -> what is put in place of missing values, as text."""
-        return {
-            literal(facts.feature.name): _fill(facts)
-            for facts in features
-            if self.is_missing(facts)
-        }
-
-
-def _fill(facts: FeatureFacts) -> str:
-    """Returns what takes the place of a missing value, as program text."""
-    value = facts.absent
-    if isinstance(value, float):
-        return 'float("nan")'
-    return literal(value) if isinstance(value, str) else str(value)
-
-
-def number_below(facts: FeatureFacts) -> tuple[str, str]:
-    """Returns a number for records that lack a feature, and what to say of it."""
-    number = str(facts.number_below)
-    if facts.feature.kind not in (Kind.INT64, Kind.TIMESTAMP):
-        return number, number
-    if facts.number_below == 0:
-        return number, "0, which others may hold too"
-    return number, f"{number}, which no record holds"
+    def lack(self, features: Sequence[FeatureFacts]) -> bool:
+        """Whether some records lack one of these features."""
+        return any(map(self.is_missing, features))
 
 
 def varies(feature: Feature) -> bool:

@@ -21,7 +21,6 @@ from beam_pipeline.reader_programs.programs import (
     Facts,
     assigned,
     literal,
-    number_below,
     varies,
 )
 from beam_pipeline.terminal import count_text, shape_text, share_text
@@ -209,5 +208,10 @@ def _default(facts: FeatureFacts) -> tuple[str, str]:
             return 'float("nan")', "NaN"
         case Kind.TEXT | Kind.BYTES | Kind.IMAGE | Kind.TENSOR:
             return '""', "empty"
-        case _:
-            return number_below(facts)
+    number = str(facts.number_below)
+    if facts.feature.kind not in (Kind.INT64, Kind.TIMESTAMP):
+        return number, number
+    which = (
+        "which no record holds" if facts.number_below else "which others may hold too"
+    )
+    return number, f"{number}, {which}"

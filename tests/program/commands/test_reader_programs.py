@@ -61,8 +61,7 @@ def test_missing_values_are_filled(tmp_path: Folder, reader: str) -> None:
     write_kinds(tmp_path / "out", rows, features)
     text = program(reader, facts_of(tmp_path / "out"))
     assert assigned(text, "COLUMNS") == ["id", "age", "weight"]
-    assert 'MISSING = {"age": -6, "weight": float("nan")}' in text
-    assert "missing=MISSING" in text
+    assert 'missing="schema"' in text
     assert "# not read: vector, tags" in text
 
 
