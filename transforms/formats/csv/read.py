@@ -225,7 +225,7 @@ def _no_rows(
     cells = [text for text, *_ in texts.values()]
     if len(columns) == 1:
         # In a table of one column a row may equal the name; hardly a lone Ctrl-Z.
-        marks = equal_to(cells[0], END_MARK)
+        marks = pc.is_in(cells[0], value_set=pa.array([END_MARK], cells[0].type))
         if not pc.any(marks).as_py():
             return {}
         return {Skipped.END_MARK: numpy_mask(marks)}
