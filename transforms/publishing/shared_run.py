@@ -122,25 +122,23 @@ class SharedRun:
         self.store.check_worker()
         try:
             with storing(self.directory):
-                return self._begin(job or self.token, overwrite=overwrite)
+                output = target.at(self.directory)
+                manifest = output.check_contents()
+                self._check_seen(manifest)
+                own = job or self.token
+                if manifest and not (overwrite or _is_of(manifest, own)):
+                    raise target.taken(self.directory, manifest)
+                if manifest or is_remote(self.directory):
+                    output.check_replaceable()
+                store = self.store
+                output.make_shared(store)
+                return store
         except StorageError as error:
             rules, cause = self.rules, error.__cause__
             if rules is None or not rules.named or not is_remote(self.directory):
                 raise
             failure = cause if isinstance(cause, OSError) else error
             raise unreachable(rules, self.directory, failure) from error
-
-    def _begin(self, job: str, *, overwrite: bool) -> Store:
-        output = target.at(self.directory)
-        manifest = output.check_contents()
-        self._check_seen(manifest)
-        if manifest is not None and not _is_of(manifest, job) and not overwrite:
-            raise target.taken(self.directory, manifest)
-        if manifest is not None or is_remote(self.directory):
-            output.check_replaceable()
-        store = self.store
-        output.make_shared(store)
-        return store
 
     def _check_seen(self, manifest: Manifest | None) -> None:
         """Raises WorkerError where the target's disk is not the submitter's."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_holding
-from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Segment
+from transforms.core.model import Block, Reading, Reason, Rejection, Segment
 from transforms.core.placing.placement import order_hashes
 from transforms.core.reasons import Fault
 from transforms.core.rows.arrow_of import arrow_of
@@ -64,7 +64,11 @@ def read_piece(
     numbers = np.zeros(batch.rows.num_rows, np.int64)
     rejections = []
     if misfits:
-        names = _names(batch, seed)
+        # Keys, or the hashes of rows without.
+        hashes = order_hashes(batch, seed=seed, placeless=True).tolist()
+        names = [f"{value:016x}" for value in hashes]
+        if batch.keys is not None:
+            names = [str(key) for key in batch.keys.to_pylist()]
         for index, misfit in misfits:
             numbers[index] = NO_RECORD
             rejections.append(_reject_misfit(batch.rows, index, misfit, names))
@@ -76,14 +80,6 @@ def read_piece(
         origins=batch.keys,
     )
     return Reading(placed, rejections)
-
-
-def _names(batch: Batch, seed: int) -> list[str]:
-    """Returns what the rows of a batch are called: their keys, or their hashes."""
-    if batch.keys is not None:
-        return [str(key) for key in batch.keys.to_pylist()]
-    hashes = order_hashes(batch, seed=seed, placeless=True)
-    return [f"{value:016x}" for value in hashes.tolist()]
 
 
 def _joining(kind: pa.DataType, types: Sequence[pa.DataType]) -> pa.DataType | None:
