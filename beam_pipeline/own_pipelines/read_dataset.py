@@ -24,6 +24,7 @@ from beam_pipeline.own_pipelines.engine_workers import Held, hold
 from transforms.errors import SpecError, nearest, raising_in_python
 from transforms.formats.tfrecord_files.typed_rows import read_shard
 from transforms.storage.paths import plain
+from transforms.tfrecord.read import check_begin
 
 # A larger plan is not part of the pipeline: engines take descriptions of some MB only.
 _PLAN_BYTES = 1 << 20
@@ -125,10 +126,11 @@ class ReadDataset(beam.PTransform):
         """Plans, then reads each shard by itself.
 
         Raises:
-          SpecError: the dataset has no such split or column.
+          SpecError: the dataset has no such split or column, or `start` is no start.
           UsageError: nothing is there that can be read.
           DamageError: the manifest is damaged.
         """
+        check_begin("ReadDataset", start)
         make = functools.partial(
             _plan_with_digest,
             self._path,

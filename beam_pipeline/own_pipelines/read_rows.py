@@ -33,6 +33,7 @@ from transforms.formats.listing import HeldListing, InlineListing
 from transforms.reading.row_filter import row_filter
 from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute
+from transforms.tfrecord.read import check_begin
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules
@@ -176,6 +177,7 @@ class ReadRows(beam.PTransform):
           UsageError: the source cannot be read as the settings say, or its files are
             where the workers do not see them.
         """
+        check_begin("ReadRows", begin)
         spec, workers = self._spec, workers_of(begin.pipeline)
         with raising_in_python():
             inputs, planned = plan_source(spec)

@@ -115,6 +115,7 @@ class ReadTFRecords(beam.PTransform):
 
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Lists the files, and reads each by itself."""
+        check_begin("ReadTFRecords", start)
         read = ReadAllTFRecords(
             self.coder, self.compression_type, validate=self.validate
         )
@@ -307,6 +308,16 @@ def _shards_of(folder: str) -> list[_File] | None:
         for split in manifest.splits
         for shard in split.shards
     ]
+
+
+def check_begin(name: str, given: object) -> None:
+    """Raises SpecError where a step that begins a pipeline is put behind another."""
+    if not isinstance(given, beam.pvalue.PBegin):
+        raise SpecError(
+            f"{name} must begin a pipeline, as in pipeline | {name}(...); found a "
+            f"{type(given).__name__} before it. Join the two later, by beam.Flatten() "
+            f"or as a side input."
+        )
 
 
 def check_path(name: str, value: object) -> None:

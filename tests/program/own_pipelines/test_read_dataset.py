@@ -17,6 +17,8 @@ from beam_tfrecord import (
     DamageError,
     InputError,
     ReadDataset,
+    ReadRows,
+    ReadTFRecords,
     SpecError,
     TFRecordError,
     UsageError,
@@ -246,6 +248,14 @@ def test_wrong_arguments(
     """Each is refused when the pipeline is built, and says what is there instead."""
     with pytest.raises(SpecError, match=message):
         read(penguins, **arguments)
+
+
+@pytest.mark.parametrize("step", [ReadDataset, ReadRows, ReadTFRecords])
+def test_a_start_behind_another_step(penguins: Folder, step: Any) -> None:
+    """It reads what its argument names, not what comes in; `Create` asserts that."""
+    rows = beam.Pipeline() | beam.Create([1])
+    with pytest.raises(SpecError, match=f"{step.__name__} must begin a pipeline"):
+        _ = rows | step(str(penguins))
 
 
 def test_nothing_is_there(tmp_path: Folder) -> None:
