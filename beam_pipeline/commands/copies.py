@@ -78,7 +78,7 @@ def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False)
             "named last, as in 'beam-tfrecord merge A B OUT'."
         )
     total = sum(split.bytes for source in datasets for split in source.manifest.splits)
-    with shown_reading(total, "reading", quiet=quiet) as add:
+    with shown_reading(total, quiet=quiet) as add:
         made = join_datasets(
             datasets, output, overwrite=overwrite, optional=optional, read=add
         )

@@ -237,7 +237,7 @@ def _index_all(
     shards = [shard for _, shard in source.shards]
     sizes = [shard.bytes or storage(shard.path).size_of() for shard in shards]
     records, notes = 0, []
-    with shown_reading(sum(sizes), "indexing") as add:
+    with shown_reading(sum(sizes)) as add:
         for shard, size in zip(shards, sizes, strict=True):
             name = os.path.basename(shard.path)
             try:

@@ -181,10 +181,6 @@ _COMMANDS = {
 class Group(click.Group):
     """A group of commands under headings."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the names, in the order of the help."""
-        return [name for names in _COMMANDS.values() for name in names]
-
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:

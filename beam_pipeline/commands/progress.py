@@ -132,13 +132,12 @@ def shown_progress(plan: "Plan", *, quiet: bool) -> Iterator[Callable[[], None]]
 
 @contextlib.contextmanager
 def shown_reading(
-    total: int, word: str = "verifying", *, quiet: bool = False
+    total: int, *, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
     """Yields a function that counts bytes and shows their share on a terminal.
 
     Args:
       total: bytes to be read.
-      word: for what is done.
       quiet: show nothing, as where standard error is no terminal.
     """
     line, done = Line(quiet=quiet), 0
@@ -148,7 +147,7 @@ def shown_reading(
         done += size
         if line and total >= _MIN_BYTES:
             percent = min(100 * done // total, 100)
-            line.show(f"{word} {size_text(total)}: {percent:3d} %")
+            line.show(f"reading {size_text(total)}: {percent:3d} %")
 
     try:
         yield add

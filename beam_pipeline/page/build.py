@@ -45,6 +45,7 @@ from beam_pipeline.terminal import (
 from transforms.core.arrays import values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import Kind
+from transforms.errors import first_few
 from transforms.publishing.earlier_rejects import RejectGroup, find_rejects
 
 _COLOURS = 6
@@ -121,9 +122,7 @@ def build_page(dataset: Dataset) -> str:
 
 def _first_names(names: Sequence[str]) -> str:
     """Returns the first few names, and how many more there are."""
-    shown = ", ".join(shortened(name, 40) for name in names[:_MOST_MISSING])
-    more = len(names) - _MOST_MISSING
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return first_few([shortened(name, 40) for name in names], _MOST_MISSING)
 
 
 def _charts(manifest: Manifest, samples: Sequence[Sample]) -> list[Chart]:

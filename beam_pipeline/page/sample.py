@@ -21,7 +21,7 @@ from transforms.core.schema import Feature, Kind
 ROWS_A_SHARD = 20_000
 NUMBERS = (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP, Kind.BOOL)
 # Of all shards together: one second of reading from a disk or two.
-_BYTES = {True: 1 << 30, False: 1 << 28}
+_BYTES = 1 << 30
 _TOGETHER = 4_096
 # Classes that are listed.
 _MOST_BARS = 60
@@ -97,8 +97,7 @@ def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) ->
 def _ranges(manifest: Manifest, split: SplitFacts) -> Iterator[tuple[int, int]]:
     """Yields the ranges of records that are sampled, one for each shard."""
     shards = sum(len(facts.shards) for facts in manifest.splits)
-    has_images = any(f.feature.kind is Kind.IMAGE for f in manifest.features)
-    budget = _BYTES[has_images] // max(shards, 1)
+    budget = _BYTES // max(shards, 1)
     start = 0
     for shard in split.shards:
         if shard.records:

@@ -287,21 +287,16 @@ def of(reader: str, facts: Facts) -> dict[str, Any]:
     Raises:
       UsageError: the library cannot read the dataset.
     """
-    _check_compression(reader, facts)
-    special = {"dali": _dali_names, "keras": _keras_names, "pandas": _pandas_names}
-    names = special[reader](facts) if reader in special else {"features": facts.batched}
-    facts.check(names["features"], reader)
-    return names
-
-
-def _check_compression(reader: str, facts: Facts) -> None:
-    """Raises UsageError where a program would jump about in compressed shards."""
     if facts.manifest.compression != "none" and reader not in ("beam", "pandas"):
         raise UsageError(
             f"A program for {reader} needs shards that are not compressed, and these "
             f"are {facts.manifest.compression}. Convert again with --compression none; "
             f"those for tensorflow, beam and pandas read them in their order."
         )
+    special = {"dali": _dali_names, "keras": _keras_names, "pandas": _pandas_names}
+    names = special[reader](facts) if reader in special else {"features": facts.batched}
+    facts.check(names["features"], reader)
+    return names
 
 
 def _dali_names(facts: Facts) -> dict[str, Any]:

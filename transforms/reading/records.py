@@ -42,7 +42,6 @@ _JOINED_BYTES = 1 << 23
 # Up to this many records, one by one costs less than operations over arrays.
 _ALONE = 16
 _CRC = struct.Struct("<I")
-_AGAIN = "Fetch or convert the dataset again."
 
 
 @functools.lru_cache(maxsize=256)
@@ -281,7 +280,7 @@ class Records:
                     return
         except (SourceError, TFRecordError) as error:
             raise replaced(self._edition) or error from error
-        self._check_number(shard, reader.records)
+        self._check_stated(shard, "records", reader.records, stated.records)
 
     def _read(self, shard: int, begin: int, end: int) -> bytes:
         try:
@@ -289,7 +288,7 @@ class Records:
         except SourceError as error:
             raise replaced(self._edition) or error from error
         if len(data) < end - begin:
-            self._check_size(shard, begin + len(data), end)
+            self._check_stated(shard, "bytes", begin + len(data), end)
         return data
 
     def _all_starts(self) -> list[int]:
@@ -330,7 +329,7 @@ class Records:
         except SourceError as error:
             raise replaced(self._edition) or error from error
         if stated.bytes not in (None, size):
-            self._check_size(shard, size, stated.bytes or 0)
+            self._check_stated(shard, "bytes", size, stated.bytes)
         offsets = self._indexed(name, size)
         if offsets is None:
             warn_once(
@@ -341,7 +340,7 @@ class Records:
             scanned = scan_records(read, size, path=stated.path)
             offsets = memoryview(scanned.tobytes()).cast("Q")
         if stated.records is not None:
-            self._check_number(shard, len(offsets) - 1)
+            self._check_stated(shard, "records", len(offsets) - 1, stated.records)
         return offsets
 
     def _indexed(self, name: str, size: int) -> memoryview | None:
@@ -358,22 +357,18 @@ class Records:
             raise
         return parse_index(data, path=self._folder.place(index), size=size)
 
-    def _check_number(self, shard: int, found: int) -> None:
-        """Raises where a shard does not have the records that are stated."""
-        stated = self._shards[shard].records
-        if found != stated:
+    def _check_stated(
+        self, shard: int, what: str, seen: int, stated: int | None
+    ) -> None:
+        """Raises where a shard does not have the records or bytes that are stated."""
+        if seen != stated:
             raise self._fault(
                 shard,
-                f" must have {stated or 0:,} records, as is stated beside it; found "
-                f"{found:,}. {_AGAIN}",
-                record=found,
+                f" must have {stated or 0:,} {what}, as is stated beside it; found "
+                f"{seen:,}. Fetch or convert the dataset again.",
+                record=seen if what == "records" else -1,
                 kind="truncated",
             )
-
-    def _check_size(self, shard: int, found: int, wanted: int) -> None:
-        """Raises the error of a shard that is no longer what it was."""
-        what = f" must have {wanted:,} bytes; found {found:,}. {_AGAIN}"
-        raise self._fault(shard, what, kind="truncated")
 
     def _damage(self, shard: int, place: int, offset: int, kind: str) -> Exception:
         what = (
