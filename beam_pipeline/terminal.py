@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +27,6 @@ if TYPE_CHECKING:  # they load Arrow and NumPy, which most commands do not need
 STDOUT = "standard output"
 """In messages, where a path would be."""
 
-# Of a terminal that does not say how wide it is.
-_COLUMNS = 80
 # What a terminal takes for: remove the line from the cursor on.
 _ERASE = "\x1b[K"
 
@@ -94,15 +93,15 @@ class Line:
             return
         # A broken stderr must not stop the run.
         with contextlib.suppress(OSError, ValueError):
-            columns = os.get_terminal_size(self._terminal.fileno()).columns
-            shown = text[: (columns or _COLUMNS) - 1]
+            shown = text[: shutil.get_terminal_size().columns - 1]
             self._terminal.write(f"\r{_ERASE}{shown}")
             self._terminal.flush()
         Line.drawn = self if text else None
 
     def clear(self) -> None:
         """Leaves the line empty."""
-        self.show("")
+        if Line.drawn is self:
+            self.show("")
 
 
 def say(text: str) -> None:

@@ -72,8 +72,7 @@ def run(
     def report(result: Mapping[str, Any], done: str) -> None:
         if not report_json:
             return
-        seconds = round(time.monotonic() - started, 3)
-        full = {**result, "seconds": seconds}
+        full = {**result, "seconds": round(time.monotonic() - started, 3)}
         text = json.dumps(full, indent=1, ensure_ascii=False)
         try:
             write_report(report_json, f"{text}\n")
@@ -293,11 +292,8 @@ def _show_plan(plan: Plan) -> None:
     if planned.skipped:
         print_line(f"skipped {counts_text(planned.skipped)}")
     if names := plan.inputs.passed_over:
-        count = planned.skipped.get(Skipped.OTHER_SUFFIX, 0)
         listed = ", ".join(f"{name!r:.80}" for name in names)
-        if count > len(names):
-            listed += f" and {count - len(names):,} more"
-        print_line(f"        {Skipped.OTHER_SUFFIX}: {listed}")
+        print_line(f"        {Skipped.OTHER_SUFFIX}, as {listed}")
     replaces = ", replacing the dataset there" if plan.seen else ""
     print_line(f"output  {plan.spec.output}{replaces}")
     for note in (*plan.notes, *planned.notes):

@@ -300,7 +300,9 @@ def split_flags(
                 raise UsageError(f"{gone} See 'beam-tfrecord convert --help'.")
             beams.append(beam_flag if value is None else f"{beam_flag}={value}")
         elif option.is_flag:
-            out += _arguments_of_switch(option, flag, value)
+            is_on = value is None or click.BOOL.convert(value or "?", option, None)
+            others = option.secondary_opts if flag in option.opts else option.opts
+            out += [flag] if is_on else others[:1]
         else:
             out.append(flag if value is None else f"{flag}={value}")
     has_spec = any(word.startswith("--spec=") for word in out)
@@ -329,12 +331,3 @@ def _with_values(arguments: Sequence[str]) -> list[tuple[str, str | None]]:
                 f"--output=PATH; found {word!r}. See 'beam-tfrecord --help'."
             )
     return pairs
-
-
-def _arguments_of_switch(
-    option: click.Option, flag: str, value: str | None
-) -> list[str]:
-    """Returns the flag or its opposite, for `--flag`, `--flag=true`, `--flag=false`."""
-    is_on = value is None or click.BOOL.convert(value or "?", option, None)
-    others = option.secondary_opts if flag in option.opts else option.opts
-    return [flag] if is_on else others[:1]

@@ -368,12 +368,7 @@ def _without_manifest(path: str, error: DamageError) -> Findings:
     report = Findings([Finding(MANIFEST_NAME, "manifest", str(error))], 1)
     with contextlib.suppress(UsageError):
         if (bare := find_bare_files(directory)) is not None:
-            found = verify_bare_files(bare)
-            found.findings = [
-                dataclasses.replace(finding, file=os.path.basename(finding.file))
-                for finding in found.findings
-            ]
-            report.add(found)
+            report.add(verify_bare_files(bare))
     return report
 
 

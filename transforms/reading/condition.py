@@ -204,8 +204,7 @@ class _Parser:
         classes: Mapping[str, Sequence[str]],
     ) -> None:
         if not isinstance(text, str):
-            kind = type(text).__name__
-            raise SpecError(f"a condition must be a text; found a {kind}")
+            raise SpecError(f"a condition must be a text; found {text!r:.80}")
         self._text = text
         # Python takes an expression that begins with a space for indented.
         self._bytes = text.lstrip().encode(errors="replace")

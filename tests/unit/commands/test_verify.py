@@ -249,4 +249,4 @@ def test_progress_is_for_terminals_and_large_inputs(
     assert shown[0] == ""
     assert "100 %" not in shown[-1]
     assert "100 %" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\r")
+    assert terminal.getvalue().endswith("\r\x1b[K")
