@@ -91,10 +91,10 @@ print(len(os.listdir("/proc/self/fd")) - before)
 """
 
 
-def test_half_of_the_files_that_a_process_may_have(tmp_path: Folder) -> None:
-    """Of 100 shards and their indexes, 30 are open, and the folder, where 60 may be."""
+def test_a_quarter_of_the_files_that_a_process_may_have(tmp_path: Folder) -> None:
+    """Of 100 shards, at most 15 are open, and the folder, where 60 files may be."""
     write_dataset(tmp_path / "d", {"train": animals(*[2] * 100)})
     assert command("index", tmp_path / "d").code == 0
     program = [sys.executable, "-c", _FEW_FILES, str(tmp_path / "d")]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
-    assert int(done.stdout) == 31
+    assert 1 < int(done.stdout) <= 16
