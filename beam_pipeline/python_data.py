@@ -214,6 +214,12 @@ def _batches_of_source(source: Any, images: frozenset[str]) -> Iterator[pa.Recor
         for name, dtype in source.schema.items():
             _check_polars(name, dtype)
     if _is_of(source, "pandas", "DataFrame"):
+        if source.columns.nlevels > 1:
+            raise InputError(
+                f"The columns of a DataFrame must have one level of names; found "
+                f"{source.columns.nlevels}. Join them, as in ['_'.join(c) for c in "
+                f"frame.columns]."
+            )
         columns = [(name, source.iloc[:, i]) for i, name in enumerate(source.columns)]
         source = _from_columns(columns, images)
     elif isinstance(source, np.ndarray) and source.dtype.names:
@@ -227,7 +233,7 @@ def _batches_of_source(source: Any, images: frozenset[str]) -> Iterator[pa.Recor
     if isinstance(source, pa.Table):
         source = source.to_reader()
     if isinstance(source, pa.RecordBatchReader):
-        return _from_reader(source)
+        return _from_reader(source, images)
     if not hasattr(source, "__arrow_c_stream__"):
         return _of_rows(source, images)
     try:
@@ -237,7 +243,7 @@ def _batches_of_source(source: Any, images: frozenset[str]) -> Iterator[pa.Recor
             f"A source must be a table; {type(source).__name__} is not: {error}. Give "
             f"its column in a mapping, as in {{'x': column}}."
         ) from error
-    return _from_reader(reader)
+    return _from_reader(reader, images)
 
 
 def _is_of(value: object, package: str, name: str) -> bool:
@@ -262,7 +268,9 @@ def _check_names(names: Iterable[str]) -> None:
         raise InputError(str(error)) from error
 
 
-def _from_reader(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _from_reader(
+    reader: pa.RecordBatchReader, images: frozenset[str]
+) -> Iterator[pa.RecordBatch]:
     """Yields pieces of an Arrow stream; where it is empty, its columns without rows."""
     _check_names(reader.schema.names)
     for field in reader.schema:
@@ -273,12 +281,25 @@ def _from_reader(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     rows = 0
     for batch in reader:
         for first in range(0, batch.num_rows, _MOST_ROWS):
-            yield batch.slice(first, _MOST_ROWS)
-        rows += batch.num_rows
+            piece = batch.slice(first, _MOST_ROWS)
+            yield _with_images(piece, images, rows)
+            rows += piece.num_rows
     if not rows:
         # A table without rows keeps its columns.
         none = [pa.nulls(0, kind) for kind in reader.schema.types]
         yield pa.record_batch(none, schema=reader.schema)
+
+
+def _with_images(
+    batch: pa.RecordBatch, images: frozenset[str], rows: int
+) -> pa.RecordBatch:
+    """Returns rows in which the tensors of image columns are PNG files."""
+    for index, field in enumerate(batch.schema):
+        if field.name in images and isinstance(field.type, pa.FixedShapeTensorType):
+            pixels = [v.to_numpy() if v.is_valid else None for v in batch.column(index)]
+            column = _arrow_column(field.name, pixels, images, rows)
+            batch = batch.set_column(index, field.name, column)
+    return batch
 
 
 def _from_columns(
@@ -296,7 +317,7 @@ def _from_columns(
 
 
 def _arrow_column(
-    name: str, values: Any, images: frozenset[str]
+    name: str, values: Any, images: frozenset[str], rows: int = 0
 ) -> pa.Array | pa.ChunkedArray:
     """Returns an array, list or Series in Arrow; pixels become PNG files."""
     is_image = name in images
@@ -323,7 +344,7 @@ def _arrow_column(
             return arrow_of(values)
         return column_of(list(values), is_image=is_image)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise _odd_row(name, error) from error
+        raise _odd_row(name, error, rows) from error
 
 
 def _of_series(series: Any, is_image: bool) -> pa.Array | pa.ChunkedArray:

@@ -319,6 +319,10 @@ class TestRefusals:
             (np.zeros((2, 2)), "row 1"),
             (pa.table([[1], [2]], names=["a", "a"]), "'a' occurs 2 times"),
             (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' occurs 2 times"),
+            (
+                pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])),
+                "one level",
+            ),
             (pd.DataFrame({"x": [1, "a"]}), "'x'.*row 2"),
             (pd.DataFrame({"x": pd.period_range("2020", periods=2, freq="M")}), "'x'"),
             (pd.Series([1]), "Series"),
