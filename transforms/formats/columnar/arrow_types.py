@@ -202,15 +202,19 @@ def _plain(array: pa.Array) -> pa.Array:
 class CommonColumns:
     """The columns of the files of one source, types as wide as needed.
 
+    Args:
+      may_lack: whether files may lack columns of others.
+
     Attributes:
       columns: of the files that were added.
       features: what the files themselves say of columns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_lack: bool = False) -> None:
         self.columns: Columns = {}
         self.features: dict[str, Feature] = {}
         self._first: str | None = None
+        self._may_lack = may_lack
 
     def add(
         self, origin: str, columns: Columns, features: Features | None = None
@@ -224,7 +228,9 @@ class CommonColumns:
             self._first, self.columns = origin, dict(columns)
             self.features |= features or {}
             return
-        facts = only_in_one(self._first, self.columns, origin, columns)
+        facts = []
+        if not self._may_lack:
+            facts += only_in_one(self._first, self.columns, origin, columns)
         for name, kind in columns.items():
             previous = self.columns.get(name, kind)
             if (wide := wider_type(previous, kind, FILES)) is None:

@@ -34,7 +34,7 @@ from transforms.formats.columnar.arrow_batches import (
     SAMPLE_BYTES,
     joined_sample,
 )
-from transforms.formats.columnar.arrow_types import Columns
+from transforms.formats.columnar.arrow_types import Columns, CommonColumns
 from transforms.formats.raw_rows import rejecter, rejection_of
 from transforms.formats.table import (
     Complaint,
@@ -50,6 +50,7 @@ from transforms.formats.tfrecord_files.columns import (
     Decoded,
     column_type,
     read_features,
+    record_types,
     stored_feature,
 )
 from transforms.formats.tfrecord_files.dataset import (
@@ -85,8 +86,7 @@ class TFRecordFiles(TableReader):
     """TFRecord files of Examples with the same features.
 
     Attributes:
-      types: the features as records have them, once they are known; those that
-        datasets state among them.
+      types: the features as records have them, once they are known.
       sequences: whether there are SequenceExamples or lists of Examples.
       full: settle the types by all records of all files; else by those of the sample.
       datasets: that the files belong to.
@@ -119,12 +119,10 @@ class TFRecordFiles(TableReader):
             seen = [(file.origin, learned_from(file)) for file in files]
         if not any(learned.kinds for _, learned in seen) and not datasets:
             refuse(seen)
-        nothing = Learned({}, frozenset(), {}, "")
-        together = functools.reduce(combined, [item for _, item in seen], nothing)
         reader = dataclasses.replace(
             self,
-            types=together.types,
-            sequences=bool(together.steps),
+            types=_all_types(seen, tuple(datasets.values())),
+            sequences=any(learned.steps for _, learned in seen),
             datasets=tuple(source.without_shards() for source in datasets.values()),
         )
         records = sum(len(place.payloads) for place in places)
@@ -292,6 +290,25 @@ def _features_of(
         if name not in out and is_bytes and are_images(column):
             out[name] = Feature(name, Kind.IMAGE, inline=True)
     return tuple(out.values())
+
+
+def _all_types(
+    seen: Sequence[tuple[str, Learned]], datasets: Sequence[StatedDataset]
+) -> Columns:
+    """Returns the types of all features; those of declared ones as declared."""
+    features = known_features(datasets)
+    declared = {
+        key: kind
+        for feature in features.values()
+        for key, kind in record_types(feature).items()
+    }
+    common = CommonColumns(may_lack=True)
+    for origin, learned in seen:
+        values = learned.values.items()
+        common.add(origin, {n: kind for n, kind in values if n not in declared})
+    nothing = Learned({}, frozenset(), {}, "")
+    together = functools.reduce(combined, [learned for _, learned in seen], nothing)
+    return declared | together.columns_of(dict(sorted(common.columns.items())))
 
 
 def _counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:

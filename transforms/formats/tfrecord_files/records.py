@@ -152,11 +152,17 @@ class Learned:
     complaint: str
 
     @property
-    def types(self) -> dict[str, pa.DataType]:
-        """The columns, by sorted names; of several types the one found most often."""
+    def values(self) -> dict[str, pa.DataType]:
+        """The types of single values, by sorted names: of several the most frequent."""
+        return {
+            name: VALUE_TYPES[max(counts, key=counts.__getitem__)]
+            for name, counts in sorted(self.kinds.items())
+        }
+
+    def columns_of(self, values: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+        """Returns the types of columns of these values."""
         out = {}
-        for name, counts in sorted(self.kinds.items()):
-            value = VALUE_TYPES[max(counts, key=counts.__getitem__)]
+        for name, value in values.items():
             size = self.steps.get(name)
             is_list = name in self.lists or size is not None
             if size == -1:

@@ -283,15 +283,13 @@ def test_large_records_are_walked_over(tmp_path: pathlib.Path) -> None:
     assert rows_of(read) == rows
 
 
-def test_drift_between_files(tmp_path: pathlib.Path) -> None:
-    """A record with a feature of a rarer type is refused; an absent one is missing."""
+def test_drift_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
+    """A feature of another type is named with both files; an absent one is missing."""
     write(tmp_path / "a.tfrecord", [example(x=1, y=b"t")])
     write(tmp_path / "b.tfrecord", [example(x=0.5)])
     write(tmp_path / "c.tfrecord", [example(x=1)])
-    read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord", "b.tfrecord"])
-    assert read.columns["x"] == [1]
-    (reject,) = read.rejections
-    assert (reject.reason, reject.source) == (Reason.WRONG_TYPE, "b.tfrecord")
+    with pytest.raises(SourceError, match=r"'x' is int64 in a\.tfrecord and float in"):
+        TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord", "b.tfrecord"]))
     read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord", "c.tfrecord"])
     assert read.columns["y"] == [b"t", None]
 
