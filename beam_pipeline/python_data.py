@@ -42,6 +42,7 @@ from transforms.errors import EncodingError, InputError, SourceError, bounded
 from transforms.rows.row_batches import Waiting, column_of, values_of
 from transforms.rows.row_types import (
     A_ROW,
+    check_name,
     check_names,
     converter,
     part_names,
@@ -433,7 +434,14 @@ def _batch(
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not names:
         raise InputError(f"A row must have a feature; row {start + 1:,} has none.")
-    _check_names(names)
+    for name in names:
+        try:
+            check_name(name)
+        except EncodingError as error:
+            row = start + next(i for i, row in enumerate(rows) if name in row) + 1
+            raise InputError(
+                f"Names of features must be text; in row {row:,}, {error}"
+            ) from error
     columns = {}
     for name, values in values_of(rows, names):
         try:

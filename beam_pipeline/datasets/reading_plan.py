@@ -327,7 +327,7 @@ def _features_seen(
     learned = learn(_first_payloads(shards))
     return {
         name: stored_feature(name, kind, in_sequence=bool(learned.steps))
-        for name, kind in learned.types.items()
+        for name, kind in learned.columns_of(learned.values).items()
         if name not in keys
     }
 

@@ -26,7 +26,7 @@ from transforms.formats.images import NAMES_OF_FILES, PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
 from transforms.formats.pairs import PAIR_NAMES
 from transforms.storage.files import sizes_of
-from transforms.storage.paths import SCHEMES, is_remote, spellings
+from transforms.storage.paths import SCHEMES, is_remote, relative, spellings
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
@@ -365,13 +365,22 @@ def _is_inside(path: str) -> bool:
     return "://" not in path and "\0" not in path
 
 
-def check_images_root(folder: str) -> None:
-    """Raises SpecError where the folder of `images_root`, "" for none, is missing."""
+def check_images_root(folder: str, source: str) -> None:
+    """Raises SpecError where the folder of the images is not there.
+
+    Args:
+      folder: that `images_root` names; empty for none.
+      source: the source's root.
+    """
     if not folder or is_remote(folder) or os.path.isdir(folder):
         return
+    beside = os.path.join(source, relative(folder, ""))
+    hint = "Correct it."
+    if os.path.isdir(beside):
+        hint = f"In the folder of the source there is one; name it {beside!r}."
     raise SpecError(
         f"images_root must be a folder, relative to the current one; there is no "
-        f"{folder!r}. Correct it."
+        f"{folder!r}. {hint}"
     )
 
 

@@ -45,6 +45,7 @@ from transforms.errors import (
     SourceError,
     SpecError,
     TargetError,
+    bounded,
 )
 from transforms.formats.file_names import is_image_name
 from transforms.formats.registry import FORMATS, TABLE_FORMATS, TREES
@@ -115,13 +116,15 @@ class Request:
 
     def differs_from(self, manifest: Manifest) -> str:
         """Says in words how this request differs from that of a dataset."""
-        made = self._made(manifest)
+        made, version = self._made(manifest), _version_of(manifest)
+        is_set_otherwise = made.settings != self.settings
         reasons = {
             "it does not say what made it": not made.settings,
-            # The version of this program is one of the settings.
-            "it was made with other settings, or by another version": (
-                made.settings != self.settings
+            # The version is one of the settings.
+            f"it was made by version {version}, and this is {__version__}": (
+                is_set_otherwise and version != __version__
             ),
+            "it was made with other settings": is_set_otherwise,
             f"it was made with --fingerprint {made.fingerprint}, so its inputs cannot "
             f"be compared by {self.fingerprint}": made.fingerprint != self.fingerprint,
             f"its inputs have changed since: {count_text(made.files, 'file')} then, "
@@ -142,6 +145,13 @@ class Request:
 
 
 _UNKNOWN = Request("", "", 0, "")
+
+
+def _version_of(manifest: Manifest) -> str:
+    """Returns the version of this program that made a dataset, for a message."""
+    versions = manifest.run.get("versions")
+    stated = versions.get("beam-tfrecord") if isinstance(versions, Mapping) else None
+    return bounded(str(stated or __version__))
 
 
 def make_request(spec: Spec, inputs: Inputs) -> Request:

@@ -97,7 +97,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
       SpecError: a setting makes no sense for them.
       StorageError: the store of the images that they name does not answer.
     """
-    check_images_root(spec.images_folder)
+    check_images_root(spec.images_folder, inputs.root)
     table = InputFiles.listed(inputs.entries, root=inputs.root)
     folders = image_folders(table, spec.images_folder)
     left_out_by = {Skipped.EXCLUDED, Skipped.NOT_INCLUDED} & inputs.skipped.keys()
