@@ -52,6 +52,7 @@ from transforms.storage.visibility import python_command
 _MOST_SECONDS = 120
 # By the clock, this multiple of it, because a busy machine stretches it.
 _CLOCK_FACTOR = 5
+_START_SECONDS = 60
 # Memory limit: for the interpreter and its libraries; for each pixel, of which decoders
 # hold several copies, some as four floats; for each byte of the file.
 _BASE_BYTES, _PIXEL_BYTES, _FILE_BYTES = 1 << 30, 64, 4
@@ -174,8 +175,10 @@ class _Child:
         except (OSError, ValueError) as error:
             self.channel.close()
             raise _not_started(str(error)) from error
+        said = f"it was not ready after {_START_SECONDS} seconds"
         try:
-            said = self.channel.recv()
+            if self.channel.poll(_START_SECONDS):
+                said = self.channel.recv()
         except (EOFError, OSError):
             said = "it ended"
         if said:
@@ -222,6 +225,9 @@ def _serve(module: str, name: str) -> None:
     """
     # The parent decides what Ctrl-C ends. A crash must leave no core file.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Others may be ignored where the parent was started, which a child inherits.
+    for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGIO):
+        signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     channel = Connection(os.dup(0))
     fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())

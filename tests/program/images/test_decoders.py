@@ -182,17 +182,23 @@ def test_nothing_is_printed(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("broken", ["executable", "import"])
+@pytest.mark.parametrize("broken", ["executable", "import", "silent"])
 def test_a_child_that_does_not_start_is_an_error(
-    broken: str, monkeypatch: pytest.MonkeyPatch
+    broken: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No image is refused because of the machine; the message says what to do."""
     if broken == "executable":
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    elif broken == "silent":
+        python = tmp_path / "python"
+        python.write_text("#!/bin/sh\nexec sleep 600\n")
+        python.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(python))
+        monkeypatch.setattr(decoders, "_START_SECONDS", 0.2)
     else:
         monkeypatch.setattr(prepare, "__module__", "tests.no_such_module")
     with pytest.raises(
-        BeamTFRecordError, match=r"no_such_module|No such file"
+        BeamTFRecordError, match=r"no_such_module|No such file|not ready"
     ) as error:
         DecoderPool(prepare).prepare(ordered("nothing"), PLAIN)
     assert "--foreign-images reject" in str(error.value)
@@ -207,6 +213,16 @@ def test_threads_have_a_child_each(hostile: DecoderPool) -> None:
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         tasks = [threads.submit(hostile.prepare, ordered("wait"), BRIEF) for _ in "12"]
         assert {reason(task.result()) for task in tasks} == {Reason.TOO_SLOW}
+
+
+def test_signals_that_the_parent_ignores_end_children(hostile: DecoderPool) -> None:
+    """A child inherits what is ignored where its parent was started."""
+    hostile._seconds = 0.1
+    before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    try:
+        assert reason(hostile.prepare(ordered("wait"), BRIEF)) is Reason.TOO_SLOW
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 @ON_LINUX
