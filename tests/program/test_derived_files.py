@@ -194,6 +194,17 @@ def test_files_of_others_stay(tmp_path: Folder) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d"]
 
 
+def test_folders_keep_their_rights(tmp_path: Folder) -> None:
+    """Whoever could not read a dataset cannot when files are added."""
+    out = tmp_path / "d"
+    write_dataset(out, {"train": animals(3)})
+    assert command("index", out).code == 0
+    for folder in (out, out / "index"):
+        folder.chmod(0o2750)
+    assert command("index", out, "--text").code == 0
+    assert {f.stat().st_mode & 0o7777 for f in (out, out / "index")} == {0o2750}
+
+
 @pytest.mark.parametrize("folder", ["index", "catalogue"])
 def test_a_foreign_file_beside_indexes_forbids_an_overwrite(
     folder: str, table: Folder, tmp_path: Folder

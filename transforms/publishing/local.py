@@ -190,6 +190,10 @@ class LocalTarget(Target):
             if not storage(added).exists():
                 folders.make(os.path.dirname(added))
                 _link(os.path.join(self.directory, name), added)
+        for name in ("", *DERIVED_FOLDERS):
+            _copy_rights(
+                *(os.path.join(at, name) for at in (self.directory, store.dataset))
+            )
         self.publish(store, manifest, seen=state)
 
     def clear(self, *, sure: bool) -> None:
@@ -251,6 +255,15 @@ def _link(path: str, link: str) -> None:
             f"{path!r} cannot: {error.strerror}. Convert again with the files that "
             f"are to be added, or index a copy."
         ) from error
+
+
+def _copy_rights(folder: str, new: str) -> None:
+    """Gives a folder owner and rights of the one that it replaces, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(folder)
+        with contextlib.suppress(PermissionError):
+            os.chown(new, status.st_uid, status.st_gid)
+        os.chmod(new, stat.S_IMODE(status.st_mode))
 
 
 def _check_writable(directory: str) -> None:
