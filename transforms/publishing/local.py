@@ -323,6 +323,9 @@ def publish(folder: str, target: str, *, seen: str) -> None:
         # it was reported as failed (a network file system); that is finished.
         with contextlib.suppress(OSError, StorageError):
             recover(folder, target)
+        with contextlib.suppress(OSError, StorageError):
+            if not storage(target).exists():
+                rename(folder + _ASIDE, target)
         raise
     _clear_aside(folder, target)
 
@@ -342,7 +345,8 @@ def recover(folder: str, target: str) -> None:
     aside = folder + _ASIDE
     current = _manifest_digest(target)
     former = hashlib.sha256(old).hexdigest()
-    if not storage(target).exists() and storage(aside).exists():
+    stands = [storage(path).exists() for path in (target, folder, aside)]
+    if stands == [False, True, True]:
         # Only the way without an exchange leaves no target.
         rename(folder, target)
         _confirm(target)

@@ -293,6 +293,41 @@ def test_a_transient_error_at_every_step_of_a_recovery(
     assert number > 10
 
 
+def test_a_target_that_its_user_removes_after_a_kill(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run has nothing to end; it does not fail."""
+    place = Publication(tmp_path / "place", "dataset")
+    folder, seen = place.begin()
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "_clear_aside", dies)
+        with pytest.raises(KeyboardInterrupt):
+            local.publish(str(folder), str(place.directory), seen=seen)
+    shutil.rmtree(place.directory)
+    local.recover(str(folder), str(place.directory))
+    assert not place.directory.exists()
+
+
+def test_a_folder_that_cannot_be_renamed_keeps_the_dataset_before(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an exchange the old one was moved aside, and goes back."""
+    place = Publication(tmp_path / "place", "dataset")
+    folder, seen = place.begin()
+    before = contents(place.directory)
+
+    def rename(source: str, target: str) -> None:
+        if source == str(folder):
+            raise PermissionError(errno.EACCES, "refused", target)
+        folders.rename(source, target)
+
+    monkeypatch.setattr(folders, "exchange", lambda *_: False)
+    monkeypatch.setattr(local, "rename", rename)
+    with pytest.raises(PermissionError):
+        local.publish(str(folder), str(place.directory), seen=seen)
+    assert contents(place.directory) == before
+
+
 def dies(*_: object) -> None:
     raise KeyboardInterrupt
 
