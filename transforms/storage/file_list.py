@@ -196,7 +196,14 @@ class FileLister:
 
     def __init__(self) -> None:
         self._sorter = RowSorter(_SCHEMA, "path", unique=True)
-        self._rows: list[tuple[str, int, int, bool]] = []
+        self._start()
+
+    def _start(self) -> None:
+        # Columns: a million rows would be as many objects for the garbage collector.
+        self._paths: list[str] = []
+        self._sizes: list[int] = []
+        self._modified: list[int] = []
+        self._hidden: list[bool] = []
 
     def add(
         self, path: str, size: int, modified_ns: int, *, hidden: bool = False
@@ -209,17 +216,19 @@ class FileLister:
           modified_ns: time of modification.
           hidden: whether it is only counted, and neither read nor entered.
         """
-        self._rows.append((path, size, modified_ns, hidden))
-        if len(self._rows) >= BATCH_ROWS:
+        self._paths.append(path)
+        self._sizes.append(size)
+        self._modified.append(modified_ns)
+        self._hidden.append(hidden)
+        if len(self._paths) >= BATCH_ROWS:
             self._flush()
 
     def _flush(self) -> None:
-        if self._rows:
-            paths, *facts = zip(*self._rows, strict=True)
+        if self._paths:
             # No name of a file holds a NUL.
-            encoded = os.fsencode("\0".join(paths)).split(b"\0")
-            self._sorter.add(_batch([encoded, *facts]))
-            self._rows.clear()
+            paths = os.fsencode("\0".join(self._paths)).split(b"\0")
+            self._sorter.add(_batch([paths, self._sizes, self._modified, self._hidden]))
+            self._start()
 
     def files(self) -> FileList:
         """Returns what was found, in the byte order of the paths."""
