@@ -133,7 +133,8 @@ def without_access(path: str) -> str:
 def _check_no_secret_is_left(scheme: str, authority: str, key: str) -> None:
     """Refuses a path that holds a secret; does not show it."""
     # Azure's container and HDFS's user are before an @.
-    is_before = "@" in authority and scheme in ("s3", "gs", "gcs")
+    said, at, _ = authority.rpartition("@")
+    is_before = bool(at) and (scheme in ("s3", "gs", "gcs") or ":" in said)
     is_before = is_before or (scheme in _KNOWN and ":" in authority)
     if is_before or _SECRET_IN_KEY.search(key):
         raise SpecError(

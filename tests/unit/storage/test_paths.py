@@ -85,6 +85,7 @@ def test_parameters(given: str, place: str, expected: dict[str, str]) -> None:
         "s3://AK:hush?a=sh@b/k",
         "gs://AK:hu/sh@b/k",
         "abfs://c:hu/sh@a.example.net/k",
+        "hdfs://user:hush@h:9000/k",
         "s3://b/k?secret_key=hu?sh",
         "s3://b/k?region=x&secret_key=hu?sh&scheme=http",
         "s3://b/k?secret_key=hu&sh",
