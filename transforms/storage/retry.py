@@ -216,7 +216,9 @@ def asked(path: str, work: Callable[[], _Result]) -> _Result:
     try:
         result = persistently(once, path=path, policy=policy)
     except StorageError:
-        _shunned_until[place] = time.monotonic() + _SHUN_SECONDS
+        # What asks again meanwhile, as a watcher does, must not put off patience.
+        if not shunned:
+            _shunned_until[place] = time.monotonic() + _SHUN_SECONDS
         raise
     _shunned_until.pop(place, None)
     return result

@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from transforms.storage import stores
+from transforms.errors import StorageError
+from transforms.storage import retry, stores
 from transforms.storage.buckets import HdfsBucket
 from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
@@ -138,3 +139,27 @@ def test_a_folder_that_is_gone_is_no_bucket(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(FileNotFoundError, match="no/such") as caught:
         storage("hdfs://host/no/such/folder/a").put_if(b"", "")
     assert "bucket" not in str(caught.value)
+
+
+def test_a_place_that_is_asked_again_and_again_gets_patience_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half a minute after it was given up it has second tries, whoever asks."""
+    clock, tries = [1000.0], [0]
+
+    def work() -> None:
+        tries[0] += 1
+        raise OSError(errno.EIO, "down")
+
+    def asked_at(seconds: float) -> int:
+        clock[0], tries[0] = 1000 + seconds, 0
+        with pytest.raises(StorageError):
+            retry.asked("s3://down/key", work)
+        return tries[0]
+
+    monkeypatch.setattr(retry, "_shunned_until", {})
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    first = asked_at(0)
+    assert first > 1
+    assert [asked_at(20), asked_at(40)] == [1, first]
