@@ -149,6 +149,9 @@ def run(
       TargetError: another index is there already.
       TFRecordError: a file is damaged.
     """
+    if not is_remote(path) and not storage(path).exists():
+        # A run that was killed may have moved the dataset aside.
+        target.at(path).recover()
     source, output = find_records(path, {}), plain(output)
     if source.parts:
         raise UsageError(

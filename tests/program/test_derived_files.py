@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beam_pipeline.commands.index import run as add_indexes
 from tests.support.datasets import animals, write_dataset
 from tests.support.outputs import contents, dataset, manifest
 from tests.support.own_pipelines import write_rows
@@ -18,6 +19,9 @@ from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
 from transforms.core.tfrecord import TFRecordReader
+from transforms.publishing import local
+from transforms.storage import folders
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 
@@ -203,6 +207,30 @@ def test_folders_keep_their_rights(tmp_path: Folder) -> None:
         folder.chmod(0o2750)
     assert command("index", out, "--text").code == 0
     assert {f.stat().st_mode & 0o7777 for f in (out, out / "index")} == {0o2750}
+
+
+def test_a_dataset_that_a_killed_run_has_moved_aside(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an exchange of folders there is none for a moment; `index` goes on."""
+    out = tmp_path / "d"
+    write_dataset(out, {"train": animals(3)})
+
+    def dies(source: str, new: str) -> None:
+        if new == str(out):
+            raise KeyboardInterrupt
+        folders.rename(source, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "exchange", lambda *_: False)
+        patch.setattr(local, "rename", dies)
+        patch.setattr(local, "recover", lambda *_: None)
+        patch.setattr(Store, "remove_tree", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            add_indexes(str(out), "")
+    assert not out.exists()
+    assert command("index", out).code == 0
+    assert command("verify", out).code == 0
 
 
 @pytest.mark.parametrize("folder", ["index", "catalogue"])
