@@ -151,7 +151,8 @@ def run(
     """
     if not is_remote(path) and not storage(path).exists():
         # A run that was killed may have moved the dataset aside.
-        target.at(path).recover()
+        with contextlib.suppress(TargetError):
+            target.at(path).recover()
     source, output = find_records(path, {}), plain(output)
     if source.parts:
         raise UsageError(
