@@ -225,7 +225,7 @@ def _serve(module: str, name: str) -> None:
     """
     # The parent decides what Ctrl-C ends. A crash must leave no core file.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Others may be ignored where the parent was started, which a child inherits.
+
     for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGIO):
         signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

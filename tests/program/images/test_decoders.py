@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -153,6 +154,23 @@ def test_fault_88_the_image_is_refused_and_the_next_one_is_not(
     data = ordered("nothing")
     hostile._seconds = 9
     assert hostile.prepare(data, PLAIN) == prepare_image(data)
+
+
+def test_a_process_that_ignores_alarms_still_limits_the_time_of_an_image(
+    hostile: DecoderPool,
+) -> None:
+    """Children inherit which signals are ignored: such an image held up the run."""
+    hostile._seconds = 0.1
+    numbers = (signal.SIGPROF, signal.SIGALRM)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    stop = threading.Timer(20, hostile.end)
+    stop.start()
+    try:
+        assert reason(hostile.prepare(ordered("spin"), BRIEF)) is Reason.TOO_SLOW
+    finally:
+        stop.cancel()
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def test_an_image_is_judged_by_a_child_that_has_done_nothing_else(
