@@ -329,7 +329,10 @@ def _joined(faults: Sequence[Any]) -> list[Any]:
 def _setting_path(fault: Any) -> str:
     """Returns where an error of pydantic is, as in "features.x.kind"."""
     *steps, last = fault["loc"] or ("",)
-    return ".".join(map(str, steps if last in _TYPE_WORDS else [*steps, last]))
+    # A feature may be called "str".
+    if last not in _TYPE_WORDS or steps == ["features"]:
+        steps.append(last)
+    return ".".join(map(str, steps))
 
 
 def _describe(fault: Any) -> str:

@@ -68,6 +68,13 @@ def test_a_kind_alone_is_a_feature() -> None:
         assert fault(features={"day": settings}).count("found True") == 1
 
 
+@pytest.mark.parametrize("name", ["str", "int", "float", "bool"])
+def test_a_feature_named_like_a_type_is_named_in_the_error(name: str) -> None:
+    """The word was taken for that of a type, so the error named no feature."""
+    with pytest.raises(SpecError, match=rf"features\.{name}:"):
+        make_spec({"source": "a", "output": "b", "features": {name: None}})
+
+
 def test_names_that_are_no_setting() -> None:
     """The nearest name is suggested; what is like no setting gets no guess."""
     assert "did you mean 'labels'" in fault(lables="x")
