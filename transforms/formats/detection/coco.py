@@ -422,8 +422,10 @@ def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) ->
 def _is_coco(start: bytes) -> bool:
     """Whether JSON has one of COCO's lists at its top, or is a list of results."""
     has_classes = False
+    # The start may end inside a character.
+    text = start.decode(errors="ignore").encode()
     try:
-        for key, _ in JsonLists(io.BufferedReader(io.BytesIO(start))).lists():
+        for key, _ in JsonLists(io.BufferedReader(io.BytesIO(text))).lists():
             if key in _KEYS:
                 return True
             has_classes |= key == "categories"

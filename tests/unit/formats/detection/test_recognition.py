@@ -33,6 +33,10 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "coco",
         {"a.jpg": "", "a.json": f'{{"categories": [{"0, " * 40_000}'},
     ),
+    "COCO whose start ends inside a character": (
+        "coco",
+        {"a.jpg": "", "a.json": f'{{"images": ["{"é" * 40_000}'},
+    ),
     "Roboflow COCO": ("coco", {"train/a.jpg": "", "train/_annotations.json": COCO}),
     "LabelMe": ("labelme", {"a.jpg": "", "a.json": LABELME}),
     "VOC": ("voc", {"JPEGImages/a.jpg": "", "Annotations/a.xml": VOC}),
