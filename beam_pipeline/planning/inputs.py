@@ -325,7 +325,7 @@ def _inputs_of_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             f"--include for some of its files"
         )
     if not format_name:
-        if ".json" in paths[0].lower():
+        if plain_name(paths[0]).lower().endswith(".json"):
             raise InputError(f"{paths[0]!r} must hold rows. {JSON_ROWS}")
         raise SourceError(
             f"A file is recognised by its suffix, such as .csv, .jsonl or .parquet; "

@@ -20,7 +20,7 @@ from beam_pipeline.planning.sizes import (
 from beam_pipeline.settings.spec import Spec, make_spec
 from tests.support.image_sources import write_images
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import SpecError
+from transforms.errors import SourceError, SpecError
 from transforms.formats.table import TableSample
 from transforms.storage.visibility import Witness
 
@@ -36,6 +36,18 @@ def test_blocks_of_images_grow_with_their_number(images: int, rows: int) -> None
     """A million images have the blocks of a thousand; a billion the largest."""
     assert images_a_block(images) == rows
     assert images_a_block(10**9) == MOST
+
+
+def test_a_folder_called_json_does_not_say_what_a_file_is(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A file of an unknown suffix is no JSON without rows."""
+    path = tmp_path / "a.json.d" / "rows.orc"
+    path.parent.mkdir()
+    path.write_bytes(b"ORC")
+    with pytest.raises(SourceError) as caught:
+        plan_source(make_spec({"source": str(path), "output": str(tmp_path / "out")}))
+    assert type(caught.value) is SourceError
 
 
 @given(st.integers(0, 10**7))
