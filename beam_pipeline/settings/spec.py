@@ -328,7 +328,8 @@ def _joined(faults: Sequence[Any]) -> list[Any]:
 
 def _setting_path(fault: Any) -> str:
     """Returns where an error of pydantic is, as in "features.x.kind"."""
-    *steps, last = fault["loc"] or ("",)
+    loc: tuple[str | int, ...] = fault["loc"] or ("",)
+    *steps, last = loc
     # A feature may be called "str".
     if last not in _TYPE_WORDS or steps == ["features"]:
         steps.append(last)
