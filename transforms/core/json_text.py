@@ -190,6 +190,12 @@ def outside(places: _Places, quotes: _Places) -> _Places:
     return outer
 
 
+def openings(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Returns which bytes of a JSON text are `[` or `{`, also inside its strings."""
+    is_opening: npt.NDArray[np.bool_] = octets | _FOLD == _OPENS
+    return is_opening
+
+
 def check_json_nesting(data: bytes, levels: int = MAX_NESTING) -> None:
     """Raises ValueError if JSON in UTF-8 is nested more than `levels` deep."""
     if data.count(b"[") + data.count(b"{") > levels and json_nesting(data) > levels:

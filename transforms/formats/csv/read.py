@@ -13,7 +13,7 @@ from pyarrow import csv as arrow_csv
 from transforms.core.arrays import numpy_mask
 from transforms.core.model import Block, Rejection, Skipped
 from transforms.core.reasons import Reason
-from transforms.core.rows.column import Mask, not_utf8
+from transforms.core.rows.column import Mask, is_text, not_utf8
 from transforms.errors import ConservationError, bounded, shortened
 from transforms.formats.csv.blocks import (
     file_encoding,
@@ -207,9 +207,10 @@ def _texts(
 ) -> tuple[CsvRecords, _Texts]:
     """Returns the records and their texts, trimmed if the dialect says so."""
     records = parse(source.utf8, columns, wanted, source.dialect)
+    is_valid = is_text(source.utf8)
     texts: _Texts = {}
     for name, cells in zip(wanted, records.columns, strict=True):
-        mask = not_utf8(cells)
+        mask = None if is_valid else not_utf8(cells)
         text = _as_text(cells, mask, source.dialect)
         texts[name] = text, mask, None if mask is None else cells
     return records, texts

@@ -3,6 +3,7 @@
 import collections
 import csv
 import dataclasses
+import functools
 import io
 import itertools
 from collections.abc import Iterator, Sequence
@@ -271,7 +272,7 @@ class CsvFiles(TableReader):
         if delimiter is None:
             is_tsv = plain_name(origin).lower().endswith(".tsv")
             delimiter = "\t" if is_tsv else ","
-        return CsvDialect(
+        return _dialect(
             delimiter,
             self.quote,
             self.escape,
@@ -402,3 +403,7 @@ def _pieces(
         data = stream.take(piece.start, piece.stop)
         stream.forget(piece.stop)
         yield data, piece
+
+
+# Of thousands of files, that is cheaper than to check its fields for each.
+_dialect = functools.lru_cache(maxsize=8)(CsvDialect)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
-from transforms.core.json_text import json_nesting
+from transforms.core.json_text import json_nesting, openings
 from transforms.core.model import Block, Rejection
 from transforms.core.reasons import FaultError
 from transforms.core.rows.column import FLOAT64_EXACT, is_text
@@ -128,8 +128,7 @@ def _by_arrow(lines: Lines, schema: pa.Schema | None) -> pa.Table | None:
     follows "}" directly.
     """
     data = lines.data
-    # Arrow's parser takes values that are nested deeper.
-    if not (lines.plain and len(lines)) or json_nesting(data) > ROW_NESTING:
+    if not (lines.plain and len(lines)) or _has_deep_line(lines):
         return None
     if b"Inf" in data and _SHORT_INFINITY.search(data):
         return None
@@ -150,6 +149,18 @@ def _by_arrow(lines: Lines, schema: pa.Schema | None) -> pa.Table | None:
     except pa.ArrowException:
         return None
     return table if table.num_rows == len(lines) else None
+
+
+def _has_deep_line(lines: Lines) -> bool:
+    """Tells whether a line is nested too deep, which Arrow's parser accepts."""
+    opened = openings(np.frombuffer(lines.data, np.uint8))
+    # Most lines open one object and nothing else: then counting brackets suffices.
+    if np.count_nonzero(opened) - len(lines) < ROW_NESTING:
+        return False
+    # NumPy's sums by pieces would make integers of all bytes first.
+    edges = np.append(lines.starts, len(lines.data))
+    most = np.diff(np.searchsorted(np.flatnonzero(opened), edges)).max()
+    return most > ROW_NESTING and json_nesting(lines.data) > ROW_NESTING
 
 
 def _is_exact(column: pa.Array) -> bool:
