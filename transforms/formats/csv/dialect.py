@@ -1,4 +1,4 @@
-"""How a CSV file is written, and where its records begin: a scan with masks.
+"""How a CSV file is written, and where its records begin: a scan with bit masks.
 
 The rules are those of Arrow's CSV parser, so that a block parsed alone gives the rows
 that it gives as a part of the file:
@@ -9,11 +9,11 @@ that it gives as a part of the file:
   where blanks are the delimiter;
 - the byte after an escape is literal wherever it is, a line end too.
 
-A piece of 512 KiB becomes masks of a bool a byte. Bytes inside quotes are where the
-number of quotes so far is odd. That is wrong only for a quote in the middle of a field
-(`5" pipe`). Where an opening quote follows none of delimiter, line end and closing
-quote, the quotes of that piece are walked one by one, and those without meaning are
-removed from the mask.
+A piece of 512 KiB becomes masks of one bit a byte. Bytes inside quotes are where the
+number of quotes so far is odd, which a prefix XOR gives for 64 bytes at once. That is
+wrong only for a quote in the middle of a field (`5" pipe`). Where an opening quote
+follows none of delimiter, line end and closing quote, the quotes of that piece are
+walked one by one, and those without meaning are removed from the mask.
 """
 
 import codecs
@@ -35,8 +35,10 @@ UNNAMED = "column_0"
 _PIECE_BYTES = 512 << 10
 
 _LF, _CR, _SPACE, _TAB = 10, 13, 32, 9
+_ONE = np.uint64(1)
+_TOP = np.uint64(63)
 
-Mask = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
 
 
@@ -170,9 +172,8 @@ class Scan:
     strays: int = 0
     wary: bool = False
     loose: Longs = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    covered: Mask | None = None
-    # Whether a quote may open after the byte before the next one; whether it was a CR;
-    # whether it closed a quote.
+    covered: Words | None = None
+    # Whether a quote may open after the byte before the next one; whether it was a CR.
     _opens: bool = True
     _cr: bool = False
     _closed: bool = False
@@ -181,48 +182,54 @@ class Scan:
         """Returns where records start in the piece, and where physical lines end.
 
         Both are offsets, ascending. A line's end is that of its first character, LF or
-        CR.
+        CR. All pieces but the last must hold a multiple of 64 bytes.
         """
         data = np.frombuffer(piece, np.uint8)
-        breaks = lines = data == _LF
+        breaks = lines = _bits(data == _LF)
         if self._cr or b"\r" in piece:
-            crs = data == _CR
+            crs = _bits(data == _CR)
             lines = (breaks | crs) & ~(breaks & _shifted(crs, self._cr))
             breaks = breaks | crs
-        literal: Mask | None = None
+        literal: Words | None = None
         escape = self.dialect.escape.encode()
         if escape and (self.escaped or escape in piece):
             literal = self._literal(data)
             breaks = breaks & ~literal
         quote = self.dialect.quote.encode()
+        last = (len(piece) - 1) % 64
         last_opens = piece[-1] in b"\r\n" + self.dialect.delimiters.encode()
-        if literal is not None and literal[-1]:
+        if literal is not None and int(literal[-1]) >> last & 1:
             last_opens = False
         self.loose, self.covered = self.loose[:0], literal
-        outer = breaks
         if quote and (self.inside or self._closed or quote in piece):
             quotes, inside = self._quoted(data, breaks, literal)
             outer = breaks & ~inside
             self.covered = inside if literal is None else inside | literal
-            last_opens |= bool(quotes[-1])
+            last_opens |= bool(int(quotes[-1]) >> last & 1)
+        else:
+            outer = breaks
         if self.dialect.delimiter == WHITESPACE:
             starts = self._first_cells(data, outer)
         else:
-            starts = np.flatnonzero(~outer & _shifted(outer, self.breaks))
-            self.breaks = bool(outer[-1])
+            starts = ~outer & _shifted(outer, self.breaks)
+            if tail := len(piece) % 64:
+                starts[-1] &= np.uint64((1 << tail) - 1)
+            self.breaks = bool(int(outer[-1]) >> last & 1)
         self._opens = last_opens
         self._cr = piece[-1] == _CR
-        return starts, np.flatnonzero(lines)
+        return _offsets(starts), _offsets(lines)
 
-    def _first_cells(self, data: npt.NDArray[np.uint8], outer: Mask) -> Longs:
+    def _first_cells(self, data: npt.NDArray[np.uint8], outer: Words) -> Words:
         """Returns where records start: behind the blanks at the start of a line."""
         at = np.flatnonzero(~_are_blank(data))
-        ends = outer[at]
+        ends = _bools(outer)[at]
         behind = np.concatenate([[self.breaks], ends])
+        starts = np.zeros(len(data), np.bool_)
+        starts[at[behind[:-1] & ~ends]] = True
         self.breaks = bool(behind[-1])
-        return at[behind[:-1] & ~ends]
+        return _bits(starts)
 
-    def _literal(self, data: npt.NDArray[np.uint8]) -> Mask:
+    def _literal(self, data: npt.NDArray[np.uint8]) -> Words:
         """Returns the bytes that an escape before them makes literal."""
         at = np.flatnonzero(data == ord(self.dialect.escape))
         # In a run of escapes every other one is itself escaped.
@@ -233,21 +240,22 @@ class Scan:
         if self.escaped and len(at) and at[0] == 0:
             first_run = np.cumsum(fresh) == 1
             active ^= first_run
-        mask = np.zeros(len(data) + 1, np.bool_)
-        mask[at[active] + 1] = True
+        mask = np.zeros(-(-len(data) // 64) * 64 + 1, np.uint8)
+        mask[at[active] + 1] = 1
         mask[0] = self.escaped
-        self.escaped = bool(mask[-1])
-        return mask[:-1]
+        self.escaped = bool(mask[len(data)])
+        mask[len(data)] = 0
+        return np.packbits(mask[:-1], bitorder="little").view(np.uint64)
 
     def _quoted(
-        self, data: npt.NDArray[np.uint8], breaks: Mask, literal: Mask | None
-    ) -> tuple[Mask, Mask]:
+        self, data: npt.NDArray[np.uint8], breaks: Words, literal: Words | None
+    ) -> tuple[Words, Words]:
         """Returns the quotes that open or close, and the bytes inside quotes."""
-        quotes = data == ord(self.dialect.quote)
+        quotes = _bits(data == ord(self.dialect.quote))
         if self.dialect.delimiter == WHITESPACE:
-            ends = _are_blank(data)
+            ends = _bits(_are_blank(data))
         else:
-            ends = data == ord(self.dialect.delimiter)
+            ends = _bits(data == ord(self.dialect.delimiter))
         if literal is not None:
             quotes &= ~literal
             ends &= ~literal
@@ -258,23 +266,28 @@ class Scan:
         if (quotes & inside & ~_shifted(ends | quotes, self._opens)).any():
             stray = self._stray_quotes(quotes, _shifted(ends, self._opens))
             self.strays += len(stray)
-            quotes[stray] = False
+            mask = np.zeros(len(quotes) * 64, np.uint8)
+            mask[stray] = 1
+            quotes &= ~np.packbits(mask, bitorder="little").view(np.uint64)
             inside = _odd_so_far(quotes, self.inside)
         if self.wary:
             closing = quotes & ~inside
             loose = _shifted(closing, self._closed) & ~(ends | quotes)
-            self._closed = bool(closing[-1])
-            self.loose = np.flatnonzero(loose)
+            if tail := len(data) % 64:
+                loose[-1] &= np.uint64((1 << tail) - 1)
+            self._closed = bool(int(closing[-1]) >> 63)
+            self.loose = _offsets(loose)
             self.strays += len(self.loose)
-        self.inside = bool(inside[-1])
+        self.inside = bool(int(inside[-1]) >> 63)
         return quotes, inside
 
-    def _stray_quotes(self, quotes: Mask, may_open: Mask) -> list[int]:
+    def _stray_quotes(self, quotes: Words, may_open: Words) -> list[int]:
         """Returns the positions of the quotes without meaning."""
-        at = np.flatnonzero(quotes)
+        at = _offsets(quotes)
+        opens = _bools(may_open)[at]
         stray = []
         inside, closed = self.inside, -2
-        for position, fits in zip(at.tolist(), may_open[at].tolist(), strict=True):
+        for position, fits in zip(at.tolist(), opens.tolist(), strict=True):
             if inside:
                 inside, closed = False, position
             elif fits or position == closed + 1:
@@ -309,7 +322,7 @@ def with_tabs(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes:
     for piece in pieces_of(pa.BufferReader(data)):
         scan.advance(piece)
         if scan.covered is not None:
-            blank[base : base + len(piece)] &= ~scan.covered
+            blank[base : base + len(piece)] &= ~_bools(scan.covered)[: len(piece)]
         base += len(piece)
     # The ends of the file end lines, too.
     ends = np.ones(len(view) + 2, np.bool_)
@@ -329,13 +342,41 @@ def _are_blank(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     return (data == _SPACE) | (data == _TAB)
 
 
-def _shifted(mask: Mask, carry: bool) -> Mask:
+def _bools(words: Words) -> npt.NDArray[np.bool_]:
+    """Returns n words as 64 n bools, bit 0 of word 0 first."""
+    return np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_)
+
+
+def _offsets(words: Words) -> Longs:
+    """Returns the offsets of the bytes whose bits are set, ascending."""
+    return np.flatnonzero(_bools(words))
+
+
+def _bits(mask: npt.NDArray[np.bool_]) -> Words:
+    """Returns n bools as ceil(n / 64) words, bit 0 of word 0 first."""
+    packed = np.packbits(mask, bitorder="little")
+    if spare := -len(packed) % 8:
+        packed = np.concatenate([packed, np.zeros(spare, np.uint8)])
+    return packed.view(np.uint64)
+
+
+def _shifted(words: Words, carry: bool) -> Words:
     """Returns the mask of the bytes that follow the marked ones."""
-    out = np.empty_like(mask)
-    out[0], out[1:] = carry, mask[:-1]
+    out = words << _ONE
+    out[1:] |= words[:-1] >> _TOP
+    out[0] |= np.uint64(carry)
     return out
 
 
-def _odd_so_far(mask: Mask, carry: bool) -> Mask:
-    """Tells of each byte whether the number of marked ones up to and with it is odd."""
-    return np.asarray(np.logical_xor.accumulate(mask) ^ carry)
+def _odd_so_far(words: Words, carry: bool) -> Words:
+    """Returns the bits with an odd number of set bits up to and including them."""
+    out = words.copy()
+    for shift in (1, 2, 4, 8, 16, 32):
+        out ^= out << np.uint64(shift)
+    # Each word's own parity flips all the words after it.
+    parity = np.bitwise_xor.accumulate(out >> _TOP)
+    flip = np.empty_like(parity)
+    flip[0] = carry
+    flip[1:] = parity[:-1] ^ np.uint64(carry)
+    out ^= np.uint64(0) - flip
+    return out
