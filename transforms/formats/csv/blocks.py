@@ -23,7 +23,11 @@ from transforms.formats.csv.dialect import (
     CsvStream,
     Longs,
     Scan,
+    before,
+    first_from,
     is_mark,
+    last_of,
+    offsets,
     pieces_of,
 )
 
@@ -217,34 +221,35 @@ def cut(
     for piece in pieces_of(stream):
         starts, lines = scan.advance(piece)
         end = base + len(piece)
-        count = len(starts)
-        if (base + int(starts[0]) if count else end) - record > MAX_RECORD_BYTES:
+        at = first_from(starts, 0)
+        if (end if at is None else base + at) - record > MAX_RECORD_BYTES:
             raise InputError(
                 f"{origin}, line {record_line}: the record that starts here is longer "
                 f"than {MAX_RECORD_BYTES >> 20} MiB; a quote ({dialect.quote}) is "
                 f"perhaps not closed. {_NO_QUOTES}"
             )
+        count = before(starts, len(piece))
         last = count if limit_rows is None else min(count, limit_rows - row)
-        index = max(-row, 0)
         if block is not None:
-            index = int(np.searchsorted(starts, block.start + block_bytes - base))
-        while index < last:
-            at = int(starts[index])
-            at_line = line + int(np.searchsorted(lines, at))
+            at = first_from(starts, max(block.start + block_bytes - base, 0))
+        elif row < 0:
+            at = int(offsets(starts)[-row]) if row + count > 0 else None
+        while at is not None and (index := before(starts, at)) < last:
+            at_line = line + before(lines, at)
             following = Block(origin, base + at, -1, row + index, at_line)
             if block is not None:
                 yield _closed(block, following.start, following.first_row)
             block = following
-            index = int(np.searchsorted(starts, at + block_bytes))
+            at = first_from(starts, at + block_bytes)
         if last < count:
             if block is not None:
-                yield _closed(block, base + int(starts[last]), row + last)
+                yield _closed(block, base + int(offsets(starts)[last]), row + last)
             return
         if count:
-            at = int(starts[-1])
-            record, record_line = base + at, line + int(np.searchsorted(lines, at))
+            at = last_of(starts)
+            record, record_line = base + at, line + before(lines, at)
         row += count
-        line += len(lines)
+        line += before(lines, len(piece))
         base = end
     if scan.inside or scan.escaped:
         raise _unclosed(origin, record_line, scan)
@@ -280,18 +285,20 @@ def whole_records(
         other_starts, _ = other.advance(text)
         if other.strays < scan.strays:
             scan, starts = other, other_starts
+    skip = 0 if begun else dialect.leading
+    if before(starts, len(text)) <= skip:
+        return
+    first = int(offsets(starts)[skip]) if skip else first_from(starts, 0)
     # Leave out a record that ends inside quotes or after an escape: the reader reports
     # it, with its line.
     whole = ended and not (scan.inside or scan.escaped)
-    bounds = np.append(starts, len(text)) if whole else starts
-    index = 0 if begun else dialect.leading
-    last = len(bounds) - 1
-    while index < last:
-        first = int(bounds[index])
-        behind = min(int(np.searchsorted(bounds, first + size)), last)
-        lines_before = int(np.searchsorted(lines, first))
-        yield first, int(bounds[behind]), behind - index, lines_before
-        index = behind
+    stop = len(text) if whole else last_of(starts)
+    while first is not None and first < stop:
+        behind = first_from(starts, first + size)
+        behind = stop if behind is None else min(behind, stop)
+        rows = before(starts, behind) - before(starts, first)
+        yield first, behind, rows, before(lines, first)
+        first = behind
 
 
 def _unclosed(origin: str, line: int, scan: Scan) -> InputError:
@@ -319,7 +326,7 @@ def scanned(
     marks: list[tuple[Longs, Longs, Longs]] = []
     base = 0
     for piece in pieces_of(pa.BufferReader(data)):
-        starts, lines = scan.advance(piece)
+        starts, lines = map(offsets, scan.advance(piece))
         marks.append((starts + base, lines + base, scan.loose + base))
         base += len(piece)
     nothing = np.zeros(0, np.int64)

@@ -178,11 +178,12 @@ class Scan:
     _cr: bool = False
     _closed: bool = False
 
-    def advance(self, piece: bytes) -> tuple[Longs, Longs]:
+    def advance(self, piece: bytes) -> tuple[Words, Words]:
         """Returns where records start in the piece, and where physical lines end.
 
-        Both are offsets, ascending. A line's end is that of its first character, LF or
-        CR. All pieces but the last must hold a multiple of 64 bytes.
+        Both are masks: to count their bits takes a fortieth of the time that their
+        offsets take. A line's end is that of its first character, LF or CR. All pieces
+        but the last must hold a multiple of 64 bytes.
         """
         data = np.frombuffer(piece, np.uint8)
         breaks = lines = _bits(data == _LF)
@@ -217,7 +218,7 @@ class Scan:
             self.breaks = bool(int(outer[-1]) >> last & 1)
         self._opens = last_opens
         self._cr = piece[-1] == _CR
-        return _offsets(starts), _offsets(lines)
+        return starts, lines
 
     def _first_cells(self, data: npt.NDArray[np.uint8], outer: Words) -> Words:
         """Returns where records start: behind the blanks at the start of a line."""
@@ -276,14 +277,14 @@ class Scan:
             if tail := len(data) % 64:
                 loose[-1] &= np.uint64((1 << tail) - 1)
             self._closed = bool(int(closing[-1]) >> 63)
-            self.loose = _offsets(loose)
+            self.loose = offsets(loose)
             self.strays += len(self.loose)
         self.inside = bool(int(inside[-1]) >> 63)
         return quotes, inside
 
     def _stray_quotes(self, quotes: Words, may_open: Words) -> list[int]:
         """Returns the positions of the quotes without meaning."""
-        at = _offsets(quotes)
+        at = offsets(quotes)
         opens = _bools(may_open)[at]
         stray = []
         inside, closed = self.inside, -2
@@ -347,9 +348,33 @@ def _bools(words: Words) -> npt.NDArray[np.bool_]:
     return np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_)
 
 
-def _offsets(words: Words) -> Longs:
+def offsets(words: Words) -> Longs:
     """Returns the offsets of the bytes whose bits are set, ascending."""
     return np.flatnonzero(_bools(words))
+
+
+def before(words: Words, end: int) -> int:
+    """Returns how many bits are set below bit `end`."""
+    word, bit = divmod(end, 64)
+    whole = int(np.bitwise_count(words[:word]).sum(dtype=np.int64))
+    return whole + (int(words[word]) & ((1 << bit) - 1)).bit_count() if bit else whole
+
+
+def first_from(words: Words, start: int) -> int | None:
+    """Returns the first bit that is set at `start` or above it."""
+    word, bit = divmod(start, 64)
+    if word >= len(words):
+        return None
+    if rest := int(words[word]) >> bit << bit:
+        return word * 64 + (rest & -rest).bit_length() - 1
+    later = np.flatnonzero(words[word + 1 :])
+    return first_from(words, 64 * (word + 1 + int(later[0]))) if len(later) else None
+
+
+def last_of(words: Words) -> int:
+    """Returns the last bit that is set; one must be."""
+    word = int(np.flatnonzero(words)[-1])
+    return word * 64 + int(words[word]).bit_length() - 1
 
 
 def _bits(mask: npt.NDArray[np.bool_]) -> Words:
