@@ -31,6 +31,7 @@ from beam_pipeline.page.sample import (
     Sample,
     class_counts,
     image_of,
+    object_counts,
     sample_split,
 )
 from beam_pipeline.terminal import (
@@ -93,7 +94,9 @@ def build_page(dataset: Dataset) -> str:
     manifest = dataset.manifest
     opened = open_dataset(dataset.directory)
     samples = [sample_split(opened, manifest, entry) for entry in manifest.splits]
-    counts = class_counts(manifest)
+    counts = class_counts(manifest) or object_counts(
+        manifest, {entry.split: entry.columns for entry in samples if len(entry)}
+    )
     image = image_of(manifest)
     gallery: list[PictureClass] = []
     equal: list[list[Picture]] = []

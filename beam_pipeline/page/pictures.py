@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from PIL import Image, ImageDraw
 
 from beam_pipeline.datasets.open_dataset import OpenDataset, names_files
-from beam_pipeline.page.sample import LabelCounts, Sample, ends_of
+from beam_pipeline.page.sample import Sample, SampledClasses, ends_of
 from transforms.core.arrays import values_and_rows
 from transforms.core.image.resize import MAX_PIXELS
 from transforms.core.placing.leakage import find_shared
@@ -223,7 +223,7 @@ Reader = Callable[[str, Sequence[int]], Iterator[Picture]]
 
 
 def picture_reader(
-    dataset: OpenDataset, image: Feature, counts: LabelCounts | None
+    dataset: OpenDataset, image: Feature, counts: SampledClasses | None
 ) -> Reader:
     """Returns what reads pictures, with the classes of a label if records have one."""
     features = dataset.features
@@ -259,7 +259,7 @@ def picture_reader(
 
 
 def pictures(
-    read: Reader, counts: LabelCounts | None, samples: Sequence[Sample]
+    read: Reader, counts: SampledClasses | None, samples: Sequence[Sample]
 ) -> list[PictureClass]:
     """Returns the pictures of the classes that are shown, in the order of their ids.
 
@@ -293,7 +293,9 @@ def pictures(
     ]
 
 
-def _rows_of_classes(sample: Sample, counts: LabelCounts | None) -> tuple[Longs, Longs]:
+def _rows_of_classes(
+    sample: Sample, counts: SampledClasses | None
+) -> tuple[Longs, Longs]:
     """Returns pairs of a row and the number of a class that it has."""
     every = np.arange(len(sample))
     if counts is None:

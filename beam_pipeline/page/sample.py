@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_pipeline.datasets.open_dataset import OpenDataset
+from transforms.core.arrays import values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
 from transforms.core.placing.leakage import fingerprint_image
 from transforms.core.schema import Feature, Kind
@@ -35,7 +37,7 @@ class Sample:
 
     Attributes:
       split: its name.
-      columns: of features of numbers, and of labels.
+      columns: of features of numbers, labels and texts.
       positions: of the records in the split, ascending.
       fingerprints: of the image of each record; 0 for none. Empty where records have
         no image.
@@ -66,7 +68,7 @@ def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) ->
       OSError: a shard cannot be read.
     """
     features = dataset.features
-    counted = (*NUMBERS, Kind.LABEL)
+    counted = (*NUMBERS, Kind.LABEL, Kind.TEXT)
     names = [name for name, feature in features.items() if feature.kind in counted]
     kept: dict[str, list[pa.Array]] = {name: [] for name in names}
     if image := image_of(manifest):
@@ -108,24 +110,28 @@ def _ranges(manifest: Manifest, split: SplitFacts) -> Iterator[tuple[int, int]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelCounts:
+class SampledClasses:
     """The classes of a label.
 
     Attributes:
       facts: of the label.
       names: of the classes, in the order of their ids.
       counts: of each split, of each class: records, or of lists values.
+      sampled: whether only the sampled records were counted.
     """
 
     facts: FeatureFacts
     names: Sequence[str]
     counts: Mapping[str, Sequence[int]]
+    sampled: bool = False
 
     @property
-    def ids(self) -> Sequence[int]:
+    def ids(self) -> Sequence[object]:
         """The values that records hold for the classes, in their order."""
-        is_label = self.facts.feature.kind is Kind.LABEL
-        return range(len(self.names)) if is_label else [*map(int, self.names)]
+        if self.facts.feature.kind is Kind.LABEL:
+            return range(len(self.names))
+        is_text = self.facts.feature.kind is Kind.TEXT
+        return self.names if is_text else [*map(int, self.names)]
 
     @functools.cached_property
     def totals(self) -> list[int]:
@@ -151,7 +157,7 @@ class LabelCounts:
         return [name for name, count, total in both if total and not count]
 
 
-def class_counts(manifest: Manifest) -> list[LabelCounts]:
+def class_counts(manifest: Manifest) -> list[SampledClasses]:
     """Returns the counts of each label in the manifest, the one to predict first."""
     tables = []
     for facts in manifest.features:
@@ -162,9 +168,55 @@ def class_counts(manifest: Manifest) -> list[LabelCounts]:
             values = {value for each in counted.values() for value in each}
             is_label = facts.feature.kind is Kind.LABEL
             names = [*facts.classes] if is_label else sorted(values, key=int)
-            counts = {s: [n.get(c, 0) for c in names] for s, n in counted.items()}
-            tables.append(LabelCounts(facts, names, counts))
+            tables.append(_table_of_classes(facts, names, counted))
     return sorted(tables, key=lambda each: not each.facts.feature.is_label)
+
+
+def _table_of_classes(
+    facts: FeatureFacts,
+    names: Sequence[str],
+    counted: Mapping[str, Mapping[str, int]],
+    sampled: bool = False,
+) -> SampledClasses:
+    """Returns the count of each class in each split; `sampled`: not of all records."""
+    counts = {s: [some.get(n, 0) for n in names] for s, some in counted.items()}
+    return SampledClasses(facts, names, counts, sampled)
+
+
+def object_counts(
+    manifest: Manifest, columns: Mapping[str, Mapping[str, pa.Array]]
+) -> list[SampledClasses]:
+    """Returns the counts of the classes of boxes; none where there are no boxes.
+
+    The manifest does not count them. They are beside the boxes, under the names of
+    TensorFlow's Object Detection API: `image/object/bbox`, `image/object/class/text`.
+
+    Args:
+      manifest: of the dataset.
+      columns: of each split the sampled ones, by feature.
+    """
+    features = {facts.feature.name: facts for facts in manifest.features}
+    for name, facts in features.items():
+        named = features.get(f"{name.removesuffix('bbox')}class/text")
+        if facts.feature.kind is not Kind.BOX or named is None:
+            continue
+        if named.feature.kind in (Kind.TEXT, Kind.INT64):
+            label = named.feature.name
+            counted = {s: counts_of(some[label]) for s, some in columns.items()}
+            names = sorted(set().union(*counted.values()))
+            return (
+                [_table_of_classes(named, names, counted, sampled=True)]
+                if names
+                else []
+            )
+    return []
+
+
+def counts_of(column: pa.Array) -> dict[str, int]:
+    """Returns how often each value occurs, by its text; of lists, each item."""
+    counts = pc.value_counts(values_and_rows(column)[0].drop_null())
+    texts = pc.cast(counts.field("values"), pa.string()).to_pylist()
+    return dict(zip(texts, counts.field("counts").to_pylist(), strict=True))
 
 
 def ends_of(totals: Sequence[int], most: int) -> list[int]:

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.support.datasets import Row, Splits, animals, write_dataset
+from tests.support.kinds import write_kinds
 from tests.support.outputs import dataset as facts_of
 from tests.support.outputs import flip
 from tests.support.runs import command, convert
@@ -188,6 +189,18 @@ def test_tables(tmp_path: Folder, compression: str) -> None:
     for name in ("id", "weight", "tame", "note", "raw", "animal"):
         assert name in page.text
     assert not page.all("img")
+
+
+def test_classes_of_boxes_that_are_bytes(tmp_path: Folder) -> None:
+    """They have no table: a class is text or a number."""
+    features = (
+        Feature("image/object/bbox", Kind.BOX),
+        Feature("image/object/class/text", Kind.BYTES, shape=(None,)),
+    )
+    row: Row = {features[0].name: [[0.1, 0.1, 0.5, 0.5]], features[1].name: [b"cat"]}
+    write_kinds(tmp_path / "set", [row], features)
+    page, _ = page_of(tmp_path / "set")
+    assert "cat" not in page.text
 
 
 class TestPlace:
