@@ -217,7 +217,7 @@ def _report_of(manifest: Manifest, spec: Spec, started: float, status: str) -> R
 
 
 def _conversion() -> Callable[..., Manifest]:
-    """Imports what needs Beam; hides the warnings that Beam logs meanwhile."""
+    """Imports what needs Beam; hides the warnings that Beam logs while it loads."""
     root = logging.getLogger()
     handler = logging.NullHandler()
     # Without any handler the root logger prints warnings to stderr.

@@ -98,7 +98,7 @@ def store_rows(
 
 
 def _odd_row(name: str, error: Exception, start: int = 0) -> InputError:
-    """Returns the error for a value of a column.
+    """Returns the error for a bad value in a column of the Python data given.
 
     Args:
       name: of the column.
@@ -256,7 +256,7 @@ def _is_of(value: object, package: str, name: str) -> bool:
 
 
 def _check_polars(name: str, dtype: object) -> None:
-    """Raises InputError for Python objects, of which Polars exports addresses."""
+    """Raises InputError for Python objects, since Polars exports their addresses."""
     if str(dtype) == "Object":
         raise _odd_row(name, OddValueError("Object of Polars has no type in Arrow"))
 

@@ -166,7 +166,7 @@ def _check_targets(
 def repair_file(
     source: str, target: str, *, overwrite: bool, allow_empty: bool = False
 ) -> tuple[FrameFacts, list[LostRange]]:
-    """Writes what is sound of a file to another; returns its facts, and what is lost.
+    """Copies a file's undamaged records; returns their facts and the lost ranges.
 
     Args:
       source: the damaged file.
@@ -210,7 +210,7 @@ def repair_file(
 def _write_sound(
     source: str, fetch: Fetch, size: int, sink: FrameSink, folder: str
 ) -> tuple[FrameFacts, list[LostRange]]:
-    """Writes what is sound of a file; returns facts of that, and what is lost.
+    """Copies a file's undamaged records; returns their facts and the lost ranges.
 
     Raises:
       DamageError: it is of another compression, or a damaged zlib stream.
@@ -247,7 +247,7 @@ def _write_sound(
 def _salvage(
     fetch: Fetch, size: int, sink: FrameSink, compression: Compression
 ) -> tuple[FrameFacts, list[LostRange]]:
-    """Writes the sound records; returns the facts of the file, and what is lost."""
+    """Writes the sound records; returns the facts of the file and the lost ranges."""
     of = "file" if compression is Compression.NONE else "content"
     lost = []
     with TFRecordWriter(sink, compression=compression) as writer:

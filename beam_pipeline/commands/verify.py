@@ -87,7 +87,7 @@ class Findings:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is damaged; there may be findings that are none."""
+        """Whether nothing is damaged; some findings are no damage."""
         return not any(finding.is_damage for finding in self.findings)
 
     def add(self, other: "Findings", folder: str = "") -> None:

@@ -209,7 +209,7 @@ def _open_file(path: str) -> SingleFile:
 
 
 def _read_manifest(path: str) -> Manifest:
-    """Returns the manifest in a file; DamageError, with its path, for what is none."""
+    """Returns the manifest in a file; DamageError, with the path, if it is invalid."""
     return Manifest.from_bytes(storage(path).read_bytes(), path)
 
 

@@ -85,7 +85,7 @@ def in_text(traceback: str) -> BeamTFRecordError | None:
 
 
 def is_lasting(times: Iterable[float]) -> bool:
-    """Whether faults of storage at these seconds are such as do not pass."""
+    """Whether faults of storage at these seconds do not go away."""
     recent: list[float] = []
     for at in sorted(times):
         if recent and at - recent[-1] > _APART_SECONDS:
@@ -121,7 +121,7 @@ class JobWatch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Asks the store and the engine meanwhile."""
+        """Polls the run's stamps and the engine for failures while the block runs."""
         ended = threading.Event()
 
         def work() -> None:

@@ -231,7 +231,7 @@ def _read_ids(path: str, identity: str) -> tuple[SplitIds, str]:
 
 
 def _check_splits(like: Like, spec: Spec) -> None:
-    """Raises SpecError where the rule of the splits is none for other rows."""
+    """Raises SpecError where the rule of the splits cannot be applied to other rows."""
     if spec.model_fields_set & {"splits", "split_column", "split_ids"}:
         return
     settings = like.model.settings
@@ -247,7 +247,7 @@ def _check_splits(like: Like, spec: Spec) -> None:
 
 
 def _declared_by(features: Sequence[Feature]) -> dict[str, Declared]:
-    """Returns the columns of which the features of an earlier dataset say the kind.
+    """Returns the columns whose kind the features of an earlier dataset state.
 
     Whole floats are integers there, as in files.
     """
@@ -264,7 +264,7 @@ def _declared_by(features: Sequence[Feature]) -> dict[str, Declared]:
 
 
 def _declared_in(spec: Spec) -> dict[str, Declared]:
-    """Returns the columns of which a spec says the kind."""
+    """Returns the columns whose kind a spec states."""
     out: dict[str, Declared] = {}
     for name, said in spec.features.items():
         kind = Kind(said.kind) if said.kind is not None else None

@@ -122,7 +122,7 @@ def with_images(
     images_named: bool = False,
     image_files: Collection[str] = (),
 ) -> list[Feature]:
-    """Returns the features, columns of images turned into what records have of them.
+    """Returns the features with image columns replaced by those of the records.
 
     Args:
       features: inferred or declared by the format.

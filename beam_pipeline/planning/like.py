@@ -318,7 +318,7 @@ def _typed(column: pa.Array, feature: Feature) -> tuple[pa.Array, Sequence[Misfi
 
 
 def _as_optional(feature: Feature) -> Feature:
-    """Returns a feature that records may lack; an image must be in each."""
+    """Returns the feature as optional in records, unless it is an image."""
     if feature.missing is Missing.REJECT and feature.kind is not Kind.IMAGE:
         return dataclasses.replace(feature, missing=Missing.OMIT)
     return feature

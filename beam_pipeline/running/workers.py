@@ -332,7 +332,7 @@ def collected_retries() -> Iterator[RetryNotes]:
 
 
 class _Printed(logging.Handler):
-    """Log handler that prints each retry to a file, which may be closed meanwhile."""
+    """Log handler that prints each retry to a file, which may have been closed."""
 
     def __init__(self, fileno: Callable[[], int]) -> None:
         super().__init__()

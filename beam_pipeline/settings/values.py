@@ -158,7 +158,7 @@ class Setting(NamedTuple):
 
 
 def _union_members(annotation: Any) -> tuple[Any, ...]:
-    """Returns the types that a union joins; a type that is none by itself."""
+    """Returns the types that a union joins; for any other type that type alone."""
     is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
     return typing.get_args(annotation) if is_union else (annotation,)
 

@@ -93,7 +93,7 @@ class CodingFeature:
 
     @property
     def is_class(self) -> bool:
-        """Whether its integers are class ids, of which the contract says the range."""
+        """Whether its integers are class ids, whose range the contract states."""
         return self.given.kind is Kind.LABEL
 
 

@@ -167,7 +167,7 @@ def step_remarks(account: Account) -> list[str]:
 
 
 def crowd_remarks(rows: Mapping[ShardKey, int], shards: Mapping[str, int]) -> list[str]:
-    """Returns a remark on each split of which one shard has far more rows than others.
+    """Returns a remark on each split with a shard far larger than its others.
 
     Args:
       rows: of each shard, of rows that go by their key or content alone.

@@ -234,7 +234,7 @@ def load_classes(
 def distinct_names(
     parts: Iterable[Segment], read: Callable[[Segment], pa.Buffer]
 ) -> pa.StringArray:
-    """Returns the distinct names of lists, of which few are in memory at a time."""
+    """Returns the distinct names of lists; few lists are in memory at a time."""
     pending = [pa.array([], pa.string())]
     for segment in parts:
         pending.append(get_names(segment, read))
@@ -244,7 +244,7 @@ def distinct_names(
 
 
 def merged_lists(lists: Sequence[Segment]) -> list[Segment]:
-    """Returns lists of names, of which few travel inside their descriptors."""
+    """Returns lists of names; few of them travel inside their descriptors."""
     inline = [segment for segment in lists if not segment.file]
     if len(inline) <= _MOST_LISTS:
         return [*lists]

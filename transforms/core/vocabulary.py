@@ -359,7 +359,7 @@ def parse_label_map(data: bytes) -> dict[int, str]:
 
 
 def _checked(items: Iterable[tuple[int, str]]) -> dict[int, str]:
-    """Returns class id -> class name; raises SpecError where one of them repeats."""
+    """Returns a label map as id -> name; SpecError where an id or name repeats."""
     names: dict[int, str] = {}
     ids: dict[str, int] = {}
     for number, name in items:

@@ -351,7 +351,7 @@ class BucketTarget(Target):
 
 
 def _hash_word(text: str) -> str:
-    """Returns a short hash of a text in hex, of which a folder's name is made."""
+    """Returns a short hash of a text in hex, for the name of a folder."""
     return hashlib.blake2b(text.encode(), digest_size=_WORD_BYTES).hexdigest()
 
 

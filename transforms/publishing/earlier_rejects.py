@@ -113,7 +113,7 @@ def _is_rejection(found: Any) -> bool:
 
 
 def _no_rejection(path: str, lines: bytes) -> DamageError:
-    """Returns the error about a file of rejects with a line that is none."""
+    """Returns the error about a file of rejects with an invalid line."""
     return DamageError(
         f"The rejects must be lines of JSON with source, row, reason and message, as "
         f"'convert' writes them; {path!r} holds others, near {lines[:60]!r}. Name a "

@@ -125,7 +125,7 @@ class Target(Protocol):
         """
 
     def end(self, store: Store) -> None:
-        """Cleans up after a success; again where a run was killed meanwhile.
+        """Cleans up after a success; again where a run was killed while it did so.
 
         Also ends what `open_derived` has begun.
         """

@@ -109,7 +109,7 @@ class _Sequence:
     def _found(
         self, error: ExampleError, payloads: PayloadBatch, positions: Longs
     ) -> ExampleError:
-        """Returns the error of the first record that is none of the features'."""
+        """Returns the error of the first record that does not have the features."""
         for index, position in enumerate(positions.tolist()):
             try:
                 self._item(payloads.payload(index))

@@ -173,7 +173,7 @@ def refuse(text: bytes, found: Fault, *, known_by: str = "", stage: str) -> Reje
 
 
 def values_as_json(row: Any) -> bytes:
-    """Returns the values of a row, or of what is none, as one text.
+    """Returns the values of a row, or of any other element, as one text.
 
         >>> values_as_json({"b": 1.0, "a": {2}, "c": None})
         b'{"a": "{2}", "b": 1}'
@@ -185,7 +185,7 @@ def values_as_json(row: Any) -> bytes:
 
 
 def _plain(value: Any, above: tuple[int, ...]) -> Any:
-    """Returns a value as JSON has it; what JSON lacks as text.
+    """Returns a value in types of JSON; what JSON lacks as text.
 
     Args:
       value: any.

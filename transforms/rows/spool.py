@@ -95,7 +95,7 @@ class Spool:
         self._sizes: collections.Counter[str] = collections.Counter()
 
     def add(self, element: Any) -> None:
-        """Takes a row, or a record batch or table of rows; rejects what is none."""
+        """Takes a row, or a record batch or table of rows; rejects anything else."""
         kind = type(element)
         if kind is not self._kind and not self._start_kind(element):
             return
@@ -306,7 +306,7 @@ def _may_join(
     types: Mapping[str, pa.DataType],
     rows: int,
 ) -> bool:
-    """Whether n rows of some types, of which a few names may be others, fit a group."""
+    """Whether n rows of these types fit a group, which may lack a few of the names."""
     empty = pa.list_(pa.null())
     if empty in known.values() or empty in types.values():
         return False

@@ -153,7 +153,7 @@ def _parents(name: str, column: pa.Array) -> list[str]:
 
 
 def values_of_row(rows: pa.RecordBatch, index: int) -> dict[str, Any]:
-    """Returns the values of one row, as Python has them."""
+    """Returns the values of one row as Python objects."""
     columns = zip(rows.schema.names, rows.columns, strict=True)
     return {name: python_value(column[index]) for name, column in columns}
 

@@ -105,7 +105,7 @@ class DecoderPool:
     def _ask(
         self, child: "_Child", data: bytes, policy: ImagePolicy
     ) -> PreparedImage | Fault | None:
-        """Has a child prepare an image; None where the child ended meanwhile.
+        """Has a child prepare an image; None where the child ended before it answered.
 
         It is idle again, or it is ended. Errors are those of `prepare`.
         """

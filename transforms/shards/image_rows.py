@@ -269,7 +269,7 @@ def _contradiction(
 
 
 def _not_over(mask: LoadedImage, image: Loaded) -> Fault | None:
-    """Returns why a mask is none of an image, if that is sound."""
+    """Returns why a mask does not fit its image, if the image is sound."""
     if not isinstance(image, LoadedImage) or isinstance(image.result, Fault):
         return None
     own, other = mask.prepared.source, image.prepared.source

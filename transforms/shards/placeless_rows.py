@@ -167,7 +167,7 @@ def _check_unique(table: pa.Table, at: Longs) -> None:
 
 
 def repeated_key(key: str, count: int, where: str) -> InputError:
-    """Returns the error of rows of which some have one key.
+    """Returns the error about rows that share a key.
 
     Args:
       key: the first that is given more than once.

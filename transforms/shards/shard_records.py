@@ -74,7 +74,7 @@ class Written:
 
     @classmethod
     def nothing(cls, task: ShardTask, job: ShardJob) -> Self:
-        """Returns the results of a shard of which nothing is written yet."""
+        """Returns the results of a shard before anything is written."""
         index, _ = job.shard_counts.numbering(*task.key)
         return cls(
             job.store.gather_rejects(f"write\0{task.key}"),

@@ -128,7 +128,7 @@ class _Gather(beam.DoFn):
         return self.work_on_all()
 
     def add(self, element: Any) -> Iterable[Any] | None:
-        """Takes an element, and works on all once there are enough."""
+        """Adds an element of the bundle; works on all once they make a batch."""
         waiting = self.waiting
         waiting.append(element)
         if len(waiting) >= waiting.next_look and waiting.is_enough():

@@ -359,6 +359,7 @@ class _LookUp(beam.DoFn):
         self.store.check_worker()
 
     def process(self, block: Block) -> Iterator[Any]:
+        """Yields the facts an earlier run stored for a block, or else the block."""
         input_digest = self.source.input_digest(block, by_position=self.by_position)
         pieces = find_block(self.store, input_digest)
         if pieces is None:

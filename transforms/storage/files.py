@@ -50,7 +50,7 @@ def sizes_of(paths: Iterable[str]) -> dict[str, int]:
 
 
 def fetched(sizes: Sequence[tuple[str, int]], *, limit: int) -> Iterator[None]:
-    """Steps through files that are read one after another, of which many are small.
+    """Steps through files that are read one after another, many of them small.
 
     While it is at a small one that is in a store, all of that file is in memory for the
     others that read it, and the next ones are being fetched side by side. A file that

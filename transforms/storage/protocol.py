@@ -76,7 +76,7 @@ class StoredPath(Protocol):
         """Returns the entry of a file that is below `root`; raises OSError."""
 
     def is_pattern(self) -> bool:
-        """Whether the path is a glob; the literal name of an existing file is none."""
+        """Whether the path is a glob; the literal name of an existing file is not."""
         return any(c in self.path for c in "*?[") and not self.exists()
 
     def expand(self) -> list[str]:

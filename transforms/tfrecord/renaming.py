@@ -111,7 +111,7 @@ def own_folder(hidden: str) -> OwnFolder:
 
 
 def fill_template(template: str, index: int, count: int) -> str:
-    """Returns the template with numbers in it, by the rules of Beam's sinks.
+    """Fills the numbers into a shard name template, by the rules of Beam's sinks.
 
     The first run of S and all runs equal to it become the index, padded to its
     length; the first run of N likewise the count.

@@ -186,7 +186,7 @@ def decode_examples(
 
 
 def _check(found: ExampleColumns) -> None:
-    """Raises the error of the first example that is none, or of another type."""
+    """Raises the error of the first record that is no Example, or of another type."""
     faults: dict[int, ExampleError] = {}
     for name, columns in found.features.items():
         if len(columns) > 1:

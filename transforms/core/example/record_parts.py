@@ -245,7 +245,7 @@ class Repeated:
         return views
 
     def crcs(self, behind: int) -> _Registers:
-        """Returns what each row's changes in a register that `behind` bytes follow."""
+        """Returns this part's share of each record's CRC; `behind` bytes follow it."""
         zeros = bytes(behind)
         changes = np.array(
             [

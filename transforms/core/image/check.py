@@ -256,7 +256,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 class _Source(io.BytesIO):
-    """A file in memory, of which Pillow reads a GIF block by block.
+    """An in-memory image file that notes when Pillow reads past its end.
 
     Attributes:
       has_ended: whether more bytes were asked for than there are.

@@ -348,7 +348,7 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def is_named_like_images(name: str, *, is_list: bool) -> bool:
-    """Whether a column has a name that columns of images have.
+    """Whether a column's name suggests images, such as `image` or `file_name`.
 
     >>> is_named_like_images("Left_Image_Path", is_list=False)
     True

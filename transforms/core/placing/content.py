@@ -182,7 +182,7 @@ def _words(array: pa.Array, images: bool) -> _Words:
 
 
 def _present(array: pa.Array) -> Mask | None:
-    """Returns which values are not null; None if all are."""
+    """Returns the mask of values to hash, those not null; None if all are."""
     return numpy_mask(array.is_valid()) if array.null_count else None
 
 

@@ -302,7 +302,7 @@ def hash_rows(
 def _bases_of(
     origins: Sequence[str] | pa.StringArray, purpose: str, seed: int
 ) -> UInt64s:
-    """Returns the bases of origins, of which some are equal."""
+    """Returns the bases of origins, some of them equal."""
     texts = origins.to_pylist() if isinstance(origins, pa.Array) else origins
     index_of: dict[str, int] = {}
     places = [index_of.setdefault(origin, len(index_of)) for origin in texts]

@@ -136,7 +136,7 @@ def fault(mask: Mask, reason: Reason) -> Faults | None:
 
 
 def first_fault(*faults: Faults | None) -> Faults | None:
-    """Returns, for each cell, the first of its faults; None where there are none."""
+    """Returns each cell's first fault; None if no cell has one."""
     out: Faults | None = None
     for some in faults:
         if some is not None:

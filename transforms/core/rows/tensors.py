@@ -256,7 +256,7 @@ def tensors_of_bytes(column: pa.Array, feature: Feature) -> Column:
 
 
 def check_shape(feature: Feature) -> None:
-    """Raises SpecError where the shape of a feature, or what a tensor is, is none."""
+    """Raises SpecError if a feature's shape, or its tensor's dtype, is invalid."""
     kind, shape, is_tensor = feature.kind, feature.shape, feature.kind is Kind.TENSOR
     if not shape and not is_tensor:
         return

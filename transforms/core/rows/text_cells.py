@@ -228,7 +228,7 @@ def _with_each(
     places: npt.NDArray[np.int64],
     rule: Callable[[str], int | Reason],
 ) -> Column:
-    """Returns cells with what a rule gives for the texts at some places."""
+    """Returns the cells, with the rule's result for each text at the given places."""
     faults = np.zeros(len(texts), np.uint8) if cells.faults is None else cells.faults
     values = cells.values
     if len(places):
@@ -322,7 +322,7 @@ def _instants(texts: pa.Array, unit: str) -> Column:
 
 
 def _instant(text: str, scale: int) -> int | Reason:
-    """Returns an ISO 8601 time in 1/scale seconds since 1970, or why it is none."""
+    """Returns an ISO 8601 time in 1/scale seconds since 1970, or why it is invalid."""
     match = _TIME.fullmatch(text)
     if match is None:
         return Reason.NOT_A_TIMESTAMP
@@ -347,7 +347,7 @@ def _instant(text: str, scale: int) -> int | Reason:
 def with_points(
     columns: Mapping[str, Texts], features: Iterable[Feature], decimal: str
 ) -> Mapping[str, Texts]:
-    """Returns the columns; numbers with a decimal comma have a decimal point instead.
+    """Returns the columns with decimal commas in numbers turned into points.
 
     What has a decimal point gets a comma, and is no number then. Only columns of text
     that become numbers change.

@@ -343,7 +343,7 @@ class ArchiveImages(RowArchive):
 
 
 def _without_folders(files: FileList, strip: int) -> FileList:
-    """Returns files without the first `strip` folders of their paths."""
+    """Returns archive members without the first `strip` folders of their paths."""
     if not strip:
         return files
     return FileList.of(

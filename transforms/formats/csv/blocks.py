@@ -152,7 +152,7 @@ def iter_blocks(
 def text_of(
     stream: CsvStream, dialect: CsvDialect, origin: str
 ) -> tuple[CsvStream, CsvDialect, int]:
-    """Returns an open file as a text that can be scanned, and where it begins.
+    """Returns an open CSV file as scannable text, and the offset of its first row.
 
     A file whose bytes cannot be scanned is read to its end and transcoded. The dialect
     that is returned has the encoding of the text.

@@ -45,7 +45,7 @@ _Texts = dict[str, tuple[pa.Array, Mask | None, pa.Array | None]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CsvRecords:
-    """Records of a piece of a file; r of them, of which n have the right length.
+    """The r records of a piece of a file; n of them have the right length.
 
     Attributes:
       columns: for each column asked for, n cells as bytes; null where one is blank and
@@ -358,7 +358,7 @@ def parse(
 
 
 def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer:
-    """Returns records as Arrow reads all of them."""
+    """Guards CSV records against what Arrow drops: a leading BOM, a last blank cell."""
     if dialect.delimiter == WHITESPACE:
         data = with_tabs(data, dialect)
     view = memoryview(data)

@@ -232,7 +232,7 @@ class AutomlReader(RowsReader):
 
 
 def _parsed(fields: Sequence[str]) -> tuple[str, list[str], Fault | None]:
-    """Returns the path of a row's image, the row's cells, and why it is none."""
+    """Returns the path of a row's image, the row's cells, and why it is unusable."""
     first = fields[0].strip()
     use = _USES.get(first.upper())
     if use is None and _is_path(first):

@@ -146,7 +146,7 @@ class JsonLists:
             self._read_on()
 
     def _item(self) -> tuple[_Item, str]:
-        """Returns the object that begins here, empty for what is none, and its text."""
+        """Returns the object that begins here and its text; empty for another value."""
         value = self._value()
         item = value if isinstance(value, dict) else {}
         return item, self._text[self._begin : self._at]
@@ -208,7 +208,7 @@ def number_of(value: Any) -> float | None:
 
 
 def numbers_of(value: Any) -> list[float] | None:
-    """Returns the numbers of a list, NaN for what is none; None for no list."""
+    """Returns the numbers of a list, NaN for other values; None for no list."""
     if not isinstance(value, list):
         return None
     if {*map(type, value)} == {float}:

@@ -172,7 +172,7 @@ Found = tuple[ImageObjects | Fault, Any]
 
 
 def number_in(text: str) -> float | None:
-    """Returns the number that a text is; None where it is none."""
+    """Returns the number that a text states; None for other texts."""
     try:
         # float() reads 1_0 as ten.
         return None if "_" in text else float(text)

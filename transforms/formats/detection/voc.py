@@ -255,7 +255,7 @@ class VocReader(ListedReader):
 
 
 def _parse(data: bytes) -> Element:
-    """Returns the root of XML; ValueError where it is none, or has a document type."""
+    """Returns the root of XML; ValueError if it is invalid or has a document type."""
     builder = TreeBuilder()
     parser = expat.ParserCreate()
     parser.buffer_text = True

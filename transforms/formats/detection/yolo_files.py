@@ -301,7 +301,7 @@ def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) ->
 
 
 def _has_image(text: str, image: str, head: Callable[[str], bytes]) -> bool:
-    """Whether there is an image of which a text would be the label.
+    """Whether there is an image that a text file would label.
 
     Args:
       text: the path of the text.
