@@ -77,6 +77,8 @@ def test_dimensions_are_those_of_tensorflow(
 
 def test_few_files_are_refused_that_tensorflow_reads(verdicts: list[Verdict]) -> None:
     """Strictness costs little: stray bytes and ancillary checksums, nothing else."""
+    if all(v.kind != "jpeg real" for v in verdicts):
+        pytest.skip("the share is one of drawn files and photos")
     readable = [v for v in verdicts if v.damage and v.shape is not None]
     refused = [v for v in readable if isinstance(check_image(v.data), Fault)]
     assert len(refused) < 0.2 * len(readable)
