@@ -51,8 +51,7 @@ from transforms.rows.row_types import (
 
 # Of single rows that become a batch.
 _WAITING_BYTES = 32 << 20
-# The first rows, whose size decides how many rows a stored batch has: more of them
-# would have to wait in memory before the first batch can be written.
+# They wait in memory until their size decides how many rows a stored batch has.
 _MEASURED_ROWS = 64
 _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 1 << 16

@@ -336,8 +336,7 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     inputs = inputs_of(spec, resolved, standing)
     request = dataclasses.replace(make_request(resolved, inputs), steps=steps)
     if like is not None and not like.is_of_parts:
-        # Of parts the first one counts, and those that follow it: never the longest
-        # list of classes, which others make longer.
+        # Of parts the own list counts, not the longest, which others make longer.
         more = hashlib.sha256(like.model.to_bytes()).hexdigest()
         settings = digest_of([request.settings, more])
         request = dataclasses.replace(request, settings=settings)
