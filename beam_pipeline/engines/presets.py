@@ -134,6 +134,8 @@ class Engine:
             checks.check_answers("a job server", endpoint)
         if self.name == "flink" and master not in checks.WITHIN_SERVER:
             tasks, slots = checks.flink_size(master)
+            # More processes than tasks would wait for nothing.
+            slots = min(slots, workers or slots)
         elif master.startswith("spark://") and not endpoint:
             checks.check_answers("a Spark", master)
         home = "" if endpoint else os.environ.get("JAVA_HOME", "")

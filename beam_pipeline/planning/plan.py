@@ -42,8 +42,8 @@ from transforms.storage.paths import absolute, is_remote, work_folder
 
 # Segments of up to this in all travel through the shuffle.
 _INLINE_BYTES = 8 << 20
-# An input of less than this is converted sooner than more workers have started.
-_WORTH_WORKERS_BYTES = 64 << 20
+# Less than this, read or written, is converted sooner than more workers have started.
+_SMALL_BYTES = 64 << 20
 _LONGEST_NAME_BYTES = 255
 # Less room than this share of the estimate cannot be enough, however wrong it is;
 # records compress to no less than about the second.
@@ -70,7 +70,7 @@ class Plan(Prepared):
       splits: how rows fall into splits, and what is looked up for it.
       vocabularies: of its labels, as far as they are known.
       inline: whether segments travel through the shuffle.
-      workers: how many processes.
+      is_small: whether one process converts it sooner than more have started.
     """
 
     directory: str
@@ -79,7 +79,20 @@ class Plan(Prepared):
     splits: SplitPlan
     vocabularies: dict[str, Vocabulary]
     inline: bool
-    workers: int
+    is_small: bool
+
+    @property
+    def tasks(self) -> int:
+        """How many an engine does at a time: 1 of a small job; 0 for all it can."""
+        workers = self.spec.workers
+        return int(self.is_small) if workers == "auto" else workers
+
+    @property
+    def workers(self) -> int:
+        """How many processes of this machine do the tasks: all of them one a CPU."""
+        if self.tasks or not hasattr(os, "sched_getaffinity"):
+            return self.tasks or os.cpu_count() or 1
+        return len(os.sched_getaffinity(0))
 
     @property
     def name(self) -> str:
@@ -182,7 +195,8 @@ def make_plan(spec: Spec | Prepared) -> Plan:
             planned.rows_bytes <= _INLINE_BYTES
             and not any(feature.inline for feature in planned.schema.features)
         ),
-        workers=_worker_count(spec, inputs),
+        # A small table may name many images.
+        is_small=max(inputs.bytes, sum(planned.record_bytes.values())) < _SMALL_BYTES,
     )
 
 
@@ -253,17 +267,6 @@ def check_name(name: str, splits: Iterable[str]) -> None:
             f"Shard names must fit into {_LONGEST_NAME_BYTES} bytes; {example[:80]}... "
             f"does not. Give a shorter --name."
         )
-
-
-def _worker_count(spec: Spec, inputs: Inputs) -> int:
-    """Returns how many processes work; 1 for small inputs, else one a CPU."""
-    if spec.workers != "auto":
-        return spec.workers
-    if inputs.bytes < _WORTH_WORKERS_BYTES:
-        return 1
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def derived_settings(spec: Spec, schema: Schema) -> DerivedSettings:

@@ -150,9 +150,11 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     check_room(plan)
     with _lock_held(plan), _opened(plan, engine, hooks) as job:
         store = job.plan.store
+        # An engine's processes take seconds to start, too.
+        spec = plan.spec.model_copy(update={"workers": plan.tasks or "auto"})
         try:
             hooks = dataclasses.replace(hooks, abandon=store.abandon)
-            run_job(job, hooks, workers=plan.workers, engine=engine, spec=plan.spec)
+            run_job(job, hooks, workers=plan.workers, engine=engine, spec=spec)
         except BaseException as error:
             there, is_error = target.at(plan.directory), isinstance(error, Exception)
             if not (store.placed and is_error) or not target.has_published(

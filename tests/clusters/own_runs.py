@@ -46,8 +46,13 @@ def run(
         with beam.Pipeline(runner="FnApiRunner", options=options) as pipeline:
             add(pipeline)
         return
-    _, _, *rest = flags_for(engine, request)
-    given = {"source": "rows", "output": str(folder / "out"), "runner": engine}
+    _, _, _, *rest = flags_for(engine, request)
+    given = {
+        "source": "rows",
+        "output": str(folder / "out"),
+        "runner": engine,
+        "workers": 4,
+    }
     work = folder / f"engine-{engine}"
     hooks = RunHooks(beam_flags=[*rest[1:], *beam_flags])
     reports = Reports(str(work / "reports"), str(work / "attempts"))

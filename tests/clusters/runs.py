@@ -27,11 +27,13 @@ def flags_for(engine: str, request: pytest.FixtureRequest) -> list[str]:
     If the job server is not available, the test is skipped and says so.
     """
     found = request.getfixturevalue(engine)
+    # All slots, which small jobs do not use by themselves.
+    flags = ["--runner", engine, "--workers=4"]
     if found is None:
-        return ["--runner", engine]
+        return flags
     skip_without_job_server(engine)
     name = {"flink": "flink_master", "spark": "spark_master_url"}[engine]
-    return ["--runner", engine, "--", f"--{name}={found.master}"]
+    return [*flags, "--", f"--{name}={found.master}"]
 
 
 def skip_without_job_server(engine: str) -> None:

@@ -86,7 +86,7 @@ def start_spark(site: Site) -> None:
 def flags_of(engine: str, site: Site, pool: str = POOL) -> list[str]:
     """Returns the last flags of a command: those of an engine and of its pool."""
     there, here = site.network.there, site.network.here
-    elsewhere = [f"--runner={engine}"]
+    elsewhere = [f"--runner={engine}", "--workers=2"]
     beams = ["--", "--environment_type=EXTERNAL", f"--environment_config={pool}"]
     if engine == "prism":
         return [*elsewhere, *beams]

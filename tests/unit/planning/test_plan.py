@@ -290,11 +290,22 @@ def test_inline_and_workers(tmp_path: Folder) -> None:
     """Small jobs stay in one process and in memory by default."""
     source = write_numbers(tmp_path / "rows.csv")
     small = plan(source, tmp_path / "out")
-    assert (small.inline, small.workers) == (True, 1)
+    assert (small.inline, small.workers, small.tasks) == (True, 1, 1)
     with waiting(IN_FILES):
         told = plan(source, tmp_path / "out", workers=3)
-    assert (told.inline, told.workers) == (False, 3)
+    assert (told.inline, told.workers, told.tasks) == (False, 3, 3)
     assert told.settings == small.settings
+
+
+def test_a_small_table_of_large_images_is_no_small_job(tmp_path: Folder) -> None:
+    """What it names counts: here 74 MB, by a table of 400 bytes."""
+    size = 640, 640
+    Image.frombytes("RGB", size, os.urandom(640 * 640 * 3)).save(tmp_path / "1.png")
+    source = tmp_path / "rows.csv"
+    for rows, is_small in ((2, True), (60, False)):
+        source.write_text("image\n" + "1.png\n" * rows)
+        found = plan(source, tmp_path / "out")
+        assert (found.is_small, found.tasks) == (is_small, int(is_small))
 
 
 @pytest.mark.parametrize(
