@@ -100,24 +100,6 @@ def test_a_table_that_names_images(server: Server, folder: Path) -> None:
     assert Manifest.from_bytes(written).records == 12
 
 
-def test_a_table_that_names_images_of_one_machine(server: Server, folder: Path) -> None:
-    """Workers elsewhere would not see them: refused with the row, before any engine."""
-    local = folder / "local.jpg"
-    local.write_bytes(_jpeg(1))
-    server.write("in/1.jpg", _jpeg(1))
-    rows = [f"{local if n == 28 else '1.jpg'},{'ab'[n % 2]}" for n in range(40)]
-    server.write("in/table.csv", "\n".join(["path,label", *rows, ""]).encode())
-    program = Program(server, folder.parent)
-    paths = ("convert", f"{server.url}/in/table.csv", f"{server.url}/out")
-    beams = ("--environment_type=EXTERNAL", "--environment_config=localhost:1")
-    elsewhere = ("--runner", "prism", "--", *beams)
-    said = program.run(*paths, *elsewhere, code=2).err
-    assert f"{str(local)!r} in row 29 of table.csv, a path of this machine" in said
-    assert not server.keys("out")
-    program.run(*paths)
-    assert manifest_at(server, "out").records == 40
-
-
 def test_a_tree_of_images(server: Server, folder: Path) -> None:
     """Folders that are listed at the same time are the tree that they are here."""
     for split in ("train", "test"):

@@ -111,6 +111,19 @@ def test_a_disk_that_is_not_shared(site: Site, engine: str) -> None:
     assert not (site.side / "shared").exists()
 
 
+def test_a_table_that_names_an_image_of_the_submitter(site: Site, prism: None) -> None:
+    """The worker that reads its row refuses it, and names both."""
+    local = site.side / "local.jpg"
+    shutil.copy(site.side.parent / "flat" / "000.jpg", local)
+    rows = [f"{local if n == 28 else 'flat/000.jpg'},a" for n in range(40)]
+    site.store.write("raw/local.csv", "\n".join(["path,label", *rows, ""]).encode())
+    with site.running_pool(_POOL):
+        done = failed(site, "prism", "local.csv", "local", 1)
+    last = done.err.strip().splitlines()[-1]
+    assert str(local) in last
+    assert "row 29 of local.csv" in last
+
+
 def test_too_many_rejects_on_flink(site: Site, flink_elsewhere: None) -> None:
     """The job ends at the first refusal, though a hundred attempts are allowed."""
     begun = time.monotonic()
