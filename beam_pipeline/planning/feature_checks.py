@@ -4,6 +4,7 @@ The contract of a feature is `min`, `max`, `allowed` and `pattern` of a spec. A 
 says them as people write values; a `Feature` has them as rows do.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -253,6 +254,11 @@ def _value(feature: Feature, name: str, value: int | float | str | None) -> Any:
     if feature.kind in _TEXTS:
         # YAML reads a class such as 7 as a number.
         return str(value)
+    if feature.kind in _NUMBERS and isinstance(value, str):
+        # YAML reads 1e6, which has no point, as a text.
+        with contextlib.suppress(ValueError):
+            number = float(value)
+            value = int(number) if number.is_integer() else number
     single = Feature(feature.name, feature.kind, unit=feature.unit)
     return _fitting(single, name, value)
 

@@ -413,6 +413,9 @@ def test_a_file_that_changes_meanwhile_gives_one_plan(
     [
         (Kind.INT64, {"min": 0, "max": 9}, {"at_least": 0, "at_most": 9}),
         (Kind.FLOAT, {"min": 0}, {"at_least": 0.0}),
+        # As YAML reads 1e6 and 5e-1.
+        (Kind.INT64, {"max": "1e6"}, {"at_most": 1_000_000}),
+        (Kind.FLOAT, {"min": "5e-1"}, {"at_least": 0.5}),
         (Kind.LABEL, {"allowed": [7, "cat"]}, {"allowed": ("7", "cat")}),
         (Kind.TEXT, {"pattern": "^[a-z]+$"}, {"matches": "^[a-z]+$"}),
         (Kind.TIMESTAMP, {"max": "1970-01-02"}, {"at_most": 86400}),
