@@ -105,6 +105,7 @@ class JobWatch:
       say: takes what a person should know.
       ask: returns seconds and traceback of each task that has failed, the oldest first,
         as the engine has them; any error means that it does not answer.
+      cancel: cancels the job at the engine, where Beam's own way is not enough.
       failure: the first error of ours, in the engine's account, that ends the job.
     """
 
@@ -112,6 +113,7 @@ class JobWatch:
     reports: Reports
     say: Callable[[str], None]
     ask: Callable[[], Iterable[tuple[float, str]]] = lambda: ()
+    cancel: Callable[[], object] = lambda: None
     failure: BeamTFRecordError | None = None
     # When faults of storage were.
     _faults: set[float] = dataclasses.field(default_factory=set)

@@ -72,7 +72,7 @@ class EngineWorkers:
     """Workers that may share no disk with the program that builds the pipeline.
 
     Attributes:
-      who: they are, as in "The workers of Flink at 'far.example'".
+      who: they are, as in "The workers of FlinkRunner at 'far.example'".
       started: whether they are started where the engine runs.
     """
 
@@ -92,19 +92,16 @@ def workers_of(
         started.
     """
     if "Dataflow" in runner:
-        return EngineWorkers("Dataflow's workers", started=True)
+        return EngineWorkers(f"The workers of {runner}", started=True)
     endpoint = str(flags.get("job_endpoint") or "")
     host = host_elsewhere(master_of(runner, flags)) or host_elsewhere(endpoint)
-    given, here = environment_given(flags), starts_here
-    if given:
-        # LOOPBACK: as threads of this process.
-        here = flags.get("environment_type") == "LOOPBACK"
-    if host or not here:
-        name = runner.removesuffix("Runner")
-        who = "job server's workers" if name == "Portable" else f"workers of {name}"
-        at = f" at {host!r}" if host else ""
-        return EngineWorkers(f"The {who}{at}", started=given and not here)
-    return None
+    given = environment_given(flags)
+    # LOOPBACK: as threads of this process.
+    here = flags.get("environment_type") == "LOOPBACK" if given else starts_here
+    if not host and here:
+        return None
+    at = f" at {host!r}" if host else ""
+    return EngineWorkers(f"The workers of {runner}{at}", started=given and not here)
 
 
 def master_of(runner: str, flags: Mapping[str, Any]) -> str:

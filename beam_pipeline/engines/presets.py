@@ -50,8 +50,8 @@ _WITH_JAVA = (
     "--sdk_worker_parallelism={slots}",
     # By it the engine is asked for the job.
     "--job_name={job_name}",
-    "--job_server_java_launcher={java}",
-    "--artifacts_dir={artifacts}",
+    "--job_server_java_launcher={java_home}/bin/java",
+    "--artifacts_dir={room}",
     "--job_server_jvm_properties=-Xmx1g",
     # Its seconds of work end before the second compiler could pay.
     "--job_server_jvm_properties=-XX:TieredStopAtLevel=1",
@@ -119,7 +119,7 @@ class Engine:
         Args:
           settings: of the job.
           beam_flags: of the user.
-          room: folder of the job, with the file that starts workers.
+          room: folder of the job, with the file `worker`, which starts workers.
 
         Raises:
           UsageError: what the engine needs is not there.
@@ -138,22 +138,20 @@ class Engine:
             slots = min(slots, workers or slots)
         elif master.startswith("spark://") and not endpoint:
             checks.check_answers("a Spark", master)
-        home = "" if endpoint else os.environ.get("JAVA_HOME", "")
         near = master.startswith(("spark://localhost:", "spark://127.0.0.1:"))
-        name = f"{_job_name(settings.output)}-{secrets.token_hex(_NAME_BYTES)}"
         starts = not checks.environment_given(flags)
         values = {
-            "artifacts": f"{room}/artifacts",
             "environment": starts and "PROCESS",
-            "java": home and os.path.join(home, "bin", "java"),
+            "java_home": "" if endpoint else os.environ.get("JAVA_HOME", ""),
             "job_endpoint": endpoint,
-            "job_name": name,
+            "job_name": _job_name(settings.output),
             "loopback": near and "127.0.0.1",
             "master": master,
             "parallelism": workers or tasks,
             # Twice as many partitions as slots, because their sizes differ.
             "partitions": 2 * workers,
             "program": "" if endpoint else brought(self.program),
+            "room": room,
             "slots": slots,
             "worker": starts and json.dumps({"command": f"{room}/worker"}),
         }
@@ -183,9 +181,10 @@ def brought(program: str) -> str:
 
 
 def _job_name(output: str) -> str:
-    """Returns the name of a job that writes an output: ASCII, for every engine."""
+    """Returns a new name of a job that writes an output: ASCII, for every engine."""
     named = re.sub(r"[^a-z0-9]+", "-", posixpath.basename(output.rstrip("/")).lower())
-    return "-".join(filter(None, ("beam-tfrecord", named.strip("-")[:_NAME_CHARS])))
+    parts = "beam-tfrecord", named.strip("-")[:_NAME_CHARS]
+    return "-".join(filter(None, (*parts, secrets.token_hex(_NAME_BYTES))))
 
 
 _FLINK = Engine(

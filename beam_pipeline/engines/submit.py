@@ -8,8 +8,8 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
-import importlib
 import os
+import pkgutil
 import re
 import signal
 import subprocess
@@ -21,29 +21,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import (
-    GoogleCloudOptions,
-    PipelineOptions,
-    PortableOptions,
-)
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
 from beam_pipeline.engines.beam_errors import JobWatch, translated
-from beam_pipeline.engines.checks import (
-    WITHIN_SERVER,
-    ask_flink,
-    master_of,
-    why_silent,
-)
+from beam_pipeline.engines.checks import WITHIN_SERVER, ask_flink, why_silent
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.engines.worker import write_worker
 from beam_pipeline.settings.spec import Spec
 from transforms.errors import BeamTFRecordError, StorageError, UsageError, bounded
-from transforms.storage import paths
 from transforms.storage.files import storage
 from transforms.work.worker_check import Reports
-
-# Adds the stages of a job to a pipeline.
-AddStages = Callable[[beam.Pipeline], object]
 
 # How often a run is looked at: for progress, and for dead workers.
 _LOOK_SECONDS = 0.1
@@ -84,7 +71,7 @@ class RunHooks:
 def run_on_engine(
     engine: Engine,
     settings: Spec,
-    add_stages: AddStages,
+    add_stages: Callable[[beam.Pipeline], object],
     hooks: RunHooks,
     reports: Reports,
 ) -> None:
@@ -101,7 +88,10 @@ def run_on_engine(
       UsageError: what the engine needs is not there.
       BeamTFRecordError: it failed; the job is cancelled.
     """
-    with _room(reports.attempts) as room, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
+        room = stack.enter_context(made)
+        write_worker(os.path.join(room, "worker"))
         flags = engine.flags(settings, hooks.beam_flags, room)
         options = PipelineOptions([*flags, *hooks.beam_flags])
         log = os.path.join(room, "job-server.log")
@@ -110,19 +100,18 @@ def run_on_engine(
             server = _job_server(engine, options, log)
             portable.job_endpoint = stack.enter_context(server)
         watch = JobWatch(engine.name, reports, hooks.say)
-        cancels: list[Callable[[], object]] = []
-        master = master_of(engine.runner, options.get_all_options())
+        given = options.get_all_options()
         # The cluster of [local] and [auto] is in the job server, and ends with it.
-        if engine.name == "flink" and master not in WITHIN_SERVER:
-            job = master, options.view_as(GoogleCloudOptions).job_name
+        if engine.name == "flink" and given["flink_master"] not in WITHIN_SERVER:
+            job = given["flink_master"], given["job_name"]
             watch.ask = functools.partial(_flink_traces, *job)
-            cancels.append(functools.partial(_cancel_on_flink, *job))
+            watch.cancel = functools.partial(_cancel_on_flink, *job)
         try:
             pipeline = beam.Pipeline(engine.runner, options)
             stack.callback(storage(pipeline.local_tempdir).remove_tree)
             add_stages(pipeline)
             with watch.watching():
-                run_watched(pipeline, watch.look, hooks, cancels)
+                run_watched(pipeline, watch, hooks)
         except BeamTFRecordError:
             raise
         except Exception as failure:
@@ -148,23 +137,6 @@ def last_words(log: str, error: str = "") -> str:
 
 
 @contextlib.contextmanager
-def _room(attempts: str) -> Iterator[str]:
-    """Yields a folder with the file that starts workers.
-
-    It is among unfinished files, which end with the run. An engine starts executables
-    of its machines only: where these files are in a store, it is in TMPDIR.
-    """
-    with contextlib.ExitStack() as stack:
-        if paths.is_remote(attempts):
-            made = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
-            attempts = stack.enter_context(made)
-        room = os.path.join(attempts, "engine")
-        os.makedirs(os.path.join(room, "artifacts"))
-        write_worker(os.path.join(room, "worker"))
-        yield room
-
-
-@contextlib.contextmanager
 def _job_server(engine: Engine, options: PipelineOptions, log: str) -> Iterator[str]:
     """Starts a job server, which Beam may download, yields its address, and ends it.
 
@@ -176,10 +148,9 @@ def _job_server(engine: Engine, options: PipelineOptions, log: str) -> Iterator[
       UsageError: it cannot be had, or not be started.
       BeamTFRecordError: it has ended before it has listened.
     """
-    module, _, kind = engine.job_server.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), kind)(options)
-        command, endpoint = found.subprocess_cmd_and_endpoint()
+        server_of = pkgutil.resolve_name(engine.job_server)
+        command, endpoint = server_of(options).subprocess_cmd_and_endpoint()
         with open(log, "wb") as out:
             server = subprocess.Popen(
                 [str(word) for word in command],
@@ -226,19 +197,13 @@ def end_with_parent(number: signal.Signals) -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, number)
 
 
-def run_watched(
-    pipeline: beam.Pipeline,
-    look: Callable[[], None],
-    hooks: RunHooks,
-    cancels: Iterable[Callable[[], object]] = (),
-) -> None:
+def run_watched(pipeline: beam.Pipeline, watch: JobWatch, hooks: RunHooks) -> None:
     """Runs a pipeline to its end; says the id of a job on Dataflow.
 
     Args:
       pipeline: all of it.
-      look: called several times a second; what it raises ends the job.
+      watch: asked several times a second; what it raises ends the job.
       hooks: `watch` is called likewise, `abandon` once when the run is stopped.
-      cancels: cancel the job at the engine, where Beam's own way is not enough.
     """
     results: list[Any] = []
     done = threading.Event()
@@ -254,7 +219,7 @@ def run_watched(
         # A job that is just being submitted would otherwise run on.
         while not results and not done.wait(_LOOK_SECONDS):
             pass
-        for step in (*cancels, *(result.cancel for result in results)):
+        for step in (watch.cancel, *(result.cancel for result in results)):
             with contextlib.suppress(Exception):
                 step()
 
@@ -265,7 +230,7 @@ def run_watched(
         thread.join(_CANCEL_SECONDS)
         done.wait(_END_SECONDS)
 
-    looks = hooks.watch, look
+    looks = hooks.watch, watch.look
     failure = watched(run, done, looks, abandon=hooks.abandon, end=end)
     if failure is not None:
         raise failure

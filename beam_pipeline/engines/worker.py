@@ -16,11 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-_START = (
-    "import sys; sys.path[:] = sys.argv[2 : 2 + int(sys.argv[1])]; "
-    "del sys.argv[1 : 2 + int(sys.argv[1])]; "
-    "from beam_pipeline.engines.worker import main; main()"
-)
+_START = "from beam_pipeline.engines.worker import main; main()"
 _LOOK_SECONDS = 1.0
 
 
@@ -30,8 +26,9 @@ def write_worker(path: str) -> None:
     Args:
       path: where; on a file system that every machine of the engine sees.
     """
-    places = [os.path.abspath(entry) for entry in sys.path]
-    command = [sys.executable, "-c", _START, str(len(places)), *places]
+    places = os.pathsep.join(map(os.path.abspath, sys.path))
+    # -P: not the folder that the engine works in.
+    command = ["env", f"PYTHONPATH={places}", sys.executable, "-P", "-c", _START]
     with open(path, "w", encoding="utf-8") as file:
         file.write(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         mode = os.fstat(file.fileno()).st_mode

@@ -1,9 +1,7 @@
 """The engines by name: flags of Beam for a job, and where it is to run."""
 
 import json
-import os
 import pathlib
-import tempfile
 from collections.abc import Sequence
 
 import apache_beam as beam
@@ -15,7 +13,7 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_pipeline.engines import checks, submit
+from beam_pipeline.engines import checks
 from beam_pipeline.engines.checks import values_of
 from beam_pipeline.engines.presets import ENGINES, engine_of
 from beam_pipeline.graph import build, make_job
@@ -71,7 +69,7 @@ def test_presets_of_flink_and_spark() -> None:
     options = PipelineOptions(flags)
     assert options.view_as(FlinkRunnerOptions).flink_version == "1.20"
     assert options.view_as(FlinkRunnerOptions).parallelism == 4
-    assert options.view_as(JobServerOptions).artifacts_dir == f"{ROOM}/artifacts"
+    assert options.view_as(JobServerOptions).artifacts_dir == ROOM
     assert "--sdk_worker_parallelism=2" in flags
     spark = " ".join(presets_of("spark"))
     assert "-Dspark.driver.bindAddress=127.0.0.1" in spark
@@ -177,20 +175,6 @@ def test_the_published_job_server_comes_first() -> None:
     assert program() == made
     published = put_jar("spark")
     assert program() == published
-
-
-def test_the_file_that_starts_a_worker_is_in_tmpdir(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The work folder is in a store and is removed when the job has ended."""
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setenv("TMPDIR", str(shared))
-    with submit._room("s3://bucket/.out.beam-tfrecord/w") as room:
-        assert room.startswith(f"{shared}/")
-        assert os.access(os.path.join(room, "worker"), os.X_OK)
-    assert list(shared.iterdir()) == []
 
 
 def test_submitted_job_stays_small(tmp_path: Folder) -> None:

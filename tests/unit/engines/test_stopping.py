@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from beam_pipeline.engines.beam_errors import JobWatch
 from beam_pipeline.engines.submit import RunHooks, run_watched, stop
 from beam_pipeline.running import convert
 from transforms.errors import StorageError
 from transforms.storage import stores
 from transforms.storage.retry import RetryPolicy
 from transforms.work.store import Store
+from transforms.work.worker_check import Reports
 
 
 class Job:
@@ -36,7 +38,8 @@ class Job:
 
 
 def on_engine(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) -> None:
-    run_watched(job, lambda: None, RunHooks(watch=watch, abandon=abandon))
+    nobody = JobWatch("flink", Reports("/none", ""), print)
+    run_watched(job, nobody, RunHooks(watch=watch, abandon=abandon))
 
 
 def here(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) -> None:
