@@ -202,7 +202,8 @@ def test_secrets_are_nowhere(s3_server: Server, pets: Path, tmp_path: Path) -> N
     said.append(program.run(*convert, "--seed", "1", code=2))
     said.append(program.run("verify", f"{target}{asked}"))
     prefixed = f"s3://{s3_server.access_key}:{secret}@{s3_server.bucket}/out"
-    said.append(program.run("inspect", f"{prefixed}{asked.partition('&access')[0]}"))
+    asked_without = asked.partition("&access")[0]
+    said.append(program.run("inspect", f"{prefixed}{asked_without}", code=2))
     said.append(program.run("inspect", f"{target}/none{asked}", code=2))
     for each in said:
         assert secret not in each.out + each.err

@@ -100,6 +100,20 @@ def test_a_table_that_names_images(server: Server, folder: Path) -> None:
     assert Manifest.from_bytes(written).records == 12
 
 
+def test_a_table_that_names_images_of_this_machine(
+    server: Server, folder: Path
+) -> None:
+    """Beside those of the bucket: a run on one machine reads both."""
+    local = folder / "local.jpg"
+    local.write_bytes(_jpeg(1))
+    server.write("in/1.jpg", _jpeg(1))
+    rows = [f"{local if n == 28 else '1.jpg'},{'ab'[n % 2]}" for n in range(40)]
+    server.write("in/table.csv", "\n".join(["path,label", *rows, ""]).encode())
+    program = Program(server, folder.parent)
+    program.run("convert", f"{server.url}/in/table.csv", f"{server.url}/out")
+    assert manifest_at(server, "out").records == 40
+
+
 def test_a_tree_of_images(server: Server, folder: Path) -> None:
     """Folders that are listed at the same time are the tree that they are here."""
     for split in ("train", "test"):
@@ -215,11 +229,11 @@ def test_access_that_two_paths_give_together(s3_server: Server, folder: Path) ->
     program = Program(
         s3_server, folder.parent, **nowhere, AWS_ENDPOINT_URL="http://127.0.0.1:9"
     )
-    key, secret = s3_server.access_key, s3_server.secret_key
+    keys = {"access_key": s3_server.access_key, "secret_key": s3_server.secret_key}
     scheme, _, host = s3_server.endpoint.partition("://")
     program.run(
         "convert",
-        f"s3://{key}:{urllib.parse.quote(secret, '')}@{s3_server.bucket}/in/rows.csv",
+        f"{s3_server.url}/in/rows.csv?{urllib.parse.urlencode(keys)}",
         f"{s3_server.url}/out?endpoint_override={host}&scheme={scheme}",
     )
     assert manifest_at(s3_server, "out").records == 2

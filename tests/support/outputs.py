@@ -44,12 +44,13 @@ def contents(directory: Folder) -> dict[str, bytes]:
 
 def payloads(directory: Folder, split: str | None = None) -> list[bytes]:
     """Returns the records of a split, or of all splits, in the shards' order."""
+    shards = directory / manifest(directory)["run"].get("folder", "")
     return [
         payload
         for facts in dataset(directory)["splits"]
         if split in (None, facts["name"])
         for shard in facts["shards"]
-        for payload in TFRecordReader(str(directory / shard["file"]))
+        for payload in TFRecordReader(str(shards / shard["file"]))
     ]
 
 
