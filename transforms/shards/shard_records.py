@@ -216,7 +216,6 @@ def write_images(
                     writer.write_pieces,
                     framed.pieces,
                     records=len(chunk),
-                    size=framed.size,
                     crc32c=framed.crc32c,
                 )
             else:

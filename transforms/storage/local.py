@@ -5,7 +5,6 @@ file whose content is in memory the whole writing; see `transforms.storage.retry
 changes names, and publishes a directory, is in `transforms.storage.folders`.
 """
 
-import bisect
 import contextlib
 import ctypes
 import errno
@@ -18,7 +17,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transforms.core.files import open_regular, open_stream, open_with_status
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 # The disk is given a file in pieces of this size.
 _WRITEBACK_BYTES = 8 << 20
 _SYNC_FILE_RANGE_WRITE = 2
-# As many as one call of writev(2) takes.
-_PIECES = 1024
 # A file is written by calls of this size. Linux gives the page cache of a larger one
 # blocks of memory of its size, and a virtual machine's host takes back free ones of 2
 # MB: each of their pages is then a fault, which costs three times as much as the copy.
@@ -107,8 +104,9 @@ class LocalPath(StoredPath):
                 heapq.heappush(pending, (os.fsencode(path), path))
         return lister.files()
 
-    def _names(self) -> list[str]:
-        return persistently(lambda: os.listdir(self.path), path=self.path)
+    def names_in(self) -> list[str]:
+        names = persistently(lambda: os.listdir(self.path), path=self.path)
+        return sorted(names, key=os.fsencode)
 
     def entries_in(self, root: str) -> list[FileEntry]:
         paths = [os.path.join(self.path, name) for name in self.names_in()]
@@ -212,18 +210,16 @@ class _PersistentFile(io.FileIO):
     """A file whose reads are repeated: a failed read does not move the position."""
 
     def readinto(self, buffer: Any, /) -> int | None:
-        return persistently(lambda: io.FileIO.readinto(self, buffer), path=self._path)
+        work = functools.partial(io.FileIO.readinto, self, buffer)
+        return persistently(work, path=str(self.name))
 
     def readall(self) -> bytes:
         # `FileIO.readall` would lose what it had read before a failure.
         parts = []
-        while piece := persistently(lambda: self.read(_PIECE_BYTES), path=self._path):
+        read = functools.partial(self.read, _PIECE_BYTES)
+        while piece := persistently(read, path=str(self.name)):
             parts.append(piece)
         return b"".join(parts)
-
-    @property
-    def _path(self) -> str:
-        return os.fsdecode(self.name) if isinstance(self.name, str | bytes) else ""
 
 
 def _read(
@@ -274,32 +270,11 @@ class _LocalDraft:
         size = len(view)
         while view:
             view = view[self._raw.write(view[:_WRITE_BYTES]) :]
-        self._written(size)
-        return size
-
-    def write_all(self, pieces: Sequence[bytes | memoryview], /) -> None:
-        ends = [0, *itertools.accumulate(map(len, pieces))]
-        start = 0
-        while start < len(pieces):
-            fits = bisect.bisect_right(ends, ends[start] + _WRITE_BYTES) - 1
-            stop = min(max(fits, start + 1), start + _PIECES)
-            some = pieces[start:stop]
-            if len(some) == 1:
-                # It may be large.
-                self.write(some[0])
-            else:
-                written = os.writev(self._raw.fileno(), some)
-                self._written(written)
-                if written < ends[stop] - ends[start]:
-                    # A signal came, or the disk is nearly full: the write says which.
-                    self.write(memoryview(b"".join(some))[written:])
-            start = stop
-
-    def _written(self, size: int) -> None:
         self._unsent += size
         if self._durable and self._unsent >= _WRITEBACK_BYTES:
             _begin_writeback(self._raw.fileno())
             self._unsent = 0
+        return size
 
     def sync(self) -> None:
         with self._raw:

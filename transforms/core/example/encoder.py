@@ -82,14 +82,12 @@ class FramedPieces:
 
     Attributes:
       pieces: one after another.
-      size: bytes of all.
       crc32c: CRC32C of all.
       offsets: int64 array of n + 1: where each record starts, and the end.
       payload_crcs: n CRC32Cs of the payloads, not masked.
     """
 
     pieces: list[bytes | memoryview]
-    size: int
     crc32c: int
     offsets: npt.NDArray[np.int64]
     payload_crcs: npt.NDArray[np.uint32]
@@ -336,7 +334,7 @@ class AroundValues:
         """
         after = self._behind.entries(batch.select(self._behind.schema.names))
         if not len(values):
-            return FramedPieces([], 0, 0, np.zeros(1, np.int64), crcs)
+            return FramedPieces([], 0, np.zeros(1, np.int64), crcs)
         sizes = _lengths(values)
         behind, behind_sizes = after.to_pylist(), np.diff(offsets_of(after))
         heads: list[bytes] = []
@@ -362,7 +360,6 @@ class AroundValues:
         ends = np.cumsum(lengths + OVERHEAD_BYTES)
         return FramedPieces(
             [*chain.from_iterable(zip(fronts, values, backs, strict=True))],
-            int(ends[-1]),
             joined_crc(np.ravel(every, "F"), np.ravel(piece_sizes, "F")),
             np.concatenate((np.zeros(1, np.int64), ends)),
             payload_crcs,

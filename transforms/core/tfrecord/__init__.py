@@ -7,14 +7,12 @@ from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.writer import (
     FrameFacts,
     FrameSink,
-    GatheringSink,
     TFRecordWriter,
 )
 
 __all__ = [
     "FrameFacts",
     "PayloadBatch",
-    "GatheringSink",
     "FrameSink",
     "TFRecordReader",
     "TFRecordWriter",

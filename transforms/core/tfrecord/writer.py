@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self
 
 import google_crc32c
 import numpy as np
@@ -30,14 +30,6 @@ class FrameSink(Protocol):
 
     def write(self, data: bytes, /) -> int:
         """Writes `data`; returns how many of its bytes were written."""
-
-
-@runtime_checkable
-class GatheringSink(Protocol):
-    """A sink that writes many pieces by one call."""
-
-    def write_all(self, pieces: Sequence[bytes | memoryview], /) -> None:
-        """Writes the pieces one after another, or raises OSError."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,39 +96,26 @@ class TFRecordWriter:
         self.records += 1
         self.payload_bytes += size
 
-    def write_framed(self, data: bytes, *, records: int) -> None:
-        """Writes a run of `records` records that are framed already."""
+    def write_framed(
+        self, data: bytes, *, records: int, crc32c: int | None = None
+    ) -> None:
+        """Writes a run of records that are framed already.
+
+        Args:
+          data: the bytes.
+          records: how many they are.
+          crc32c: of the bytes, where it is known: they are not read for it again.
+        """
         self._flush()
-        self._store(data)
+        self._store(data, crc32c)
         self.records += records
         self.payload_bytes += len(data) - records * OVERHEAD_BYTES
 
     def write_pieces(
-        self,
-        pieces: Sequence[bytes | memoryview],
-        *,
-        records: int,
-        size: int,
-        crc32c: int,
+        self, pieces: Sequence[bytes | memoryview], *, records: int, crc32c: int
     ) -> None:
-        """Writes a run of framed records that is in pieces, without joining them.
-
-        Args:
-          pieces: the bytes, one piece after another.
-          records: how many they are.
-          size: bytes of all pieces.
-          crc32c: CRC32C of all pieces.
-        """
-        if self._deflater is not None or not isinstance(self._sink, GatheringSink):
-            self.write_framed(b"".join(pieces), records=records)
-            return
-        self._flush()
-        self._sink.write_all(pieces)
-        crcs, sizes = np.array([self.crc32c, crc32c], np.uint32), np.array([0, size])
-        self.crc32c = joined_crc(crcs, sizes)
-        self.stored_bytes += size
-        self.records += records
-        self.payload_bytes += size - records * OVERHEAD_BYTES
+        """As `write_framed`, of bytes that are one piece after another."""
+        self.write_framed(b"".join(pieces), records=records, crc32c=crc32c)
 
     def close(self) -> None:
         """Ends the stream. The sink stays open. A second call does nothing."""
@@ -190,17 +169,24 @@ class TFRecordWriter:
             self._buffered = 0
             self._store(data)
 
-    def _store(self, data: bytes) -> None:
+    def _store(self, data: bytes, crc32c: int | None = None) -> None:
         if self._closed:
             raise ValueError("the writer is closed")
-        for stored in (data,) if self._deflater is None else self._deflater.add(data):
+        if self._deflater is None:
+            self._emit(data, crc32c)
+            return
+        for stored in self._deflater.add(data):
             self._emit(stored)
 
-    def _emit(self, stored: bytes) -> None:
+    def _emit(self, stored: bytes, crc32c: int | None = None) -> None:
         if len(stored):
             written = self._sink.write(stored)
             if written != len(stored):
                 # An unbuffered file may take less than it is given.
                 raise OSError(f"the sink took {written} of {len(stored)} bytes")
             self.stored_bytes += len(stored)
-            self.crc32c = google_crc32c.extend(self.crc32c, stored)
+            if crc32c is None:
+                self.crc32c = google_crc32c.extend(self.crc32c, stored)
+            else:
+                crcs = np.array([self.crc32c, crc32c], np.uint32)
+                self.crc32c = joined_crc(crcs, np.array([0, len(stored)]))
