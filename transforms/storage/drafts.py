@@ -118,9 +118,7 @@ def most_drafts() -> int:
     return max(min(_FILES, allowed // 4), 1)
 
 
-def publish_together(
-    drafts: Sequence[Draft], *, check: Callable[[], None] = lambda: None
-) -> None:
+def publish_together(drafts: Sequence[Draft], *, check: Callable[[], None]) -> None:
     """Syncs files that are written, all of them before any gets its name.
 
     Args:
@@ -150,21 +148,14 @@ def _for_each(step: Callable[[Draft], None], drafts: Sequence[Draft]) -> None:
     """Takes a step for all drafts at the same time; raises the first error."""
 
     def work(draft: Draft) -> None:
-        with _reported(draft):
-            step(draft)
+        try:
+            with naming(draft.path):
+                step(draft)
+        except OSError as error:
+            if is_transient(error):
+                raise
+            with storing(draft.path):
+                raise
 
     with concurrent.futures.ThreadPoolExecutor(_SYNCS) as pool:
         list(pool.map(work, drafts))
-
-
-@contextlib.contextmanager
-def _reported(draft: Draft) -> Iterator[None]:
-    """Gives an error the path of the file; one that will last is a StorageError."""
-    try:
-        with naming(draft.path):
-            yield
-    except OSError as error:
-        if is_transient(error):
-            raise
-        with storing(draft.path):
-            raise

@@ -15,12 +15,11 @@ import errno
 import fcntl
 import functools
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from transforms.errors import BusyError, CommitError, TargetError
+from transforms.errors import BusyError, CommitError
 from transforms.storage.retry import is_transient, persistently
 
 _AT_FDCWD = -100
@@ -208,11 +207,10 @@ def move_new(source: str, target: str) -> None:
     """
 
     def change() -> None:
-        standing = _status_or_none(target, followed=True)
-        if standing is not None and stat.S_ISDIR(standing.st_mode):
-            # Replaces an empty folder in one step and fails on any other.
-            os.rename(source, target)
-        elif not _rename_with_flags(source, target, _RENAME_NOREPLACE):
+        # A folder replaces nothing but an empty one.
+        if os.path.isdir(source) or not _rename_with_flags(
+            source, target, _RENAME_NOREPLACE
+        ):
             os.rename(source, target)
 
     try:
@@ -269,7 +267,7 @@ def exclusive_lock(path: str) -> Iterator[None]:
 
     Raises:
       BusyError: another process holds it.
-      TargetError: its name is that of something else.
+      OSError: its name is that of a link or a folder.
     """
     while True:
         with persistently(
@@ -286,25 +284,7 @@ def exclusive_lock(path: str) -> Iterator[None]:
 
 def _open_lock(path: str, flags: int) -> int:
     """Opens a lock, but no link (it is never the file) and no pipe (it might block)."""
-    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        descriptor = os.open(path, flags, 0o666)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
-            raise _not_a_lock(path) from error
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _not_a_lock(path)
-    return descriptor
-
-
-def _not_a_lock(path: str) -> TargetError:
-    """Returns the error about a link or another thing in the place of a lock."""
-    return TargetError(
-        f"The lock of a target must be a regular file; {path!r} is a link or "
-        f"something else. Remove it, and run again."
-    )
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def _take_lock(file: IO[bytes], path: str) -> None:

@@ -68,13 +68,12 @@ def spellings(path: str) -> tuple[str, ...]:
     The path as it is comes first. Tables say é with one character where the file
     system has two, or the reverse; those of Windows have backslashes between folders.
     """
-    variants = [path]
-    for text in (path, path.replace("\\", "/")):
-        variants += [
-            unicodedata.normalize("NFC", text),
-            unicodedata.normalize("NFD", text),
-        ]
-    return tuple(dict.fromkeys(variants))
+    variants = (
+        unicodedata.normalize(form, text)
+        for text in (path, path.replace("\\", "/"))
+        for form in ("NFC", "NFD")
+    )
+    return tuple(dict.fromkeys((path, *variants)))
 
 
 def is_remote(path: str) -> bool:
@@ -103,7 +102,7 @@ def plain(path: str) -> str:
     given = _PARAMETERS.search(path)
     if given is not None:
         path = path[: given.start()]
-    authority, slash, key = path[match.end() :].partition("/")
+    authority, _, key = path[match.end() :].partition("/")
     _check_no_secret_is_left(scheme, authority, key)
     said = [] if given is None else _pairs(given[1])
     if not authority and scheme != "hdfs":
@@ -114,8 +113,7 @@ def plain(path: str) -> str:
     place = f"{scheme}://{authority}"
     _check_parameter_names(scheme, said)
     _remember_parameters(place, [(name, value) for name, value in said if value])
-    parts = [segment for segment in key.split("/") if segment]
-    return place + slash + "/".join(parts) if parts else place
+    return "/".join((place, *filter(None, key.split("/"))))
 
 
 def without_access(path: str) -> str:

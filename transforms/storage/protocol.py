@@ -11,7 +11,7 @@ import contextlib
 import errno
 import io
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol
 
 from transforms.errors import source_error
@@ -110,10 +110,6 @@ class StoredPath(Protocol):
 
     def names_in(self) -> list[str]:
         """Returns the names of what is in a folder, in byte order; raises OSError."""
-        return sorted(self._names(), key=os.fsencode)
-
-    def _names(self) -> Sequence[str]:
-        """As `names_in`, in any order."""
 
     def names_with(self, inner: Collection[str]) -> list[str]:
         """Returns the names here; of some folders, what is in those instead.

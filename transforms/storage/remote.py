@@ -88,9 +88,9 @@ class RemotePath(StoredPath):
     def _listed(self) -> "FileList":
         return stores.list_below(self.path)
 
-    def _names(self) -> list[str]:
-        names = [os.path.basename(entry.path) for entry in stores.look_in(self.path)]
-        return [name for name in names if name]
+    def names_in(self) -> list[str]:
+        names = (os.path.basename(entry.path) for entry in stores.look_in(self.path))
+        return sorted(filter(None, names), key=os.fsencode)
 
     def entries_in(self, root: str) -> list[FileEntry]:
         entries = stores.look_in(self.path)

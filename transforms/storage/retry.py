@@ -22,7 +22,6 @@ import contextlib
 import dataclasses
 import errno
 import functools
-import itertools
 import logging
 import math
 import os
@@ -180,23 +179,21 @@ def persistently(
       OSError: a failure that is not transient.
     """
     policy = policy or POLICY
-    started = time.monotonic()
-    pauses: Iterator[float] | None = None
-    for tries in itertools.count(1):
+    started, pauses = time.monotonic(), policy.pauses()
+    tries = 0
+    while True:
+        tries += 1
         try:
             return work()
         except OSError as error:
             if not is_transient(error, also):
                 raise
-            # Made only now: nearly all work succeeds at the first try.
-            pauses = pauses or policy.pauses()
             pause = next(pauses, math.inf)
             seconds = time.monotonic() - started
             if seconds + pause > policy.bound:
                 raise _given_up(error, path, tries, seconds) from error
             _log.warning("%s; it is tried again", _described(error, path))
         time.sleep(pause)
-    raise AssertionError("counting does not end")
 
 
 def asked(path: str, work: Callable[[], _Result]) -> _Result:
@@ -360,17 +357,12 @@ def storing(path: str, *, size: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _unwritten(error, path, size) from error
-
-
-def _unwritten(error: OSError, path: str, size: int | None) -> StorageError:
-    """Returns the error of an output that cannot be written; size: None for unknown."""
-    needs = "" if size is None else f" of {size:,} bytes"
-    reason = str(error.strerror or error)
-    if error.filename and error.filename != path:
-        reason += f" ({error.filename!r})"
-    return StorageError(
-        f"It must be possible to write {path!r}{needs}; it is not: {reason}. Remove "
-        f"the cause (make room there, say), or choose another output, and run again; "
-        f"`beam-tfrecord plan` says how much room the job needs."
-    )
+        needs = "" if size is None else f" of {size:,} bytes"
+        reason = str(error.strerror or error)
+        if error.filename and error.filename != path:
+            reason += f" ({error.filename!r})"
+        raise StorageError(
+            f"It must be possible to write {path!r}{needs}; it is not: {reason}. "
+            f"Remove the cause (make room there, say), or choose another output, and "
+            f"run again; `beam-tfrecord plan` says how much room the job needs."
+        ) from error

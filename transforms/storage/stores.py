@@ -152,16 +152,12 @@ def look_in(folder: str) -> list[FileEntry]:
     return list(out.values())
 
 
-def _look_below(
-    folder: str, *, recursive: bool, missing_ok: bool = False
-) -> Iterator[FileEntry]:
+def _look_below(folder: str, *, recursive: bool) -> Iterator[FileEntry]:
     """Asks for what is below a folder; the answer takes 0.2 KB an entry."""
     import pyarrow.fs as pafs
 
     system, inside = file_system(folder)
-    selector = pafs.FileSelector(
-        inside, recursive=recursive, allow_not_found=missing_ok
-    )
+    selector = pafs.FileSelector(inside, recursive=recursive)
     infos = asked(folder, lambda: system.get_file_info(selector))
 
     def found(info: Any) -> FileEntry | None:
@@ -176,10 +172,7 @@ def look_at_level(folder: str) -> list[FileEntry] | None:
 
     Where a folder's name is empty, Arrow says nothing of what is in it.
     """
-    # HDFS answers from memory, and all at once.
-    if folder.startswith(HDFS) or (
-        folder.startswith(GOOGLE) and client_of(folder) is None
-    ):
+    if folder.startswith(GOOGLE) and client_of(folder) is None:
         return None
     entries: list[FileEntry] = []
     with contextlib.suppress(FileNotFoundError):
@@ -190,11 +183,9 @@ def look_at_level(folder: str) -> list[FileEntry] | None:
 
 def walk(folder: str) -> Iterator[FileEntry]:
     """Returns every file below a folder; none where there is no such folder."""
-    in_hdfs = folder.startswith(HDFS)
-    if in_hdfs and look(folder) is None:
-        return iter(())
-    # An HDFS without its name node would look empty as well.
-    entries = _look_below(folder.rstrip("/"), recursive=True, missing_ok=not in_hdfs)
+    entries: Iterable[FileEntry] = ()
+    with contextlib.suppress(FileNotFoundError):
+        entries = _look_below(folder.rstrip("/"), recursive=True)
     return (entry for entry in entries if not entry.is_folder)
 
 

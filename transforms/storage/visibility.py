@@ -47,8 +47,8 @@ class Worker:
 _known: tuple[Worker, bool] | None = None
 
 
-def become(*, elsewhere: bool = False) -> Worker:
-    """Makes this process known as a worker, and returns it.
+def become(*, elsewhere: bool) -> None:
+    """Makes this process known as a worker.
 
     A pipeline may read and write several datasets: where one of them says that this
     machine shares the submitter's disk, it does.
@@ -58,7 +58,6 @@ def become(*, elsewhere: bool = False) -> Worker:
     """
     global _known
     _known = Worker.this(), elsewhere and (here() is None or is_elsewhere())
-    return _known[0]
 
 
 def here() -> Worker | None:
@@ -112,9 +111,8 @@ class Witness:
           file: of the source, below the path; empty for none.
         """
         whole = os.path.join(path, file)
-        if not file or not os.path.isfile(whole):
-            return cls(path)
-        return cls(path, whole, os.stat(whole).st_size)
+        is_file = os.path.isfile(whole)
+        return cls(path, whole, os.stat(whole).st_size) if is_file else cls(path)
 
     def check(self) -> None:
         """Raises WorkerError unless this process sees the path, and the file there."""
@@ -184,15 +182,10 @@ def first_local(paths: "pa.Array") -> tuple[int, str] | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from transforms.core.arrays import numpy_mask
-
     texts, rows = paths, np.arange(len(paths))
     if pa.types.is_list(paths.type) or pa.types.is_large_list(paths.type):
         texts, rows = paths.flatten(), pc.list_parent_indices(paths).to_numpy()
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
         return None
-    local = numpy_mask(pc.fill_null(pc.match_substring_regex(texts, _LOCAL), False))
-    if not local.any():
-        return None
-    at = int(local.argmax())
-    return int(rows[at]), texts[at].as_py().strip()
+    at = pc.index(pc.match_substring_regex(texts, _LOCAL), True).as_py()
+    return None if at < 0 else (int(rows[at]), texts[at].as_py().strip())
