@@ -304,7 +304,7 @@ def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
     """Returns what runs on a target in a bucket have left; writes pointers again."""
     there = BucketTarget(of)
     seconds = older_than * _DAY_SECONDS
-    there.mend()
+    there.settle()
     out = []
     for left in leftovers(there):
         young = left.age < seconds
@@ -361,7 +361,7 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
     if own.run_names():
         remove = functools.partial(_remove_runs, own)
         return _Leftover(folder, "unfinished files", size, remove=remove)
-    runs, foreign = there.own.run_names(), there.own.foreign_names()
+    runs, foreign = there.own.names()
     kind, stays = _WORK if runs else "", ""
     if any(name.startswith(SHARED) for name in runs):
         kind = "rows of a pipeline, which may be running"

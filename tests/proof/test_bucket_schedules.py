@@ -180,7 +180,7 @@ def check_now(store: MemoryStore) -> Manifest | None:
 def check_end(store: MemoryStore) -> None:
     """Checks that nothing but the dataset is left once `clean` has taken the old."""
     store.age(OLD)
-    BucketTarget(OUT).mend()
+    BucketTarget(OUT).settle()
     clean()
     expected = []
     if check_now(store) is not None:

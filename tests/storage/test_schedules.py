@@ -23,7 +23,7 @@ def test_any_schedule(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         writers = Writers(there.directory, seed)
         with in_turns():
             writers.run()
-        there.mend()
+        there.settle()
         for left in leftovers(there):
             assert remove(there, left, older_than=0.0), seed
         expected = []

@@ -32,7 +32,7 @@ Regular records are decoded with whole-array operations, whatever the schema.
 import itertools
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -151,7 +151,12 @@ def encode_rows(rows: Sequence[Row], coding: Coding | None) -> list[bytes]:
             return encode_untyped(rows, _checked_names(names))
         odd = sorted(map(str, names - coding.names))
         if odd:
-            _refuse_name(rows, odd[0])
+            index = next(i for i, row in enumerate(rows) if odd[0] in map(str, row))
+            raise RowError(
+                f"the schema has no feature {odd[0]!r}; leave the key out, or add the "
+                f"feature",
+                index,
+            )
         return encode_typed(rows, coding)
     except RowError as error:
         raise EncodingError(
@@ -172,15 +177,6 @@ def _checked_names(names: set[str]) -> list[str]:
         except ValueError as error:
             raise EncodingError(f"{bounded(str(error), 400)}. Rename it.") from error
     return sorted(names)
-
-
-def _refuse_name(rows: Sequence[Row], name: str) -> NoReturn:
-    """Raises RowError for the first row that has a feature the schema lacks."""
-    index = next(i for i, row in enumerate(rows) if name in map(str, row))
-    raise RowError(
-        f"the schema has no feature {name!r}; leave the key out, or add the feature",
-        index,
-    )
 
 
 def plain_example(row: Row, types: Mapping[str, type] | None) -> bytes | None:

@@ -91,11 +91,6 @@ class CodingFeature:
     given: Feature
     ids: Mapping[str, int] | None = None
 
-    @property
-    def is_class(self) -> bool:
-        """Whether its integers are class ids, whose range the contract states."""
-        return self.given.kind is Kind.LABEL
-
 
 @dataclasses.dataclass(frozen=True)
 class Coding:
@@ -168,7 +163,7 @@ def _plain_type(each: CodingFeature) -> type | None:
     said = dataclasses.replace(
         each.feature, column="", is_label=False, pattern="", separator="", states=""
     )
-    is_plain = said == bare and not each.is_class
+    is_plain = said == bare and each.given.kind is not Kind.LABEL
     return PLAIN_TYPES.get(each.feature.kind) if is_plain else None
 
 
@@ -283,8 +278,9 @@ def _completed(column: pa.Array, each: CodingFeature) -> pa.Array:
             f"feature {feature.name!r} must have a value; it has none",
             int(np.argmax(numpy_mask(column.is_null()))),
         )
-    # What is said of other values is for sources that are read.
-    for faults in contract_faults(column, feature) if each.is_class else ():
+    # Of class ids the range counts; what is said of other values is for sources.
+    is_class = each.given.kind is Kind.LABEL
+    for faults in contract_faults(column, feature) if is_class else ():
         index = int(np.argmax(faults))
         shown = bounded(repr(column[index].as_py()), SHOWN_CHARS)
         why = complaint(feature, reason_of(int(faults[index])))
@@ -326,9 +322,9 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
     if coding is None:
         return encode_examples(rows) if rows.num_columns else []
     names = rows.schema.names
-    places = {name: index for index, name in enumerate(names)}
-    odd = sorted(places.keys() - coding.names)
-    if odd or len(places) < len(names):
+    given = {*names}
+    odd = sorted(given - coding.names)
+    if odd or len(given) < len(names):
         raise EncodingError(
             f"A batch must have the columns of the schema, each once; found "
             f"{bounded(', '.join(odd or names), 300)}. Drop the others, or rename them."
@@ -336,11 +332,9 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
     columns = {}
     try:
         for coded in coding.features:
-            position = places.get(coded.feature.name)
-            column = (
-                pa.nulls(rows.num_rows) if position is None else rows.column(position)
-            )
-            columns[coded.feature.name] = _typed(column, coded)
+            name = coded.feature.name
+            column = rows[name] if name in given else pa.nulls(rows.num_rows)
+            columns[name] = _typed(column, coded)
         return _encode_columns(columns, coding, rows.num_rows)
     except RowError as error:
         raise EncodingError(bounded(f"row {error.index + 1}: {error}")) from error

@@ -42,7 +42,9 @@ from transforms.errors import DamageError, RaceError, TargetError
 from transforms.publishing.published import (
     SHARED,
     Target,
+    bytes_or_none,
     holds_others,
+    manifest_or_none,
     manifest_to_replace,
     overtaken,
 )
@@ -113,11 +115,11 @@ class BucketTarget(Target):
     def recover(self) -> None:
         """Writes the pointers of a dataset whose run was killed before it could."""
         with contextlib.suppress(DamageError, OSError):
-            manifest = self._published()
+            manifest = manifest_or_none(self.directory)
             if manifest is not None and manifest.folder:
                 note = self.note(manifest.folder)
                 if note is not None and note.get("publishes"):
-                    self._settle()
+                    self.settle()
                     storage(self.note_path(manifest.folder)).remove_file()
 
     def work_path(self, digest: str, *, seen: str) -> str:
@@ -129,7 +131,7 @@ class BucketTarget(Target):
         token = new_word()
         word = _hash_word(f"{seen} {token}" if alone else seen)
         if self.state() != seen:
-            there = self._published()
+            there = manifest_or_none(self.directory)
             if there is None or there.folder != f"data-{job}-{word}":
                 raise overtaken(self.directory)
             # Another run of this job was quicker, which the commit finds.
@@ -157,7 +159,7 @@ class BucketTarget(Target):
                 storage(self.note_path(name)).remove_file()
 
     def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
-        former = self._published() if seen else None
+        former = manifest_or_none(self.directory) if seen else None
         manifest = self._complete(manifest, store.place, former)
         is_put = False
         if self._claim(store.place, store.name, again=True, publishes=True):
@@ -165,16 +167,16 @@ class BucketTarget(Target):
                 self._swap(manifest, seen)
                 is_put = True
         if not is_put:
-            there = self._published()
+            there = manifest_or_none(self.directory)
             own = (store.place, manifest.run.get("job"))
             if there is None or (there.folder, there.run.get("job")) != own:
                 if self.state() != seen:
                     raise overtaken(self.directory)
                 raise self._is_removed(store.place)
             # Another run of the same job was quicker.
-            self._settle()
+            self.settle()
             return
-        self._settle()
+        self.settle()
         if former is not None and former.folder not in ("", manifest.folder):
             for name in sorted({*former.file_names} - {MANIFEST_NAME}):
                 storage(f"{self.directory}/{former.folder}/{name}").remove_file()
@@ -199,12 +201,6 @@ class BucketTarget(Target):
             raise OvertakenError(manifest.folder)
         self._swap(manifest, seen)
 
-    def mend(self) -> None:
-        """Writes the pointers of the dataset again, if it has any."""
-        manifest = self._published()
-        if manifest is not None and manifest.folder:
-            self._settle()
-
     @property
     def work(self) -> str:
         return work_folder(self.directory)
@@ -218,7 +214,7 @@ class BucketTarget(Target):
         return f"{self.work}/{USES}/{name}"
 
     def note(self, name: str) -> dict[str, Any] | None:
-        data = _bytes_or_none(self.note_path(name))
+        data = bytes_or_none(self.note_path(name))
         if data is None:
             return None
         # What is no note of ours may be of a run: it is only as old as it is.
@@ -226,11 +222,6 @@ class BucketTarget(Target):
             if isinstance(note := json.loads(data), dict):
                 return note
         return {}
-
-    def _published(self) -> Manifest | None:
-        """Returns the current manifest, or None. Raises DamageError."""
-        data = _bytes_or_none(self._manifest)
-        return None if data is None else Manifest.from_bytes(data, self._manifest)
 
     def _claim(
         self, name: str, work: str, *, again: bool = False, publishes: bool = False
@@ -302,16 +293,16 @@ class BucketTarget(Target):
             storage(self._manifest).put_if(data, seen, attempts=self.work)
         except OvertakenError:
             # The first try may have put it, and only its answer was lost.
-            if _bytes_or_none(self._manifest) != data:
+            if bytes_or_none(self._manifest) != data:
                 raise
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Writes the pointers of the current manifest, and removes replaced files.
 
         Again where another run has published in between: its pointers may be written
         over by now.
         """
-        ended, current = None, _bytes_or_none(self._manifest)
+        ended, current = None, bytes_or_none(self._manifest)
         written: set[str] = set()
         while current is not None and current != ended:
             manifest = Manifest.from_bytes(current, self._manifest)
@@ -325,11 +316,11 @@ class BucketTarget(Target):
                     storage(f"{self.directory}/{name}").write_file(
                         pointers[name], attempts=self.work
                     )
-            ended, current = current, _bytes_or_none(self._manifest)
+            ended, current = current, bytes_or_none(self._manifest)
 
     def named(self) -> set[str]:
         """Returns the paths of all that the current manifest names."""
-        manifest = self._published()
+        manifest = manifest_or_none(self.directory)
         if manifest is None:
             return set()
         own = {manifest.path(self.directory, name) for name in manifest.file_names}
@@ -367,11 +358,3 @@ def names_in(folder: str) -> list[str]:
         return storage(folder).names_in()
     except FileNotFoundError:
         return []
-
-
-def _bytes_or_none(path: str) -> bytes | None:
-    """Returns the bytes of an object; None where there is none."""
-    try:
-        return storage(path).read_bytes()
-    except FileNotFoundError:
-        return None

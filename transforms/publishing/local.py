@@ -9,6 +9,7 @@ manifest names, by its exact name.
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import (
     SHARED,
     Target,
+    bytes_or_none,
     holds_others,
     manifest_to_replace,
     overtaken,
@@ -126,14 +128,12 @@ class LocalTarget(Target):
                 self._recover_all()
 
     def make_shared(self, store: Store) -> None:
-        persistently(lambda: self._make_shared(store), path=store.folder)
-
-    def _make_shared(self, store: Store) -> None:
+        make = functools.partial(os.mkdir, store.folder)
         while not storage(store.folder).is_folder():
             self.own.make()
             # Another run may remove the folder in between, as long as it is empty.
             with contextlib.suppress(FileNotFoundError, FileExistsError):
-                os.mkdir(store.folder)
+                persistently(make, path=store.folder)
         for folder in (store.attempts, store.segments, store.rejects, store.dataset):
             folders.make(folder)
 
@@ -410,10 +410,9 @@ def _write_note(folder: str, target: str) -> None:
 
 def _noted(folder: str) -> tuple[bytes, str] | None:
     """Returns the old manifest, and the digest of the new one."""
-    try:
-        parts = json.loads(storage(folder + _NOTE).read_bytes())
-    except FileNotFoundError:
+    if (data := bytes_or_none(folder + _NOTE)) is None:
         return None
+    parts = json.loads(data)
     return parts["old"].encode(), parts["new"]
 
 

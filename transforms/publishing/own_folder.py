@@ -140,12 +140,8 @@ class OwnFolder:
                 storage(lock).remove_file(below=os.path.dirname(self.path))
 
     def run_names(self) -> list[str]:
-        """Returns the names of the runs' folders, in byte order; none where missing."""
-        return self._names()[0]
-
-    def foreign_names(self) -> list[str]:
-        """Returns the names of what is not ours in the folder, in byte order."""
-        return self._names()[1]
+        """Returns the names of the runs' folders; see `names`."""
+        return self.names()[0]
 
     def remove_run(self, name: str) -> None:
         """Removes the folder of a run; it may be gone already."""
@@ -224,8 +220,11 @@ class OwnFolder:
                         path = os.path.join(self.path, name, entry)
                         raise _not_ours(path, "is a link")
 
-    def _names(self) -> tuple[list[str], list[str]]:
-        """Returns the names of the runs' folders, and of what is not ours."""
+    def names(self) -> tuple[list[str], list[str]]:
+        """Returns the names of the runs' folders, and of what is not ours.
+
+        Both are in byte order, and empty where the folder is missing.
+        """
         path = self.path
 
         def look() -> tuple[list[str], list[str]]:

@@ -18,6 +18,7 @@ from transforms.core.files import PART_PREFIX
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BusyError, DamageError, RaceError
+from transforms.publishing.published import bytes_or_none
 from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.folders import exclusive_lock
@@ -168,10 +169,8 @@ def read_model(folder: str) -> Model | None:
       DamageError: the file that says so is damaged.
     """
     path = os.path.join(folder, PARTS_NAME)
-    try:
-        return Model.from_bytes(storage(path).read_bytes(), path)
-    except FileNotFoundError:
-        return None
+    data = bytes_or_none(path)
+    return None if data is None else Model.from_bytes(data, path)
 
 
 def part_names(folder: str) -> list[str]:

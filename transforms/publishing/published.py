@@ -177,6 +177,22 @@ def read_manifest(directory: str) -> Manifest:
     return Manifest.from_bytes(storage(path).read_bytes(), path)
 
 
+def manifest_or_none(directory: str) -> Manifest | None:
+    """As `read_manifest`; None where the directory is no dataset."""
+    try:
+        return read_manifest(directory)
+    except FileNotFoundError:
+        return None
+
+
+def bytes_or_none(path: str) -> bytes | None:
+    """Returns a whole file; None where there is none."""
+    try:
+        return storage(path).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
 def manifest_to_replace(directory: str) -> Manifest:
     """As `read_manifest`, of a dataset that may be replaced.
 

@@ -26,7 +26,7 @@ import os
 from transforms.core.manifest import Manifest
 from transforms.errors import StorageError
 from transforms.publishing import target
-from transforms.publishing.published import SHARED
+from transforms.publishing.published import SHARED, bytes_or_none, manifest_or_none
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, work_folder
 from transforms.storage.retry import storing
@@ -164,10 +164,10 @@ class SharedRun:
             target.at(self.directory).recover()
             job = f"{self.token}-{submission}"
             path = self._seen(job)
-            try:
-                state = storage(path).read_bytes().decode()
-            except FileNotFoundError:
-                state = target.at(self.directory).state()
+            before = bytes_or_none(path)
+            state = (
+                target.at(self.directory).state() if before is None else before.decode()
+            )
             store = self.begin(overwrite=overwrite, job=job)
             storage(path).write_file(state.encode(), attempts=store.attempts)
             return Seen(state, job)
@@ -199,11 +199,8 @@ class SharedRun:
           job: of the submission; see `Seen`.
         """
         target.at(self.directory).recover()
-        try:
-            manifest = target.read_manifest(self.directory)
-        except FileNotFoundError:
-            return None
-        return manifest if _is_of(manifest, job) else None
+        manifest = manifest_or_none(self.directory)
+        return manifest if manifest and _is_of(manifest, job) else None
 
     def end(self) -> None:
         """Removes the run's folder; it may be gone already."""

@@ -43,7 +43,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
+from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import Feature, Kind
 
 _INFO_NAME = "dataset_info.json"
@@ -52,6 +52,8 @@ _FEATURES_NAME = "features.json"
 _VERSION = "1.0.0"
 # The default template of TFDS for the names of shards.
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+# With more, its names of shards are others than ours; see `ShardName`.
+_MOST_SHARDS = 99_999
 # The longest name of a file on the usual file systems, in bytes.
 _MAX_FILE_NAME_BYTES = 255
 
@@ -78,16 +80,17 @@ def render(manifest: Manifest) -> Rendered:
     if reason := _unreadable(manifest):
         left_out = f"{_INFO_NAME} and {_FEATURES_NAME} are left out"
         return Rendered({}, (f"{reason}: {left_out}.",))
-    unlisted = {
-        facts.feature.name: reason
-        for facts in manifest.features
-        if _is_shown_label(facts) and (reason := _unlistable(facts, manifest.features))
-    }
-    listed = [
+    labels = [
         facts
         for facts in manifest.features
-        if _is_shown_label(facts) and facts.feature.name not in unlisted
+        if facts.feature.kind is Kind.LABEL and not facts.feature.internal
     ]
+    unlisted = {
+        facts.feature.name: reason
+        for facts in labels
+        if (reason := _unlistable(facts, labels))
+    }
+    listed = [facts for facts in labels if facts.feature.name not in unlisted]
     names = frozenset(facts.feature.name for facts in listed)
     features, lost = _features(manifest, names)
     files = {
@@ -116,11 +119,6 @@ def render(manifest: Manifest) -> Rendered:
     return Rendered(files, tuple(notes))
 
 
-def _is_shown_label(facts: FeatureFacts) -> bool:
-    """Whether a feature has classes and is of the user, not of the pipeline."""
-    return facts.feature.kind is Kind.LABEL and not facts.feature.internal
-
-
 def pointers_to(folder: str, manifest: Manifest) -> dict[str, bytes]:
     """Returns TFDS's files for a directory whose shards are in a folder below it."""
     files = dict(render(manifest).files)
@@ -139,25 +137,18 @@ def _unreadable(manifest: Manifest) -> str:
     for split in manifest.splits:
         if not any(character.isalnum() for character in split.name):
             return f"TFDS wants a letter or a digit in a split's name, {split.name!r}"
-        expected = _file_names(manifest.name, split)
-        for shard, name in zip(split.shards, expected, strict=True):
-            if shard.file != name:
-                return f"TFDS would look for {name!r} where {shard.file!r} is"
+        if len(split.shards) > _MOST_SHARDS:
+            return f"TFDS writes numbers beyond {_MOST_SHARDS:,} shards in six digits"
     return ""
 
 
-def _file_names(name: str, split: SplitFacts) -> list[str]:
-    """Returns the file names that TFDS's default template gives."""
-    count = len(split.shards)
-    width = max(len(str(count)), 5)
-    return [
-        f"{name}-{split.name}.tfrecord-{index:0{width}d}-of-{count:0{width}d}"
-        for index in range(count)
-    ]
+def _unlistable(facts: FeatureFacts, labels: Sequence[FeatureFacts]) -> str:
+    """Returns why a labels file cannot hold the class names, "" if it can.
 
-
-def _unlistable(facts: FeatureFacts, features: Sequence[FeatureFacts]) -> str:
-    """Returns why a labels file cannot hold the class names, "" if it can."""
+    Args:
+      facts: of one of the labels.
+      labels: all that TFDS is to show.
+    """
     for name in facts.classes:
         # TFDS reads in text mode, where \n, \r and \r\n end a line.
         if name != name.strip() or not name or "\n" in name or "\r" in name:
@@ -175,11 +166,10 @@ def _unlistable(facts: FeatureFacts, features: Sequence[FeatureFacts]) -> str:
         return "the name of its labels file would be too long"
     rivals = [
         other.feature.name
-        for other in features
-        if _is_shown_label(other)
+        for other in labels
         # Some file systems ignore case.
-        and _labels_file(other.feature.name).casefold() == file.casefold()
-        and other.feature.name != feature.name
+        if _labels_file(other.feature.name).casefold() == file.casefold()
+        and other is not facts
     ]
     if rivals:
         return f"{rivals[0]!r} would need the same labels file"

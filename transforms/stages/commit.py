@@ -42,6 +42,7 @@ from transforms.errors import (
 )
 from transforms.publishing import target
 from transforms.publishing.parts import Model, announce
+from transforms.publishing.published import manifest_or_none
 from transforms.sidecars.render import render_sidecars
 from transforms.stages.account import Sums, account_of, check_account, manifest_of
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
@@ -249,11 +250,8 @@ def _already_done(publication: Publication, store: Store) -> str | None:
     """Returns the digest when an earlier attempt of this very job has published."""
     if not store.placed and storage(store.dataset).is_folder():
         return None
-    try:
-        manifest = target.read_manifest(publication.directory)
-    except FileNotFoundError:
-        return None
-    if manifest.run.get("job") != publication.job:
+    manifest = manifest_or_none(publication.directory)
+    if manifest is None or manifest.run.get("job") != publication.job:
         return None
     if store.placed and manifest.folder != store.place:
         # Another run of the same job has published; this one has its own files.

@@ -16,7 +16,7 @@ import secrets
 import time
 import urllib.parse
 from collections.abc import Mapping
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from transforms.storage.entries import FileEntry, Look, OvertakenError
 from transforms.storage.paths import split_remote
@@ -44,7 +44,7 @@ Parameters = Mapping[str, str]
 Reached = tuple["pafs.FileSystem", str]
 
 
-class Bucket(Protocol):
+class Bucket:
     """Writes the objects of one bucket.
 
     Its methods raise what the store's client does: `retry.asked`, which calls them,
@@ -65,9 +65,11 @@ class Bucket(Protocol):
     @staticmethod
     def connected(place: str, parameters: Parameters) -> Reached:
         """Returns the store as Arrow reaches it."""
+        raise NotImplementedError
 
     def look(self, key: str) -> Look:
         """Returns the version and the age of an object that is there."""
+        raise NotImplementedError
 
     def put(self, key: str, file: IO[bytes], size: int, version: str | None) -> None:
         """Writes an object, in parts where it is large; aborts an upload that failed.
@@ -81,9 +83,11 @@ class Bucket(Protocol):
         Raises:
           OvertakenError: it has another version; nothing has changed.
         """
+        raise NotImplementedError
 
     def copy(self, key: str, to: str) -> None:
         """Copies an object inside the bucket, in parts where it is large."""
+        raise NotImplementedError
 
     def remove(self, key: str) -> None:
         """Removes an object; it may be gone already."""
@@ -91,7 +95,7 @@ class Bucket(Protocol):
             self._remove(key)
 
     def _remove(self, key: str) -> None:
-        """As `remove`; may raise where it is gone."""
+        raise NotImplementedError
 
     def remove_below(self, folder: str) -> None:
         """Removes every object whose key begins with `folder` and a slash.
@@ -108,10 +112,7 @@ class Bucket(Protocol):
                 list(pool.map(self.remove, level))
 
     def _keys_below(self, prefix: str) -> list[str]:
-        """Returns the keys that begin with a prefix."""
-
-    def list_in(self, folder: str) -> list[FileEntry]:
-        """Returns what is in a folder, where Arrow shows too little of it."""
+        raise NotImplementedError
 
     def path(self, key: str = "") -> str:
         """Returns the path of an object, for messages."""

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import functools
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from typing import IO
@@ -205,12 +206,12 @@ def move_new(source: str, target: str) -> None:
     Raises:
       CommitError: the target has appeared meanwhile; nothing has changed.
     """
+    moved = status_of(source)
+    # A folder replaces nothing but an empty one.
+    is_safe = moved is not None and stat.S_ISDIR(moved.st_mode)
 
     def change() -> None:
-        # A folder replaces nothing but an empty one.
-        if os.path.isdir(source) or not _rename_with_flags(
-            source, target, _RENAME_NOREPLACE
-        ):
+        if is_safe or not _rename_with_flags(source, target, _RENAME_NOREPLACE):
             os.rename(source, target)
 
     try:

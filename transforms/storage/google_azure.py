@@ -107,7 +107,7 @@ class GcsBucket(Bucket):
         return [blob.name for blob in blobs]
 
     def list_in(self, folder: str) -> list[FileEntry]:
-        """See `Bucket`; Arrow shows only folders that have an object of their own."""
+        """Returns what is in a folder; Arrow shows only those that are objects, too."""
         prefix, top = f"{folder}/" if folder else "", self.path(folder)
         pages = self._bucket.list_blobs(prefix=prefix, delimiter="/", **self._patience)
         blobs = list(pages)

@@ -136,7 +136,7 @@ def look_in(folder: str) -> list[FileEntry]:
     """Returns what is in a folder, also a folder without a name. Raises OSError."""
     folder = folder.rstrip("/")
     client = client_of(folder) if folder.startswith(GOOGLE) else None
-    if client is not None:
+    if isinstance(client, GcsBucket):
         listed = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
         if not listed:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
