@@ -16,7 +16,7 @@ from beam_pipeline.copies.publication import (
     look_at,
     publish_copy,
 )
-from beam_pipeline.copies.shard_copies import Ids, copied, ids_in, numbered_shards
+from beam_pipeline.copies.shard_copies import Ids, copied, numbered_shards
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.open_dataset import names_files, open_dataset
 from beam_pipeline.datasets.parts import class_counts, joined_statistics, summed_counts
@@ -156,13 +156,18 @@ def _classes(datasets: Sequence[Dataset]) -> _Classes:
 
 
 def _new_ids(dataset: Dataset, split: SplitFacts, classes: _Classes) -> dict[str, Ids]:
-    """Returns the class ids that change in a split of a dataset."""
+    """Returns the class ids that change in a split of a dataset; see `CopiedShard`."""
     ids: dict[str, Ids] = {}
     for facts in dataset.manifest.features:
         new = {c: n for n, c in enumerate(classes.get(facts.feature.name, ()))}
-        moved = {old: new[c] for old, c in enumerate(facts.classes) if c in new}
-        moved = {old: number for old, number in moved.items() if old != number}
-        ids |= ids_in(split, facts, moved)
+        counts = split.classes.get(facts.feature.name)
+        moved = {
+            old: new[c]
+            for old, c in enumerate(facts.classes)
+            if new.get(c, old) != old and (counts is None or counts.get(c))
+        }
+        if moved:
+            ids[facts.feature.record_keys[0]] = moved
     return ids
 
 

@@ -219,11 +219,12 @@ def with_sidecars(
     derived = [_write(store, *sidecar) for sidecar in sidecars.derived.items()]
     datasets = {shard.dataset.directory: shard.dataset for shard in sources.values()}
     if manifest.compression == "none":  # version 0.2 wrote indexes of gzip files
-        for path, dataset in datasets.items():
-            had = {facts.file: facts for facts in dataset.manifest.derived}
-            for name, source in sources.items():
-                if source.dataset.directory == path:
-                    derived += _indexes(name, source, had, store)
+        had = {
+            path: {facts.file: facts for facts in dataset.manifest.derived}
+            for path, dataset in datasets.items()
+        }
+        for name, source in sources.items():
+            derived += _indexes(name, source, had[source.dataset.directory], store)
     catalogues = {path: catalogues_of(dataset) for path, dataset in datasets.items()}
     if all(catalogues.values()):
         for split in manifest.splits:

@@ -11,7 +11,7 @@ from beam_pipeline.copies.chosen_rows import Mask
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.example.messages import replaced_ids
 from transforms.core.files import ShardName
-from transforms.core.manifest import FeatureFacts, FileFacts, ShardFacts, SplitFacts
+from transforms.core.manifest import FileFacts, ShardFacts, SplitFacts
 from transforms.core.tfrecord import TFRecordReader, TFRecordWriter
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import FOOTER_BYTES, HEADER_BYTES
@@ -86,17 +86,6 @@ def numbered_shards(
             numbered = (manifest.name, name, number, len(shards), manifest.compression)
             sources[str(ShardName(*numbered))] = shard
     return sources
-
-
-def ids_in(split: SplitFacts, facts: FeatureFacts, new: Ids) -> dict[str, Ids]:
-    """Returns the ids of a label that change in a split, by its key in the records."""
-    counts = split.classes.get(facts.feature.name)
-    ids = {
-        old: number
-        for old, number in new.items()
-        if counts is None or counts.get(facts.classes[old])
-    }
-    return {facts.feature.record_keys[0]: ids} if ids else {}
 
 
 def copy_whole(source: str, target: str, facts: FileFacts, *, attempts: str) -> None:

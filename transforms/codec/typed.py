@@ -12,6 +12,7 @@ vocabulary), and what was derived from an image is a value like any other.
 What a value may be, `transforms.core.rows.values` decides, of columns of Arrow, too.
 """
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
@@ -152,7 +153,13 @@ def coding_of(schema: SchemaLike) -> Coding:
 def _cached_coding(schema: Schema) -> Coding:
     """Returns how the features of a schema are encoded; SpecError for an unfit one."""
     features = list(map(_coding_feature, schema.stored))
-    _check_unique([key for coded in features for key in coded.feature.record_keys])
+    keys = collections.Counter(k for c in features for k in c.feature.record_keys)
+    for key, count in keys.most_common(1):
+        if count > 1:
+            raise SpecError(
+                f"All features of a schema must be stored under keys of their own; "
+                f"{key!r} is there {count} times. Rename one."
+            )
     plain: dict[str, Any] = {c.feature.name: _plain_type(c) for c in features}
     return Coding(tuple(features), None if None in plain.values() else plain)
 
@@ -165,16 +172,6 @@ def _plain_type(each: CodingFeature) -> type | None:
     )
     is_plain = said == bare and each.given.kind is not Kind.LABEL
     return PLAIN_TYPES.get(each.feature.kind) if is_plain else None
-
-
-def _check_unique(keys: Sequence[str]) -> None:
-    """Raises SpecError where two features of a schema are stored under one key."""
-    if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise SpecError(
-            f"All features of a schema must be stored under keys of their own; "
-            f"{twice!r} is there {keys.count(twice)} times. Rename one."
-        )
 
 
 def _said(name: str, said: Any) -> Feature:

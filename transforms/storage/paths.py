@@ -148,11 +148,8 @@ def _pairs(query: str) -> list[tuple[str, str]]:
 
     What has no `=` has no name.
     """
-    out = []
-    for parameter in query.split("&"):
-        name, equals, value = map(unquote, parameter.partition("="))
-        out.append((name if equals else "", value))
-    return out
+    pairs = (map(unquote, text.partition("=")) for text in query.split("&"))
+    return [(name if equals else "", value) for name, equals, value in pairs]
 
 
 def _check_parameter_names(scheme: str, said: Iterable[tuple[str, str]]) -> None:

@@ -250,9 +250,7 @@ def _with_number(error: OSError, path: str) -> OSError:
     if error.errno == _UNKNOWN:
         reason = "it failed; what Hadoop's client has printed before says in which way"
         return OSError(errno.EIO, reason, path)
-    if error.errno is not None:
-        number = errno.EIO if is_transient(error) else error.errno
-    return OSError(number or errno.EIO, reason, path)
+    return OSError(error.errno or number or errno.EIO, reason, path)
 
 
 def _os_error(number: int, reason: str, path: str) -> OSError:
