@@ -1,5 +1,6 @@
 """Tell the format of a source by the names and first bytes of its files."""
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -74,8 +75,9 @@ def without_other_yamls(entries: FileList, path: str) -> FileList:
 
 
 def head_in(root: str) -> Callable[[str], bytes]:
-    """Returns what reads the first bytes of a file in a folder."""
+    """Returns what reads the first bytes of a file in a folder, of each only once."""
 
+    @functools.cache
     def head(path: str) -> bytes:
         full = os.path.join(root, path)
         try:
