@@ -228,9 +228,9 @@ def valid_text(column: pa.Array) -> Column:
 
     Not all of Arrow's readers check: a string column of Parquet may hold any bytes.
     """
-    data = column.cast(pa.binary()) if pa.types.is_string(column.type) else column
-    if pa.types.is_fixed_size_binary(data.type):
-        data = data.cast(pa.binary())
+    data, types = column, pa.types
+    if types.is_string(column.type) or types.is_fixed_size_binary(column.type):
+        data = column.cast(pa.binary())
     try:
         return Column(data.cast(pa.string()))
     except pa.ArrowInvalid:
@@ -238,8 +238,8 @@ def valid_text(column: pa.Array) -> Column:
     if bad is None:
         # The texts are valid, but too many for offsets of 32 bits.
         return Column(narrowed(data, pa.string()))
-    sound = pc.if_else(pa.array(bad), pa.scalar(None, data.type), data)
-    return Column(narrowed(sound, pa.string()), fault(bad, Reason.INVALID_ENCODING))
+    sound = without(data, bad, Reason.INVALID_ENCODING)
+    return Column(narrowed(sound.values, pa.string()), sound.faults)
 
 
 def not_utf8(column: pa.Array) -> Mask | None:
@@ -257,7 +257,9 @@ def not_utf8(column: pa.Array) -> Mask | None:
         # Few cells are bad as a rule: only those near one are decoded one by one.
         if not _casts(piece, text):
             bad[start : start + len(piece)] = [
-                cell is not None and not _is_utf8(cell) for cell in piece.to_pylist()
+                cell is not None
+                and len(cell.decode(errors="ignore").encode()) < len(cell)
+                for cell in piece.to_pylist()
             ]
     return bad
 
@@ -275,15 +277,6 @@ def _casts(data: pa.Array, kind: pa.DataType) -> bool:
     try:
         data.cast(kind)
     except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _is_utf8(value: bytes) -> bool:
-    """Whether one cell is UTF-8; Arrow tells it of whole arrays only."""
-    try:
-        value.decode()
-    except UnicodeDecodeError:
         return False
     return True
 
@@ -335,24 +328,3 @@ def is_inside(numbers: Doubles) -> Mask:
     """Tells which numbers float64 can hold to the last digit and float32 cannot."""
     size = np.abs(numbers)
     return (size > FLOAT32_EXACT) & (size <= FLOAT64_EXACT)
-
-
-def unheld_texts(texts: pa.Array, rounded: pa.Array) -> Mask | None:
-    """Finds the texts whose whole number float32 cannot represent.
-
-    Args:
-      texts: n decimal numbers, possibly with spaces around them.
-      rounded: the same as float32; null where there is no number.
-
-    Returns:
-      n bools, or None for no such text.
-    """
-    places = large_places(rounded)
-    if not len(places):
-        return None
-    lost = places[unheld(doubles_of(texts, places))]
-    if not len(lost):
-        return None
-    out = np.zeros(len(texts), np.bool_)
-    out[lost] = True
-    return out

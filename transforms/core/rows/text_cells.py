@@ -30,10 +30,12 @@ from transforms.core.arrays import data_of, numpy_mask, offsets_of, raw_values
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
     Column,
+    doubles_of,
     fault,
     first_fault,
+    large_places,
     number_of,
-    unheld_texts,
+    unheld,
     without,
 )
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
@@ -102,9 +104,11 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
         return Column(column.cast(row_type(feature)))
     cells = _coerced(column, kind)
     if kind is Kind.FLOAT and feature.inexact_integers is InexactIntegers.REJECT:
-        unheld = unheld_texts(column, cells.values)
-        if unheld is not None:
-            rest = without(cells.values, unheld, Reason.NOT_FLOAT32)
+        places = large_places(cells.values)
+        if len(places):
+            lost = np.zeros(len(column), np.bool_)
+            lost[places] = unheld(doubles_of(column, places))
+            rest = without(cells.values, lost, Reason.NOT_FLOAT32)
             return Column(rest.values, first_fault(rest.faults, cells.faults))
     return cells
 

@@ -352,8 +352,6 @@ def roundings_of(
         if raw is None or feature.derived or feature.constant is not None:
             continue
         lost = losses(raw, rows[feature.name], feature)
-        if not len(lost.zeros) and not len(lost.large):
-            continue
         kept = keep[lost.large]
         zeros, large = lost.zeros[keep[lost.zeros]], lost.large[kept]
         if len(zeros) or len(large):
