@@ -187,10 +187,7 @@ def _ints(values: list[Any]) -> pa.Array:
     kind = _numpy_type(values)
     if kind is None:
         kind = pa.int64()
-        low, high = -(2**63), 2**63 - 1
-        for index, value in enumerate(values):
-            if value is not None and not low <= value <= high:
-                raise OddValueError(f"{shown(value)} is outside int64", index)
+        _refuse(values, lambda v: not -(2**63) <= v < 2**63, "is outside int64")
         values = [None if value is None else int(value) for value in values]
     return pa.array(values, kind)
 
@@ -361,8 +358,7 @@ def _of_array(array: Array) -> pa.Array:
         return tensor_array(np.ascontiguousarray(array))
     if array.dtype.kind in "mM":
         return _of_times(array)
-    mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
-    return pa.array(_native(np.asarray(array)), mask=mask)
+    return pa.array(_native(array))
 
 
 def _native(array: Array) -> Array:
