@@ -5,6 +5,7 @@ Arrays may be slices, and null slots may hold any bytes, which no function here 
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -98,16 +99,6 @@ def offsets_of(array: pa.Array) -> Sizes:
 
     They count from the start of the array's child or data buffer.
     """
-    return stored_offsets(array).astype(np.int64, copy=False)
-
-
-def data_of(texts: pa.Array) -> npt.NDArray[np.uint8]:
-    """Returns the data buffer of texts or bytes, in which `offsets_of` counts."""
-    return np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-
-
-def stored_offsets(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
-    """Returns the offsets of `offsets_of` as they are stored, not copied."""
     is_large = (
         pa.types.is_large_list(array.type)
         or pa.types.is_large_string(array.type)
@@ -117,9 +108,15 @@ def stored_offsets(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
     buffer = array.buffers()[1]
     if buffer is None or not buffer.size:
         # An empty array may lack even its only offset, 0.
-        return np.zeros(1, dtype)
+        return np.zeros(1, np.int64)
     first = array.offset * dtype.itemsize
-    return np.frombuffer(buffer, dtype, len(array) + 1, first)
+    stored = np.frombuffer(buffer, dtype, len(array) + 1, first)
+    return stored.astype(np.int64, copy=False)
+
+
+def data_of(texts: pa.Array) -> npt.NDArray[np.uint8]:
+    """Returns the data buffer of texts or bytes, in which `offsets_of` counts."""
+    return np.frombuffer(texts.buffers()[2] or b"", np.uint8)
 
 
 def flattened(
@@ -195,19 +192,27 @@ def rows_holding(column: pa.Array) -> npt.NDArray[np.bool_]:
     return rows_with(column, rows_holding(column.flatten()))
 
 
-def regrouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yields the same rows in batches of `rows`, the last of fewer."""
+def regrouped(
+    batches: Iterable[pa.RecordBatch], rows: int, most_bytes: float = math.inf
+) -> Iterator[pa.RecordBatch]:
+    """Yields the same rows in batches of `rows`, the last and large ones of fewer.
+
+    Args:
+      batches: of one schema.
+      rows: of a batch.
+      most_bytes: of a batch, beyond which it gets no more of those given.
+    """
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for batch in batches:
         while batch.num_rows:
             piece = batch.slice(0, rows - count)
             waiting.append(piece)
-            count += piece.num_rows
             batch = batch.slice(piece.num_rows)
-            if count == rows:
+            count, size = count + piece.num_rows, size + piece.nbytes
+            if count == rows or size >= most_bytes:
                 yield _one_batch(waiting)
-                waiting, count = [], 0
+                waiting, count, size = [], 0, 0
     if waiting:
         yield _one_batch(waiting)
 
@@ -226,25 +231,18 @@ _MAX_MAPPED_BYTES = 32 << 20
 
 
 @functools.cache
-def keep_freed_memory() -> bool:
+def keep_freed_memory() -> None:
     """Keeps up to 64 MB of freed memory in this process, instead of returning it.
 
     Images come and go by hundreds. By default glibc gives their memory back each time
     and takes it again, and the kernel clears it again: that costs more than the reads.
-
-    Returns:
-      Whether the C library has taken the settings; only glibc does. Without them the
-      program does the same, more slowly.
+    With another C library the program does the same, more slowly.
     """
     library = _glibc()
-    if library is None:
-        return False
-    settings = {
-        _M_MMAP_THRESHOLD: _MAX_MAPPED_BYTES,
-        _M_TRIM_THRESHOLD: _KEPT_BYTES,
-        _M_TOP_PAD: _KEPT_BYTES,
-    }
-    return all(library.mallopt(name, value) for name, value in settings.items())
+    if library is not None:
+        library.mallopt(_M_MMAP_THRESHOLD, _MAX_MAPPED_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        library.mallopt(_M_TOP_PAD, _KEPT_BYTES)
 
 
 def return_freed_memory() -> None:

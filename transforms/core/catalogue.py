@@ -22,7 +22,7 @@ range, some 292 million years.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import regrouped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import ExampleError
 
@@ -188,7 +189,10 @@ def write_part(
     # Loaded where it is needed: most of those who ask here write nothing.
     import pyarrow.parquet as pq
 
-    names = frozenset(classes).intersection(schema.names)
+    named = frozenset(classes).intersection(schema.names)
+    chosen = (
+        pa.record_batch([b[n] for n in schema.names], schema.names) for b in batches
+    )
     repeated = ["_shard", *(f.name for f in schema if _is_text(f.type))]
     rows = 0
     with pq.ParquetWriter(
@@ -198,10 +202,10 @@ def write_part(
         use_dictionary=repeated,
         write_page_checksum=True,
     ) as writer:
-        for group in _groups(batches, schema.names):
+        for group in regrouped(chosen, _GROUP_ROWS, _GROUP_BYTES):
             columns = [
                 _named(name, group[name], classes[name])
-                if name in names
+                if name in named
                 else _storable(group[name], kind)
                 for name, kind in zip(schema.names, schema.types, strict=True)
             ]
@@ -215,34 +219,7 @@ def write_part(
     return rows
 
 
-def _groups(
-    batches: Iterable[Mapping[str, pa.Array]], names: Sequence[str]
-) -> Iterator[pa.Table]:
-    """Yields the rows of a row group at a time."""
-    waiting: list[pa.Table] = []
-    count = size = 0
-    for batch in batches:
-        rest = pa.table({name: batch[name] for name in names})
-        while len(rest):
-            piece = rest.slice(0, _GROUP_ROWS - count)
-            rest = rest.slice(len(piece))
-            waiting.append(piece)
-            count, size = count + len(piece), size + piece.nbytes
-            if count == _GROUP_ROWS or size >= _GROUP_BYTES:
-                yield _row_group(waiting)
-                waiting, count, size = [], 0, 0
-    if waiting:
-        yield _row_group(waiting)
-
-
-def _row_group(tables: Sequence[pa.Table]) -> pa.Table:
-    """Returns the rows of a row group, each column in one chunk."""
-    return pa.concat_tables(tables).combine_chunks()
-
-
-def _named(
-    name: str, ids: pa.ChunkedArray, classes: pa.StringArray
-) -> pa.DictionaryArray:
+def _named(name: str, ids: pa.Array, classes: pa.StringArray) -> pa.DictionaryArray:
     """Returns class names; the dictionary has those that occur, in order of ids."""
     unique_ids = pc.unique(ids).drop_null()
     unique_ids = unique_ids.take(pc.sort_indices(unique_ids))
@@ -252,11 +229,11 @@ def _named(
                 f"label {name!r} must be one of {len(classes):,} class ids; found "
                 f"{end:,}. Verify the dataset, and convert it again."
             )
-    places = pc.index_in(ids.combine_chunks(), unique_ids)
+    places = pc.index_in(ids, unique_ids)
     return pa.DictionaryArray.from_arrays(places, classes.take(unique_ids))
 
 
-def _storable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _storable(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Returns a column in its type of the catalogue; times beyond it become null."""
     if column.type == kind:
         return column

@@ -25,6 +25,7 @@ the list itself, or its place in a file.
 """
 
 import dataclasses
+import functools
 import hashlib
 import operator
 import pickle
@@ -158,9 +159,8 @@ def spooled_piece(
         rows = rows.append_column(CONTENT_COLUMN, pa.array(contents))
     # A stream: the schema, then the rows.
     messages = [rows.schema.serialize(), rows.serialize()]
-    size, crc = 0, 0
-    for message in messages:
-        size, crc = size + message.size, google_crc32c.extend(crc, message)
+    size = sum(message.size for message in messages)
+    crc = functools.reduce(google_crc32c.extend, messages, 0)
     piece = Segment(name, 0, rows.num_rows, size, crc32c=crc)
     if size > _INLINE_BYTES:
         return dataclasses.replace(piece, file=store(name, messages))
@@ -187,15 +187,18 @@ def put_names(
       names: in one array without nulls.
       write: stores pieces end to end in a file; returns its name.
     """
+    piece = _inline_names(names)
+    if piece.size <= _MOST_INLINE_BYTES:
+        return piece
+    message = pa.py_buffer(piece.payload)
+    crc = google_crc32c.value(message)
+    return dataclasses.replace(piece, payload=b"", file=write([message]), crc32c=crc)
+
+
+def _inline_names(names: pa.StringArray) -> Segment:
+    """Returns names as a segment that holds them itself."""
     message = serialize(pa.record_batch([names], schema=_NAMES))
-    if message.size <= _MOST_INLINE_BYTES:
-        payload = message.to_pybytes()
-        return Segment("", 0, len(names), message.size, payload=payload)
-    return Segment(
-        *("", 0, len(names), message.size),
-        file=write([message]),
-        crc32c=google_crc32c.value(message),
-    )
+    return Segment("", 0, len(names), message.size, payload=message.to_pybytes())
 
 
 def get_names(part: Segment, read: Callable[[Segment], pa.Buffer]) -> pa.StringArray:
@@ -249,9 +252,7 @@ def merged_lists(lists: Sequence[Segment]) -> list[Segment]:
     if len(inline) <= _MOST_LISTS:
         return [*lists]
     names = distinct_names(inline, lambda segment: pa.py_buffer(segment.payload))
-    message = serialize(pa.record_batch([names], schema=_NAMES))
-    merged = Segment("", 0, len(names), message.size, payload=message.to_pybytes())
-    return [*(segment for segment in lists if segment.file), merged]
+    return [*(segment for segment in lists if segment.file), _inline_names(names)]
 
 
 def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:
