@@ -30,7 +30,6 @@ from transforms.core.placing.splitting import Assignments, check_contents
 from transforms.core.placing.strata import (
     ClassCounts,
     Strata,
-    class_names,
     cut_classes,
     pack,
     share_out,
@@ -150,9 +149,8 @@ def hash_classes(
       rule: a stratified one.
       lock: rows that it knows are counted, and not hashed.
     """
-    encoded = class_names(batch.rows.column(rule.stratify_by)).dictionary_encode(
-        null_encoding="encode"
-    )
+    classes = batch.rows.column(rule.stratify_by).cast(pa.string())
+    encoded = classes.dictionary_encode(null_encoding="encode")
     names, codes = encoded.dictionary, np.asarray(encoded.indices).astype(np.int64)
     check_contents(batch, rule)
     hashes = unit_hashes(batch, purpose=SPLIT, seed=rule.seed)

@@ -108,14 +108,8 @@ def is_validation(name: str) -> bool:
 
 def usual_order(names: Iterable[str]) -> list[str]:
     """Returns split names in the usual order: training, validation, test, others."""
-
-    def rank(name: str) -> tuple[int, str]:
-        for index, words in enumerate(_USUAL):
-            if name.lower() in words:
-                return index, name
-        return len(_USUAL), name
-
-    return sorted(names, key=rank)
+    ranks = {word: rank for rank, words in enumerate(_USUAL) for word in words}
+    return sorted(names, key=lambda n: (ranks.get(n.lower(), len(_USUAL)), n))
 
 
 class SplitSource(enum.StrEnum):

@@ -35,7 +35,7 @@ from transforms.core.placing.placement import (
     split_of_keys,
     unit_hashes,
 )
-from transforms.core.placing.strata import Strata, class_names
+from transforms.core.placing.strata import Strata
 from transforms.errors import EncodingError, SpecError
 
 Codes = npt.NDArray[np.int64]
@@ -49,8 +49,6 @@ PLACE = "row"
 _IN_WORDS = {CONTENT: "their content", PLACE: "their place (file and row number)"}
 # The index of a row that no split takes.
 NOWHERE = -1
-
-Index = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -240,7 +238,7 @@ class Splits:
     """
 
     names: tuple[str, ...]
-    index: Index
+    index: Codes
 
 
 def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
@@ -339,6 +337,6 @@ def _by_class(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     """Returns the splits by shares that hold within the class of each row."""
     if tables.strata is None:
         raise EncodingError("A stratified split needs the classes to be counted first.")
-    classes = class_names(batch.rows.column(rule.stratify_by))
+    classes = batch.rows.column(rule.stratify_by).cast(pa.string())
     index = tables.strata.split_of(classes, _split_hashes(batch, rule))
     return Splits(rule.names, index)

@@ -107,11 +107,6 @@ def unpack(message: bytes | pa.Buffer, columns: int) -> tuple[pa.StringArray, UI
     return rows["class"], numbers.reshape(-1, columns)
 
 
-def class_names(column: pa.Array) -> pa.StringArray:
-    """Returns a column's values as the names of classes."""
-    return column.cast(pa.string())
-
-
 def sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
     """Returns the sums of counts, class by class; few of them are in memory at a time.
 
