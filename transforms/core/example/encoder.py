@@ -112,7 +112,11 @@ def encode_examples(batch: pa.RecordBatch) -> list[bytes]:
 
 
 class ExampleEncoder:
-    """Encodes record batches of one schema; keeps the prefixes between batches."""
+    """Encodes record batches of one schema; keeps the prefixes between batches.
+
+    Attributes:
+      schema: the columns that batches must have.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         """Plans the encoding of a schema.
@@ -123,7 +127,7 @@ class ExampleEncoder:
         Raises EncodingError: a tf.train.Example cannot hold a column's type, or two
         columns have the same name.
         """
-        self._schema = schema
+        self.schema = schema
         self._signature = schema.names, schema.types
         _check_names(schema.names)
         # The order of texts is that of their UTF-8 bytes.
@@ -147,11 +151,6 @@ class ExampleEncoder:
             or pa.types.is_dictionary(types[index])
             or column.kind is ListKind.BYTES
         ]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns that batches must have."""
-        return self._schema
 
     def encode(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns n serialised Examples for the n rows of a batch.
@@ -214,7 +213,7 @@ class ExampleEncoder:
         actual = batch.schema
         if (actual.names, actual.types) != self._signature:
             given, needed = (
-                bounded(str(schema), 300) for schema in (actual, self._schema)
+                bounded(str(schema), 300) for schema in (actual, self.schema)
             )
             raise EncodingError(
                 f"a batch must have the columns that the encoder was made for, "
@@ -251,9 +250,10 @@ class ExampleEncoder:
         for step in self._steps:
             if isinstance(step, FloatColumns):
                 if not step.add(chunk, record):
-                    self._lacking.update(_lacking(chunk))
+                    columns = enumerate(chunk.columns)
+                    self._lacking |= {i for i, own in columns if own.null_count}
                     self._steps = steps_of(
-                        self._columns, self._schema, lacking=self._lacking
+                        self._columns, self.schema, lacking=self._lacking
                     )
                     return self._record(chunk, first_row, around)
                 continue
@@ -382,8 +382,3 @@ def _rows(*columns: npt.NDArray[np.unsignedinteger]) -> list[bytes]:
 def _crcs(parts: Sequence[bytes | memoryview]) -> npt.NDArray[np.uint32]:
     """Returns the CRC32C of each piece, without the mask of a TFRecord."""
     return np.fromiter(map(google_crc32c.value, parts), np.uint32, len(parts))
-
-
-def _lacking(batch: pa.RecordBatch) -> list[int]:
-    """Returns the indices of columns with missing values."""
-    return [index for index, column in enumerate(batch.columns) if column.null_count]

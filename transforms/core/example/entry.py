@@ -249,17 +249,12 @@ def varint_stores(position: int, width: int, varints: Varints) -> list[Store]:
     return stores
 
 
-def key_of(name: str) -> bytes:
-    """Returns the key of an entry, as the field that it is."""
-    key = name.encode()
-    return b"\x0a" + varint(len(key)) + key
-
-
 class Entry:
     """The map entry of one feature, without its payload."""
 
     def __init__(self, name: str, kind: ListKind, form: Form) -> None:
-        self._key = key_of(name)
+        key = name.encode()
+        self._key = b"\x0a" + varint(len(key)) + key
         self._kind = kind.value
         self._form = form
         self._layouts: dict[tuple[int, int], PrefixLayout | None] = {}
@@ -267,15 +262,10 @@ class Entry:
 
     def prefix(self, size: int) -> bytes:
         """Returns the bytes before a payload of `size` bytes."""
-        tail = self.tail(size)
-        key = self._key
-        return b"\x0a" + varint(len(key) + len(tail) + size) + key + tail
-
-    def tail(self, size: int) -> bytes:
-        """Returns the bytes between the key and a payload of `size` bytes."""
         tail = b"\x0a" + varint(size) if self._has_inner(size) else b""
         tail = self._kind + varint(len(tail) + size) + tail
-        return b"\x12" + varint(len(tail) + size) + tail
+        tail = self._key + b"\x12" + varint(len(tail) + size) + tail
+        return b"\x0a" + varint(len(tail) + size) + tail
 
     def layout(self, smallest: int, largest: int) -> PrefixLayout | None:
         """Returns the one layout of all sizes of a range; None if it has several."""
