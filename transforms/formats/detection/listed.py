@@ -28,7 +28,7 @@ from transforms.core.model import Block
 from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import BoxedReader, Numbers
+from transforms.formats.detection.boxed_rows import BoxedReader
 from transforms.formats.detection.objects import (
     Found,
     ImageObjects,
@@ -47,6 +47,7 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableSample,
+    spread,
 )
 from transforms.storage.entries import FileEntry, TooLargeError
 from transforms.storage.files import storage
@@ -281,7 +282,7 @@ class ListedReader(BoxedReader):
             reader = dataclasses.replace(reader, masks="auto")
         if self.says_split:
             reader = dataclasses.replace(reader, split_column=self.split_name)
-        rows = listing.rows(even_rows(count, sampled))
+        rows = listing.rows(np.array(spread(range(count), sampled)))
         block = Block("", 0, len(rows), rows=len(rows))
         raw = reader.rows_of(rows, root, block, is_sample=True)
         columns = dict(raw.columns)
@@ -379,12 +380,6 @@ def listing_of(
         for name, kind in {**_COLUMNS, **more}.items()
     }
     return pa.table(columns)
-
-
-def even_rows(count: int, wanted: int) -> Numbers:
-    """Returns at most `wanted` of `count` rows, spread evenly, first and last too."""
-    spread = np.linspace(0, count - 1, min(wanted, count), dtype=np.int64)
-    return np.unique(spread)
 
 
 def _stem(path: str) -> str:

@@ -22,18 +22,14 @@ and Label Studio, pages on export.
 import dataclasses
 import functools
 import posixpath
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError, SpecError
-from transforms.formats.detection.listed import (
-    ListedReader,
-    even_rows,
-    listing_of,
-)
+from transforms.formats.detection.listed import ListedReader, listing_of
 from transforms.formats.detection.objects import (
     NO_BOX,
     BoxedObject,
@@ -47,7 +43,7 @@ from transforms.formats.detection.yolo_files import (
     splits_of,
 )
 from transforms.formats.file_names import SourcePaths
-from transforms.formats.table import InputFile, Planned
+from transforms.formats.table import InputFile, Planned, spread
 
 # Labels that are looked into for outlines.
 _LOOKED_AT = 16
@@ -159,15 +155,12 @@ class YoloReader(ListedReader):
         self, rows: Sequence[Mapping[str, Any]], root: str
     ) -> tuple[set[int], int]:
         """Returns the numbers of classes, all if they have no names, and outlines."""
-        places: Iterable[int] = range(len(rows))
-        if self.names is not None:
-            places = even_rows(len(rows), _LOOKED_AT).tolist()
         numbers: set[int] = set()
         outlines = 0
-        for index in places:
-            if rows[index]["annotation"] is None or rows[index].get("reason"):
+        for row in rows if self.names is None else spread(rows, _LOOKED_AT):
+            if row["annotation"] is None or row.get("reason"):
                 continue
-            image, _ = self.objects_of(rows[index], root)
+            image, _ = self.objects_of(row, root)
             if isinstance(image, ImageObjects):
                 good = [box for box in image.objects if box.fault is None]
                 outlines += sum(len(box.raw.split()) > 1 + _BOX for box in good)

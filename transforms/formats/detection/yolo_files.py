@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 import yaml
 
 from transforms.errors import BeamTFRecordError, InputError, bounded
-from transforms.formats.detection.listed import even_rows
 from transforms.formats.detection.objects import lines_in
 from transforms.formats.file_names import (
     IMAGE_SUFFIXES,
@@ -33,6 +32,7 @@ from transforms.formats.file_names import (
     is_image_name,
     split_in_path,
 )
+from transforms.formats.table import spread
 from transforms.storage.files import storage
 
 _SPLITS = {
@@ -288,12 +288,12 @@ def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) ->
     # Texts of numbers, and others, which are no labels where images have them.
     labels: list[str] = []
     prose: list[str] = []
-    for index in even_rows(len(texts), _LOOKED_AT).tolist() if image else ():
-        if start := head(texts[index]).strip():
+    for text in spread(texts, _LOOKED_AT) if image else ():
+        if start := head(text).strip():
             # The last line may be cut.
             lines = start.split(b"\n")[:20]
             is_label = all(map(_LINE.fullmatch, lines[:-1] or lines))
-            (labels if is_label else prose).append(texts[index])
+            (labels if is_label else prose).append(text)
     strange = [text for text in prose[:_LABELS] if _has_image(text, image, head)]
     return len(strange) * _FEW <= len(labels) and any(
         _has_image(text, image, head) for text in labels[:_LABELS]
