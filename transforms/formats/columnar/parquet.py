@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from transforms.core.arrays import is_list, rows_with
+from transforms.core.arrays import values_and_rows
 from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
@@ -71,6 +71,7 @@ _MAX_ROW_BYTES = 256 << 20
 
 
 _Mask = npt.NDArray[np.bool_]
+_Longs = npt.NDArray[np.int64]
 
 # Timestamps of 96 bits, by the unit of the values: the units to compare them with.
 _EXACT_UNITS = {"ns": ("s",), "us": ("s", "ns")}
@@ -374,7 +375,7 @@ def _beyond_nanoseconds(seconds: pa.Array) -> bool:
 
     Those within a second of the limits are left to `_beyond_unit`.
     """
-    extent = pc.min_max(_leaves(seconds)).as_py()
+    extent = pc.min_max(_leaves(seconds)[0]).as_py()
     low, high = extent["min"], extent["max"]
     return low is not None and not _FIRST_SECOND <= low <= high <= _LAST_SECOND
 
@@ -393,25 +394,18 @@ def _beyond_unit(
       For each row, whether it has an instant out of range, and whether it has one that
       is finer than the unit.
     """
-    if is_list(values.type):
-        items = _beyond_unit(
-            values.flatten(), unit, [array.flatten() for array in exact]
-        )
-        return rows_with(values, items[0]), rows_with(values, items[1])
-    none = np.zeros(len(values), np.bool_)
-    if not pa.types.is_timestamp(values.type):
-        return none, none  # of structs or maps in lists, which no feature holds
-    counts = _counts(values)
-    out = counts // _PER_SECOND[unit] != _counts(exact[0])
-    if unit == "ns":
-        return out, none
-    # Both wrap at 64 bits alike.
-    return out, counts * 1000 != _counts(exact[1])
+    (counts, rows), *others = map(_counts_and_rows, [values, *exact])
+    out, finer = np.zeros((2, len(values)), np.bool_)
+    out[rows[counts // _PER_SECOND[unit] != others[0][0]]] = True
+    if unit == "us":
+        # Both wrap at 64 bits alike.
+        finer[rows[counts * 1000 != others[1][0]]] = True
+    return out, finer
 
 
 def _said_of_range(name: str, unit: str, seconds: pa.Array) -> str:
     """Returns what is wrong with a row, given the column in seconds from there on."""
-    instants = _leaves(seconds.slice(0, 1)).drop_null().slice(0, _SHOWN).to_pylist()
+    instants = _leaves(seconds.slice(0, 1))[0].drop_null().slice(0, _SHOWN).to_pylist()
     shown = ", ".join(str(np.datetime64(instant, "s")) for instant in instants)
     return (
         f"column {name!r} holds {shown}: out of range, in {unit} an int64 holds "
@@ -419,16 +413,15 @@ def _said_of_range(name: str, unit: str, seconds: pa.Array) -> str:
     )
 
 
-def _leaves(column: pa.Array) -> pa.Array:
-    """Returns the timestamps in lists of any depth as counts; none of other types."""
-    while is_list(column.type):
-        column = column.flatten()
-    if not pa.types.is_timestamp(column.type):
-        return pa.nulls(0, pa.int64())
-    return column.cast(pa.int64())
+def _leaves(column: pa.Array) -> tuple[pa.Array, _Longs]:
+    """Returns timestamps, also in lists, as counts, and their rows; no other types."""
+    values, rows = values_and_rows(column)
+    if not pa.types.is_timestamp(values.type):
+        return pa.nulls(0, pa.int64()), rows[:0]
+    return values.cast(pa.int64()), rows
 
 
-def _counts(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Returns the instants of a column without lists, 0 for null."""
-    counts = pc.fill_null(column.cast(pa.int64()), 0)
-    return np.asarray(counts.to_numpy(zero_copy_only=False), np.int64)
+def _counts_and_rows(column: pa.Array) -> tuple[_Longs, _Longs]:
+    """Returns the instants in a column, 0 for null, and the row of each."""
+    counts, rows = _leaves(column)
+    return np.asarray(pc.fill_null(counts, 0), np.int64), rows

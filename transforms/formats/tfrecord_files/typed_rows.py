@@ -21,18 +21,19 @@ import datetime
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask
+from transforms.core.arrays import numpy_mask, values_and_rows
 from transforms.core.example.messages import check_kind
 from transforms.core.manifest import Manifest
 from transforms.core.model import Reason
+from transforms.core.rows.column import not_utf8
+from transforms.core.rows.nested import fitted
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.reader import PayloadBatch
@@ -53,8 +54,6 @@ from transforms.formats.tfrecord_files.columns import (
 )
 from transforms.formats.tfrecord_files.records import in_pieces
 from transforms.storage.files import storage
-
-_Longs = npt.NDArray[np.int64]
 
 # The first and the last second that a Python datetime holds, since 1970.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
@@ -145,7 +144,9 @@ def _typed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
             column = column.cast(kind)
         except pa.ArrowInvalid:
             message = f"feature {feature.name!r} is a text and holds no UTF-8"
-            return Composed(column, _not_castable(column, kind), message=message)
+            values, rows = values_and_rows(column)
+            bad = np.isin(np.arange(len(column)), rows[not_utf8(values)])
+            return Composed(column, bad, message=message)
     if feature.kind is Kind.TENSOR and feature.encoding == "raw":
         return _checked_tensors(feature, column)
     is_flat = feature.is_list and not feature.has_steps
@@ -169,23 +170,13 @@ def _typed_like(kind: pa.DataType, feature: Feature) -> pa.DataType:
     return kind
 
 
-def _not_castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
-    """Tells which rows Arrow cannot cast, for it does not say itself."""
-    bad = np.zeros(len(column), np.bool_)
-    for index in range(len(column)):
-        try:
-            # Unlike a slice, this holds no values of other lists.
-            column.take(pa.array([index])).cast(kind)
-        except pa.ArrowInvalid:
-            bad[index] = True
-    return bad
-
-
 def _checked_tensors(feature: Feature, column: pa.Array) -> Composed:
     """Requires as many bytes as elements of the shape have."""
     itemsize = np.dtype(feature.dtype).itemsize
     sizes = pc.fill_null(pc.binary_length(column), 0).to_numpy()
-    bad = _misshapen(feature, sizes, itemsize) & numpy_mask(column.is_valid())
+    counts = sizes // itemsize
+    _, bad = fitted(counts[:, None], counts, feature.shape)
+    bad = (bad | (sizes % itemsize != 0)) & numpy_mask(column.is_valid())
     message = (
         f"feature {feature.name!r} is a tensor of shape {list(feature.shape)} of "
         f"{feature.dtype}; the record holds another number of bytes"
@@ -193,48 +184,34 @@ def _checked_tensors(feature: Feature, column: pa.Array) -> Composed:
     return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
 
 
-def _misshapen(
-    feature: Feature, sizes: npt.NDArray[Any], each: int = 1
-) -> npt.NDArray[np.bool_]:
-    """Tells which of n sizes do not fit the shape, of items of `each`."""
-    fixed = each * _product(feature.shape)
-    if None in feature.shape:
-        return np.asarray(sizes % max(fixed, 1) != 0)
-    return np.asarray(sizes != fixed)
-
-
 def _nested(feature: Feature, lists: pa.ListArray) -> Composed:
     """Returns flat lists as lists of the feature's shape."""
     present = numpy_mask(lists.is_valid())
-    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    bad = present & _misshapen(feature, sizes)
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    sizes, bad = fitted(counts[:, None], counts, feature.shape)
+    bad &= present
     if bad.any():
         message = (
             f"feature {feature.name!r} has the shape {list(feature.shape)}; the record "
-            f"holds {int(sizes[np.argmax(bad)]):,} values"
+            f"holds {int(counts[np.argmax(bad)]):,} values"
         )
         return Composed(lists, bad, Reason.WRONG_SHAPE, message)
     shape, values, sizes = feature.shape, lists.flatten(), sizes[present]
     for axis in range(len(shape) - 1, 0, -1):
         size = shape[axis]
         if size is None:
-            outer, inner = _product(shape[:axis]), _product(shape[axis + 1 :])
-            counts = np.repeat(sizes // max(outer * inner, 1), outer)
+            outer = math.prod(n or 0 for n in shape[:axis])
+            counts = np.repeat(sizes[:, axis], outer)
             values = pa.ListArray.from_arrays(list_offsets(counts), values)
         else:
             values = pa.FixedSizeListArray.from_arrays(values, size)
     rows = np.zeros(len(lists), np.int64)
-    rows[present] = shape[0] or sizes // max(_product(shape[1:]), 1)
+    rows[present] = sizes[:, 0]
     absent = pa.array(~present) if lists.null_count else None
     column = pa.ListArray.from_arrays(list_offsets(rows), values, mask=absent)
     if shape[0] is not None:
         column = column.cast(pa.list_(values.type, shape[0]))
     return Composed(column)
-
-
-def _product(shape: Sequence[int | None]) -> int:
-    """Returns the number of values in the sizes that are known."""
-    return math.prod(size for size in shape if size is not None)
 
 
 def _python_values(feature: Feature, column: pa.Array) -> list[Any]:
