@@ -42,8 +42,6 @@ class Format:
       in_archives: whether each of its files is a table by itself, so that tables in
         archives and tables of labels may be of this format.
       stems: whether several files may be called train and test, and nothing more.
-      describes_images: whether `metadata` with the usual suffix describes the images
-        beside it, as on the Hugging Face Hub.
 
     Example:
       >>> parquet = Format("Parquet", suffixes=(".parquet", ".pq"))
@@ -62,7 +60,6 @@ class Format:
     options: tuple[str, ...] = ()
     in_archives: bool = False
     stems: bool = False
-    describes_images: bool = False
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -221,7 +218,6 @@ _FILES: Mapping[str, Format] = {
         ),
         in_archives=True,
         stems=True,
-        describes_images=True,
     ),
     "jsonl": Format(
         "JSON lines",
@@ -229,14 +225,12 @@ _FILES: Mapping[str, Format] = {
         suffixes=(".jsonl", ".ndjson"),
         compressed=True,
         **_TABLE,
-        describes_images=True,
     ),
     "parquet": Format(
         "Parquet",
         "columnar.parquet.ParquetReader",
         suffixes=(".parquet", ".pq"),
         **_TABLE,
-        describes_images=True,
     ),
     "arrow": Format(
         "Arrow IPC",
@@ -262,12 +256,8 @@ _FILES: Mapping[str, Format] = {
 TABLE_FORMATS: Mapping[str, Format] = {
     name: known for name, known in _FILES.items() if known.in_archives
 }
-# Names of the files that describe the images beside them.
-METADATA_NAMES = frozenset(
-    f"metadata{known.suffixes[0]}"
-    for known in TABLE_FORMATS.values()
-    if known.describes_images
-)
+# Names of the files that describe the images beside them, as on the Hugging Face Hub.
+METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 # In the order in which a folder is tried: the first with a file of its own has it.
 FORMATS: Mapping[str, Format] = {
     **_FILES,

@@ -306,9 +306,7 @@ class Source(abc.ABC):
         if not name:
             return None
         column = columns[name]
-        texts = column
-        if not pa.types.is_string(column.type):
-            texts = column.cast(pa.string())
+        texts = column.cast(pa.string())
         lacking = fault(numpy_mask(texts.is_null()), Reason.MISSING_VALUE)
         if lacking is not None and self.reader.keys_required:
             misfits.append(Misfit(Feature(name, Kind.TEXT), column, lacking))
