@@ -227,17 +227,9 @@ class InputFiles(Sequence[InputFile]):
         """
         if isinstance(files, cls):
             return files
-        columns = [
-            [file.origin for file in files],
-            [file.size for file in files],
-            [file.position for file in files],
-            [file.stamp for file in files],
-        ]
-        arrays = [
-            pa.array(column, field.type)
-            for column, field in zip(columns, _LISTING, strict=True)
-        ]
-        return cls(pa.Table.from_arrays(arrays, schema=_LISTING), root=root)
+        facts = operator.attrgetter("origin", "size", "position", "stamp")
+        rows = [dict(zip(_LISTING.names, facts(f), strict=True)) for f in files]
+        return cls(pa.Table.from_pylist(rows, _LISTING), root=root)
 
     @classmethod
     def listed(cls, entries: FileList, *, root: str) -> "InputFiles":
@@ -286,13 +278,10 @@ class InputFiles(Sequence[InputFile]):
     @overload
     def __getitem__(self, index: slice) -> "InputFiles": ...
     def __getitem__(self, index: SupportsIndex | slice) -> "InputFile | InputFiles":
-        if isinstance(index, slice):
-            chosen = np.arange(*index.indices(len(self)))
-            return InputFiles(self.table.take(chosen), root=self._root)
-        place = operator.index(index)
-        if not -len(self) <= place < len(self):
-            raise IndexError(f"There are {len(self)} files; found index {place}.")
-        (file,) = self._files_of(self.table.slice(place % len(self), 1))
+        chosen = range(len(self))[index]
+        if isinstance(chosen, range):
+            return InputFiles(self.table.take(np.array(chosen)), root=self._root)
+        (file,) = self._files_of(self.table.slice(chosen, 1))
         return file
 
     def _files_of(self, rows: pa.Table | pa.RecordBatch) -> Iterator[InputFile]:
@@ -307,8 +296,9 @@ def _utf8_paths(paths: pa.BinaryArray, root: str) -> pa.StringArray:
     try:
         return paths.cast(pa.string())
     except pa.ArrowInvalid:
-        mended = ((p, p.decode(errors="replace").encode()) for p in paths.to_pylist())
-        bad = next(path for path, other in mended if path != other)
+        bad = next(
+            p for p in paths.to_pylist() if p.decode(errors="ignore").encode() != p
+        )
         raise InputError(
             f"Names of files must be UTF-8; {root!r} holds {bad!r}. Rename it, or "
             f"leave it out with --exclude."

@@ -45,7 +45,7 @@ def test_indexing_is_that_of_a_sequence() -> None:
     for part in (slice(None, None, 157), slice(5, -3), slice(None, None, -1)):
         assert list(found[part]) == plain[part]
     for index in (10_000, -10_001):
-        with pytest.raises(IndexError, match="10000 files"):
+        with pytest.raises(IndexError):
             found[index]
 
 
