@@ -111,7 +111,7 @@ def check_tree(
         seen.append(f"files like {text!r} have the stems of images")
     if not seen:
         return
-    layout, remedy = _layout(text, names, has_masks=bool(masks))
+    layout, remedy = _layout(text, has_masks=bool(masks))
     left_out = "".join(f" --exclude {shlex.quote(f'{m}/')}" for m in masks[:2])
     advice = (
         f"{remedy}. Try: {around.command} --unlabelled{left_out} for the images alone; "
@@ -224,31 +224,26 @@ def _stems(paths: pa.BinaryArray) -> pa.BinaryArray:
     return pc.replace_substring_regex(paths, _BUT_STEM, "")
 
 
-def _layout(text: str, names: Sequence[str], *, has_masks: bool) -> tuple[str, str]:
+def _layout(text: str, *, has_masks: bool) -> tuple[str, str]:
     """Returns what a tree probably is, and what its annotations can be converted from.
 
     Args:
       text: a file of an image's stem; empty where there are none.
-      names: of the folders.
-      has_masks: whether some of these are folders of masks.
+      has_masks: whether some folders are of masks.
     """
-    boxes = (
-        "Boxes are read from folders with COCO JSON, Pascal VOC XML, YOLO labels, "
-        "LabelMe JSON or CSV: export one of these"
-    )
     layouts = {
         ".json": "LabelMe, or a JSON file for each image",
         ".xml": "an XML file for each image",
         ".txt": "YOLO, KITTI or captions",
     }
     if text:
-        remedy = f"{boxes}; captions from a table with the columns image and text"
-        return layouts[os.path.splitext(text)[1].lower()], remedy
-    if "image_2" in names:
-        return "KITTI", boxes
+        return layouts[os.path.splitext(text)[1].lower()], (
+            "Boxes are read from folders with COCO JSON, Pascal VOC XML, YOLO labels, "
+            "LabelMe JSON or CSV: export one of these; captions from a table with the "
+            "columns image and text"
+        )
     if has_masks:
         remedy = "Convert a table with the columns image and mask, a row for each pair"
         return "images and their masks", remedy
-    in_splits = any(map(_is_split, itertools.chain(*map(_WORD.findall, names))))
-    layout = "a competition on Kaggle" if in_splits else "images without class folders"
-    return layout, "If a table has the labels, use --labels TABLE --id-column COLUMN"
+    remedy = "If a table has the labels, use --labels TABLE --id-column COLUMN"
+    return "images without class folders", remedy
