@@ -53,10 +53,8 @@ class Unpacked:
         """Bytes of the compressed file that were read so far."""
         return self._file.tell()
 
-    def read(self, size: int = -1, /) -> bytes:
+    def read(self, size: int, /) -> bytes:
         """Returns up to `size` bytes, none at the end; raises InputError."""
-        if size < 0:
-            return b"".join(iter(lambda: self.read(_PIECE_BYTES), b""))
         offset = self._position - self._begin
         if offset == len(self._kept):
             try:

@@ -27,7 +27,7 @@ from transforms.core.rows.common_type import (
     wider_type,
 )
 from transforms.core.schema import Feature, Kind
-from transforms.errors import InputError
+from transforms.errors import InputError, first_few
 from transforms.formats.table import only_in_one
 
 _SHOWN_NAMES = 8
@@ -241,12 +241,10 @@ class CommonColumns:
             else:
                 self.columns[name] = wide
         if facts:
-            more = len(facts) - _SHOWN_NAMES
-            tail = f"; and {more} more" if more > 0 else ""
             raise InputError(
                 f"all files of a source must have the same columns; {self._first} and "
-                f"{origin} differ: {'; '.join(facts[:_SHOWN_NAMES])}{tail}. Convert "
-                f"them one by one, or write them again under one schema."
+                f"{origin} differ: {first_few(facts, _SHOWN_NAMES)}. Convert them one "
+                f"by one, or write them again under one schema."
             )
         for name, feature in (features or {}).items():
             if (first := self.features.setdefault(name, feature)) != feature:

@@ -40,7 +40,7 @@ from transforms.errors import (
     shortened,
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
-from transforms.formats.table import RawRows
+from transforms.formats.table import RawRows, listed
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
 _BOOL = r"^(?i:true|false)$"
@@ -97,7 +97,7 @@ def header_note(
     if len(fields) != len(columns):
         raise InputError(
             f"{origin}: {len(columns)} columns are named, but the first row has "
-            f"{len(fields)}: {quoted(fields)}. If it is a header, say --header"
+            f"{len(fields)}: {listed(fields)}. If it is a header, say --header"
         )
     row = {str(index): pa.array([text]) for index, text in enumerate(fields)}
     plain = [cell[0].as_py() for cell in _as_numbers(row, decimal).values()]
@@ -122,7 +122,7 @@ def header_note(
             len(numeric) > 1 and _are_consecutive([fields[i] for i in numeric])
         ):
             return (
-                f"{origin}: the first row, {quoted(fields)}, was taken for the "
+                f"{origin}: the first row, {listed(fields)}, was taken for the "
                 f"header; if it is data, say --no-header"
             )
         why = "each column of numbers has a number there"
@@ -132,7 +132,7 @@ def header_note(
         return ""
     raise InputError(
         f"{origin}: the first row must hold the names of the columns; it holds "
-        f"{quoted(fields)}, and {why}. If the file has no header, say --no-header; "
+        f"{listed(fields)}, and {why}. If the file has no header, say --no-header; "
         f"if these are the names, say --header"
     )
 
@@ -170,7 +170,7 @@ def cell_notes(
         ]
         if padded:
             notes.append(
-                f"nearly all cells of {quoted(padded)} begin or end with a space, "
+                f"nearly all cells of {listed(padded)} begin or end with a space, "
                 f"which stays in the values; --trim removes it"
             )
     return [*notes, *_number_notes(heads, decimal)]
@@ -217,7 +217,7 @@ def _number_notes(heads: Mapping[str, pa.ChunkedArray], decimal: str) -> Iterato
     }
     if commas:
         grouped = [name for name, cells in heads.items() if _most(cells, _GROUPED)]
-        more = f", and those of {quoted(grouped)} as fractions" if grouped else ""
+        more = f", and those of {listed(grouped)} as fractions" if grouped else ""
         yield (
             f"columns hold numbers with decimal commas, which are read as texts{more}: "
             f"{_with_cells(commas)}; --decimal , reads them as numbers"
@@ -361,11 +361,6 @@ def _are_consecutive(fields: Sequence[str]) -> bool:
     if min(first, last) >= _FIRST_YEAR and max(first, last) <= _LAST_YEAR:
         return True
     return first in (0, 1) and step == 1
-
-
-def quoted(fields: Sequence[str]) -> str:
-    """Returns the first fields of a row for a message."""
-    return first_few([repr(field[:_SHOWN_CHARS]) for field in fields], _SHOWN_NAMES)
 
 
 def naming_others(

@@ -23,7 +23,6 @@ from transforms.formats.csv.header_check import (
     cell_notes,
     header_note,
     naming_others,
-    quoted,
 )
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.reader import CsvFiles, read_header
@@ -34,6 +33,7 @@ from transforms.formats.table import (
     Planned,
     RawRows,
     TableSample,
+    listed,
     read_in_turn,
 )
 from transforms.formats.whole_files import Unpacked, begins_packed, open_content
@@ -435,7 +435,7 @@ def _check_lengths(seen: _Seen) -> None:
     raise InputError(
         f"{seen.reader.named_in}: {wrong} of {rows} sampled rows cannot be read, most "
         f"of them for this: {usual}; the names of the columns are taken to be "
-        f"{quoted(seen.reader.names)}: take out lines above the header; where it "
+        f"{listed(seen.reader.names)}: take out lines above the header; where it "
         f"lacks names, give all with --columns and --header; if the delimiter is not "
         f"{seen.dialect.delimiter!r}, say so with --delimiter"
     )
