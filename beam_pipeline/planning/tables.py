@@ -195,7 +195,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     # Files of one row each are one table, whatever they are called.
     file_facts: list[str] = []
     if isinstance(reader, TableReader) and not (by_file or splits_by):
-        file_facts += file_notes(reader, listed, columns)
+        file_facts += file_notes(reader, listed)
     # Parts of a dataset are in folders like part=2026-11-03, too.
     if inputs.format != "tfrecord":
         file_facts += folder_notes(listed, {*columns, *schema.names})

@@ -10,12 +10,11 @@ The listing, which workers read as well, is in source order:
 
 import collections
 import fnmatch
-import itertools
 import operator
 import os
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
@@ -33,10 +32,8 @@ from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
 # Files left out for their suffix that are looked at for tables to name.
 MOST_OTHERS = 4096
-# Files, their first rows and columns of which it is seen whether they have rows in
-# common; and when values name rows.
-_NAMED_FILES, _COMPARED_FILES, _COMPARED_ROWS, _COMPARED_COLUMNS = 64, 8, 10_000, 8
-_LEAST_IDS, _DISTINCT_IN_100 = 5, 90
+# Files whose names are compared, and those whose rows are counted, up to a number.
+_NAMED_FILES, _COUNTED_FILES, _COUNTED_ROWS = 64, 8, 10_000
 _LISTING = pa.schema(
     {
         "path": pa.string(),
@@ -322,52 +319,22 @@ def folder_notes(files: Sequence[InputFile], names: Collection[str]) -> Iterator
         )
 
 
-def file_notes(
-    reader: TableReader,
-    files: Sequence[InputFile],
-    columns: Mapping[str, pa.Array | pa.ChunkedArray],
-) -> Iterator[str]:
+def file_notes(reader: TableReader, files: Sequence[InputFile]) -> Iterator[str]:
     """Yields notes on files that are read as one table, and are perhaps not one.
 
-    They name the files and their rows, one that is named like a split, and one most of
-    whose rows are in another. Files whose names differ in digits alone are one table.
-
-    Args:
-      reader: of the files.
-      files: all of them.
-      columns: sampled, by name.
+    They name the files and their rows, and one that is named like a split. Files whose
+    names differ in digits alone are one table.
     """
     origins = [file.origin for file in files[:_NAMED_FILES]]
     kinds = {re.sub("[0-9]+", "0", posixpath.basename(origin)) for origin in origins}
     if len(kinds) < 2 or any(map(reader.split_of, origins)):
         return
-    compared = [
-        name
-        for name, column in columns.items()
-        if pa.types.is_string(column.type) or pa.types.is_integer(column.type)
-    ][:_COMPARED_COLUMNS]
-    rows: dict[str, int] = {}
-    values: dict[str, dict[str, pa.Array]] = {}
-    for file in files[:_COMPARED_FILES]:
-        raws = [
-            raw
-            for block in reader.blocks(
-                file, block_bytes=SMALL_BYTES, limit_rows=_COMPARED_ROWS
-            )
-            for raw in reader.read(file, block, compared)
-        ]
-        rows[file.origin] = sum(len(raw.numbers) + len(raw.refused) for raw in raws)
-        values[file.origin] = {
-            name: pa.chunked_array(
-                [raw.columns[name].cast(columns[name].type) for raw in raws],
-                columns[name].type,
-            ).unique()
-            for name in compared
-        }
-    shown = [
-        f"{name} ({'over ' if count >= _COMPARED_ROWS else ''}{count:,})"
-        for name, count in rows.items()
-    ]
+    shown = []
+    for file in files[:_COUNTED_FILES]:
+        blocks = reader.blocks(file, block_bytes=SMALL_BYTES, limit_rows=_COUNTED_ROWS)
+        rows = sum(block.rows for block in blocks)
+        over = "over " if rows >= _COUNTED_ROWS else ""
+        shown.append(f"{file.origin} ({over}{rows:,})")
     if more := len(files) - len(shown):
         shown.append(f"{more:,} more")
     listed = ", ".join(shown)
@@ -377,24 +344,3 @@ def file_notes(
             f"{named[0]!r} is named like a split, but not all files are named by such "
             f"a word alone; name them so, or leave others out with --exclude"
         )
-    for one, other in itertools.permutations(values, 2):
-        ids = (name for name in compared if _are_ids(values[one][name], rows[one]))
-        if (name := next(ids, None)) is None:
-            continue
-        keys = values[one][name]
-        common = pc.is_in(keys, value_set=values[other][name]).true_count
-        if common * 2 > len(keys):
-            yield (
-                f"most rows of {one!r} may be in {other!r}, too: {common:,} of "
-                f"{len(keys):,} values of {name!r} are; if so, leave one of them out "
-                f"with --exclude"
-            )
-            return
-
-
-def _are_ids(values: pa.Array, rows: int) -> bool:
-    """Tells whether values name rows, and do not only number those of a file."""
-    if len(values) < _LEAST_IDS or len(values) * 100 < rows * _DISTINCT_IN_100:
-        return False
-    numbers = pa.array(["1", "2", "3"])
-    return pc.is_in(values.cast(pa.string()), value_set=numbers).true_count < 3

@@ -113,7 +113,7 @@ class ArchiveTables(Archives, TableReader):
             planned = self.inner.plan(chosen)
             inner, sample = planned.reader, planned.sample
             assert isinstance(inner, TableReader)
-            notes = file_notes(inner, chosen, sample.columns)
+            notes = file_notes(inner, chosen)
             sample = dataclasses.replace(
                 sample,
                 notes=(*sample.notes, *notes),
