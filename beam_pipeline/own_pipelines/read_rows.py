@@ -29,7 +29,7 @@ from transforms.core.arrays import is_bytes, is_list
 from transforms.core.model import Batch, ReadFacts, RejectLog
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, raising_in_python
-from transforms.formats.listing import HeldListing, InlineListing
+from transforms.formats.input_files import HeldListing, InlineListing
 from transforms.reading.row_filter import row_filter
 from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute

@@ -33,10 +33,10 @@ from transforms.errors import InputError, SourceError, SpecError, source_error
 from transforms.formats.file_names import is_split_word, plain_name
 from transforms.formats.input_files import (
     MOST_OTHERS,
+    HeldListing,
     only_texts,
     unmatched,
 )
-from transforms.formats.listing import HeldListing
 from transforms.formats.pairs import PairFolders
 from transforms.formats.registry import (
     FORMAT_OPTIONS,

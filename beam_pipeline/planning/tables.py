@@ -53,7 +53,7 @@ from transforms.core.placing.content import content_hashes
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError
-from transforms.formats.input_files import InputFiles, file_notes, folder_notes
+from transforms.formats.input_files import InputFiles
 from transforms.formats.registry import FORMATS
 from transforms.formats.source import Source
 from transforms.formats.table import (
@@ -67,6 +67,8 @@ from transforms.formats.table_source import (
     RunReader,
     RunSource,
     TableSource,
+    file_notes,
+    folder_notes,
     run_files_of,
 )
 

@@ -50,7 +50,7 @@ from transforms.errors import (
     closest,
     no_memory,
 )
-from transforms.formats.listing import write_listing
+from transforms.formats.input_files import write_listing
 from transforms.publishing import target
 from transforms.shards import decoders
 from transforms.storage.buckets import may_fork

@@ -15,7 +15,7 @@ from beam_pipeline.planning.inputs import PlannedSource, find_inputs
 from beam_pipeline.planning.tables import plan_tables
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import Block, Reading
-from transforms.formats.listing import write_listing
+from transforms.formats.input_files import write_listing
 from transforms.formats.source import Source
 
 Folder = pathlib.Path

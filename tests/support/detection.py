@@ -20,8 +20,7 @@ from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection.objects import BOXES, BoxPolicy
-from transforms.formats.input_files import InputFiles
-from transforms.formats.listing import InlineListing
+from transforms.formats.input_files import InlineListing, InputFiles
 from transforms.formats.source import Source
 from transforms.formats.table import InputFile, TableFormat
 from transforms.formats.table_source import RunReader, RunSource, TableSource

@@ -6,34 +6,43 @@ The listing, which workers read as well, is in source order:
     size      int64   bytes
     position  int64   bytes of the files before it
     stamp     int64   of the file as it was listed; see `entries.stamp`
+
+It is a file of the work folder, or within the source. The file is an Arrow IPC file
+whose batches have `BATCH_ROWS` rows, but for the last: who wants some rows reads the
+batches that hold them.
 """
 
+import abc
 import collections
+import contextlib
+import dataclasses
 import fnmatch
+import functools
 import operator
 import os
-import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, SupportsIndex, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask
+from transforms.core.arrays import numpy_mask, regrouped
 from transforms.core.reasons import Skipped
-from transforms.errors import InputError, bounded
-from transforms.formats.file_names import IMAGE_SUFFIXES, split_at_start
-from transforms.formats.table import SMALL_BYTES, InputFile, TableReader
+from transforms.errors import InputError
+from transforms.formats.file_names import IMAGE_SUFFIXES
+from transforms.formats.table import InputFile
+from transforms.storage.drafts import CountedSink
 from transforms.storage.file_list import FileList, stamps_of
+from transforms.storage.files import storage
+from transforms.storage.paths import is_remote
+from transforms.storage.retry import persistently, storing
 from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
 # Files left out for their suffix that are looked at for tables to name.
 MOST_OTHERS = 4096
-# Files whose names are compared, and those whose rows are counted, up to a number.
-_NAMED_FILES, _COUNTED_FILES, _COUNTED_ROWS = 64, 8, 10_000
 _LISTING = pa.schema(
     {
         "path": pa.string(),
@@ -42,6 +51,12 @@ _LISTING = pa.schema(
         "stamp": pa.int64(),
     }
 )
+
+
+# Up to this size, a worker that asks again and again has it in memory.
+_HELD_BYTES = 16 << 20
+# A longer one in a store is not fetched whole.
+_WHOLE_BYTES = 64 << 20
 
 
 class Chosen(NamedTuple):
@@ -302,45 +317,131 @@ def _utf8_paths(paths: pa.BinaryArray, root: str) -> pa.StringArray:
         ) from None
 
 
-def folder_notes(files: Sequence[InputFile], names: Collection[str]) -> Iterator[str]:
-    """Yields a note on folders like year=2024, as Spark and pandas store a column.
+class HeldListing(abc.ABC):
+    """A listing that needs no file in a work folder; small, and sent to the workers."""
+
+    @abc.abstractmethod
+    def table(self) -> pa.Table:
+        """Returns the listing as the format draws it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InlineListing(HeldListing):
+    """A listing within the source itself.
+
+        >>> listing = InlineListing.of(pa.table({"path": ["a.csv"]}))
+        >>> listing.table().to_pylist()
+        [{'path': 'a.csv'}]
+
+    Attributes:
+      data: an Arrow IPC stream, compressed.
+    """
+
+    data: bytes
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Self:
+        """Returns the listing that gives this table."""
+        out = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(out, table.schema, options=options) as writer:
+            writer.write_table(table)
+        return cls(out.getvalue().to_pybytes())
+
+    def table(self) -> pa.Table:
+        """Returns the listing as the format draws it."""
+        return pa.ipc.open_stream(self.data).read_all()
+
+
+class OpenListing:
+    """A listing whose rows are read as they are asked for.
+
+    Attributes:
+      count: how many rows it has.
+    """
+
+    def __init__(self, table: pa.Table | None, reader: Any) -> None:
+        """Takes a listing that is held, or the reader of one that is stored."""
+        self._table = table
+        self._reader = reader
+        if table is not None:
+            self.count = table.num_rows
+            return
+        self._batches = reader.num_record_batches
+        self.count = 0
+        if self._batches:
+            last = reader.get_batch(self._batches - 1)
+            self.count = (self._batches - 1) * BATCH_ROWS + last.num_rows
+
+    def rows(self, start: int, stop: int) -> pa.Table:
+        """Returns the rows [start, stop)."""
+        if self._table is not None:
+            return self._table.slice(start, stop - start)
+        first = start // BATCH_ROWS
+        batches = [
+            self._reader.get_batch(number)
+            for number in range(first, min(-(-stop // BATCH_ROWS), self._batches))
+        ]
+        table = pa.Table.from_batches(batches, self._reader.schema)
+        return table.slice(start - first * BATCH_ROWS, stop - start)
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """Yields all rows, some at a time."""
+        size = self.count if self._table is not None else BATCH_ROWS
+        for start in range(0, self.count, max(size, 1)):
+            yield self.rows(start, start + size)
+
+
+@contextlib.contextmanager
+def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
+    """Opens a listing: one that is held, or the path of one that is stored.
+
+    Raises:
+      OSError, StorageError: it cannot be read.
+    """
+    if isinstance(listing, HeldListing):
+        yield OpenListing(listing.table(), None)
+        return
+    entry = storage(listing).stat_entry("")
+    if entry.size <= _HELD_BYTES:
+        yield _held(listing, entry.size, entry.modified_ns)
+        return
+    is_long = is_remote(listing) and entry.size > _WHOLE_BYTES
+    source = (
+        storage(listing).open_unbuffered() if is_long else storage(listing).mapped()
+    )
+    with source:
+        yield OpenListing(None, pa.ipc.open_file(source))
+
+
+@functools.lru_cache(maxsize=2)
+def _held(path: str, _size: int, _modified_ns: int) -> OpenListing:
+    """Returns a listing that is read into memory.
+
+    A mapped file would keep the work folder from being removed, on NFS.
+    """
+    stored = pa.ipc.open_file(pa.py_buffer(storage(path).read_bytes()))
+    return OpenListing(stored.read_all(), None)
+
+
+def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
+    """Writes a listing to a file, batch by batch.
 
     Args:
-      files: all of them.
-      names: of columns and features.
+      rows: of the listing.
+      path, attempts: see `StoredPath.create`.
+
+    Raises:
+      StorageError: it could not be written; nothing has appeared.
     """
-    paths = [file.origin for file in files[:_NAMED_FILES]]
-    folders = {name for path in paths for name in re.findall("([^/=]+)=[^/]*/", path)}
-    if lacking := sorted(folders - {*names}):
-        said = ", ".join(f"{name}: {{path: '{name}=([^/]+)'}}" for name in lacking)
-        yield bounded(
-            f"folders are named like {lacking[0]}=..., and no feature holds that; "
-            f"for one, say in a --spec: features: {{{said}}}"
-        )
 
+    def once() -> None:
+        with (
+            storage(path).create(attempts=attempts, durable=False) as sink,
+            pa.ipc.new_file(CountedSink(sink), rows.schema) as writer,
+        ):
+            for batch in regrouped(rows.batches(), BATCH_ROWS):
+                writer.write_batch(batch)
 
-def file_notes(reader: TableReader, files: Sequence[InputFile]) -> Iterator[str]:
-    """Yields notes on files that are read as one table, and are perhaps not one.
-
-    They name the files and their rows, and one that is named like a split. Files whose
-    names differ in digits alone are one table.
-    """
-    origins = [file.origin for file in files[:_NAMED_FILES]]
-    kinds = {re.sub("[0-9]+", "0", posixpath.basename(origin)) for origin in origins}
-    if len(kinds) < 2 or any(map(reader.split_of, origins)):
-        return
-    shown = []
-    for file in files[:_COUNTED_FILES]:
-        blocks = reader.blocks(file, block_bytes=SMALL_BYTES, limit_rows=_COUNTED_ROWS)
-        rows = sum(block.rows for block in blocks)
-        over = "over " if rows >= _COUNTED_ROWS else ""
-        shown.append(f"{file.origin} ({over}{rows:,})")
-    if more := len(files) - len(shown):
-        shown.append(f"{more:,} more")
-    listed = ", ".join(shown)
-    yield bounded(f"{len(files):,} files are one table; with their rows: {listed}")
-    if named := [origin for origin in origins if split_at_start(origin)]:
-        yield (
-            f"{named[0]!r} is named like a split, but not all files are named by such "
-            f"a word alone; name them so, or leave others out with --exclude"
-        )
+    with storing(path):
+        persistently(once, path=path)

@@ -30,7 +30,7 @@ from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import split_of_stem
-from transforms.formats.listing import HeldListing, opened
+from transforms.formats.input_files import HeldListing, opened
 from transforms.formats.raw_rows import rejections_of
 from transforms.formats.table import RawRows, RowReader
 from transforms.storage.paths import without_access

@@ -7,6 +7,8 @@ reads at once. Small files of tables are gathered as well: a block has rows of m
 Runs are cut by content: after a file whose path's hash says so, with a least and a most
 number of files, and a most of bytes. So a file that is added or removed changes the run
 that it is in, and seldom the next one: those further on begin and end where they did.
+
+Notes say which files are one table, and whether their folders hold values.
 """
 
 import abc
@@ -15,7 +17,8 @@ import itertools
 import math
 import os
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,8 +29,9 @@ import pyarrow.compute as pc
 from transforms.core.model import Block, Reading
 from transforms.core.placing.placement import origin_bases
 from transforms.core.schema import Kind
-from transforms.errors import DamageError
-from transforms.formats.listing import opened
+from transforms.errors import DamageError, bounded
+from transforms.formats.file_names import split_at_start
+from transforms.formats.input_files import opened
 from transforms.formats.raw_rows import gathered
 from transforms.formats.source import Source
 from transforms.formats.table import (
@@ -50,6 +54,8 @@ _LEAST_MEAN = 8
 LONGEST = 4
 # The cost of a block is small beside that of a few thousand rows.
 _BLOCK_ROWS = 2048
+# Files whose names are compared, and those whose rows are counted, up to a number.
+_NAMED_FILES, _COUNTED_FILES, _COUNTED_ROWS = 64, 8, 10_000
 
 
 class RunReader(abc.ABC, RowReader):
@@ -298,3 +304,47 @@ def run_stop(
         if is_end and index + 1 >= run_files // 8:
             return index + 1
     return len(origins)
+
+
+def folder_notes(files: Sequence[InputFile], names: Collection[str]) -> Iterator[str]:
+    """Yields a note on folders like year=2024, as Spark and pandas store a column.
+
+    Args:
+      files: all of them.
+      names: of columns and features.
+    """
+    paths = [file.origin for file in files[:_NAMED_FILES]]
+    folders = {name for path in paths for name in re.findall("([^/=]+)=[^/]*/", path)}
+    if lacking := sorted(folders - {*names}):
+        said = ", ".join(f"{name}: {{path: '{name}=([^/]+)'}}" for name in lacking)
+        yield bounded(
+            f"folders are named like {lacking[0]}=..., and no feature holds that; "
+            f"for one, say in a --spec: features: {{{said}}}"
+        )
+
+
+def file_notes(reader: TableReader, files: Sequence[InputFile]) -> Iterator[str]:
+    """Yields notes on files that are read as one table, and are perhaps not one.
+
+    They name the files and their rows, and one that is named like a split. Files whose
+    names differ in digits alone are one table.
+    """
+    origins = [file.origin for file in files[:_NAMED_FILES]]
+    kinds = {re.sub("[0-9]+", "0", posixpath.basename(origin)) for origin in origins}
+    if len(kinds) < 2 or any(map(reader.split_of, origins)):
+        return
+    shown = []
+    for file in files[:_COUNTED_FILES]:
+        blocks = reader.blocks(file, block_bytes=SMALL_BYTES, limit_rows=_COUNTED_ROWS)
+        rows = sum(block.rows for block in blocks)
+        over = "over " if rows >= _COUNTED_ROWS else ""
+        shown.append(f"{file.origin} ({over}{rows:,})")
+    if more := len(files) - len(shown):
+        shown.append(f"{more:,} more")
+    listed = ", ".join(shown)
+    yield bounded(f"{len(files):,} files are one table; with their rows: {listed}")
+    if named := [origin for origin in origins if split_at_start(origin)]:
+        yield (
+            f"{named[0]!r} is named like a split, but not all files are named by such "
+            f"a word alone; name them so, or leave others out with --exclude"
+        )

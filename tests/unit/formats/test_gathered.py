@@ -7,8 +7,7 @@ import pytest
 from transforms.core.model import Block
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.csv.sample import CsvReader
-from transforms.formats.input_files import InputFiles
-from transforms.formats.listing import InlineListing
+from transforms.formats.input_files import InlineListing, InputFiles
 from transforms.formats.raw_rows import gathered
 from transforms.formats.table import SMALL_BYTES, InputFile, RawRows
 from transforms.formats.table_source import TableSource, run_files_of, run_stop

@@ -15,8 +15,7 @@ from transforms.errors import SourceError, SpecError
 from transforms.formats import images
 from transforms.formats.file_names import is_image_name
 from transforms.formats.images import ImageListReader, Listing
-from transforms.formats.input_files import choose_files
-from transforms.formats.listing import write_listing
+from transforms.formats.input_files import choose_files, write_listing
 from transforms.formats.table_source import RunSource
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList

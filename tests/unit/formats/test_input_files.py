@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from transforms.errors import InputError
-from transforms.formats import listing
-from transforms.formats.input_files import InputFiles, folder_notes
-from transforms.formats.listing import opened, write_listing
+from transforms.formats import input_files
+from transforms.formats.input_files import InputFiles, opened, write_listing
 from transforms.formats.table import InputFile
+from transforms.formats.table_source import folder_notes
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.local import LocalPath
@@ -90,7 +90,7 @@ def test_rows_of_a_listing(
 ) -> None:
     """Any rows, and all of them in pieces, whether it is held in memory or not."""
     if not held:
-        monkeypatch.setattr(listing, "_HELD_BYTES", 0)
+        monkeypatch.setattr(input_files, "_HELD_BYTES", 0)
     path = written(tmp_path / "listing", 0)
     with opened(path) as found:
         assert found.count == ROWS

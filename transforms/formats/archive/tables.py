@@ -26,7 +26,6 @@ from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.archives import Archives
 from transforms.formats.archive.members import Member, MemberList, shown_name
-from transforms.formats.input_files import file_notes
 from transforms.formats.raw_rows import gathered, grouped
 from transforms.formats.registry import table_format
 from transforms.formats.table import (
@@ -38,6 +37,7 @@ from transforms.formats.table import (
     TableReader,
     TableSample,
 )
+from transforms.formats.table_source import file_notes
 from transforms.storage.entries import stamp_of
 
 _BLOCK_BYTES = 16 << 20
