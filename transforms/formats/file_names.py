@@ -99,7 +99,7 @@ def plain_name(path: str) -> str:
 
 
 def in_nfc(path: str) -> str:
-    """Returns a path in NFC: annotations and file systems may differ in form."""
+    """Returns a path in NFC: tables, archives and file systems may differ in form."""
     return path if path.isascii() else unicodedata.normalize("NFC", path)
 
 

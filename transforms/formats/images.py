@@ -27,7 +27,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
@@ -41,7 +40,7 @@ from transforms.core.placing.placement import usual_order
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError, SpecError, first_few
-from transforms.formats.file_names import split_in_path
+from transforms.formats.file_names import in_nfc, split_in_path
 from transforms.formats.label_join import Labels
 from transforms.formats.raw_rows import rejection_of
 from transforms.formats.table import Complaint, RawRows
@@ -240,12 +239,6 @@ def arrange(
     )
 
 
-def _folders_of(batch: pa.RecordBatch) -> pa.DictionaryArray:
-    """Returns the folder of each image, with a `/` behind each name; they are few."""
-    paths = batch["path"].cast(pa.string())
-    return pc.replace_substring_regex(paths, "[^/]*$", "").dictionary_encode()
-
-
 def _listed(
     batch: pa.RecordBatch,
     by_folders: bool,
@@ -254,12 +247,13 @@ def _listed(
     totals: dict[str, tuple[int, int]],
 ) -> pa.RecordBatch:
     """Returns rows of the listing; adds to the classes, and to images and bytes."""
-    folders = _folders_of(batch)
+    paths = batch["path"].cast(pa.string())
+    folders = pc.replace_substring_regex(paths, "[^/]*$", "").dictionary_encode()
     parts = [f.split("/")[:-1] for f in folders.dictionary.to_pylist()]
     places = folders.indices
     labels: list[str | None] = [None] * len(parts)
     if by_folders:
-        labels = [unicodedata.normalize("NFC", segments[-1]) for segments in parts]
+        labels = [in_nfc(segments[-1]) for segments in parts]
         classes.update(filter(None, labels))
     names = [split_of("/".join(segments)) if split_of else "" for segments in parts]
     splits = pa.array(names if split_of else [None] * len(names), pa.string())
@@ -275,7 +269,7 @@ def _listed(
         positions[mine] = ends - sizes[mine]
         totals[name] = (count + int(mine.sum()), int(ends[-1]))
     columns = [
-        batch["path"].cast(pa.string()),
+        paths,
         origins_of(batch).cast(pa.string()),
         pa.array(stamps_of(batch)),
         pa.array(labels, pa.string()).take(places),
@@ -349,7 +343,7 @@ def _has_splits(
 
     Args:
       entries: the files.
-      folders: of all files, as `_folders_of` has them, and how many are in each.
+      folders: of all files, as `folder_counts` has them, and how many are in each.
       root: named in errors.
       by_folders: whether folders say the label.
     """

@@ -13,7 +13,6 @@ that cannot be read.
 
 import dataclasses
 import os
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -22,7 +21,7 @@ import pyarrow as pa
 
 from transforms.core.model import Reason
 from transforms.errors import InputError
-from transforms.formats.file_names import is_image_name, split_in_path
+from transforms.formats.file_names import in_nfc, is_image_name, split_in_path
 from transforms.storage.file_list import FileList
 
 # Files whose suffixes are those of all, about.
@@ -89,10 +88,7 @@ def join_labels(
     Raises:
       InputError: an id occurs twice in the table, or is that of two images.
     """
-    texts = [
-        None if text is None else unicodedata.normalize("NFC", text)
-        for text in ids.to_pylist()
-    ]
+    texts = [None if text is None else in_nfc(text) for text in ids.to_pylist()]
     if any("\\" in text for text in texts if text) and not any(
         "\\" in entry.origin for entry in entries
     ):

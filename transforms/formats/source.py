@@ -200,12 +200,11 @@ class Source(abc.ABC):
         keys = self._texts(columns, self.key_column, misfits)
         groups = self._texts(columns, self.group_column, misfits)
         blamed = _blamed(misfits, count)
+        skipped = dict(raw.skipped)
         if discarded is not None:
             blamed[discarded] = -2
-        keep = blamed == -1
-        skipped = dict(raw.skipped)
-        if discarded is not None and discarded.any():
             skipped[str(Skipped.DISCARDED)] = int(discarded.sum())
+        keep = blamed == -1
         rejections = rejections_of(raw, misfits, blamed)
         parts, gone, bad_parts = self._parts(raw, rows, keep)
         locate = functools.partial(_place, raw)
@@ -247,8 +246,7 @@ class Source(abc.ABC):
     def _contents(self, raw: RawRows) -> UInt64s | None:
         if not self.content:
             return None
-        own = [raw.columns[name] for name in self.content]
-        batch = pa.RecordBatch.from_arrays(own, [*self.content])
+        batch = pa.RecordBatch.from_pydict({n: raw.columns[n] for n in self.content})
         return content_hashes(batch, self.content)
 
     def _split_of(self, origin: str) -> str:
@@ -279,20 +277,17 @@ class Source(abc.ABC):
     ) -> tuple[pa.StringArray, npt.NDArray[np.bool_] | None, Misfit | None]:
         """Returns each row's split, which rows to leave out, and which name none."""
         encoded = column.cast(pa.string()).dictionary_encode()
-        names: list[str | None] = []
-        wrong: list[bool] = []
-        out: list[bool] = []
-        for text in encoded.dictionary.to_pylist():
-            meant = self.split_words.get(text, text)
-            names.append(meant or None)
-            out.append(meant == DISCARD)
-            wrong.append(bool(meant) and meant != DISCARD and not is_split_name(meant))
-            if not text and text not in self.split_words:
-                wrong[-1] = True
+        texts = encoded.dictionary.to_pylist()
+        words = self.split_words
+        meant = [words.get(text, text) for text in texts]
+        fits = [t in words or t == DISCARD or is_split_name(t) for t in texts]
         indices = encoded.indices
-        splits = pa.array(names, pa.string()).take(indices)
-        bad = _flag_of_each(wrong, indices, when_null=BY_SHARES not in self.split_words)
-        discarded = _flag_of_each(out, indices, when_null=False)
+        splits = pa.array([name or None for name in meant], pa.string()).take(indices)
+        bad = ~numpy_mask(pa.array(fits, pa.bool_()).take(indices))
+        if BY_SHARES in words:
+            bad &= numpy_mask(column.is_valid())
+        out = [name == DISCARD for name in meant]
+        discarded = numpy_mask(pa.array(out, pa.bool_()).take(indices))
         faults = fault(bad, Reason.BAD_SPLIT)
         misfit = None
         if faults is not None:
@@ -379,14 +374,6 @@ def _row(raw: RawRows, position: int) -> str:
     if raw.origins is not None:
         origin = raw.origins[position].as_py()
     return f"row {int(raw.numbers[position]) + 1:,} of {origin}"
-
-
-def _flag_of_each(
-    flags: Sequence[bool], indices: pa.Array, *, when_null: bool
-) -> npt.NDArray[np.bool_]:
-    """Returns the flag at each row's index, `when_null` for rows without one."""
-    taken = pa.array([*flags, when_null]).take(pc.fill_null(indices, len(flags)))
-    return np.asarray(taken.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _blamed(misfits: Sequence[Misfit], count: int) -> npt.NDArray[np.int64]:

@@ -12,7 +12,6 @@ import functools
 import itertools
 import pickle
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from transforms.core.image.resize import MAX_BYTES
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import DamageError, InputError, bounded
-from transforms.formats.file_names import is_image_name
+from transforms.formats.file_names import in_nfc, is_image_name
 from transforms.formats.registry import FORMATS
 
 ARCHIVE_SUFFIXES = FORMATS["archive"].suffixes
@@ -148,7 +147,7 @@ class Member(NamedTuple):
     @property
     def origin(self) -> str:
         """The name in NFC: the identity that placement hashes."""
-        return unicodedata.normalize("NFC", self.name)
+        return in_nfc(self.name)
 
     @property
     def printable(self) -> str:

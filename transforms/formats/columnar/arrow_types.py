@@ -97,11 +97,7 @@ def stated_features(schema: pa.Schema) -> Features:
         named = dict(_named_classes("", stated["info"]["features"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    types = {
-        name: kind
-        for field in schema
-        for name, _, kind in _flat_type(field.name, field.name, field.type)
-    }
+    types = flat_types(schema, "")
     out = {}
     for name, names in named.items():
         kind = types.get(name, pa.null())
