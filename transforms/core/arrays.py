@@ -166,12 +166,27 @@ def in_one_piece(
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def list_of(
+    values: pa.Array, lengths: npt.ArrayLike, absent: pa.BooleanArray | None = None
+) -> pa.ListArray:
+    """Returns values as lists of these lengths, which sum to their number.
+
+    `absent` says which are null, and None for no null.
+    """
+    offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=absent)
+
+
+def list_lengths(lists: pa.Array) -> Sizes:
+    """Returns the number of items of each list, 0 of a null."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return np.asarray(lengths, np.int64)
+
+
 def lists_like(lists: pa.Array, values: pa.Array) -> pa.ListArray:
     """Returns lists of other values: as long as the given ones, null where they are."""
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    offsets = np.concatenate(([0], np.cumsum(lengths.to_numpy(), dtype=np.int64)))
-    mask = lists.is_null() if lists.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
+    absent = lists.is_null() if lists.null_count else None
+    return list_of(values, list_lengths(lists), absent)
 
 
 def rows_with(lists: pa.Array, items: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

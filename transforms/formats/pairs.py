@@ -19,7 +19,6 @@ Sources of the names: ADE20K, Cityscapes, Carvana, Oxford-IIIT pets, Roboflow, C
 import os
 import posixpath
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
-from transforms.formats.file_names import is_image_name, split_in_path
+from transforms.formats.file_names import in_nfc, is_image_name, split_in_path
 from transforms.formats.label_join import Labels, Orphan
 from transforms.formats.tree_shape import bare_name, folder_counts
 from transforms.storage.file_list import FileList
@@ -281,7 +280,7 @@ def _stems(image: str) -> Sequence[str]:
 
 def _stem(path: str) -> str:
     """Returns a path without suffix in NFC: file systems store either normal form."""
-    return unicodedata.normalize("NFC", os.path.splitext(path)[0])
+    return in_nfc(os.path.splitext(path)[0])
 
 
 def _split_of(path: str) -> str:
@@ -296,14 +295,6 @@ def masks_in(folder: str) -> MaskIndex:
     listed = storage(folder).list_tree()
     paths = [entry.path for entry in listed if not entry.skipped]
     return MaskIndex("", [path for path in paths if is_image_name(path)])
-
-
-def class_mask_column(folder: str, paths: Sequence[str]) -> dict[str, pa.Array]:
-    """Returns the masks of images in a folder, null for none, as a column by name."""
-    masks = masks_in(folder)
-    matches = map(masks.of_any, paths)
-    named = [mask and os.path.join(folder, mask) for mask in matches]
-    return {MASK: pa.array(named, pa.string())}
 
 
 def index_of(folder: str, files: FileList) -> MaskIndex:

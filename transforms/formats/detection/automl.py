@@ -33,11 +33,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.arrays import list_of
 from transforms.core.model import Block
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import list_of
 from transforms.formats.detection.boxes_csv import (
     IS_PLACE,
     first_row,

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import list_of
 from transforms.core.image.masks import object_mask
 from transforms.core.image.png_encode import encode_class_png
 from transforms.core.image.policy import ImagePolicy
@@ -44,7 +45,7 @@ from transforms.formats.detection.objects import (
     rejection,
     size_of_image,
 )
-from transforms.formats.pairs import MASK_WORDS, class_mask_column
+from transforms.formats.pairs import MASK, MASK_WORDS, masks_in
 from transforms.formats.table import Complaint, RawRows, TableFormat
 from transforms.formats.table_source import RunReader
 
@@ -122,7 +123,10 @@ class BoxedReader(TableFormat, RunReader):
         """
         if self.masks in MASK_WORDS:
             return {}
-        return class_mask_column(os.path.join(root, self.masks), images)
+        folder = os.path.join(root, self.masks)
+        masks = map(masks_in(folder).of_any, images)
+        paths = [mask and os.path.join(folder, mask) for mask in masks]
+        return {MASK: pa.array(paths, pa.string())}
 
     def rows_of(
         self,
@@ -415,9 +419,3 @@ def _sizes(
         for i, side in enumerate(SIDES)
     }
     return columns, sizes.T, lost
-
-
-def list_of(values: pa.Array, counts: npt.ArrayLike) -> pa.ListArray:
-    """Returns values as lists of this many each; the counts sum to their number."""
-    offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

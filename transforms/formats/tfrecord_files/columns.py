@@ -29,7 +29,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from transforms.core.arrays import is_list, lists_like, numpy_mask, rows_with
+from transforms.core.arrays import (
+    is_list,
+    list_lengths,
+    list_of,
+    lists_like,
+    numpy_mask,
+    rows_with,
+)
 from transforms.core.example.decoder import StepTypeError, any_message
 from transforms.core.example.example_columns import VALUE_TYPES, read_columns
 from transforms.core.example.messages import message
@@ -356,20 +363,9 @@ def _unless(valid: pa.Array) -> npt.NDArray[np.bool_] | None:
     return None if pc.all(valid, min_count=0).as_py() else ~numpy_mask(valid)
 
 
-def _list_lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
-    """Returns the number of items of each list, 0 of a null."""
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    return np.asarray(lengths, np.int64)
-
-
-def list_offsets(lengths: _Longs) -> pa.Int32Array:
-    """Returns the offsets of lists by their lengths."""
-    return pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
-
-
 def _boxes(name: str, sides: list[pa.Array]) -> Composed:
     """Returns boxes from the lists of their sides, in the order of `BOX_SIDES`."""
-    lengths = [_list_lengths(side) for side in sides]
+    lengths = [list_lengths(side) for side in sides]
     bad: npt.NDArray[np.bool_] = np.zeros(len(sides[0]), np.bool_)
     for other in lengths[1:]:
         bad |= other != lengths[0]
@@ -380,9 +376,7 @@ def _boxes(name: str, sides: list[pa.Array]) -> Composed:
         flat[:, index] = side.flatten().to_numpy(zero_copy_only=False)
     boxes = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), 4)
     absent = sides[0].is_null()
-    column = pa.ListArray.from_arrays(
-        list_offsets(counts), boxes, mask=absent if len(absent) else None
-    )
+    column = list_of(boxes, counts, absent if len(absent) else None)
     message = f"feature {name!r} must have as many of each side; their numbers differ"
     return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
 
@@ -412,7 +406,7 @@ def _ragged(feature: Feature, values: pa.Array, rows: pa.Array) -> Composed:
     items = values.flatten()
     if size is None:
         lengths = np.asarray(rows.flatten(), np.int64)
-        items = pa.ListArray.from_arrays(list_offsets(lengths), items)
+        items = list_of(items, lengths)
     elif len(feature.shape) > 1:
         items = pa.FixedSizeListArray.from_arrays(items, size)
     column = lists_like(rows, items)
@@ -424,7 +418,7 @@ def _differs(values: pa.Array, rows: pa.Array) -> npt.NDArray[np.bool_]:
     totals = np.zeros(len(rows), np.int64)
     lengths = np.asarray(rows.flatten(), np.int64)
     np.add.at(totals, np.asarray(pc.list_parent_indices(rows)), lengths)
-    bad = rows_with(rows, lengths < 0) | (totals != _list_lengths(values))
+    bad = rows_with(rows, lengths < 0) | (totals != list_lengths(values))
     return np.asarray(
         bad | (numpy_mask(values.is_null()) != numpy_mask(rows.is_null()))
     )

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask, values_and_rows
+from transforms.core.arrays import list_lengths, list_of, numpy_mask, values_and_rows
 from transforms.core.example.messages import check_kind
 from transforms.core.manifest import Manifest
 from transforms.core.model import Reason
@@ -49,7 +49,6 @@ from transforms.formats.tfrecord_files.columns import (
     Composed,
     column_type,
     composed,
-    list_offsets,
     read_features,
 )
 from transforms.formats.tfrecord_files.records import in_pieces
@@ -187,7 +186,7 @@ def _checked_tensors(feature: Feature, column: pa.Array) -> Composed:
 def _nested(feature: Feature, lists: pa.ListArray) -> Composed:
     """Returns flat lists as lists of the feature's shape."""
     present = numpy_mask(lists.is_valid())
-    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    counts = list_lengths(lists)
     sizes, bad = fitted(counts[:, None], counts, feature.shape)
     bad &= present
     if bad.any():
@@ -202,13 +201,13 @@ def _nested(feature: Feature, lists: pa.ListArray) -> Composed:
         if size is None:
             outer = math.prod(n or 0 for n in shape[:axis])
             counts = np.repeat(sizes[:, axis], outer)
-            values = pa.ListArray.from_arrays(list_offsets(counts), values)
+            values = list_of(values, counts)
         else:
             values = pa.FixedSizeListArray.from_arrays(values, size)
     rows = np.zeros(len(lists), np.int64)
     rows[present] = sizes[:, 0]
     absent = pa.array(~present) if lists.null_count else None
-    column = pa.ListArray.from_arrays(list_offsets(rows), values, mask=absent)
+    column = list_of(values, rows, absent)
     if shape[0] is not None:
         column = column.cast(pa.list_(values.type, shape[0]))
     return Composed(column)
