@@ -66,7 +66,7 @@ from transforms.formats.detection.objects import (
     rejection,
 )
 from transforms.formats.file_names import split_in_path
-from transforms.formats.table import InputFile, Planned, RawRows, spread
+from transforms.formats.table import InputFile, Planned, RawRows
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings
 
@@ -338,8 +338,8 @@ def _image_folder(coco: CocoFile) -> tuple[str, int]:
     root = coco.file.root
     candidates = _image_folders(coco.file.origin)
     names = coco.images["file_name"].drop_null()
-    probed = spread(range(len(names)), _PROBED_IMAGES)
-    shown = [names[index].as_py() for index in probed]
+    probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
+    shown = [names[int(i)].as_py() for i in probed]
     deepest = max((name.replace("\\", "/").count("/") for name in shown), default=0)
     for left_out in range(deepest + 1):
         tails = [re.sub(_leading_folders(left_out), "", name) for name in shown]

@@ -47,7 +47,6 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableSample,
-    spread,
 )
 from transforms.storage.entries import FileEntry, TooLargeError
 from transforms.storage.files import storage
@@ -282,7 +281,8 @@ class ListedReader(BoxedReader):
             reader = dataclasses.replace(reader, masks="auto")
         if self.says_split:
             reader = dataclasses.replace(reader, split_column=self.split_name)
-        rows = listing.rows(np.array(spread(range(count), sampled)))
+        evenly = np.linspace(0, count - 1, min(sampled, count), dtype=np.int64)
+        rows = listing.rows(np.unique(evenly))
         block = Block("", 0, len(rows), rows=len(rows))
         raw = reader.rows_of(rows, root, block, is_sample=True)
         columns = dict(raw.columns)
