@@ -25,7 +25,6 @@ and refuses it memory beyond what the limits of the policy can need.
 
 import contextlib
 import fcntl
-import importlib
 import multiprocessing
 import os
 import resource
@@ -60,8 +59,8 @@ _BASE_BYTES, _PIXEL_BYTES, _FILE_BYTES = 1 << 30, 64, 4
 _NO_MEMORY = 3
 # The child searches for modules where this process does.
 _START = (
-    "import sys; module, name, *sys.path = sys.argv[1:]; "
-    "from transforms.shards.decoders import _serve; _serve(module, name)"
+    "import sys; sys.path[:] = sys.argv[1:]; "
+    "from transforms.shards.decoders import _serve; _serve()"
 )
 
 
@@ -98,7 +97,7 @@ class DecoderPool:
             answer = self._ask(self._idle.pop(), data, policy)
             if answer is not None:
                 return answer
-        fresh = _Child(self._function)
+        fresh = _Child()
         self._children.add(fresh)
         return self._ask(fresh, data, policy) or fresh.fault(data, self._seconds)
 
@@ -112,7 +111,7 @@ class DecoderPool:
         answer: PreparedImage | Fault | str | None = None
         try:
             with contextlib.suppress(EOFError, OSError):
-                child.channel.send((data, policy, self._seconds))
+                child.channel.send((self._function, data, policy, self._seconds))
                 answer = child.channel.recv()
         finally:
             is_stopped = child not in self._children
@@ -157,11 +156,10 @@ class DecoderPool:
 class _Child:
     """One process, and the channel to it."""
 
-    def __init__(self, function: Prepare) -> None:
+    def __init__(self) -> None:
         self.channel, theirs = multiprocessing.Pipe()
         command = [
             *(*python_command(), "-W", "ignore", "-c", _START),
-            *(function.__module__, function.__name__),
             *(path for path in sys.path if isinstance(path, str)),
         ]
         try:
@@ -175,14 +173,12 @@ class _Child:
         except (OSError, ValueError) as error:
             self.channel.close()
             raise _not_started(str(error)) from error
-        said = f"it was not ready after {_START_SECONDS} seconds"
-        try:
-            if self.channel.poll(_START_SECONDS):
-                said = self.channel.recv()
-        except (EOFError, OSError):
-            said = "it ended"
-        if said:
-            raise _not_started(f"{said} ({self.end()})")
+        is_ready = False
+        with contextlib.suppress(EOFError, OSError):
+            is_ready = self.channel.poll(_START_SECONDS) and self.channel.recv()
+        if not is_ready:
+            limit = f"within {_START_SECONDS} seconds"
+            raise _not_started(f"it was not ready {limit} ({self.end()})")
 
     def fault(self, data: bytes, seconds: float) -> Fault:
         """Returns the fault of an image that has ended the child."""
@@ -216,30 +212,19 @@ def _not_started(why: str) -> BeamTFRecordError:
     )
 
 
-def _serve(module: str, name: str) -> None:
-    """Runs a child: says "" when it is ready, and answers until the parent is gone.
-
-    Args:
-      module, name: of the function that prepares an image; see
-        `transforms.core.image.policy.Prepare`.
-    """
+def _serve() -> None:
+    """Runs a child: says that it is ready, and answers until the parent is gone."""
     # The parent decides what Ctrl-C ends. A crash must leave no core file.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
     for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGIO):
         signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     channel = Connection(os.dup(0))
     fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
-        try:
-            prepare = getattr(importlib.import_module(module), name)
-        except Exception as error:  # noqa: BLE001 - raised again by the parent
-            channel.send(_error_text(error))
-            return
-        channel.send("")
+        channel.send(True)
         while True:
-            channel.send(_decode_within_limits(channel, prepare, *channel.recv()))
+            channel.send(_decode_within_limits(channel, *channel.recv()))
 
 
 def _decode_within_limits(
@@ -264,16 +249,11 @@ def _decode_within_limits(
         # End at once: memory still in use would count against the next images.
         os._exit(_NO_MEMORY)
     except Exception as error:  # noqa: BLE001 - raised again by the parent
-        return _error_text(error)
+        return f"{type(error).__name__}: {error}"
     finally:
         fcntl.fcntl(channel, fcntl.F_SETFL, flags)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _error_text(error: Exception) -> str:
-    """Returns an error as the text by which a child process tells it to its parent."""
-    return f"{type(error).__name__}: {error}"
 
 
 SHARED = DecoderPool()

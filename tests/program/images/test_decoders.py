@@ -200,23 +200,24 @@ def test_nothing_is_printed(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("broken", ["executable", "import", "silent"])
+@pytest.mark.parametrize("broken", ["executable", "ends", "silent"])
 def test_a_child_that_does_not_start_is_an_error(
     broken: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No image is refused because of the machine; the message says what to do."""
     if broken == "executable":
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    elif broken == "silent":
+    else:
         python = tmp_path / "python"
-        python.write_text("#!/bin/sh\nexec sleep 600\n")
+        does = "exec sleep 600" if broken == "silent" else "exit 7"
+        python.write_text(f"#!/bin/sh\n{does}\n")
         python.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(python))
-        monkeypatch.setattr(decoders, "_START_SECONDS", 0.2)
-    else:
-        monkeypatch.setattr(prepare, "__module__", "tests.no_such_module")
+        monkeypatch.setattr(
+            decoders, "_START_SECONDS", 0.2 if broken == "silent" else 9
+        )
     with pytest.raises(
-        BeamTFRecordError, match=r"no_such_module|No such file|not ready"
+        BeamTFRecordError, match=r"exit code 7|No such file|not ready.*SIGKILL"
     ) as error:
         DecoderPool(prepare).prepare(ordered("nothing"), PLAIN)
     assert "--foreign-images reject" in str(error.value)
