@@ -111,8 +111,7 @@ def write_rows(
     schema = encoder.schema
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
     size = max(min(most_rows(len(schema)), by_bytes), 1)
-    # One chunk has no next one to be encoded meanwhile; a thread only costs then.
-    with _Behind(threads=len(rows) > size) as behind:
+    with _Behind() as behind:
         for start in range(0, len(rows), size):
             chunk, positions = rows.take(start, start + size)
             out.held.update(count_parts(chunk, layout.schema.features))
@@ -143,15 +142,12 @@ class _Behind:
     A failed write is raised by the next call, or on leaving.
     """
 
-    def __init__(self, *, threads: bool = True) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(1) if threads else None
+    def __init__(self) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(1)
         self._last: concurrent.futures.Future[None] | None = None
 
     def do(self, work: Callable[..., None], *given: Any, **options: Any) -> None:
-        """Does the work once all before it is done; without a thread, now."""
-        if self._pool is None:
-            work(*given, **options)
-            return
+        """Does the work once all before it is done."""
         if self._last is not None:
             self._last.result()
         self._last = self._pool.submit(work, *given, **options)
@@ -160,8 +156,7 @@ class _Behind:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._pool.shutdown()
         if kind is None and self._last is not None:
             self._last.result()
 
