@@ -4,7 +4,6 @@ import collections
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from tests.support.placing import batch_of
 from transforms.core.model import Batch
@@ -56,12 +55,11 @@ def strata_of(
         labels = batch.rows["label"].to_pylist()
         for label, value, is_new in zip(labels, found, new, strict=True):
             hashes[label] += [value] if is_new else []
-    bounds = {
-        label: cut_class(np.array(sorted(values), np.uint64), wanted[label])
-        for label, values in hashes.items()
-    }
-    labels = pa.array(bounds, pa.string())
-    return Strata.of([(labels, np.array(list(bounds.values())))], len(rule.names))
+    bounds = [
+        cut_class(np.array(sorted(hashes[label]), np.uint64), wanted[label])
+        for label in names.to_pylist()
+    ]
+    return Strata(names, np.array(bounds))
 
 
 def random_batches(seed: int, count: int = 4) -> list[Batch]:

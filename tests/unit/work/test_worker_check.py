@@ -186,7 +186,7 @@ def checks_first(stage: ast.ClassDef) -> bool:
     [
         ("read", {"_input_numbers", "_blocks_of_input", "_ReadRows", "_admit"}),
         ("place", {"_LookUp", "CutByShard"}),
-        ("stratify", {"_HashClasses", "_share_out", "_cut", "_join_strata"}),
+        ("stratify", {"_HashClasses", "_cut"}),
         ("write", {"_WriteFile", "_write_catalogue_part", "count_shards"}),
         ("leak_check", {"_check_leaks_of_job"}),
         ("commit", {"_split_facts_and_commit"}),

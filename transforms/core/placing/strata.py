@@ -49,19 +49,6 @@ class Strata:
     classes: pa.StringArray
     bounds: npt.NDArray[np.uint64]
 
-    @classmethod
-    def of(
-        cls, parts: Iterable[tuple[pa.StringArray, npt.NDArray[np.uint64]]], splits: int
-    ) -> "Strata":
-        """Joins parts of (classes, bounds), which have no class in common."""
-        pairs = list(parts)
-        classes = pa.chunked_array([names for names, _ in pairs], pa.string())
-        # Arrow sorts texts by their bytes, a null behind them.
-        order = pc.sort_indices(classes)
-        bounds = [np.zeros((0, splits - 1), np.uint64), *(own for _, own in pairs)]
-        names = classes.take(order).combine_chunks()
-        return cls(names, np.concatenate(bounds)[np.asarray(order)])
-
     @property
     def digest(self) -> str:
         """A digest of classes and bounds."""

@@ -131,9 +131,8 @@ def test_classes_are_cut_by_position() -> None:
     hashes = np.array([10, 20, 30, 40], np.uint64)
     assert cut_class(hashes, (2, 1, 1)).tolist() == [30, 40]
     assert cut_class(hashes, (0, 4, 0)).tolist() == [10, 2**64 - 1]
-    strata = Strata.of(
-        [(pa.nulls(1, pa.string()), cut_class(hashes, (2, 1, 1))[None])], 3
-    )
+    bounds = cut_class(hashes, (2, 1, 1))[None]
+    strata = Strata(pa.nulls(1, pa.string()), bounds)
     asked = np.array([10, 20, 30, 40], np.uint64)
     found = strata.split_of(pa.nulls(4, pa.string()), asked)
     assert found.tolist() == [0, 0, 1, 2]
