@@ -20,7 +20,7 @@ from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_columns
 from transforms.core.model import ReadFacts
 from transforms.core.outcome import rounding_remarks
-from transforms.core.rows.conform import conform
+from transforms.core.rows.conform import blamed_of, conform
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
@@ -230,14 +230,15 @@ def join_table(
     def row_of(index: int) -> int:
         return int(table.numbers[places[index]]) + 1
 
-    for misfit in reversed(misfits):
-        for index in np.flatnonzero(misfit.bad & matched).tolist():
-            raw = as_read.get(misfit.feature.source_column, misfit.raw)
-            reason, message = dataclasses.replace(misfit, raw=raw).complaint(index)
-            where = f"{table.name}, row {row_of(index)}"
-            faults[index] = (str(reason), f"{where}: {message}")
+    blamed = blamed_of(misfits, len(entries))
+    for index in np.flatnonzero(matched & (blamed >= 0)).tolist():
+        misfit = misfits[blamed[index]]
+        raw = as_read.get(misfit.feature.source_column, misfit.raw)
+        reason, message = dataclasses.replace(misfit, raw=raw).complaint(index)
+        where = f"{table.name}, row {row_of(index)}"
+        faults[index] = (str(reason), f"{where}: {message}")
     orphans = [*unmatched, *(Orphan(*refused) for refused in table.refused)]
-    kept = matched & np.array([fault is None for fault in faults], np.bool_)
+    kept = matched & (blamed < 0)
 
     def place(index: int, shown: str) -> str:
         return f"{shown!r} in row {row_of(index):,} of {table.name}"

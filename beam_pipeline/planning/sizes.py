@@ -209,14 +209,12 @@ def _fitting(
 ) -> tuple[pa.RecordBatch, int]:
     """Returns the rows of raw columns that fit, and how many they are."""
     # Loaded where tables are sized: up-to-date datasets are answered without it.
-    from transforms.core.rows.conform import conform
+    from transforms.core.rows.conform import blamed_of, conform
 
     rows, misfits = conform(columns, sized, count, "")
     if not misfits:
         return rows, count
-    fits = np.ones(count, bool)
-    for misfit in misfits:
-        fits &= ~misfit.bad
+    fits = blamed_of(misfits, count) < 0
     return rows.filter(pa.array(fits)), int(fits.sum())
 
 

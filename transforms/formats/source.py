@@ -24,7 +24,7 @@ from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import fault
-from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.conform import Misfit, blamed_of, conform
 from transforms.core.rows.record_columns import count_parts
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.rows.typed_cells import roundings_of
@@ -201,6 +201,7 @@ class Source(abc.ABC):
         groups = self._texts(columns, self.group_column, misfits)
         blamed = _blamed(misfits, count)
         skipped = dict(raw.skipped)
+        blamed = blamed_of(misfits, count)
         if discarded is not None:
             blamed[discarded] = -2
             skipped[str(Skipped.DISCARDED)] = int(discarded.sum())
@@ -382,3 +383,11 @@ def _blamed(misfits: Sequence[Misfit], count: int) -> npt.NDArray[np.int64]:
     for index in reversed(range(len(misfits))):
         blamed[misfits[index].bad] = index
     return blamed
+
+
+def _flag_of_each(
+    flags: Sequence[bool], indices: pa.Array, *, when_null: bool
+) -> npt.NDArray[np.bool_]:
+    """Returns the flag at each row's index, `when_null` for rows without one."""
+    taken = pa.array([*flags, when_null]).take(pc.fill_null(indices, len(flags)))
+    return np.asarray(taken.to_numpy(zero_copy_only=False), np.bool_)

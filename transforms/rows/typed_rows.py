@@ -15,7 +15,7 @@ from transforms.core.reasons import Fault
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import fault
 from transforms.core.rows.common_type import PYTHON, wider_type
-from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.conform import Misfit, blamed_of, conform
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import NO_RECORD, open_piece
 from transforms.rows.row_types import refuse, values_as_json
@@ -118,9 +118,7 @@ def _typed(
     misfits = [*strange, *misfits]
     if not misfits:
         return rows, []
-    blamed = np.full(raw.num_rows, -1, np.int64)
-    for index in reversed(range(len(misfits))):
-        blamed[misfits[index].bad] = index
+    blamed = blamed_of(misfits, raw.num_rows)
     places = np.flatnonzero(blamed >= 0).tolist()
     return rows, [(row, misfits[blamed[row]]) for row in places]
 

@@ -20,7 +20,7 @@ whole; so is one with a missing value, unless the feature has a value to `fill` 
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -243,6 +243,14 @@ class Misfit:
                 lost = f"as float32 {number:.0f} would become {np.float32(number):.0f}"
             why = f"{lost}; {why}"
         return Fault(reason, bounded(where + why))
+
+
+def blamed_of(misfits: Sequence[Misfit], count: int) -> npt.NDArray[np.int64]:
+    """Returns for each of n rows the first misfit that is true of it, or -1."""
+    blamed = np.full(count, -1, np.int64)
+    for index in reversed(range(len(misfits))):
+        blamed[misfits[index].bad] = index
+    return blamed
 
 
 def _shown(value: pa.Scalar) -> str:
