@@ -63,9 +63,6 @@ class _BatchCoder(beam.coders.Coder):
     def estimate_size(self, value: Batch) -> int:
         return int(value.rows.nbytes)
 
-    def is_deterministic(self) -> bool:
-        return False
-
     def to_type_hint(self) -> type[Batch]:
         return Batch
 
