@@ -9,6 +9,7 @@ import yaml
 
 from beam_pipeline.planning.evidence import near_in_words
 from beam_pipeline.planning.feature_checks import contract_settings
+from beam_pipeline.planning.features import class_names
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
@@ -79,7 +80,7 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
         head = last.removesuffix(" null")
         comment = _comment(planned.evidence.get(feature.name), feature)
         lines += [*before, f"{head}  {comment}".rstrip()]
-        for name, value in _declaration(feature, spec, planned.given_classes).items():
+        for name, value in _declaration(feature, spec).items():
             lines += _yaml(name, value, "    ")
     return "\n".join(lines) + "\n"
 
@@ -123,7 +124,7 @@ def _classes_in_words(count: int, names: Sequence[str]) -> str:
     return f"{count_text(count, 'class', 'classes')}: {examples_text(names)}{more}"
 
 
-def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> dict[str, Any]:
+def _declaration(feature: Feature, spec: Spec) -> dict[str, Any]:
     """Returns the settings of a feature."""
     stated = feature.to_json()
     out: dict[str, Any] = {"kind": str(feature.kind), "column": stated.get("column")}
@@ -138,13 +139,11 @@ def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> dict[str
     if feature.has_contract:
         out |= contract_settings(feature)
     out["shape"] = stated.get("shape")
-    out["vocabulary"] = _stated_vocabulary(feature, spec, own)
+    out["vocabulary"] = _stated_vocabulary(feature, spec)
     return {name: value for name, value in out.items() if value is not None}
 
 
-def _stated_vocabulary(
-    feature: Feature, spec: Spec, own: tuple[str, ...]
-) -> str | list[str] | None:
+def _stated_vocabulary(feature: Feature, spec: Spec) -> str | list[str] | None:
     """Returns classes for the features of a spec, as names or a file; else None."""
     given = feature.vocabulary
     if given is None:
@@ -154,7 +153,8 @@ def _stated_vocabulary(
     if isinstance(path, str):
         return path
     background = (images.BACKGROUND,) if spec.preset == "imagenet" else ()
-    if spec.vocabulary and path is None and given in (own, (*background, *own)):
+    own = class_names(spec.vocabulary or ())
+    if own and path is None and given in (own, (*background, *own)):
         # It is among the settings.
         return None
     return [*given]

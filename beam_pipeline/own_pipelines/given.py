@@ -90,14 +90,6 @@ class Earlier:
         )
 
 
-def _hold_earlier(spec: Spec) -> Held[Earlier] | None:
-    """Returns what `like` and `part` name; None where there is nothing yet."""
-    if find_like(spec) is None:
-        return None
-    path = spec.like or folder_of_parts(spec.output)
-    return hold(path, functools.partial(_find_earlier, spec))
-
-
 def _find_earlier(spec: Spec) -> tuple[Earlier, str]:
     """Returns the dataset that `like` or `part` names, and its digest for workers."""
     like = find_like(spec)
@@ -203,7 +195,10 @@ def given_of(spec: Spec, *, duplicates: str) -> Given:
       UsageError: something of it cannot be used; its type says what is wrong.
     """
     here = spec.model_copy(update={"output": absolute(spec.output)})
-    earlier = _hold_earlier(here)
+    earlier = None
+    if find_like(here) is not None:
+        path = here.like or folder_of_parts(here.output)
+        earlier = hold(path, functools.partial(_find_earlier, here))
     declared = _declared_in(spec)
     if earlier is not None:
         like = earlier.get().like

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.image_columns import items_of
+from beam_pipeline.planning.image_columns import Columns, items_of
 from beam_pipeline.planning.sizes import part_of
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import share_text
@@ -28,8 +28,6 @@ from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import SHOWN_CHARS, first_few
 from transforms.storage.paths import without_access
-
-Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
 # Rows to look at; fewer for kinds whose values are large.
 _ROWS = 100_000

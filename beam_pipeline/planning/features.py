@@ -19,6 +19,7 @@ from beam_pipeline.planning.feature_checks import (
     with_contract,
 )
 from beam_pipeline.planning.image_columns import (
+    Columns,
     is_inline,
     with_file_paths,
     with_images,
@@ -40,8 +41,6 @@ from transforms.core.vocabulary import Vocabulary, parse_names
 from transforms.errors import SpecError, nearest
 from transforms.formats.images import BACKGROUND
 from transforms.storage.files import storage
-
-Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
 # The kinds of constants, by their types.
 _CONSTANTS = {bool: Kind.BOOL, int: Kind.INT64, float: Kind.FLOAT, str: Kind.TEXT}

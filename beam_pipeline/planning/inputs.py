@@ -140,7 +140,6 @@ class PlannedSource:
       notes: what a person should know of how the source was understood.
       content: the columns whose content decides the split of a row; empty where
         something else does.
-      given_classes: the class names that the setting `vocabulary` gives.
       named_image: an image as rows name it; empty where none does.
     """
 
@@ -161,7 +160,6 @@ class PlannedSource:
     images_settled: bool = False
     notes: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
-    given_classes: tuple[str, ...] = ()
     named_image: str = ""
     mask_classes: "MaskClasses | None" = None
 

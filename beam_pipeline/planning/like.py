@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.planning.image_columns import Columns
 from beam_pipeline.settings.spec import Spec
 from transforms.core.files import folder_of_parts, part_name
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME
@@ -29,8 +30,6 @@ from transforms.errors import (
 from transforms.publishing import target
 from transforms.publishing.parts import Model, part_names, read_model
 from transforms.storage.files import storage
-
-Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
 SHARED = (
     *("splits", "split_column", "key_column", "group_column", "stratify_column"),

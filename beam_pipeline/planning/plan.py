@@ -208,9 +208,7 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
     """
     resolved = resolve(spec)
     inputs = inputs_of(spec, resolved)
-    planned = _plan_inputs(resolved, inputs)
-    given = tuple(resolved.vocabulary or ())
-    return inputs, dataclasses.replace(planned, given_classes=given)
+    return inputs, _plan_inputs(resolved, inputs)
 
 
 def check_part(spec: Spec, *, by_content: bool) -> None:
