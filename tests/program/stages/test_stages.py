@@ -152,11 +152,6 @@ def test_steps_of_a_beam_user(source: Folder) -> None:
     ]
 
 
-def shards(output: Folder) -> dict[str, bytes]:
-    """Returns the records of a dataset by the names of its shards."""
-    return {p.name[-20:]: p.read_bytes() for p in sorted(output.glob("*.tfrecord-*"))}
-
-
 def test_steps_may_change_labels(source: Folder) -> None:
     """The vocabulary is of the rows that are written, not of those that were read."""
     plan = plan_of(source)

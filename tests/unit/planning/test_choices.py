@@ -1,13 +1,11 @@
 """What a plan chooses: sizes of blocks, shards, and the files that it looks at."""
 
-import io
 import pathlib
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from beam_pipeline.planning.image_columns import image_shares
 from beam_pipeline.planning.plan import plan_source
@@ -119,14 +117,6 @@ def test_given_sizes_have_the_same_bound() -> None:
 Folder = pathlib.Path
 
 
-@pytest.fixture
-def photo() -> bytes:
-    """A small image."""
-    data = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(data, "PNG")
-    return data.getvalue()
-
-
 def witnesses(source: Folder, **settings: object) -> tuple[Witness, ...]:
     given = {"source": str(source), "output": "OUTPUT", **settings}
     inputs, planned = plan_source(make_spec(given))
@@ -142,21 +132,18 @@ def test_a_table(tmp_path: Folder) -> None:
     assert first == Witness(str(tmp_path), str(table), 5)
 
 
-def test_a_folder_of_images(tmp_path: Folder, photo: bytes) -> None:
+def test_a_folder_of_images(tmp_path: Folder) -> None:
     """The first of its images."""
-    for label in ("cat", "dog"):
-        (tmp_path / label).mkdir()
-        (tmp_path / label / "a.png").write_bytes(photo)
+    drawn = write_images(tmp_path, ["cat/a.png", "dog/a.png"])
     first, _ = witnesses(tmp_path)
     image = tmp_path / "cat" / "a.png"
-    assert first == Witness(str(tmp_path), str(image), len(photo))
+    assert first == Witness(str(tmp_path), str(image), len(drawn["cat/a.png"]))
 
 
 @pytest.mark.parametrize("folder", ["", "photos"])
-def test_images_that_a_table_names(tmp_path: Folder, photo: bytes, folder: str) -> None:
+def test_images_that_a_table_names(tmp_path: Folder, folder: str) -> None:
     """One of them, where the rows say that it is."""
-    (tmp_path / folder).mkdir(exist_ok=True)
-    (tmp_path / folder / "a.png").write_bytes(photo)
+    (photo,) = write_images(tmp_path / folder, ["a.png"]).values()
     table = tmp_path / "rows.csv"
     table.write_text("image,kind\na.png,1\n")
     settings = {"images_root": str(tmp_path / folder)} if folder else {}

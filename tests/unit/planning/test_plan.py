@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from beam_pipeline.planning import sizes
 from beam_pipeline.planning.feature_checks import contract_settings, with_contract
 from beam_pipeline.planning.inputs import default_name, output_name
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import FeatureSpec, make_spec
+from tests.support import image_sources
 from tests.support.datasets import animals, write_dataset
 from tests.support.plans import everything, planned, write_numbers
 from tests.support.segments import IN_FILES, waiting
@@ -36,9 +36,7 @@ def plan(source: Folder | str, output: Folder | str, **settings: Any) -> Plan:
 
 
 def write_images(root: Folder, *paths: str) -> Folder:
-    for path in paths:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (4, 3)).save(root / path)
+    image_sources.write_images(root, paths)
     return root
 
 
@@ -190,6 +188,9 @@ def test_splits_by_shares(tmp_path: Folder) -> None:
     assert planned.sharding.rule.source is SplitSource.SHARES
     assert planned.sharding.shards == {"train": 3, "test": 3}
     assert planned.planned.records == {"train": 800, "test": 200}
+    assert planned.planned.notes == ()
+    (note,) = plan(source, tmp_path / "out", splits="train=8,test=2").planned.notes
+    assert "what results is train 80.0 %, test 20.0 %" in note
 
 
 def test_splits_of_folders(tmp_path: Folder) -> None:
@@ -328,21 +329,14 @@ PHOTOS = "train/cat/1.png train/dog/2.png train/hat/3.png test/hat/4.png".split(
 
 @pytest.fixture
 def photos(tmp_path: Folder) -> Folder:
-    for path in PHOTOS:
-        (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (4, 3)).save(tmp_path / "in" / path)
-    return tmp_path / "in"
-
-
-def plan_of(photos: Folder, **settings: Any) -> Plan:
-    return planned(photos, photos.parent, **settings)
+    return write_images(tmp_path / "in", *PHOTOS)
 
 
 def test_the_classes_of_a_vocabulary_are_shown(photos: Folder) -> None:
     """Names outside it will be rejects, or share the last class."""
-    found = plan_of(photos, vocabulary=["dog", "cat", "emu"])
+    found = planned(photos, photos.parent, vocabulary=["dog", "cat", "emu"])
     assert found.planned.classes == {"label": ("dog", "cat", "emu")}
-    found = plan_of(photos, vocabulary=["cat"], unknown_label="oov")
+    found = planned(photos, photos.parent, vocabulary=["cat"], unknown_label="oov")
     assert found.planned.classes == {"label": ("cat", "<unknown>")}
 
 
@@ -350,7 +344,7 @@ class TestPatterns:
     @pytest.mark.parametrize("pattern", ["hat", "hat/*", "hat/**", "hat*/"])
     def test_one_that_matches_no_file(self, photos: Folder, pattern: str) -> None:
         """The note says what it is compared with; only the last matches."""
-        plan = plan_of(photos, exclude=[pattern])
+        plan = planned(photos, photos.parent, exclude=[pattern])
         if pattern.endswith("*/"):
             assert plan.notes == ()
             return
@@ -362,10 +356,10 @@ class TestPatterns:
     @pytest.mark.parametrize("pattern", ["hat/", "*/hat/*", "h?t/"])
     def test_all_files_in_folders_of_a_name(self, photos: Folder, pattern: str) -> None:
         """At any depth, as a name with a slash behind it."""
-        plan = plan_of(photos, exclude=[pattern])
+        plan = planned(photos, photos.parent, exclude=[pattern])
         assert plan.notes == ()
         assert plan.planned.classes == {"label": ("cat", "dog")}
-        kept = plan_of(photos, include=[pattern])
+        kept = planned(photos, photos.parent, include=[pattern])
         assert {each.path for each in kept.inputs.entries} == {*PHOTOS[2:]}
 
 

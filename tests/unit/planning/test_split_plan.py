@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from beam_pipeline.planning.request import prepare
-from beam_pipeline.planning.splits import SplitPlan, plan_splits, rule_of
+from beam_pipeline.planning.splits import (
+    SplitPlan,
+    plan_splits,
+    rule_of,
+    share_notes,
+)
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.placing.placement import SplitSource
 from transforms.core.placing.splitting import Assignments
@@ -31,6 +36,27 @@ def planned(folder: Folder, **settings: Any) -> SplitPlan:
     given = {"source": str(folder / "in"), "output": str(folder / "out"), **settings}
     spec = make_spec(given)
     return plan_splits(spec, SCHEMA, rule_of(spec))
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ("train=0.8,test=0.02", ["what results is train 97.6 %, test 2.4 %"]),
+        ("train=0.8,test=0.3", ["what results is train 72.7 %, test 27.3 %"]),
+        ("a=1e400,b=1e-9", ["what results is a > 99.9 %, b < 0.1 %"]),
+        ("train=0.8,test=0.2", []),
+        ("train=1", []),
+        ("a=1/3,b=2/3", []),
+        ("a=0.333,b=0.333,c=0.333", []),
+        ("a=0.33,b=0.67", []),
+    ],
+)
+def test_shares_whose_sum_is_not_1(shares: str, said: list[str]) -> None:
+    """The resulting shares are named; rounded thirds are no mistake."""
+    spec = make_spec({"source": "in", "output": "out", "splits": shares})
+    notes = share_notes(spec)
+    assert [note.partition(": ")[2] for note in notes] == said
+    assert all("do not add up to 1" in note for note in notes)
 
 
 def test_plain_splits_look_nothing_up(tmp_path: Folder) -> None:
