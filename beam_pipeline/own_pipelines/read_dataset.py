@@ -116,11 +116,8 @@ class ReadDataset(beam.PTransform):
                 f"found {features!r}."
             )
         self._path = os.fspath(path)
-        self._split = split
-        self._columns = columns
         self._batches = batches
-        self._features = features
-        self._labels: Labels = labels
+        self._asked = (split, columns, features, labels)
 
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Plans, then reads each shard by itself.
@@ -131,14 +128,7 @@ class ReadDataset(beam.PTransform):
           DamageError: the manifest is damaged.
         """
         check_begin("ReadDataset", start)
-        make = functools.partial(
-            _plan_with_digest,
-            self._path,
-            self._split,
-            self._columns,
-            self._features,
-            self._labels,
-        )
+        make = functools.partial(_plan_with_digest, self._path, *self._asked)
         with raising_in_python():
             plan = hold(plain(self._path), make, _PLAN_BYTES)
         kind = pa.RecordBatch if self._batches else dict[str, Any]

@@ -39,17 +39,15 @@ class DriftRule:
           classes: label -> its names now.
         """
         new = {
-            name: list(names[len(self.classes.get(name, ())) :])
+            name: [*names[len(self.classes[name]) :]]
             for name, names in classes.items()
             if name in self.classes
         }
-        new_classes = {name: names for name, names in new.items() if names}
-        drift: dict[str, Any] = {}
-        if self.new_columns:
-            drift["new_columns"] = list(self.new_columns)
-        if new_classes:
-            drift["new_classes"] = new_classes
-        return drift
+        drift: dict[str, Any] = {
+            "new_columns": [*self.new_columns],
+            "new_classes": {name: names for name, names in new.items() if names},
+        }
+        return {what: items for what, items in drift.items() if items}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
