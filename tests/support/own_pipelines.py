@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import apache_beam as beam
@@ -35,18 +35,7 @@ def write_rows(
     bundles: int = 1,
     **settings: Any,
 ) -> None:
-    """Writes the rows, divided into this many bundles."""
-    write_parts([list(rows)], output, *flags, bundles=bundles, **settings)
-
-
-def write_parts(
-    parts: Sequence[Sequence[Any]],
-    output: Folder,
-    *flags: str,
-    bundles: int = 1,
-    **settings: Any,
-) -> None:
-    """Writes rows of several collections, in this many bundles altogether at least."""
+    """Writes the rows, divided into this many bundles at least."""
     if bundles > 1:
         # Each thread takes a part of what comes out of a Reshuffle as its bundle. For a
         # few thousand rows alone: Beam's threads lose some where a stage gives more.
@@ -57,13 +46,8 @@ def write_parts(
         )
 
     def steps(pipeline: beam.Pipeline) -> "beam.PCollection[Any]":
-        made = [
-            pipeline
-            | f"Make {number}" >> beam.Create(part, reshuffle=bundles > 1)
-            | f"Type {number}" >> beam.Map(lambda row: row).with_output_types(Any)
-            for number, part in enumerate(parts)
-        ]
-        return made | beam.Flatten()
+        made = pipeline | "Make" >> beam.Create([*rows], reshuffle=bundles > 1)
+        return made | "Type" >> beam.Map(lambda row: row).with_output_types(Any)
 
     run_steps(steps, output, *flags, **settings)
 

@@ -1,7 +1,6 @@
 """WriteDataset: equal collections of rows give equal bytes, however they arrive."""
 
 import dataclasses
-import io
 import os
 import pathlib
 import random
@@ -14,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from PIL import Image
 
+from tests.support.image_sources import image_bytes
 from tests.support.outputs import examples, manifest
 from tests.support.own_pipelines import (
     bytes_of,
@@ -242,16 +241,6 @@ def test_shapes_of_rows(
     assert bytes_of(tmp_path / "out") == expected
 
 
-def png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-def examples_of(dataset: Folder, split: str) -> list[dict[str, Any]]:
-    return examples(*sorted(dataset.glob(f"*-{split}.tfrecord-*")))
-
-
 def both_ways(
     rows: Sequence[Any], folder: Folder, **settings: Any
 ) -> list[dict[str, Any]]:
@@ -262,7 +251,7 @@ def both_ways(
     assert bytes_of(folder / "two") == first
     write_rows(shuffled(rows), folder / "three", bundles=5, **settings)
     assert bytes_of(folder / "three") == first
-    return examples_of(folder / "one", settings.get("split", "train"))
+    return examples(*sorted((folder / "one").glob("*.tfrecord-*")))
 
 
 @pytest.mark.stress
@@ -281,19 +270,16 @@ def test_collisions(
     rows = [
         {
             **row,
-            "image": png(np.full((2, 2), number % 251, np.uint8)),
+            "image": image_bytes(number % 251),
             "data": bytes([number % 256, 255]),
         }
         for number, row in enumerate(ROWS[:300])
     ]
     found = both_ways(rows, tmp_path, label="kind", num_shards=3)
     assert len(found) == 300
-    write_rows(as_rows(rows[:300]), tmp_path / "named", label="kind", num_shards=3)
+    named = [beam.Row(**row) for row in rows]
+    write_rows(named, tmp_path / "named", label="kind", num_shards=3)
     assert bytes_of(tmp_path / "named") == bytes_of(tmp_path / "one")
-
-
-def as_rows(rows: Sequence[Row]) -> list[beam.Row]:
-    return [beam.Row(**row) for row in rows]
 
 
 @pytest.mark.stress

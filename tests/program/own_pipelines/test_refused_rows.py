@@ -17,7 +17,7 @@ from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.gathered_rows import gather
 from tests.support.outputs import dataset, rows
-from tests.support.own_pipelines import bytes_of, write_rows
+from tests.support.own_pipelines import bytes_of, run_steps, write_rows
 from tests.support.python_sources import TAKEN
 from tests.support.stress import sizes
 from transforms.core.example import messages
@@ -267,18 +267,12 @@ def test_keys_of_mixed_types() -> None:
         gather([mixed], key="id")
 
 
-RUNNER = "FnApiRunner"
-
-
 def write(output: Folder, made: list[dict[str, Any]], **settings: Any) -> None:
-    with beam.Pipeline(runner=RUNNER) as pipeline:
+    def steps(pipeline: beam.Pipeline) -> Any:
         # Every row is in a bundle of its own, or nearly.
-        _ = (
-            pipeline
-            | beam.Create(made)
-            | beam.Reshuffle()
-            | WriteDataset(output, key="id", **settings)
-        )
+        return pipeline | beam.Create(made) | beam.Reshuffle()
+
+    run_steps(steps, output, key="id", **settings)
 
 
 def some(count: int = 200) -> list[dict[str, Any]]:
