@@ -83,16 +83,11 @@ def test_no_removed_setting_is_still_there() -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "instead"), GONE)
-def test_python_and_specs(name: str, value: str, instead: str) -> None:
+def test_python_specs_and_own_pipelines(name: str, value: str, instead: str) -> None:
     """A setting or value that is gone is refused with what to do instead."""
     with pytest.raises(SpecError) as error:
         make_spec({"source": "a.csv", "output": "out", name: value})
     assert instead in str(error.value)
-
-
-@pytest.mark.parametrize(("name", "value", "instead"), GONE)
-def test_own_pipelines(name: str, value: str, instead: str) -> None:
-    """`WriteDataset` refuses it with the same words."""
     with pytest.raises(SpecError) as error:
         spec_of("out", label=None, splits=None, key=None, settings={name: value})
     assert instead in str(error.value)
