@@ -199,7 +199,6 @@ class Source(abc.ABC):
             splits = pa.repeat(pa.scalar(name, pa.string()), count)
         keys = self._texts(columns, self.key_column, misfits)
         groups = self._texts(columns, self.group_column, misfits)
-        blamed = _blamed(misfits, count)
         skipped = dict(raw.skipped)
         blamed = blamed_of(misfits, count)
         if discarded is not None:
@@ -375,19 +374,3 @@ def _row(raw: RawRows, position: int) -> str:
     if raw.origins is not None:
         origin = raw.origins[position].as_py()
     return f"row {int(raw.numbers[position]) + 1:,} of {origin}"
-
-
-def _blamed(misfits: Sequence[Misfit], count: int) -> npt.NDArray[np.int64]:
-    """Returns for each row the first misfit that is true of it, or -1."""
-    blamed = np.full(count, -1, np.int64)
-    for index in reversed(range(len(misfits))):
-        blamed[misfits[index].bad] = index
-    return blamed
-
-
-def _flag_of_each(
-    flags: Sequence[bool], indices: pa.Array, *, when_null: bool
-) -> npt.NDArray[np.bool_]:
-    """Returns the flag at each row's index, `when_null` for rows without one."""
-    taken = pa.array([*flags, when_null]).take(pc.fill_null(indices, len(flags)))
-    return np.asarray(taken.to_numpy(zero_copy_only=False), np.bool_)

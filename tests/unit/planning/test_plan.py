@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from beam_pipeline.planning import sizes
 from beam_pipeline.planning.feature_checks import contract_settings, with_contract
