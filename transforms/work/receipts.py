@@ -81,10 +81,7 @@ class ShardDone:
 
     def parts(self) -> list[Segment]:
         """Returns the parts of files that belong to it, beside the shard."""
-        return [
-            *_fingerprint_segments(self),
-            *([] if self.rows is None else [self.rows]),
-        ]
+        return [*_fingerprint_segments(self), *filter(None, [self.rows])]
 
 
 def _fingerprint_segments(done: PieceDone | ShardDone) -> list[Segment]:
@@ -113,9 +110,8 @@ def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
         return None
     out = []
     for number in range(pieces):
-        done = _find(store, f"{input_digest}-{number}.piece", PieceDone)
-        done = None if done is None else _whole(done, store)
-        if done is None:
+        read = _find(store, f"{input_digest}-{number}.piece", PieceDone)
+        if read is None or (done := _whole(read, store)) is None:
             return None
         out.append(done)
     return out
@@ -167,12 +163,11 @@ class FinishedShards:
             done: ShardDone = from_json(ShardDone, text)
         except ValueError:
             return None
-        named = {facts.file: facts.crc32c for facts in done.shard.indexes}
-        named[done.shard.name] = done.shard.crc32c
-        for name, crc32c in named.items():
-            if not _is_as_written(os.path.join(store.dataset, name), crc32c):
-                return None
-        whole: ShardDone | None = _whole(done, store)
+        shard = done.shard
+        named = [(facts.file, facts.crc32c) for facts in shard.indexes]
+        whole: ShardDone | None = _whole(
+            done, store, [*named, (shard.name, shard.crc32c)]
+        )
         return whole
 
 
@@ -219,26 +214,28 @@ def _read(store: Store, name: str) -> bytes | None:
         return None
 
 
-def _whole(done: PieceDone | ShardDone, store: Store) -> Any:
+def _whole(
+    done: PieceDone | ShardDone, store: Store, finished: Sequence[tuple[str, int]] = ()
+) -> Any:
     """Returns what a task gave; None where its files are not as they were written.
 
     The work folder may have moved with its target since then.
+
+    Args:
+      done: by the task.
+      store: of this run.
+      finished: names and checksums of its files in the dataset.
     """
     rejects = tuple(
         dataclasses.replace(log, path=_path_in_run(store.rejects, log.path))
         for log in done.rejects
     )
-    parts = [
-        (
-            _path_in_run(store.segments, piece.file),
-            piece.crc32c,
-            piece.offset,
-            piece.size,
-        )
-        for piece in done.parts()
-    ]
-    files_of = [*parts, *((log.path, log.crc32c, 0, -1) for log in rejects)]
-    if not all(_is_as_written(*facts) for facts in files_of if facts[0]):
+    files = [(os.path.join(store.dataset, name), crc, 0, -1) for name, crc in finished]
+    files += ((log.path, log.crc32c, 0, -1) for log in rejects)
+    for part in done.parts():
+        path = _path_in_run(store.segments, part.file)
+        files.append((path, part.crc32c, part.offset, part.size))
+    if not all(_is_as_written(*facts) for facts in files if facts[0]):
         return None
     return dataclasses.replace(done, rejects=rejects)
 

@@ -27,7 +27,6 @@ import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,7 +70,7 @@ _INLINE_BYTES = 1 << 14
 # Of a line, to order by instead of its row.
 _HASH_BYTES = 7
 _ROW_BYTES = 8
-_NAME = re.compile(r"rejects(?:-\d{5,}-of-\d{5,})?\.(jsonl|items)")
+_NAME = re.compile(r"rejects(?:-\d{5,}-of-\d{5,})?\.(?:jsonl|items)")
 # Longer than any line; of a record only the start is looked at.
 _HEAD_BYTES = 1 << 20
 _LINE_KEYS = {"source", "row", "line", "stage", "reason", "message", "sha256"}
@@ -82,13 +81,6 @@ _ITEM = re.compile(
 
 # Of the number of a rejection among all.
 _NUMBER_BYTES = 8
-
-
-class _Nowhere:
-    """Takes bytes that are only counted."""
-
-    def write(self, data: Any) -> int:
-        return len(data)
 
 
 class RejectGatherer:
@@ -175,7 +167,7 @@ class RejectGatherer:
         if not len(self._rows):
             return None
         path, payload = "", b""
-        counted = self._write(_Nowhere())
+        counted = self._write(pa.MockOutputStream())
         is_long = bool(self._path) and counted.tell() > _INLINE_BYTES
         if is_long:
             path = f"{self._path}-{counted.crc32c:08x}.rejects"
@@ -271,14 +263,12 @@ def read_lines(log: RejectLog) -> Iterator[bytes]:
 
 def is_rejects_name(name: str) -> bool:
     """Whether a file of a dataset holds lines of rejects."""
-    match = _NAME.fullmatch(name)
-    return match is not None and match[1] == "jsonl"
+    return name.endswith(".jsonl") and _NAME.fullmatch(name) is not None
 
 
 def is_items_name(name: str) -> bool:
     """Whether a file of a dataset holds rejected items."""
-    match = _NAME.fullmatch(name)
-    return match is not None and match[1] == "items"
+    return name.endswith(".items") and _NAME.fullmatch(name) is not None
 
 
 def write_rejects(
@@ -323,16 +313,15 @@ def check_left(path: str) -> list[str]:
     Raises:
       TargetError: one of them is something else, which a run would replace or remove.
     """
-    paths = (path, items_beside(path))
-    is_left = {file: _is_left(file) for file in paths}
-    for file in paths:
-        if is_left[file] is False:
+    is_left = {file: _is_left(file) for file in (path, items_beside(path))}
+    for file, left in is_left.items():
+        if left is False:
             raise TargetError(
                 f"Rejects of a run that fails are left in {file!r}; what is there now "
                 f"was not written by such a run. Move it away, or choose another "
                 f"output."
             )
-    return [file for file in paths if is_left[file]]
+    return [file for file, left in is_left.items() if left]
 
 
 def _is_left(path: str) -> bool | None:

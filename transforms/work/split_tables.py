@@ -11,6 +11,7 @@ first line names them. A key without a split counts as not being there.
 
 import dataclasses
 import os
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -80,8 +81,7 @@ def install_lock(written: str, path: str) -> None:
             storage(written).open_input() as source,
             storage(path).create(attempts=folder) as file,
         ):
-            while piece := source.read(8 << 20):
-                file.write(piece)
+            shutil.copyfileobj(source, file, 8 << 20)
         storage(folder).sync_directory()
     except OSError as error:
         failure = CommitError(
@@ -191,10 +191,6 @@ def _read_table(path: str) -> pa.Table:
         from pyarrow import csv
 
         delimiter = "\t" if suffix in (".tsv", ".tab") else ","
-        header = csv.open_csv(
-            _opened(path),
-            parse_options=csv.ParseOptions(delimiter=delimiter),
-        ).schema.names
         return csv.read_csv(
             _opened(path),
             parse_options=csv.ParseOptions(
@@ -202,7 +198,7 @@ def _read_table(path: str) -> pa.Table:
             ),
             # As text: an id 007 is not 7.
             convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(header, pa.string()),
+                default_column_type=pa.string(),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
                 null_values=[""],

@@ -178,9 +178,9 @@ class Store:
     @property
     def is_abandoned(self) -> bool:
         """Whether a run was stopped whose files are in their place already."""
-        if not self.placed:
-            return False
-        return self.token in _stopped or storage(self._abandoned).exists()
+        return bool(self.placed) and (
+            self.token in _stopped or storage(self._abandoned).exists()
+        )
 
     def check_goes_on(self) -> None:
         """Raises CommitError where the run was stopped, as far as this process knows.
@@ -242,13 +242,13 @@ class Store:
           parts: (rows, IPC message) in the order of their shards.
         """
         if self.inline:
-            return _inline_segments(origin, start, parts)
+            return _segments("", origin, start, parts)
         # The rows take part in the name. The commit refuses two batches of one block;
         # until then neither may overwrite the other.
         crc = google_crc32c.value(bytes(memoryview(parts[0][1])[:_NAMING_BYTES]))
         name = hashlib.blake2b(f"{start}\0{crc}\0{origin}".encode(), digest_size=16)
         file = self._write(f"{name.hexdigest()}.segments", [m for _, m in parts])
-        return _in_file(file, origin, start, parts)
+        return _segments(file, origin, start, parts)
 
     def get(self, segment: Segment) -> pa.Buffer:
         """Returns the message of a segment; errors are those of `get_all`."""
@@ -310,10 +310,8 @@ class Store:
 
     def put_streams(self, streams: Sequence[pa.Buffer]) -> list[Segment]:
         """Stores Arrow streams of one batch of shards; returns a segment for each."""
-        parts = [(0, stream) for stream in streams]
-        if self.inline or not streams:
-            return _inline_segments("", 0, parts)
-        return _in_file(self.put_pieces(streams), "", 0, parts)
+        file = "" if self.inline or not streams else self.put_pieces(streams)
+        return _segments(file, "", 0, [(0, stream) for stream in streams])
 
     def gather_rejects(self, task: str) -> RejectGatherer:
         """Returns what takes the rejections of one task.
@@ -354,25 +352,21 @@ def crc32c_of(path: str, start: int, stop: int) -> int:
     return crc
 
 
-def _inline_segments(
-    origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
-) -> list[Segment]:
-    """Returns segments that hold their bytes themselves, for jobs without files."""
-    return [
-        Segment(origin, start, rows, message.size, payload=message.to_pybytes())
-        for rows, message in parts
-    ]
-
-
-def _in_file(
+def _segments(
     file: str, origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
 ) -> list[Segment]:
-    """Returns the segments that are in a file, one after another."""
+    """Returns the segments of parts that are in a file, one after another.
+
+    Without a file they hold their bytes themselves.
+    """
     out, offset = [], 0
     for rows, message in parts:
-        crc = google_crc32c.extend(0, message)
         facts = (origin, start, rows, message.size)
-        out.append(Segment(*facts, file=file, offset=offset, crc32c=crc))
+        if file:
+            crc = google_crc32c.extend(0, message)
+            out.append(Segment(*facts, file=file, offset=offset, crc32c=crc))
+        else:
+            out.append(Segment(*facts, payload=message.to_pybytes()))
         offset += message.size
     return out
 
@@ -385,19 +379,16 @@ def _ranges(segments: Sequence[Segment]) -> list[list[int]]:
     places = [place for place, segment in enumerate(segments) if segment.file]
     places.sort(key=lambda place: (segments[place].file, segments[place].offset))
     ranges: list[list[int]] = []
-    file, stop, size = "", 0, 0
+    end, size = ("", 0), 0
     for place in places:
         segment = segments[place]
-        if segment.file == file and segment.offset == stop and size < _READ_BYTES:
+        if end == (segment.file, segment.offset) and size < _READ_BYTES:
             ranges[-1].append(place)
         else:
             ranges.append([place])
             size = 0
-        file, stop, size = (
-            segment.file,
-            segment.offset + segment.size,
-            size + segment.size,
-        )
+        end = segment.file, segment.offset + segment.size
+        size += segment.size
     return sorted(ranges, key=min)
 
 
