@@ -130,9 +130,8 @@ def collect_seldom() -> None:
     gc.enable()
 
 
-@contextlib.contextmanager
-def beam_loading() -> Iterator[Callable[[], None]]:
-    """Starts to import what runs a job; yields a function that waits for it.
+def beam_loading() -> Callable[[], None]:
+    """Starts to import what runs a job; returns a function that waits for it.
 
     Planning waits for files and for Arrow, and leaves the interpreter free meanwhile. A
     plan that fails does not wait for Beam.
@@ -141,7 +140,7 @@ def beam_loading() -> Iterator[Callable[[], None]]:
     let_arrow_look()
     thread = threading.Thread(target=_import_beam, daemon=True)
     thread.start()
-    yield thread.join
+    return thread.join
 
 
 def let_arrow_look() -> None:

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import os
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Protocol
 
@@ -56,7 +57,8 @@ def local_runner(workers: Workers | None) -> Iterator[FnApiRunner]:
     _WaitingWorkerHandler.known[name] = workers
     try:
         with _bound_to_loopback():
-            yield FnApiRunner(default_environment=_WaitingEnvironment.of(name))
+            capabilities = environments.python_sdk_capabilities()
+            yield FnApiRunner(_WaitingEnvironment(name, capabilities))
     finally:
         del _WaitingWorkerHandler.known[name]
 
@@ -64,7 +66,9 @@ def local_runner(workers: Workers | None) -> Iterator[FnApiRunner]:
 @shared_change
 def _bound_to_loopback() -> Iterator[None]:
     """Lets the runner serve its workers on this machine only."""
-    worker_handlers.grpc = _Loopback()
+    # Beam binds its servers to every interface of the machine, without authentication.
+    ours = vars(grpc) | {"server": _server_on_loopback}
+    worker_handlers.grpc = types.SimpleNamespace(**ours)
     try:
         yield
     finally:
@@ -122,27 +126,14 @@ def serve_runner(worker_id: str, control_address: str) -> None:
 os.register_at_fork(after_in_child=lambda: importlib.reload(thread_pool_executor))
 
 
-class _Loopback:
-    """Stands in for the module `grpc` where the runner makes its servers.
-
-    Beam binds them to every interface of the machine, without authentication; our
-    workers are on this machine.
-    """
-
-    @staticmethod
-    def server(*arguments: Any, **options: Any) -> Any:
-        """As `grpc.server`, but what is bound to any address is bound to loopback."""
-        server = grpc.server(*arguments, **options)
-        bind: Callable[[str], int] = server.add_insecure_port
-
-        def bind_to_loopback(address: str) -> int:
-            return bind(address.replace("[::]", "localhost"))
-
-        server.add_insecure_port = bind_to_loopback
-        return server
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(grpc, name)
+def _server_on_loopback(*arguments: Any, **options: Any) -> Any:
+    """As `grpc.server`, but what is bound to any address is bound to loopback."""
+    server = grpc.server(*arguments, **options)
+    bind: Callable[[str], int] = server.add_insecure_port
+    server.add_insecure_port = lambda address: bind(
+        address.replace("[::]", "localhost")
+    )
+    return server
 
 
 @environments.Environment.register_urn(_URN, bytes)
@@ -153,14 +144,11 @@ class _WaitingEnvironment(environments.Environment):
       name: of the workers, among those known.
     """
 
-    name = b""
-
-    @classmethod
-    def of(cls, name: bytes) -> "_WaitingEnvironment":
-        """Returns that of some workers, with the capabilities of this SDK."""
-        made = cls(environments.python_sdk_capabilities(), (), None)
-        made.name = name
-        return made
+    def __init__(
+        self, name: bytes, capabilities: Any, artifacts: Any = (), hints: Any = None
+    ) -> None:
+        super().__init__(capabilities, artifacts, hints)
+        self.name = name
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
         """Returns the URN, and which workers are meant."""
@@ -171,9 +159,7 @@ class _WaitingEnvironment(environments.Environment):
         payload: Any, capabilities: Any, artifacts: Any, hints: Any, context: Any
     ) -> "_WaitingEnvironment":
         """Inverse of `to_runner_api_parameter`."""
-        made = _WaitingEnvironment(capabilities, artifacts, hints)
-        made.name = payload
-        return made
+        return _WaitingEnvironment(payload, capabilities, artifacts, hints)
 
 
 @worker_handlers.WorkerHandler.register_environment(_URN, bytes)

@@ -145,9 +145,9 @@ def _convert(
         if prepared.done is not None:
             _up_to_date(prepared.spec, prepared.done, report, quiet)
             return
-    with beam_loading() as loaded:
-        plan = make_plan(prepared or spec)
-        loaded()
+    await_beam = beam_loading()
+    plan = make_plan(prepared or spec)
+    await_beam()
 
     def say(text: str) -> None:
         if not quiet:

@@ -38,8 +38,7 @@ def test_beam_is_loaded_without_what_no_command_needs() -> None:
 import sys
 from beam_pipeline.beam_internals import loading
 loading.spare_imports()
-with loading.beam_loading() as loaded:
-    loaded()
+loading.beam_loading()()
 assert "apache_beam" in sys.modules
 sys.exit(", ".join(set(loading._SPARED) & sys.modules.keys()))
 """

@@ -98,8 +98,7 @@ def test_loading_answers_what_beam_asks_of_beartype() -> None:
 import sys
 from beam_pipeline.beam_internals import loading
 loading.spare_imports()
-with loading.beam_loading() as loaded:
-    loaded()
+loading.beam_loading()()
 from apache_beam.typehints import typehints
 assert not [name for name in sys.modules if name.startswith("beartype")]
 assert typehints.is_consistent_with(bool, int)
