@@ -217,21 +217,16 @@ _SPARK = Engine(
         "--spark_master_url={master}",
         # Spills what does not fit; by default Spark would compute it again.
         "--storage_level=MEMORY_AND_DISK",
-        *(
-            f"--job_server_jvm_properties=-Dspark.{setting}"
-            for setting in (
-                "executor.cores=1",
-                f"executor.extraJavaOptions={' '.join(_OPENED)}",
-                # Its pages have no authentication, and end with the job.
-                "ui.enabled=false",
-                "cores.max={parallelism}",
-                "default.parallelism={partitions}",
-                # Otherwise the driver's ports are open to the network, without
-                # authentication.
-                "driver.host={loopback}",
-                "driver.bindAddress={loopback}",
-            )
-        ),
+        "--job_server_jvm_properties=-Dspark.executor.cores=1",
+        "--job_server_jvm_properties=-Dspark.executor.extraJavaOptions="
+        + " ".join(_OPENED),
+        # Its pages have no authentication, and end with the job.
+        "--job_server_jvm_properties=-Dspark.ui.enabled=false",
+        "--job_server_jvm_properties=-Dspark.cores.max={parallelism}",
+        "--job_server_jvm_properties=-Dspark.default.parallelism={partitions}",
+        # Otherwise the driver's ports are open to the network, without authentication.
+        "--job_server_jvm_properties=-Dspark.driver.host={loopback}",
+        "--job_server_jvm_properties=-Dspark.driver.bindAddress={loopback}",
     ),
 )
 

@@ -28,7 +28,7 @@ from beam_pipeline.engines.checks import WITHIN_SERVER, ask_flink, why_silent
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.engines.worker import write_worker
 from beam_pipeline.settings.spec import Spec
-from transforms.errors import BeamTFRecordError, StorageError, UsageError, bounded
+from transforms.errors import BeamTFRecordError, StorageError, UsageError
 from transforms.storage.files import storage
 from transforms.work.worker_check import Reports
 
@@ -166,12 +166,10 @@ def _job_server(engine: Engine, options: PipelineOptions, log: str) -> Iterator[
         said = re.sub(r"//[^/@\s]*@", "//...@", str(error)).rstrip(".") or "no file"
         other = next(flag for flag in engine.given if "{program}" in flag)
         raise UsageError(
-            bounded(
-                f"The job server of {engine.name} must start here: {said}. In a "
-                f"checkout, 'scripts/cluster {engine.name} up' brings it; or name "
-                f"another after --: {other.format(program='PATH')}. Those of Flink and "
-                f"Spark need Java 17, by JAVA_HOME or the PATH."
-            )
+            f"The job server of {engine.name} must start here: {said}. In a checkout, "
+            f"'scripts/cluster {engine.name} up' brings it; or name another after --: "
+            f"{other.format(program='PATH')}. Those of Flink and Spark need Java 17, "
+            f"by JAVA_HOME or the PATH."
         ) from error
     try:
         while why_silent(endpoint):
@@ -184,11 +182,10 @@ def _job_server(engine: Engine, options: PipelineOptions, log: str) -> Iterator[
         yield endpoint
     finally:
         server.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(_LEAVE_SECONDS)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        server.kill()
+        server.wait()
 
 
 def end_with_parent(number: signal.Signals) -> None:

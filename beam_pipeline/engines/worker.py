@@ -10,7 +10,6 @@ submitter, installed or not.
 import argparse
 import os
 import shlex
-import stat
 import sys
 import threading
 import time
@@ -31,8 +30,7 @@ def write_worker(path: str) -> None:
     command = ["env", f"PYTHONPATH={places}", sys.executable, "-P", "-c", _START]
     with open(path, "w", encoding="utf-8") as file:
         file.write(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
-        mode = os.fstat(file.fileno()).st_mode
-        os.fchmod(file.fileno(), mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        os.fchmod(file.fileno(), 0o755)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -228,11 +228,10 @@ def _with_steps(plan: Plan, between: object) -> Plan:
 
 def _account(store: Store) -> Mapping[str, Any] | None:
     """Returns the account of items that a refused commit has left; None without one."""
-    try:
-        account = json.loads(storage(store.account).read_bytes())
-    except (OSError, StorageError, ValueError):
-        return None
-    return account if isinstance(account, dict) else None
+    with contextlib.suppress(OSError, StorageError, ValueError):
+        account: dict[str, Any] = json.loads(storage(store.account).read_bytes())
+        return account
+    return None
 
 
 @contextlib.contextmanager
@@ -361,15 +360,14 @@ def run_job(
             storage(pipeline.local_tempdir).remove_tree()
 
 
-@contextlib.contextmanager
-def _pool(workers: int, log: IO[bytes]) -> Iterator[WorkerPool | None]:
-    """Yields worker processes; None where this process does the work."""
+def _pool(
+    workers: int, log: IO[bytes]
+) -> contextlib.AbstractContextManager[WorkerPool | None]:
+    """Gives worker processes; None where this process does the work."""
     forks = is_own_process() and may_fork()
     if workers == 1 or not (forks or python_command()[0]):
-        yield None
-        return
-    with local_workers(workers, forks=forks, log=log) as pool:
-        yield pool
+        return contextlib.nullcontext()
+    return local_workers(workers, forks=forks, log=log)
 
 
 @shared_change
