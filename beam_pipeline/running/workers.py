@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import IO
 
 from beam_pipeline import terminal
@@ -243,7 +243,8 @@ def work(read_end: int, parent: int) -> None:
     end_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         return
-    print_retries()
+    _LOGGER.handlers = [RetryNotes(open(2, "wb", closefd=False))]  # noqa: SIM115
+    _LOGGER.propagate = False
     command = os.read(read_end, 65_536).decode()
     if command:
         serve_runner(*command.split("\n"))
@@ -281,19 +282,27 @@ def local_workers(count: int, *, forks: bool, log: IO[bytes]) -> Iterator[Worker
         yield pool
 
 
-class RetryNotes:
-    """What the watching process shows of its retries and its workers'.
+class RetryNotes(logging.Handler):
+    """Prints retries to a log, and shows what all processes of a run print there.
 
     Attributes:
-      log: file that workers print to, and the retries of this process.
+      log: file that workers print to, and this process its retries.
     """
 
-    def __init__(self) -> None:
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115
+    def __init__(self, log: IO[bytes]) -> None:
+        super().__init__()
+        self.log = log
         self._read = self._count = 0
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints a line at once, so that lines of others are not mixed with it."""
+        line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
+        # The log of a run that has ended is closed.
+        with contextlib.suppress(OSError, ValueError):
+            os.write(self.log.fileno(), _PREFIX + line + b"\n")
+
     def show(self) -> None:
-        """Prints what has come since it was last called, the first few lines of it."""
+        """Shows what has come since it was last called, the first few lines of it."""
         number, data = self.log.fileno(), b""
         # The disk that is noted here may fail here as well; no message is worth a run.
         with contextlib.suppress(OSError):
@@ -309,43 +318,22 @@ class RetryNotes:
                     text = line.removeprefix(_PREFIX).decode("utf-8", "replace")
                     terminal.say(f"warning: {text}")
 
-    def close(self) -> None:
-        """Prints what is left, and how many lines were not shown."""
+    def end(self) -> None:
+        """Shows what is left, and how many lines were not shown."""
         self.show()
         if self._count > _SHOWN:
             more = self._count - _SHOWN
             terminal.say(f"warning: {more:,} more were tried again")
-        self.log.close()
 
 
 @contextlib.contextmanager
 def collected_retries() -> Iterator[RetryNotes]:
     """Yields what shows the retries of a run; workers are started inside."""
-    notes = RetryNotes()
-    handler = _Printed(notes.log.fileno)
-    _LOGGER.addHandler(handler)
-    try:
-        yield notes
-    finally:
-        _LOGGER.removeHandler(handler)
-        notes.close()
-
-
-class _Printed(logging.Handler):
-    """Log handler that prints each retry to a file, which may have been closed."""
-
-    def __init__(self, fileno: Callable[[], int]) -> None:
-        super().__init__()
-        self._fileno = fileno
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Prints a line at once, so that lines of others are not mixed with it."""
-        line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
-        with contextlib.suppress(OSError, ValueError):
-            os.write(self._fileno(), _PREFIX + line + b"\n")
-
-
-def print_retries() -> None:
-    """Lets this process, a worker, print its retries, and show none."""
-    _LOGGER.handlers = [_Printed(lambda: 2)]
-    _LOGGER.propagate = False
+    with tempfile.TemporaryFile() as log:
+        notes = RetryNotes(log)
+        _LOGGER.addHandler(notes)
+        try:
+            yield notes
+        finally:
+            _LOGGER.removeHandler(notes)
+            notes.end()
