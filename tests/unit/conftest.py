@@ -1,10 +1,13 @@
 """Unit tests are pure: no process, no pipeline, no TensorFlow."""
 
+import pathlib
 import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
+
+from transforms.work.worker_check import Reports
 
 _STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system")
 # A hook cannot be taken out again, so that one serves all tests.
@@ -33,3 +36,15 @@ def _pure(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     assert _started == [], "a test that starts processes belongs into tests/program"
     assert loaded or "tensorflow" not in sys.modules, "its place is tests/readers"
+
+
+@pytest.fixture
+def reports(tmp_path: pathlib.Path) -> Iterator[Reports]:
+    """Reports of a run that is on; nothing of them outlives it."""
+    (tmp_path / "attempts").mkdir()
+    folder = tmp_path / ".out.beam-tfrecord" / "job" / "reports-run"
+    begun = Reports(str(folder), str(tmp_path / "attempts"))
+    begun.begin()
+    yield begun
+    begun.end()
+    assert not folder.exists()

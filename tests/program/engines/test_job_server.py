@@ -28,25 +28,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("content", [None, b"PK\x05\x06" + bytes(18)])
-def test_prism_that_is_no_program(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, content: bytes | None
-) -> None:
-    """A folder, and a zip without it: an error with the flag that names another one."""
-    monkeypatch.setattr(
-        "apache_beam.runners.portability.prism_runner.PrismJobServer.BIN_CACHE",
-        str(tmp_path / "cache"),
-    )
-    path = tmp_path / "prism.zip"
-    path.mkdir() if content is None else path.write_bytes(content)
-    options = PipelineOptions([f"--prism_location={path}"])
-    with (
-        pytest.raises(UsageError, match=r"--prism_location"),
-        submit._job_server(ENGINES["prism"], options, str(tmp_path / "log")),
-    ):
-        pytest.fail("it has started")
-
-
 def flags_of(name: str) -> list[str]:
     """Returns Beam's flags for a job within the job server, or on this machine."""
     flags = ["--flink_master=[local]", "--spark_master_url=local"]

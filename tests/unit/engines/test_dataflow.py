@@ -96,18 +96,10 @@ def test_missing_and_wrong_flags(flags: Sequence[str], says: str) -> None:
         choose(spec(), flags)
 
 
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ({"source": "/data/rows.csv"}, "source"),
-        ({"output": "/data/out"}, "output"),
-        ({"images_root": "/data"}, "folder of --images-root"),
-    ],
-)
-def test_paths_elsewhere_are_refused(settings: dict[str, str], what: str) -> None:
+def test_paths_elsewhere_are_refused() -> None:
     """Google's machines see stores alone, of any kind."""
-    with pytest.raises(TargetError, match=f"must see the {what}"):
-        choose(spec(**settings), FLAGS)
+    with pytest.raises(TargetError, match="must see the source"):
+        choose(spec(source="/data/rows.csv"), FLAGS)
     assert choose(spec(source="s3://bucket/rows.csv"), FLAGS)
 
 

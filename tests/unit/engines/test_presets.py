@@ -127,7 +127,6 @@ def test_values_of_flags(flags: Sequence[str], value: str | None) -> None:
         ({}, ["--spark_master_url=spark://b:1"], "--spark_master_url=spark://b:1"),
         # Two machines of two slots; --workers says otherwise.
         ({"runner": "flink"}, [], "--parallelism=4"),
-        ({"runner": "flink"}, [], "--sdk_worker_parallelism=2"),
         ({"runner": "flink", "workers": 3}, [], "--parallelism=3"),
     ],
 )

@@ -1,17 +1,14 @@
-"""Receipts of shards that were finished together, and reports of processes."""
+"""Receipts of shards that were finished together."""
 
 import dataclasses
 import os
 import pathlib
-import time
 
 import google_crc32c
 import pytest
 
 from transforms.core.model import Reason, RejectLog, ShardFile
 from transforms.core.statistics import Statistics
-from transforms.storage.visibility import Worker
-from transforms.work import worker_check
 from transforms.work.receipts import (
     FinishedShards,
     ShardDone,
@@ -19,7 +16,6 @@ from transforms.work.receipts import (
     keep_shards,
 )
 from transforms.work.store import Store
-from transforms.work.worker_check import Reports
 
 
 @pytest.fixture
@@ -120,40 +116,3 @@ def test_a_folder_that_is_not_there_has_no_receipts(store: Store) -> None:
     gone = dataclasses.replace(store, folder=f"{store.folder}-gone")
     assert count_finished(gone) == (0, 0)
     assert FinishedShards(gone).find("aa") is None
-
-
-Folder = pathlib.Path
-WORKER = Worker("a/host of 'mine'", "12")
-
-
-@pytest.fixture
-def reports(tmp_path: Folder) -> Reports:
-    """Reports of a run that is on."""
-    (tmp_path / "attempts").mkdir()
-    found = Reports(str(tmp_path / "reports" / "run"), str(tmp_path / "attempts"))
-    found.begin()
-    return found
-
-
-def names(reports: Reports) -> list[str]:
-    return sorted(os.listdir(reports.folder))
-
-
-def test_a_worker_renews_its_report(
-    reports: Reports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a thread of its own, until the run ends; then nothing comes back."""
-    monkeypatch.setattr(worker_check, "RENEWED_SECONDS", 0.02)
-    reports.sign_on(WORKER)
-    name = "a_host_of__mine_-12.worker"
-    assert names(reports) == [name, "submitter"]
-    path = os.path.join(reports.folder, name)
-    os.utime(path, (0, 0))
-    for _ in range(500):
-        if os.stat(path).st_mtime:
-            break
-        time.sleep(0.01)
-    assert os.stat(path).st_mtime
-    reports.end()
-    time.sleep(0.1)
-    assert not os.path.exists(reports.folder)

@@ -5,7 +5,8 @@ import dataclasses
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table import RawRows
 from transforms.formats.table_source import TableSource
 from transforms.storage import stores, visibility
-from transforms.storage.visibility import Witness
+from transforms.storage.visibility import Witness, Worker
 from transforms.work import worker_check
 from transforms.work.worker_check import (
     Reports,
@@ -41,18 +42,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a process of its own, as far as the check knows."""
     monkeypatch.setattr(visibility, "_known", None)
     monkeypatch.setattr(worker_check, "_checked", set())
-
-
-@pytest.fixture
-def reports(tmp_path: Folder) -> Iterator[Reports]:
-    """Reports of a run that is on."""
-    (tmp_path / "attempts").mkdir()
-    folder = tmp_path / ".out.beam-tfrecord" / "job" / "reports-run"
-    found = Reports(str(folder), str(tmp_path / "attempts"))
-    found.begin()
-    yield found
-    found.end()
-    assert not folder.exists()
 
 
 def rules(reports: Reports, found: Mapping[str, str] = VERSIONS) -> WorkerRules:
@@ -76,6 +65,26 @@ def test_a_checked_worker_reports(reports: Reports) -> None:
     assert worker.process == str(os.getpid())
     names = {*os.listdir(reports.folder)}
     assert names == {f"{worker.host}-{worker.process}.worker", "submitter"}
+
+
+def test_a_worker_renews_its_report(
+    reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a thread of its own, until the run ends; then nothing comes back."""
+    monkeypatch.setattr(worker_check, "RENEWED_SECONDS", 0.02)
+    reports.sign_on(Worker("a/host of 'mine'", "12"))
+    name = "a_host_of__mine_-12.worker"
+    assert {*os.listdir(reports.folder)} == {name, "submitter"}
+    path = os.path.join(reports.folder, name)
+    os.utime(path, (0, 0))
+    for _ in range(500):
+        if os.stat(path).st_mtime:
+            break
+        time.sleep(0.01)
+    assert os.stat(path).st_mtime
+    reports.end()
+    time.sleep(0.1)
+    assert not os.path.exists(reports.folder)
 
 
 @pytest.mark.parametrize(
