@@ -65,7 +65,7 @@ def test_row_6_synced_before_it_is_named(table: Folder, tmp_path: Folder) -> Non
     published = next(
         index
         for index, (what, path) in enumerate(seen)
-        if what == "renameat2" and path.endswith(f" -> {tmp_path / 'out'}")
+        if what == "rename" and path.endswith(f" -> {tmp_path / 'out'}")
     )
     assert "fsync" in steps[named[-1] : published]
     assert "fsync" in steps[published:]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from transforms.errors import BusyError, CommitError
-from transforms.storage.retry import is_transient, persistently
+from transforms.storage.retry import persistently
 
 _AT_FDCWD = -100
 _FOLDER_ITSELF = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def status_of(path: str, *, followed: bool = False) -> os.stat_result | None:
-    """Returns the status of a name; None where nothing can be found there.
+    """Returns the status of a name; None where it is absent or out of reach.
 
     Args:
       path: of anything.
@@ -45,16 +45,10 @@ def status_of(path: str, *, followed: bool = False) -> os.stat_result | None:
     Raises:
       StorageError: it could not be looked at, though it was tried again.
     """
-    return persistently(functools.partial(_status_or_none, path, followed), path=path)
-
-
-def _status_or_none(path: str, followed: bool = False) -> os.stat_result | None:
-    """Returns the status of a path; None where it is absent or out of reach."""
+    look = functools.partial(os.stat if followed else os.lstat, path)
     try:
-        return os.stat(path) if followed else os.lstat(path)
-    except OSError as error:
-        if is_transient(error):
-            raise
+        return persistently(look, path=path)
+    except OSError:
         return None
 
 
@@ -247,9 +241,7 @@ def exchange(source: str, target: str) -> bool:
 
 def _rename_with_flags(source: str, target: str, flags: int) -> bool:
     """Whether a rename with flags was done; False where the system has none such."""
-    if sys.platform != "linux":
-        return False
-    if not hasattr(_libc, "renameat2"):
+    if sys.platform != "linux" or not hasattr(_libc, "renameat2"):
         return False
     status = _libc.renameat2(
         _AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags

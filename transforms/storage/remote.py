@@ -197,12 +197,11 @@ def _read_at_once(
     is_few = path in held or next(_reads) < _FEW_READS
     if is_few or not path.startswith("s3://"):
         return None
-    answer = None
     with contextlib.suppress(OSError):
         # That the settings are no good finds out who asks in another way.
         if isinstance(client := stores.client_of(path), S3Bucket):
-            answer = client.fetch(split_remote(path)[1], part, limit)
-    return answer and (answer[0], answer[1], answer[2] * SECOND_NS)
+            return client.fetch(split_remote(path)[1], part, limit)
+    return None
 
 
 def _check_there(path: str) -> None:

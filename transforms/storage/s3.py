@@ -27,7 +27,7 @@ from transforms.storage.buckets import (
     look_of,
     setting_of,
 )
-from transforms.storage.entries import Look
+from transforms.storage.entries import SECOND_NS, Look
 
 _ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -38,7 +38,7 @@ _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
 # After as many failures in a row, nothing is read in the way of `fetch` any more.
 _MOST_FAILURES = 8
-# bytes, size of the object, seconds since 1970 when it was written
+# Bytes, size of the object, and when it was written, as `FileEntry.modified_ns`.
 _Read = tuple[bytes, int, int]
 
 
@@ -239,7 +239,7 @@ def _read(answer: Any, part: tuple[int, int] | None, limit: int | None) -> _Read
         # bytes 0-99/1234
         size = int(answer.headers["Content-Range"].rpartition("/")[2])
     written = email.utils.parsedate_to_datetime(answer.headers["Last-Modified"])
-    modified = int(written.timestamp())
+    modified = int(written.timestamp()) * SECOND_NS
     if limit is not None and size > limit:
         answer.raw.close()
         return b"", size, modified
