@@ -35,6 +35,16 @@ def serialise(values: Values) -> bytes:
     return bytes(example.SerializeToString(deterministic=True))
 
 
+def message(data: bytes) -> Values:
+    """Returns an Example as protobuf reads it: name -> the list's field, its values."""
+    found = Example.FromString(data).features.feature
+    out = {}
+    for name, feature in found.items():
+        kind = feature.WhichOneof("kind")
+        out[name] = (kind, list(getattr(feature, kind).value))
+    return out
+
+
 def ints(**features: int | list[int]) -> bytes:
     return serialise(
         {

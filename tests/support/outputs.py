@@ -11,7 +11,6 @@ from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
 
 Folder = pathlib.Path
-TFDS_FILES = ["dataset_info.json", "features.json"]
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
 

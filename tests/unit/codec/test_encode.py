@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.examples import floats, int64s
+from tests.support.examples import floats, int64s, message
 from transforms.codec.examples import (
     decode_example,
     decode_rows,
@@ -32,16 +32,6 @@ class Colour(enum.Enum):
     """An enum whose values are texts."""
 
     RED = "red"
-
-
-def message(data: bytes) -> dict[str, tuple[str, list[Any]]]:
-    """Returns an Example as protobuf reads it: name -> the list's field, its values."""
-    found = Example.FromString(data).features.feature
-    out = {}
-    for name, feature in found.items():
-        kind = feature.WhichOneof("kind")
-        out[name] = (kind, list(getattr(feature, kind).value))
-    return out
 
 
 def in_order(values: dict[str, tuple[str, list[Any]]]) -> bytes:

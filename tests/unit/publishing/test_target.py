@@ -187,14 +187,6 @@ def test_names_that_cannot_be_made(tmp_path: Folder, name: str) -> None:
         make_plan(make_spec({"source": str(tmp_path), "output": directory}))
 
 
-def test_damaged_manifest_is_not_trusted(tmp_path: Folder) -> None:
-    """A number in it that was changed is found by its digest."""
-    write_dataset(tmp_path / "out", OLD)
-    path = tmp_path / "out" / MANIFEST_NAME
-    path.write_bytes(path.read_bytes().replace(b'"records": 3', b'"records": 4'))
-    assert "cannot be replaced safely" in refused(tmp_path / "out")
-
-
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again is tried again without a pause."""
     policy = dataclasses.replace(retry.POLICY, first_pause=0.0)
