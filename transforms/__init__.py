@@ -22,6 +22,7 @@ first asked for, so that `import transforms` loads neither Beam nor Arrow.
 
 from typing import TYPE_CHECKING
 
+from transforms import errors
 from transforms.lazy_names import lazy_names
 
 __all__ = [
@@ -48,26 +49,8 @@ __all__ = [
     "DecodeExamples",
     "encode_examples",
     "decode_examples",
-    # Errors
-    "BeamTFRecordError",
-    "UsageError",
-    "SpecError",
-    "SourceError",
-    "InputError",
-    "TargetError",
-    "BusyError",
-    "RejectLimitError",
-    "RecordCountError",
-    "DamageError",
-    "TFRecordError",
-    "ExampleError",
-    "EncodingError",
-    "StorageError",
-    "WorkerError",
-    "ConservationError",
-    "CommitError",
-    "RaceError",
 ]
+__all__ += errors.__all__
 
 if TYPE_CHECKING:
     from transforms.codec.examples import decode_example, encode_example
@@ -76,26 +59,7 @@ if TYPE_CHECKING:
     from transforms.core.model import Batch
     from transforms.core.rows.values import rows_of
     from transforms.core.schema import Feature, Kind, Schema
-    from transforms.errors import (
-        BeamTFRecordError,
-        BusyError,
-        CommitError,
-        ConservationError,
-        DamageError,
-        EncodingError,
-        ExampleError,
-        InputError,
-        RaceError,
-        RecordCountError,
-        RejectLimitError,
-        SourceError,
-        SpecError,
-        StorageError,
-        TargetError,
-        TFRecordError,
-        UsageError,
-        WorkerError,
-    )
+    from transforms.errors import *
     from transforms.stages.commit import CommitDataset
     from transforms.stages.examples import DecodeExamples, EncodeExamples
     from transforms.stages.place import PlaceRows
@@ -113,7 +77,7 @@ else:
             "transforms.core.model": ["Batch"],
             "transforms.core.rows.values": ["rows_of"],
             "transforms.core.schema": ["Feature", "Kind", "Schema"],
-            "transforms.errors": [n for n in __all__ if n.endswith("Error")],
+            "transforms.errors": errors.__all__,
             "transforms.stages.commit": ["CommitDataset"],
             "transforms.stages.examples": ["DecodeExamples", "EncodeExamples"],
             "transforms.stages.place": ["PlaceRows"],
