@@ -8,11 +8,9 @@ numbers have fixed seeds.
 """
 
 import csv
-import math
 import pathlib
 import random
 import sys
-from collections.abc import Callable
 
 from PIL import Image, ImageDraw
 
@@ -28,36 +26,8 @@ _PNG_EVERY = 5
 # One row in this many has no feature3.
 _MISSING_EVERY = 500
 
-_Draw = Callable[[ImageDraw.ImageDraw, float, float, float, str], None]
-
-
-def _circle(
-    draw: ImageDraw.ImageDraw, x: float, y: float, radius: float, fill: str
-) -> None:
-    """Draws a circle around (x, y)."""
-    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill)
-
-
-def _polygon(corners: int, first_angle: float) -> _Draw:
-    """Returns what draws a regular polygon, its first corner at an angle in radians."""
-
-    def draw_polygon(
-        draw: ImageDraw.ImageDraw, x: float, y: float, radius: float, fill: str
-    ) -> None:
-        angles = [first_angle + 2 * math.pi * i / corners for i in range(corners)]
-        draw.polygon(
-            [(x + radius * math.cos(a), y + radius * math.sin(a)) for a in angles],
-            fill=fill,
-        )
-
-    return draw_polygon
-
-
-_SHAPES: dict[str, _Draw] = {
-    "circle": _circle,
-    "square": _polygon(4, math.pi / 4),
-    "triangle": _polygon(3, -math.pi / 2),
-}
+# Corners of a regular polygon; a circle has none.
+_SHAPES = {"circle": 0, "square": 4, "triangle": 3}
 
 
 def _colour(rng: random.Random, *, light: bool) -> str:
@@ -66,14 +36,18 @@ def _colour(rng: random.Random, *, light: bool) -> str:
     return f"hsl({rng.randrange(360)}, {rng.randint(40, 90)}%, {lightness}%)"
 
 
-def _draw_sample(rng: random.Random, draw_shape: _Draw) -> Image.Image:
+def _draw_sample(rng: random.Random, corners: int) -> Image.Image:
     """Returns an image of random size with one shape, whole, at a random place."""
     width, height = rng.randint(64, 160), rng.randint(64, 160)
     image = Image.new("RGB", (width, height), _colour(rng, light=True))
     radius = rng.uniform(0.25, 0.42) * min(width, height)
     x = rng.uniform(radius, width - radius)
     y = rng.uniform(radius, height - radius)
-    draw_shape(ImageDraw.Draw(image), x, y, radius, _colour(rng, light=False))
+    canvas, fill = ImageDraw.Draw(image), _colour(rng, light=False)
+    if corners:
+        canvas.regular_polygon((x, y, radius), corners, fill=fill)
+    else:
+        canvas.circle((x, y), radius, fill)
     return image
 
 
