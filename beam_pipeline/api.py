@@ -1,16 +1,15 @@
 """`convert(source, output, ...)`: the program from Python, with the CLI's settings."""
 
 import contextlib
-import dataclasses
 import inspect
 import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, Unpack
 
-from beam_pipeline.commands.convert import success_json
+from beam_pipeline.commands.convert import Report, report_of
 from beam_pipeline.commands.progress import shown_progress
 from beam_pipeline.planning.inputs import output_name
 from beam_pipeline.planning.plan import make_plan
@@ -19,7 +18,7 @@ from beam_pipeline.python_data import store_rows
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.removed import check_still_there
-from beam_pipeline.settings.spec import Spec, make_spec
+from beam_pipeline.settings.spec import make_spec
 from transforms.core.files import folder_of_parts
 from transforms.core.manifest import Manifest
 from transforms.errors import raising_in_python
@@ -60,58 +59,8 @@ def _with_settings(function: _Function) -> _Function:
     return function
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """The result of a committed run; the same facts as `--report-json` writes.
-
-    Attributes:
-      status: "committed", or "up to date" where the dataset was there already.
-      output: the dataset's folder.
-      digest: digest of the dataset; equal ones have equal bytes.
-      records: records of all splits.
-      splits: records, bytes and number of shards of each split, by its name.
-      classes: records of each class, by split and label.
-      part: name of the part that was written; empty for a dataset of none.
-      drift: what is new beside the dataset that it is like, and was allowed:
-        `new_columns`, and `new_classes` by label.
-      read: items of the source.
-      written: items that became records.
-      rejected: items that did not, by reason.
-      skipped: items that were left out on purpose, by reason.
-      parts: what items consist of ("boxes"): how many were read, written, rejected on
-        their own, and lost with rejected items; without those that steps of `between`
-        have changed.
-      image_notes: images that have something worth knowing, counted by what it is.
-      notes: what readers of the dataset should know, a sentence each. They name
-        settings by their options, as errors do.
-      seconds: how long the run took.
-      dropped_by_steps, added_by_steps: how many rows the steps of `between` took away
-        or added in all; one of them is 0.
-    """
-
-    status: str
-    output: str
-    digest: str
-    records: int
-    splits: dict[str, dict[str, int]]
-    read: int
-    written: int
-    rejected: dict[str, int]
-    skipped: dict[str, int]
-    parts: dict[str, dict[str, int]]
-    image_notes: dict[str, int]
-    notes: list[str]
-    seconds: float
-    dropped_by_steps: int = 0
-    added_by_steps: int = 0
-    classes: dict[str, dict[str, dict[str, int]]] = dataclasses.field(
-        default_factory=dict
-    )
-    part: str = ""
-    drift: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
 @_with_settings
+@raising_in_python()
 def convert(
     source: object,
     output: str | os.PathLike[str],
@@ -141,27 +90,14 @@ def convert(
       UsageError: the job cannot be done.
       BeamTFRecordError: it failed; nothing was committed.
     """
-    with raising_in_python():
-        check_still_there(settings)
-        given: dict[str, Any] = {**settings, "output": os.fspath(output)}
-        return _convert(source, beam_flags, between, watch, progress, given)
-
-
-def _convert(
-    source: object,
-    beam_flags: Sequence[str],
-    between: Any,
-    watch: Callable[[], None],
-    progress: bool,
-    settings: Mapping[str, Any],
-) -> Report:
-    """Converts as `convert` does."""
     started = time.monotonic()
+    check_still_there(settings)
     check_file_names()
     another_job()
     # A job that makes no sense is refused before the data is stored.
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-    spec = make_spec({**settings, "source": _ORIGIN if path is None else path})
+    given = {"source": _ORIGIN if path is None else path, "output": os.fspath(output)}
+    spec = make_spec({**settings, **given})
     with contextlib.ExitStack() as stack:
         if path is None:
             folder = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
@@ -192,7 +128,8 @@ def _convert(
         prepared = prepare(spec, steps=between is not None)
         if prepared.done is not None:
             remove_left(target.rejects_path(spec.output))
-            return _report_of(prepared.done, spec, started, "up to date")
+            seconds = time.monotonic() - started
+            return report_of(prepared.done, spec.output, seconds, "up to date")
         plan = make_plan(prepared)
         shown = stack.enter_context(shown_progress(plan, quiet=not progress))
 
@@ -204,16 +141,7 @@ def _convert(
         manifest = convert_plan(
             plan, beam_flags=beam_flags, between=between, watch=watch_both
         )
-    return _report_of(manifest, spec, started, "committed")
-
-
-def _report_of(manifest: Manifest, spec: Spec, started: float, status: str) -> Report:
-    """Returns the Report of a run, with the fields that `--report-json` has too."""
-    seconds = time.monotonic() - started
-    result = success_json(manifest, os.path.abspath(spec.output), seconds)
-    result["status"] = status
-    fields = {field.name for field in dataclasses.fields(Report)}
-    return Report(**{key: value for key, value in result.items() if key in fields})
+    return report_of(manifest, spec.output, time.monotonic() - started)
 
 
 def _conversion() -> Callable[..., Manifest]:

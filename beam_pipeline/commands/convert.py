@@ -1,6 +1,7 @@
 """The commands `convert` and `plan`: settings -> plan -> run, and the text of both."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import sys
@@ -163,7 +164,7 @@ def _convert(
         manifest = run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
     seconds = time.monotonic() - started
     done = f"The dataset is committed at {plan.directory!r}."
-    report(success_json(manifest, plan.directory, seconds), done)
+    report(_success_json(report_of(manifest, plan.directory, seconds)), done)
     if not quiet:
         # A broken stdout does not fail a committed run.
         try:
@@ -178,9 +179,8 @@ def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) ->
     with contextlib.suppress(TargetError):
         target.at(spec.output).clear(sure=False)
     remove_left(target.rejects_path(spec.output))
-    result = success_json(manifest, absolute(spec.output), 0)
-    done = f"The dataset is committed at {result['output']!r}."
-    report({**result, "status": "up to date"}, done)
+    result = report_of(manifest, spec.output, 0, "up to date")
+    report(_success_json(result), f"The dataset is committed at {result.output!r}.")
     if not quiet:
         _show_up_to_date(manifest, spec.output)
     if spec.catalogue and not any(f.file.endswith(".pq") for f in manifest.derived):
@@ -191,16 +191,66 @@ def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) ->
         )
 
 
-def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:
-    """Returns the result of a committed run."""
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The result of a committed run; the same facts as `--report-json` writes.
+
+    Attributes:
+      status: "committed", or "up to date" where the dataset was there already.
+      output: the dataset's folder.
+      digest: digest of the dataset; equal ones have equal bytes.
+      records: records of all splits.
+      splits: records, bytes and number of shards of each split, by its name.
+      classes: records of each class, by split and label.
+      part: name of the part that was written; empty for a dataset of none.
+      drift: what is new beside the dataset that it is like, and was allowed:
+        `new_columns`, and `new_classes` by label.
+      read: items of the source.
+      written: items that became records.
+      rejected: items that did not, by reason.
+      skipped: items that were left out on purpose, by reason.
+      parts: what items consist of ("boxes"): how many were read, written, rejected on
+        their own, and lost with rejected items; without those that steps of `between`
+        have changed.
+      image_notes: images that have something worth knowing, counted by what it is.
+      notes: what readers of the dataset should know, a sentence each. They name
+        settings by their options, as errors do.
+      seconds: how long the run took.
+      dropped_by_steps, added_by_steps: how many rows the steps of `between` took away
+        or added in all; one of them is 0.
+    """
+
+    status: str
+    output: str
+    digest: str
+    records: int
+    splits: dict[str, dict[str, int]]
+    read: int
+    written: int
+    rejected: dict[str, int]
+    skipped: dict[str, int]
+    parts: dict[str, dict[str, int]]
+    image_notes: dict[str, int]
+    notes: list[str]
+    seconds: float
+    dropped_by_steps: int
+    added_by_steps: int
+    classes: dict[str, dict[str, dict[str, int]]]
+    part: str
+    drift: dict[str, Any]
+
+
+def report_of(
+    manifest: Manifest, output: str, seconds: float, status: str = "committed"
+) -> Report:
+    """Returns the result of a run whose dataset is there."""
     account = manifest.account
-    return {
-        "status": "committed",
-        "exit_code": 0,
-        "output": directory,
-        "digest": manifest.digest,
-        "records": manifest.records,
-        "splits": {
+    return Report(
+        status=status,
+        output=absolute(output),
+        digest=manifest.digest,
+        records=manifest.records,
+        splits={
             split.name: {
                 "records": split.records,
                 "bytes": split.bytes,
@@ -208,22 +258,27 @@ def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str
             }
             for split in manifest.splits
         },
-        "classes": {
+        classes={
             split.name: {name: dict(counts) for name, counts in split.classes.items()}
             for split in manifest.splits
         },
-        "part": part_name(directory),
-        "drift": dict(manifest.run.get("drift", {})),
-        "read": account.read,
-        "written": account.written,
-        "rejected": dict(account.rejected),
-        "skipped": dict(account.skipped),
-        "parts": {kind: dict(counts) for kind, counts in account.parts.items()},
-        "image_notes": dict(manifest.image_notes),
-        "notes": list(manifest.run.get("notes", [])),
-        "seconds": round(seconds, 3),
+        part=part_name(absolute(output)),
+        drift=dict(manifest.run.get("drift", {})),
+        read=account.read,
+        written=account.written,
+        rejected=dict(account.rejected),
+        skipped=dict(account.skipped),
+        parts={kind: dict(counts) for kind, counts in account.parts.items()},
+        image_notes=dict(manifest.image_notes),
+        notes=list(manifest.run.get("notes", [])),
+        seconds=round(seconds, 3),
         **account.by_steps,
-    }
+    )
+
+
+def _success_json(report: Report) -> dict[str, Any]:
+    """Returns the result of a committed run for a file."""
+    return {"exit_code": 0, **dataclasses.asdict(report)}
 
 
 def failure_json(
