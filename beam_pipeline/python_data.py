@@ -26,6 +26,7 @@ An exception that the source itself raises is passed on unchanged.
 """
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.arrays import regrouped
 from transforms.core.json_text import MAX_NESTING, TOO_DEEP, has_arrays, type_nesting
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.common_type import PYTHON, as_type, plain_type, wider_type
@@ -57,13 +59,8 @@ _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 1 << 16
 
 
-def store_rows(
-    source: object,
-    path: str,
-    *,
-    images: Collection[str] = (),
-) -> int:
-    """Writes the rows of a Python object as an Arrow IPC file; returns their number.
+def store_rows(source: object, path: str, *, images: Collection[str]) -> None:
+    """Writes the rows of a Python object as an Arrow IPC file.
 
     A column that a batch lacks is null there; new columns come last. Memory: up to
     4,096 rows or 32 MiB at a time for a source that gives single rows.
@@ -77,23 +74,26 @@ def store_rows(
       SourceError: the object is no table and does not give rows.
       InputError: a value does not fit those before it; names column and row.
     """
+    parts: list[str] = []
+    schema = pa.schema([])
+    batches = _widened(_batches_of_source(source, frozenset(images)))
+    for schema, some in itertools.groupby(batches, lambda batch: batch.schema):
+        parts.append(f"{path}.{len(parts)}")
+        _write(parts[-1], schema, some)
+    if len(parts) == 1:
+        os.replace(parts[0], path)
+    else:
+        _write(path, schema, _moved(parts, schema))
+
+
+def _widened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields batches with the columns and the widest types of all up to each."""
     schema, rows = pa.schema([]), 0
-    parts: list[_Part] = []
-    for batch in _batches_of_source(source, frozenset(images)):
+    for batch in batches:
         wider = _wider_schema(schema, batch.schema, rows)
-        if not parts or not wider.equals(schema):
-            if parts:
-                parts[-1].close()
-            schema = wider
-            parts.append(_Part(f"{path}.{len(parts)}", schema))
-        parts[-1].write(_as_schema(batch, schema, rows))
+        schema = schema if wider.equals(schema) else wider
+        yield _as_schema(batch, schema, rows)
         rows += batch.num_rows
-    parts = parts or [_Part(f"{path}.0", schema)]
-    parts[-1].close()
-    if len(parts) > 1:
-        parts.append(_joined(parts, _Part(f"{path}.{len(parts)}", schema)))
-    os.replace(parts[-1].path, path)
-    return rows
 
 
 def _odd_row(name: str, error: Exception, start: int = 0) -> InputError:
@@ -151,61 +151,33 @@ def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, rows: int) -> pa.Record
     return pa.record_batch(columns, schema=schema) if columns else batch
 
 
-class _Part:
-    """A file that is being written; its batches take about 16 MiB each."""
-
-    def __init__(self, path: str, schema: pa.Schema) -> None:
-        self.path, self.schema = path, schema
-        self._sink = pa.OSFile(path, "wb")
-        self._writer = pa.ipc.new_file(self._sink, schema)
-        self._waiting: list[pa.RecordBatch] = []
-        self._count = 0
-        self._rows = 0
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Adds rows of the part's schema; writes those that fill whole batches."""
-        self._waiting.append(batch)
-        self._count += batch.num_rows
-        if self._count >= (self._rows or _MEASURED_ROWS):
-            self._flush(last=False)
-
-    def close(self) -> None:
-        """Writes the remaining rows, and the end of the file."""
-        with self._sink, self._writer:
-            self._flush(last=True)
-
-    def _flush(self, *, last: bool) -> None:
-        if not self._count:
-            return
-        table = pa.Table.from_batches(self._waiting, self.schema)
-        if not self._rows:
-            # The largest power of two of rows that take up to 16 MiB; at least 1.
-            measured = table.slice(0, _MEASURED_ROWS)
-            row_bytes = max(measured.nbytes // measured.num_rows, 1)
-            most = min(max(_BATCH_BYTES // row_bytes, 1), _MOST_ROWS)
-            self._rows = 1 << (most.bit_length() - 1)
-        stop = self._count if last else self._count // self._rows * self._rows
-        for first in range(0, stop, self._rows):
-            piece = table.slice(first, min(self._rows, stop - first)).combine_chunks()
-            self._writer.write_table(piece)
-        rest = table.slice(stop)
-        self._waiting = rest.combine_chunks().to_batches() if rest.num_rows else []
-        self._count -= stop
+def _write(path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    """Writes rows as a file, in batches of about 16 MiB each."""
+    first = pa.Table.from_batches([], schema)
+    while len(first) < _MEASURED_ROWS and (batch := next(batches, None)) is not None:
+        first = pa.concat_tables([first, pa.Table.from_batches([batch])])
+    measured = first[:_MEASURED_ROWS]
+    row_bytes = max(measured.nbytes // max(len(measured), 1), 1)
+    # The largest power of two of rows that take up to 16 MiB; at least 1.
+    most = min(max(_BATCH_BYTES // row_bytes, 1), _MOST_ROWS)
+    rows = 1 << (most.bit_length() - 1)
+    every = itertools.chain(first.to_batches(), batches)
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in regrouped(every, rows):
+            writer.write_batch(batch)
 
 
-def _joined(parts: Sequence[_Part], whole: _Part) -> _Part:
-    """Writes the rows of several files as one file, of the widest schema."""
+def _moved(parts: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of files in the columns of a schema; removes the files."""
     rows = 0
     for part in parts:
-        with pa.OSFile(part.path, "rb") as source:
+        with pa.OSFile(part, "rb") as source:
             reader = pa.ipc.open_file(source)
             for index in range(reader.num_record_batches):
                 batch = reader.get_batch(index)
-                whole.write(_as_schema(batch, whole.schema, rows))
+                yield _as_schema(batch, schema, rows)
                 rows += batch.num_rows
-        os.remove(part.path)
-    whole.close()
-    return whole
+        os.remove(part)
 
 
 def _batches_of_source(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
