@@ -13,7 +13,6 @@ import collections
 import contextlib
 import dataclasses
 import os
-import secrets
 import tempfile
 
 from beam_pipeline.datasets.dataset import (
@@ -36,12 +35,13 @@ from transforms.core.tfrecord.frame import DAMAGE_KINDS, HEADER_BYTES
 from transforms.core.tfrecord.walk import Fetch, LostRange, Salvage, unpack
 from transforms.errors import (
     BeamTFRecordError,
+    CommitError,
     DamageError,
     TargetError,
     TFRecordError,
     UsageError,
 )
-from transforms.storage import entries, folders
+from transforms.storage import entries
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 
@@ -187,22 +187,18 @@ def repair_file(
         return storage(source).read_range(start, stop, stamp=stamp)
 
     folder = os.path.dirname(target) or "."
-    path = os.path.join(folder, f".repair-{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    try:
-        with storage(path).create(attempts=folder) as sink:
-            facts, lost = _write_sound(source, fetch, status.st_size, sink, folder)
+    with storage(target).create(attempts=folder) as sink:
+        facts, lost = _write_sound(source, fetch, status.st_size, sink, folder)
         if not facts.records and (lost or not allow_empty):
             raise DamageError(
                 f"{source}: no record in its {status.st_size:,} bytes is sound: there "
                 f"is nothing to keep, and nothing was written. Fetch it again."
             )
-        if overwrite:
-            os.replace(path, target)
-        else:
-            folders.move_new(path, target)
-    except BaseException:
-        storage(path).remove_file()
-        raise
+        if not overwrite and os.path.lexists(target):
+            raise CommitError(
+                f"The output must not exist, but {target!r} has been made since the "
+                f"start. Nothing was written there; run again."
+            )
     storage(folder).sync_directory()
     return facts, lost
 

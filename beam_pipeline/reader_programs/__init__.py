@@ -39,19 +39,10 @@ def show(path: str, reader: str) -> int:
       UsageError: there is no dataset, or the library cannot read it.
       DamageError: its manifest is damaged.
     """
-    from beam_pipeline.datasets.dataset import SingleFile, open_target
+    from beam_pipeline.datasets.dataset import open_dataset_folder
     from beam_pipeline.reader_programs.programs import Facts
     from beam_pipeline.terminal import print_text
-    from transforms.errors import UsageError
 
-    dataset = open_target(path)
-    if isinstance(dataset, SingleFile):
-        if dataset.dataset is None:
-            raise UsageError(
-                f"A dataset is needed: its manifest knows the features, and "
-                f"{path!r} is a single file that none names. 'spec' shows what "
-                f"such a file holds."
-            )
-        dataset = dataset.dataset
+    dataset = open_dataset_folder(path, "'code'")
     print_text(program(reader, Facts(dataset.directory, dataset.manifest)), end="")
     return 0

@@ -185,23 +185,24 @@ def comparison(
             batch.lengths,
             batch.payload_crcs(),
         )
-        expected = pa.record_batch({name: columns[name] for name in compared})
+        expected = pa.table({name: columns[name] for name in compared})
         start, stop = (min(at, end) for at in (place, place + len(batch)))
-        done = 0
-        for rows in catalogue.batches(compared, start, stop):
-            true_rows = expected.slice(done, rows.num_rows)
-            if not rows.equals(true_rows):
-                pairs = zip(rows.to_pylist(), true_rows.to_pylist(), strict=True)
-                row, (its, true) = next(
-                    (n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1]
-                )
-                raise _differs_error(
-                    catalogue,
-                    f"record {place + row:,}, in {path}, is {true}; its row, {its}",
-                )
-            done, place = done + rows.num_rows, place + rows.num_rows
-        if done < len(batch):
-            raise _differs_error(catalogue, f"it has no row for record {place:,}")
+        read = catalogue.batches(compared, start, stop)
+        rows = pa.Table.from_batches(read, expected.schema)
+        if not rows.equals(expected[: len(rows)]):
+            pairs = zip(rows.to_pylist(), expected.to_pylist(), strict=False)
+            row, (its, true) = next(
+                (n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1]
+            )
+            raise _differs_error(
+                catalogue,
+                f"record {place + row:,}, in {path}, is {true}; its row, {its}",
+            )
+        if len(rows) < len(batch):
+            raise _differs_error(
+                catalogue, f"it has no row for record {place + len(rows):,}"
+            )
+        place += len(batch)
 
     return see
 
