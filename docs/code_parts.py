@@ -341,13 +341,14 @@ def _flag(setting: str) -> str:
 
 def exit_codes() -> str:
     """The exit codes, from the command line's own list and the errors."""
+    import transforms
     from beam_pipeline import cli
     from transforms import errors
 
     rows = []
     by_code: dict[int, list[str]] = {}
-    for name in errors.__all__:
-        found = getattr(errors, name)
+    for name in transforms.__all__:
+        found = getattr(errors, name, None)
         if isinstance(found, type) and issubclass(found, errors.BeamTFRecordError):
             by_code.setdefault(found.exit_code, []).append(_code(name))
     for line in _doc_lines(cli):

@@ -22,7 +22,6 @@ first asked for, so that `import transforms` loads neither Beam nor Arrow.
 
 from typing import TYPE_CHECKING
 
-from transforms import errors
 from transforms.lazy_names import lazy_names
 
 __all__ = [
@@ -49,8 +48,26 @@ __all__ = [
     "DecodeExamples",
     "encode_examples",
     "decode_examples",
+    # Errors
+    "BeamTFRecordError",
+    "UsageError",
+    "SpecError",
+    "SourceError",
+    "InputError",
+    "TargetError",
+    "BusyError",
+    "RejectLimitError",
+    "RecordCountError",
+    "DamageError",
+    "TFRecordError",
+    "ExampleError",
+    "EncodingError",
+    "StorageError",
+    "WorkerError",
+    "ConservationError",
+    "CommitError",
+    "RaceError",
 ]
-__all__ += errors.__all__
 
 if TYPE_CHECKING:
     from transforms.codec.examples import decode_example, encode_example
@@ -77,7 +94,7 @@ else:
             "transforms.core.model": ["Batch"],
             "transforms.core.rows.values": ["rows_of"],
             "transforms.core.schema": ["Feature", "Kind", "Schema"],
-            "transforms.errors": errors.__all__,
+            "transforms.errors": [n for n in __all__ if n.endswith("Error")],
             "transforms.stages.commit": ["CommitDataset"],
             "transforms.stages.examples": ["DecodeExamples", "EncodeExamples"],
             "transforms.stages.place": ["PlaceRows"],

@@ -30,27 +30,6 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "BeamTFRecordError",
-    "UsageError",
-    "SpecError",
-    "SourceError",
-    "InputError",
-    "TargetError",
-    "BusyError",
-    "RejectLimitError",
-    "RecordCountError",
-    "DamageError",
-    "TFRecordError",
-    "ExampleError",
-    "EncodingError",
-    "StorageError",
-    "WorkerError",
-    "ConservationError",
-    "CommitError",
-    "RaceError",
-]
-
 MAX_MESSAGE_BYTES = 1024
 # Characters of a value in a message: enough to recognise it, few enough to fit.
 SHOWN_CHARS = 60

@@ -1,6 +1,7 @@
 """`rejects DIR`: what a run rejected, by reason with counts and examples, or listed."""
 
 import collections
+import dataclasses
 import itertools
 import os
 import shlex
@@ -99,15 +100,7 @@ def _groups_as_json(
         "rejects": path,
         "read": None if manifest is None else manifest.account.read,
         "rejected": sum(group.count for group in groups if not group.part),
-        "reasons": [
-            {
-                "reason": group.reason,
-                **({"part": group.part} if group.part else {}),
-                "count": group.count,
-                "example": group.example,
-            }
-            for group in groups
-        ],
+        "reasons": [*map(dataclasses.asdict, groups)],
     }
 
 

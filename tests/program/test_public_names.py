@@ -51,7 +51,9 @@ def checked_imports(package: str) -> dict[str, set[str]]:
         assert isinstance(node, ast.ImportFrom)
         names = {alias.name for alias in node.names}
         module = importlib.import_module(str(node.module))
-        seen[module.__name__] = {*module.__all__} if names == {"*"} else names
+        if names == {"*"}:
+            names = {*vars(module)} & {*FRONTS[package].__all__}
+        seen[module.__name__] = names
     return seen
 
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from transforms.reading.rows import RowDecoder, located
 from transforms.reading.stream import Columns, Split
 from transforms.storage.files import read_ahead
 
+_Item = TypeVar("_Item")
 # The most rows, and about the most bytes, that are read and decoded together.
 _TOGETHER = 4_096
 _BYTES_TOGETHER = 1 << 24
@@ -35,7 +36,7 @@ _FIRST_ROWS = 64
 _LIMITED_ROWS = 16_384
 
 
-class _Sequence:
+class _Sequence(Generic[_Item]):
     """What views of rows and of records have in common."""
 
     def __init__(self, split: Split, chosen: Selection | None = None) -> None:
@@ -59,16 +60,30 @@ class _Sequence:
 
     _what = "items"
 
-    def _with(self, selection: Selection) -> Any:
+    def _with(self, selection: Selection) -> Self:
         raise NotImplementedError
 
-    def _item(self, record: bytes) -> Any:
+    def _item(self, record: bytes) -> _Item:
         raise NotImplementedError
 
-    def _items(self, payloads: PayloadBatch) -> Iterable[Any]:
+    def _items(self, payloads: PayloadBatch) -> Iterable[_Item]:
         raise NotImplementedError
 
-    def _getitem(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> _Item: ...
+
+    @overload
+    def __getitem__(self, index: "slice | Sequence[int] | Longs") -> Self: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """Returns a row or a record, or a view of several.
+
+        Raises:
+          IndexError: there is no such row.
+          TypeError: the index is no whole number, slice or list.
+          TFRecordError: the record is damaged.
+          ExampleError: it does not hold what the features must.
+        """
         if type(index) is int:
             # Without the checks below, which cost as much as reading a small record.
             try:
@@ -87,9 +102,9 @@ class _Sequence:
         if isinstance(index, list | tuple | np.ndarray) and np.ndim(index) > 0:
             places = places_of(index, len(self))
             return self._with(self._selection.listed(places))
-        return self._getitem(place_of(index))
+        return self[place_of(index)]
 
-    def __getitems__(self, indices: Iterable[int]) -> list[Any]:
+    def __getitems__(self, indices: Iterable[int]) -> list[_Item]:
         """Returns several items at once, as PyTorch asks for a batch of them."""
         positions = self._selection.many(places_of(indices, len(self)))
         payloads = PayloadBatch.of(self._split.records.many(positions))
@@ -98,7 +113,7 @@ class _Sequence:
         except ExampleError as error:
             raise self._found(error, payloads, positions) from error
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[_Item]:
         for position, payloads in self._payloads():
             try:
                 yield from self._items(payloads)
@@ -169,7 +184,7 @@ class _Sequence:
             mean = sum(map(len, gathered)) // len(gathered) + 1
             start, together = stop, max(min(_TOGETHER, _BYTES_TOGETHER // mean), 1)
 
-    def shuffled(self, seed: int = 0, epoch: int = 0, *, run: int = 0) -> Any:
+    def shuffled(self, seed: int = 0, epoch: int = 0, *, run: int = 0) -> Self:
         """Returns the same items in another order, the same one everywhere.
 
             train.shuffled(seed=1, epoch=3)[12_000:]        # go on in an epoch
@@ -207,7 +222,7 @@ def _in_pieces(records: list[bytes]) -> Iterator[list[bytes]]:
             start, size = stop, 0
 
 
-class View(_Sequence):
+class View(_Sequence[dict[str, Any]]):
     """An immutable sequence of rows; a slice or a list of it is one again.
 
         train = open_dataset("out/photos")["train"]
@@ -230,23 +245,6 @@ class View(_Sequence):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._split, self._chosen, self._names)
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-
-    @overload
-    def __getitem__(self, index: "slice | Sequence[int] | Longs") -> "View": ...
-
-    def __getitem__(self, index: Any) -> Any:
-        """Returns a row, or a view of several.
-
-        Raises:
-          IndexError: there is no such row.
-          TypeError: the index is no whole number, slice or list.
-          TFRecordError: the record is damaged.
-          ExampleError: it does not hold what the features must.
-        """
-        return self._getitem(index)
 
     @property
     def features(self) -> Mapping[str, Feature]:
@@ -411,7 +409,7 @@ class View(_Sequence):
         return RowDecoder([*self.features.values()], self._split.looks)
 
 
-class RecordView(_Sequence):
+class RecordView(_Sequence[bytes]):
     """An immutable sequence of serialised tf.train.Examples.
 
     train.records[7]
@@ -421,16 +419,6 @@ class RecordView(_Sequence):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._split, self._chosen)
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-
-    @overload
-    def __getitem__(self, index: "slice | Sequence[int] | Longs") -> "RecordView": ...
-
-    def __getitem__(self, index: Any) -> Any:
-        """Returns a record, or a view of several. Raises as `View` does."""
-        return self._getitem(index)
 
     def __iter__(self) -> Iterator[bytes]:
         if self._in_order() is not None:
