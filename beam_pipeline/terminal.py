@@ -296,7 +296,6 @@ def print_table(
     *,
     right: Sequence[str] = (),
     apart: bool = True,
-    has_total: bool = False,
 ) -> None:
     """Prints cells in columns, without lines between them or spaces at the ends.
 
@@ -305,7 +304,6 @@ def print_table(
       rows: a cell for each column.
       right: the columns that are numbers.
       apart: whether an empty line comes first.
-      has_total: whether the last row is the sum of the others.
     """
     cells = [tuple(map(printable, row)) for row in (columns, *rows)]
     widths = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
@@ -315,9 +313,8 @@ def print_table(
         for cell, width, name in zip(row, widths, columns, strict=True):
             spaces = " " * (width - text_width(cell))
             padded.append(spaces + cell if name in right else cell + spaces)
-        is_bold = number == 0 or (has_total and number == len(cells) - 1)
         line = _BETWEEN.join(padded).rstrip()
-        lines.append(_styled(line, "bold" if is_bold else ""))
+        lines.append(_styled(line, "" if number else "bold"))
     _print_raw("\n".join(lines))
 
 
@@ -326,12 +323,12 @@ def print_splits(
 ) -> None:
     """Prints a table of splits with their records, shards and size."""
     facts = [(s.name, s.records, len(s.shards), s.bytes) for s in splits]
-    if has_total := has_total and len(splits) > 1:
+    if has_total and len(splits) > 1:
         _, records, shards, sizes = zip(*facts, strict=True)
         facts.append(("total", sum(records), sum(shards), sum(sizes)))
     rows = [(name, f"{n:,}", f"{k:,}", size_text(size)) for name, n, k, size in facts]
     columns = ("split", "records", "shards", "size")
-    print_table(columns, rows, right=columns[1:], apart=apart, has_total=has_total)
+    print_table(columns, rows, right=columns[1:], apart=apart)
 
 
 def print_next(output: str) -> None:

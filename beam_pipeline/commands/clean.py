@@ -245,8 +245,8 @@ def run(
 
 def _outcome(each: _Leftover, *, dry_run: bool) -> str:
     """Removes a leftover, unless it is to be listed only; returns what became of it."""
-    if each.stays:
-        return each.stays
+    if each.stays or each.not_ours:
+        return each.stays or "not ours, left"
     if dry_run:
         return "would be removed"
     try:
@@ -327,17 +327,12 @@ def _holding(names: Iterable[str]) -> str:
     return f"left, for it holds {first_few([*map(repr, names)], _SHOWN)}"
 
 
-def _foreign_leftover(path: str, error: TargetError) -> _Leftover:
-    """Returns what stays because another program made it, with the reason."""
-    return _Leftover(path, "", not_ours=str(error), stays="not ours, left")
-
-
 def _left_rejects(path: str) -> _Leftover:
     """Returns a file of rejects that a failed run has left beside its target."""
     try:
         check_left(path)
     except TargetError as error:
-        return _foreign_leftover(path, error)
+        return _Leftover(path, "", not_ours=str(error))
     file = storage(path)
     return _Leftover(path, _REJECTS, file.size_of(), remove=file.remove_file)
 
@@ -356,7 +351,7 @@ def _unfinished(folder: str, of: str, *, pipelines: bool) -> _Leftover:
             # Runs of the two kinds differ in the forms of their names.
             own.check()
         except TargetError:
-            return _foreign_leftover(folder, error)
+            return _Leftover(folder, "", not_ours=str(error))
     size = _disk_bytes(folder)
     if own.run_names():
         remove = functools.partial(_remove_runs, own)

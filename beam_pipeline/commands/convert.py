@@ -47,8 +47,8 @@ from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, plain
 from transforms.work.rejects import remove_left
 
-# Writes the result of a run as its report, if one was asked for; and says what is done.
-_Report = Callable[[Mapping[str, Any], str], None]
+# Writes the result of a run as its report, if one was asked for.
+_Report = Callable[[Mapping[str, Any]], None]
 
 
 def run(
@@ -70,7 +70,7 @@ def run(
     """
     started = time.monotonic()
 
-    def report(result: Mapping[str, Any], done: str) -> None:
+    def report(result: Mapping[str, Any]) -> None:
         if not report_json:
             return
         full = {**result, "seconds": round(time.monotonic() - started, 3)}
@@ -81,7 +81,7 @@ def run(
             why = getattr(error, "strerror", None) or error
             terminal.say(
                 f"warning: the report could not be written to {report_json!r}: {why}. "
-                f"{done}"
+                f"The result of the run: {result['status']}."
             )
 
     def check(given: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ def _failure_reported(report: _Report, settings: Mapping[str, Any]) -> Iterator[
     try:
         yield
     except (BeamTFRecordError, OSError) as error:
-        report(failure_json(error, settings), "The run has failed.")
+        report(failure_json(error, settings))
         raise
 
 
@@ -163,8 +163,7 @@ def _convert(
         collect_seldom()
         manifest = run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
     seconds = time.monotonic() - started
-    done = f"The dataset is committed at {plan.directory!r}."
-    report(_success_json(report_of(manifest, plan.directory, seconds)), done)
+    report(_success_json(report_of(manifest, plan.directory, seconds)))
     if not quiet:
         # A broken stdout does not fail a committed run.
         try:
@@ -179,8 +178,7 @@ def _up_to_date(spec: Spec, manifest: Manifest, report: _Report, quiet: bool) ->
     with contextlib.suppress(TargetError):
         target.at(spec.output).clear(sure=False)
     remove_left(target.rejects_path(spec.output))
-    result = report_of(manifest, spec.output, 0, "up to date")
-    report(_success_json(result), f"The dataset is committed at {result.output!r}.")
+    report(_success_json(report_of(manifest, spec.output, 0, "up to date")))
     if not quiet:
         _show_up_to_date(manifest, spec.output)
     if spec.catalogue and not any(f.file.endswith(".pq") for f in manifest.derived):

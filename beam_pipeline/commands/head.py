@@ -219,8 +219,6 @@ def _describe(value: Value, facts: FeatureFacts | None) -> str:
 
 def _shortest(value: float) -> str:
     """Returns the shortest text that reads back as the same float32."""
-    if not math.isfinite(value):
-        return str(value)
     return str(np.float32(value))
 
 

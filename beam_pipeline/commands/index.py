@@ -23,7 +23,7 @@ import google_crc32c
 
 from beam_pipeline import terminal
 from beam_pipeline.commands.progress import shown_reading
-from beam_pipeline.datasets.derived_files import NotIndexedError, indexes_of
+from beam_pipeline.datasets.derived_files import indexes_of
 from beam_pipeline.datasets.reading_plan import Readable, find_records
 from beam_pipeline.terminal import count_text, print_line
 from beam_pipeline.version import __version__
@@ -244,13 +244,13 @@ def _index_all(
     with shown_reading(sum(sizes)) as add:
         for shard, size in zip(shards, sizes, strict=True):
             name = os.path.basename(shard.path)
-            try:
-                contents, count = indexes_of(shard.path, name)
-            except NotIndexedError as error:
-                notes.append(str(error))
-                continue
-            finally:
-                add(size)
+            contents, count = indexes_of(shard.path, name)
+            add(size)
+            if not contents:
+                notes.append(
+                    f"{shard.path}: compressed streams are read in order only, so they "
+                    f"have no index"
+                )
             records += count
             for file, data in contents.items():
                 if text or file != text_index_file(name):

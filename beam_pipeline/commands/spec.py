@@ -118,12 +118,6 @@ def _heading_comments(spec: Spec, planned: PlannedSource) -> Iterator[str]:
         yield f"# Note: {printable(note)}"
 
 
-def _classes_in_words(count: int, names: Sequence[str]) -> str:
-    """Returns how many classes a label has, and the first of their names."""
-    more = ", ..." if count > MOST_EXAMPLES else ""
-    return f"{count_text(count, 'class', 'classes')}: {examples_text(names)}{more}"
-
-
 def _declaration(feature: Feature, spec: Spec) -> dict[str, Any]:
     """Returns the settings of a feature."""
     stated = feature.to_json()
@@ -210,7 +204,9 @@ def _comment(evidence: Evidence | None, feature: Feature) -> str:
         parts.append(f"all {extent}" if constant else extent)
     single = constant or (bool(extent) and feature.kind is Kind.TIMESTAMP)
     if evidence.distinct is not None:
-        parts.append(_classes_in_words(evidence.distinct, evidence.examples))
+        classes = count_text(evidence.distinct, "class", "classes")
+        more = ", ..." if evidence.distinct > MOST_EXAMPLES else ""
+        parts.append(f"{classes}: {examples_text(evidence.examples)}{more}")
     elif evidence.examples and not single:
         parts.append(f"as {examples_text(evidence.examples)}")
     if evidence.misfits:

@@ -30,30 +30,24 @@ Faults = list[tuple[str, str]]
 """(derived file, what is wrong with it)"""
 
 
-class NotIndexedError(Exception):
-    """A file whose records cannot be looked up."""
-
-
 def indexes_of(path: str, name: str) -> tuple[dict[str, bytes], int]:
     """Returns the indexes of a file, by their names, and how many records it has.
+
+    A file that is compressed can only be read in order: it has no index.
 
     Args:
       path: of the file.
       name: what the indexes call it.
 
     Raises:
-      NotIndexedError: it is compressed, so that it can only be read in order.
       TFRecordError: it is damaged.
       OSError: it cannot be read.
     """
     size = storage(path).size_of()
     read = storage(path).read_range
     head = read(0, min(size, HEADER_BYTES))
-    kind = detect(head, path=path)
-    if kind is not Compression.NONE:
-        raise NotIndexedError(
-            f"{path}: {kind} streams are read in order only, so they have no index"
-        )
+    if detect(head, path=path) is not Compression.NONE:
+        return {}, 0
     offsets = scan_records(read, size, path=path)
     contents = {
         index_file(name): offsets.tobytes(),

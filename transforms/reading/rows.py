@@ -208,20 +208,13 @@ def _values_of(feature: Feature, looks: Looks) -> _Values:
         return _times(feature, looks)
     if feature.kind is Kind.IMAGE and looks.images == "array":
         return _images
-    if feature.kind is Kind.BOOL:
-        return _bools
     return _python_values
 
 
 def _python_values(column: pa.Array) -> list[Any]:
-    """Returns the values as Arrow gives them to Python: int, str, bytes, or None."""
+    """Returns the values as Arrow gives them to Python, None where absent."""
     values: list[Any] = column.to_pylist()
     return values
-
-
-def _bools(column: pa.Array) -> list[Any]:
-    """Returns stored 0 and 1 as False and True; None where absent."""
-    return [None if value is None else bool(value) for value in column.to_pylist()]
 
 
 def _floats(column: pa.Array) -> list[Any]:
@@ -307,8 +300,6 @@ def _lists(feature: Feature, looks: Looks) -> _Values:
         if feature.kind is Kind.TIMESTAMP:
             inner = inner.cast(pa.int64())
         numbers = np.array(_numbers(inner))
-        if feature.kind is Kind.BOOL:
-            numbers = numbers.astype(bool)
         if None not in shape:
             per_row = math.prod(size or 0 for size in shape)
             if len(numbers) == per_row * len(column):
