@@ -134,3 +134,57 @@ def _names(value: Any) -> Iterator[str]:
 
 def _count(rows: Sequence[Row], feature: str, name: str) -> int:
     return sum(list(_names(row.get(feature))).count(name) for row in rows)
+
+
+# The instant that stands for none in TFDS.
+NO_INSTANT = -(2**63)
+LISTS: list[tuple[Feature, list[Any], list[Any], Any, Any]] = [
+    # Feature, values of rows, what is read of them if that differs; and what is read of
+    # an absent one by the printed program (None: NaN), and by TFDS.
+    (Feature("x", Kind.INT64, shape=(None,)), [[1, -(2**63)], []], [], [], []),
+    (Feature("x", Kind.INT64, shape=(2,)), [[1, -2], [3, 4]], [], [-3, -3], []),
+    (
+        Feature("x", Kind.FLOAT, shape=(2, 3)),
+        [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [9.0] * 6],
+        [[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], [[9.0] * 3] * 2],
+        *(None, []),
+    ),
+    (
+        Feature("x", Kind.INT64, shape=(None, 2)),
+        [[1, 2, 3, 4], []],
+        [[[1, 2], [3, 4]], []],
+        *([], []),
+    ),
+    (Feature("x", Kind.BOOL, shape=(None,)), [[True, False], []], [], [], []),
+    (
+        Feature("x", Kind.TEXT, shape=(None,)),
+        [["글", ""], []],
+        [["글".encode(), b""], []],
+        *([], []),
+    ),
+    (
+        Feature("x", Kind.TEXT, shape=(2,)),
+        [["a", "b"], ["c", ""]],
+        [[b"a", b"b"], [b"c", b""]],
+        *([b"", b""], []),
+    ),
+    (Feature("x", Kind.BYTES, shape=(None,)), [[b"\xff", b""], []], [], [], []),
+    (Feature("x", Kind.TIMESTAMP, unit="ms"), [-1, 5], [], -2, NO_INSTANT),
+    (
+        Feature("x", Kind.FLOAT, shape=(None, None)),
+        [[[0.5], [], [1.0, 2.0]], [], [[]]],
+        *([], [], []),
+    ),
+    (
+        Feature("x", Kind.LABEL, shape=(None,)),
+        [["b", "a"], [], ["c"]],
+        [[1, 0], [], [2]],
+        *([], []),
+    ),
+    (
+        Feature("x", Kind.LABEL, shape=(None, None)),
+        [[["b"], []], [["a", "c"]]],
+        [[[1], []], [[0, 2]]],
+        *([], []),
+    ),
+]

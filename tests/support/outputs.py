@@ -1,5 +1,6 @@
 """Reads a committed dataset: its manifest, files, records and rejects."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -7,7 +8,7 @@ import pathlib
 from typing import Any
 
 from transforms.core.example import messages
-from transforms.core.manifest import Manifest
+from transforms.core.manifest import Manifest, SplitFacts
 from transforms.core.tfrecord import TFRecordReader
 
 Folder = pathlib.Path
@@ -21,6 +22,17 @@ def manifest(directory: Folder) -> dict[str, Any]:
 def manifest_of(directory: Folder) -> Manifest:
     """Returns the manifest as the program reads it."""
     return Manifest.from_bytes((directory / "manifest.json").read_bytes())
+
+
+def as_stated(
+    manifest: Manifest,
+) -> tuple[list[dict[str, Any]], tuple[SplitFacts, ...]]:
+    """Returns what an independently written manifest states as well."""
+    features = [
+        dataclasses.replace(facts, always_present=None).to_json()
+        for facts in manifest.features
+    ]
+    return features, manifest.splits
 
 
 def dataset(directory: Folder) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class TestHelp:
         # Measured 0.08 and 0.15 seconds, with other programs at work.
         assert statistics.median(program) < 3 * statistics.median(library)
 
-    def test_a_refusal_is_quick(self, tmp_path: Folder) -> None:
+    def test_a_refusal_is_quick(self) -> None:
         """A typo and a bad setting answer without importing Beam."""
         code = (
             "import sys\n"

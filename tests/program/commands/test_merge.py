@@ -1,11 +1,9 @@
 """`merge`: several datasets as one, their class ids joined by name."""
 
-import dataclasses
 import os
 import pathlib
 import shutil
 import tempfile
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,23 +11,13 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
 from tests.support.datasets import ANIMALS, Row, animal, animals, write_dataset
-from tests.support.outputs import manifest_of
+from tests.support.outputs import as_stated, manifest_of
 from tests.support.runs import command
-from transforms.core.manifest import Manifest
 from transforms.core.schema import Feature, Kind
 
 Folder = pathlib.Path
 
 NAMES = st.sampled_from(["ant", "bee", "cat", "dog"])
-
-
-def as_stated(manifest: Manifest) -> Any:
-    """Returns what an independently written manifest states as well."""
-    features = [
-        dataclasses.replace(each, always_present=None).to_json()
-        for each in manifest.features
-    ]
-    return features, manifest.splits
 
 
 def rows(start: int, classes: list[str]) -> list[Row]:

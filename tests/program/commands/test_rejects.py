@@ -282,10 +282,6 @@ def test_many_rejections_take_little_memory(tmp_path: Folder) -> None:
 
 
 class TestFind:
-    def write(self, path: Folder, *found: Rejection) -> Folder:
-        path.write_text("".join(f"{each.to_json()}\n" for each in found), "utf-8")
-        return path
-
     @pytest.mark.parametrize(
         "text",
         ["{", "7", "null", '{"a": 1}', '{"source": 1, "row": "x"}', "\xff", "[1]"],

@@ -1,6 +1,5 @@
 """`subset`: a part of a dataset as a dataset of its own."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
 from tests.support.datasets import animals, write_dataset
-from tests.support.outputs import contents, manifest_of
+from tests.support.outputs import as_stated, contents, manifest_of
 from tests.support.runs import Run, command, convert
-from transforms.core.manifest import Manifest
 from transforms.reading.records import Records
 
 Folder = pathlib.Path
@@ -207,19 +205,6 @@ def test_classes_that_lose_all_records_are_named(
     again = subset(out, tmp_path / "again", "--where", "kind != 'dog'")
     assert "1 class of 'kind' without records: 'dog'." in again.out
     assert "note" not in subset(people, tmp_path / "all", "--where", "age > 1").out
-
-
-def as_stated(manifest: Manifest) -> Any:
-    """Returns what an independently written manifest states as well."""
-    features = [
-        dataclasses.replace(
-            each,
-            statistics=dataclasses.replace(each.statistics, classes={}),
-            always_present=None,
-        ).to_json()
-        for each in manifest.features
-    ]
-    return features, manifest.splits
 
 
 @given(

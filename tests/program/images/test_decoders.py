@@ -299,27 +299,18 @@ def test_the_run_survives_a_decoder_that_crashes(
     """The images that end their decoders are rejected; all others are converted."""
     pool = DecoderPool(prepare, 0.5)
     monkeypatch.setattr(decoders, "SHARED", pool)
-    run = convert(*survived(tmp_path), "--workers", 1)
-    check_survived(tmp_path, run.out)
-    assert not pool._children
-
-
-def survived(folder: Folder) -> tuple[object, ...]:
-    """Returns the arguments of a conversion of images, some of which end decoders."""
     tree = {f"a/{number:02}.jpg": JPEG for number in range(20)}
     tree |= {f"b/{number:02}.webp": saved(picture(), "WEBP") for number in range(20)}
     tree |= {f"c/{o}.ppm": ordered(o) for o in ("crash", "crash-if-used", "spin")}
-    source = write_files(folder / "tree", tree)
-    return (source, folder / "out", "--max-reject-rate", 0.1)
-
-
-def check_survived(folder: Folder, out: str) -> None:
-    assert [(r["source"], r["reason"]) for r in rejects(folder / "out")] == [
+    source, out = write_files(tmp_path / "tree", tree), tmp_path / "out"
+    run = convert(source, out, "--max-reject-rate", 0.1, "--workers", 1)
+    assert [(r["source"], r["reason"]) for r in rejects(out)] == [
         ("c/crash.ppm", "decoder_crash"),
         ("c/spin.ppm", "too_slow"),
     ]
-    assert len(rows(folder / "out")) == 41
-    assert "reencoded 21" in out
+    assert len(rows(out)) == 41
+    assert "reencoded 21" in run.out
+    assert not pool._children
 
 
 CLI = """

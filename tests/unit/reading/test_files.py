@@ -17,7 +17,6 @@ from tests.support.datasets import animals, write_dataset
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
-    BeamTFRecordError,
     DamageError,
     ExampleError,
     SpecError,
@@ -35,6 +34,15 @@ def opened(folder: Folder, split: str = "train") -> View:
 
 def shards(folder: Folder) -> list[Folder]:
     return sorted(folder.glob("*.tfrecord-*"))
+
+
+def bare(folder: Folder) -> Folder:
+    """Writes two shards of 3 and 2 records, and nothing beside them."""
+    write_dataset(folder, {"train": animals(3, 2)})
+    for path in folder.iterdir():
+        if "tfrecord" not in path.name:
+            path.unlink()
+    return folder
 
 
 def test_replaced_while_open(tmp_path: Folder) -> None:
@@ -77,11 +85,7 @@ def test_compressed_shards(tmp_path: Folder, compression: str) -> None:
 
 def test_files_without_metadata(tmp_path: Folder) -> None:
     """Their features are those of the first records; a number of records is counted."""
-    folder = tmp_path / "d"
-    write_dataset(folder, {"train": animals(3, 2)})
-    for path in folder.iterdir():
-        if "tfrecord" not in path.name:
-            path.unlink()
+    folder = bare(tmp_path / "d")
     found = beam_tfrecord.open_dataset(folder)
     assert found.splits == {"": None}
     view = found[""]
@@ -98,11 +102,7 @@ def test_files_without_an_index_are_scanned_once(
     tmp_path: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the first `len` or `[i]`, not before, which says so."""
-    folder = tmp_path / "d"
-    write_dataset(folder, {"train": animals(3, 2)})
-    for path in folder.iterdir():
-        if "tfrecord" not in path.name:
-            path.unlink()
+    folder = bare(tmp_path / "d")
     for first in (len, lambda view: view[4], lambda view: view[-1]):
         caplog.clear()
         warn_once.cache_clear()
@@ -125,12 +125,6 @@ def test_a_tfds_folder(tmp_path: Folder) -> None:
     found = beam_tfrecord.open_dataset(folder)
     assert found.splits == {"train": 3, "test": 2}
     assert [row["id"] for row in found["test"]] == [7, 8]
-
-
-def test_nothing_there(tmp_path: Folder) -> None:
-    """It is the user's mistake."""
-    with pytest.raises(BeamTFRecordError):
-        beam_tfrecord.open_dataset(tmp_path / "none")
 
 
 def test_rows_of_every_kind(tmp_path: Folder) -> None:
