@@ -209,10 +209,6 @@ class Selection:
         """Returns the positions at the places from `start` to `stop`."""
         return self.many(np.arange(start, stop, dtype=np.int64))
 
-    def listed(self, places: Longs) -> "Selection":
-        """Returns the positions at places as a selection."""
-        return Selection.whole(self.many(places))
-
     @property
     def follows_files(self) -> bool:
         """Whether the positions are those of a split, ascending one by one."""

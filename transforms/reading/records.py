@@ -93,20 +93,13 @@ class Records:
         self._folder = Folder(path)
         self._offsets: list[memoryview | None] = [None] * len(shards)
         self._locks: ForkSafeLocks = {}
-        counts = [shard.records for shard in shards]
-        # Where each shard's records begin, and their number; known from the start
-        # where the metadata states it.
-        self._starts: list[int] | None = None
-        if None not in counts:
-            stated = (count or 0 for count in counts)
-            self._starts = [0, *itertools.accumulate(stated)]
         self._headers: dict[int, bytes] = {}
         # So few neighbours are read one by one: of a store, a record takes as long as
         # several.
         self._alone = 1 if self._folder.is_remote else _ALONE
 
     def __len__(self) -> int:
-        return self._all_starts()[-1]
+        return self._starts[-1]
 
     def __getitem__(self, position: int) -> bytes:
         """Returns a record, 0 <= position < n.
@@ -117,7 +110,7 @@ class Records:
           DamageError: the dataset was replaced.
           SpecError: the shards are compressed.
         """
-        starts = self._starts or self._all_starts()
+        starts = self._starts
         shard = bisect.bisect_right(starts, position) - 1
         index = position - starts[shard]
         offsets = self._offsets[shard]
@@ -141,7 +134,7 @@ class Records:
 
     def origin(self, position: int) -> tuple[str, int]:
         """Returns the path of a record's shard, and its number there, from 0."""
-        starts = self._all_starts()
+        starts = self._starts
         shard = bisect.bisect_right(starts, position) - 1
         return self._shards[shard].path, position - starts[shard]
 
@@ -210,7 +203,7 @@ class Records:
         Of files that are not compressed, a batch is read at once: about 8 MiB.
         Raises as `[i]` does.
         """
-        starts = self._all_starts()
+        starts = self._starts
         shard = bisect.bisect_right(starts, start) - 1
         while start < stop:
             end = min(stop, starts[shard + 1])
@@ -291,12 +284,11 @@ class Records:
             self._check_stated(shard, "bytes", begin + len(data), end)
         return data
 
-    def _all_starts(self) -> list[int]:
-        """Returns where each shard's records begin, and how many there are."""
-        if self._starts is None:
-            counts = [self._count(shard) for shard in range(len(self._shards))]
-            self._starts = [0, *itertools.accumulate(counts)]
-        return self._starts
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        """Where each shard's records begin, and how many there are."""
+        counts = map(self._count, range(len(self._shards)))
+        return [0, *itertools.accumulate(counts)]
 
     def _count(self, shard: int) -> int:
         stated = self._shards[shard]

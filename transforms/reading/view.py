@@ -101,7 +101,7 @@ class _Sequence(Generic[_Item]):
             return self._with(self._selection[index])
         if isinstance(index, list | tuple | np.ndarray) and np.ndim(index) > 0:
             places = places_of(index, len(self))
-            return self._with(self._selection.listed(places))
+            return self._with(Selection.whole(self._selection.many(places)))
         return self[place_of(index)]
 
     def __getitems__(self, indices: Iterable[int]) -> list[_Item]:
