@@ -8,7 +8,7 @@ import beam_tfrecord
 from tests.opens_in.conftest import Datasets
 from tests.opens_in.environments import python_of
 from tests.opens_in.report import ANIMALS
-from tests.support.runs import command
+from tests.support.runs import done
 
 Folder = pathlib.Path
 
@@ -36,15 +36,14 @@ print(json.dumps([found["train"].features["label"].names, rows]))
 
 
 def _opened(program: str, datasets: Datasets, place: Folder) -> None:
-    run = command("export", datasets.photos, place / "out")
-    assert run.code == 0, run.err
-    done = python_of(
+    done("export", datasets.photos, place / "out")
+    run = python_of(
         *("torch", "-c", program, str(place / "out")),
         cwd=place,
         variables={"HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "cache")},
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    classes, rows = json.loads(done.stdout.splitlines()[-1])
+    assert run.returncode == 0, run.stderr[-4000:]
+    classes, rows = json.loads(run.stdout.splitlines()[-1])
     assert classes == [*ANIMALS]
     stored = beam_tfrecord.open_dataset(datasets.photos)["train"]
     wanted = [[zlib.crc32(row["image"]), int(row["label"])] for row in stored]

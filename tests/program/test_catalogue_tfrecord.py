@@ -19,7 +19,7 @@ import pytest
 
 from beam_pipeline.commands import verify
 from tests.support.datasets import animals, example, write_dataset, write_records
-from tests.support.runs import command
+from tests.support.runs import failed
 from tests.support.stress import sizes
 from tests.support.tfrecords import HOSTILE, needs_proc, run_child
 from transforms.core.manifest import MANIFEST_NAME
@@ -154,8 +154,7 @@ def test_fault_066_shards_that_disagree_with_one_another(tmp_path: Folder) -> No
     for number, value in enumerate((1, 2, 0.5, 3)):
         path = tmp_path / f"x.tfrecord-{number:05d}-of-00004"
         write_records(path, [example({"a": value, "b": "x"})] * 3)
-    run = command("spec", tmp_path)
-    assert run.code == 4
+    run = failed(4, "spec", tmp_path)
     assert "'a' is int64 in x.tfrecord-00000-of-00004" in run.err
     assert "float in x.tfrecord-00002-of-00004" in run.err
 

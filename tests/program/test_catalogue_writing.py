@@ -22,7 +22,7 @@ from tests.support import direct_run
 from tests.support.direct_run import run_directly
 from tests.support.file_operations import watched
 from tests.support.outputs import contents
-from tests.support.runs import command, convert
+from tests.support.runs import command, convert, failed
 from tests.support.sources import write_csv
 from transforms.errors import BeamTFRecordError
 from transforms.storage import local
@@ -109,8 +109,7 @@ def test_row_34_shards_are_read_again_before_the_commit(
         path.write_bytes(data)
 
     monkeypatch.setattr(local._LocalDraft, "publish", spoilt)
-    run = command("convert", table, out)
-    assert run.code == 1
+    run = failed(1, "convert", table, out)
     assert "t-train.tfrecord-00000-of-00001" in run.err
     assert not out.exists()
     monkeypatch.setattr(local._LocalDraft, "publish", publish)

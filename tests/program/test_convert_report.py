@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.support.outputs import dataset
-from tests.support.runs import command, convert, refused
+from tests.support.runs import command, convert, failed, refused
 from tests.support.sources import write_csv
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -83,11 +83,9 @@ class TestReport:
         spec = tmp_path / "job.yaml"
         spec.write_text(f"source: {small}\noutput: ['s3://AK:hush@b/x']\n")
         report = tmp_path / "report.json"
-        run = command("convert", "--spec", spec, "--report-json", report)
-        assert run.code == 2
+        run = failed(2, "convert", "--spec", spec, "--report-json", report)
         assert "hush" not in run.err + report.read_text()
-        run = command("convert", small, "s3://AK:hu/sh@b/x", "--report-json", report)
-        assert run.code == 2
+        run = failed(2, "convert", small, "s3://AK:hu/sh@b/x", "--report-json", report)
         assert "environment" in run.err
 
 

@@ -14,7 +14,7 @@ from beam_pipeline.commands.index import run as add_indexes
 from tests.support.datasets import animals, write_dataset
 from tests.support.outputs import contents, dataset, manifest
 from tests.support.own_pipelines import write_rows
-from tests.support.runs import command, convert, refused
+from tests.support.runs import command, convert, done, failed, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
@@ -185,13 +185,11 @@ def test_files_of_others_stay(tmp_path: Folder) -> None:
     foreign.parent.mkdir()
     foreign.write_bytes(b"precious")
     before = (tmp_path / "d/manifest.json").read_bytes()
-    run = command("index", tmp_path / "d")
-    assert run.code == 2
+    run = failed(2, "index", tmp_path / "d")
     assert "--overwrite" in run.err
     assert foreign.read_bytes() == b"precious"
     assert (tmp_path / "d/manifest.json").read_bytes() == before
-    run = command("index", tmp_path / "d", "-o", tmp_path / "d" / "more")
-    assert run.code == 2
+    run = failed(2, "index", tmp_path / "d", "-o", tmp_path / "d" / "more")
     assert "Name another folder" in run.err
     assert command("index", tmp_path / "d", "--overwrite").code == 0
     assert command("verify", tmp_path / "d").code == 0
@@ -278,8 +276,7 @@ def test_a_manifest_does_not_vouch_for_them(
         kept = (out / name).read_bytes()
         shutil.copy(twin / name, out / name)
         (out / "manifest.json").write_text(json.dumps(text))
-        run = command("verify", out)
-        assert run.code == 1, name
+        run = failed(1, "verify", out)
         assert name in run.out
         assert "beam-tfrecord index" in run.out
         (out / name).write_bytes(kept)
@@ -313,15 +310,12 @@ def test_copies_have_what_their_sources_have(
     convert(table / "t.csv", out, "--spec", table / "spec.yaml", *options)
     first = rows(out, "train")["id"][0].as_py()
     (tmp_path / "gone.txt").write_text(f"{first}\n")
-    run = command("subset", out, part, "--drop-keys", tmp_path / "gone.txt")
-    assert run.code == 0, run.err
+    run = done("subset", out, part, "--drop-keys", tmp_path / "gone.txt")
     assert "1 shard written, 5 taken" in run.out
     both_have = [{each["file"] for each in manifest(f)["derived"]} for f in (out, part)]
     assert both_have[0] == both_have[1]
-    run = command("subset", out, rest, "--where", f"id == {first}")
-    assert run.code == 0, run.err
-    run = command("merge", part, rest, both)
-    assert run.code == 0, run.err
+    done("subset", out, rest, "--where", f"id == {first}")
+    done("merge", part, rest, both)
     for folder in (part, rest, both):
         assert command("verify", folder).code == 0
         made = indexed_again(folder, tmp_path / f"{folder.name}-made")

@@ -23,7 +23,7 @@ from beam_pipeline import api, open_dataset
 from beam_pipeline.python_data import store_rows
 from tests.support.outputs import payloads, rows
 from tests.support.python_sources import features, pixels, w1
-from tests.support.runs import command, python
+from tests.support.runs import done, python
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
 from transforms.core.example import messages
@@ -380,11 +380,16 @@ class TestResult:
         declared = {"a": {"kind": "int64"}}
         spec = tmp_path / "spec.yaml"
         spec.write_text(json.dumps({"features": declared}))
-        run = command(
-            "convert", path, tmp_path / "o", *options, "--spec", spec,
-            "--report-json", tmp_path / "r.json",
-        )  # fmt: skip
-        assert run.code == 0, run.err
+        done(
+            "convert",
+            path,
+            tmp_path / "o",
+            *options,
+            "--spec",
+            spec,
+            "--report-json",
+            tmp_path / "r.json",
+        )
         told = json.loads((tmp_path / "r.json").read_bytes())
         report = beam_pipeline.convert(
             path, tmp_path / "p", features=declared, max_reject_rate=1, shards=2

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.support.outputs import names
-from tests.support.runs import command
+from tests.support.runs import command, done, failed
 from transforms.errors import COMMITTED_NOTE
 from transforms.storage.local import LocalPath
 
@@ -55,8 +55,7 @@ def test_a_report_is_refused_where_it_would_replace_or_be_read(
     (tmp_path / "link-to-source").symlink_to("in/table.csv")
     (tmp_path / "notes.txt").write_text("of the user")
     before = states(tmp_path)
-    run = command("convert", table, "out", "--report-json", report)
-    assert run.code == 2, run.err
+    run = failed(2, "convert", table, "out", "--report-json", report)
     assert "report" in run.err
     assert states(tmp_path) == before
     assert not (tmp_path / "out").exists()
@@ -66,8 +65,7 @@ def test_a_new_file_in_the_source_is_refused(table: Folder, tmp_path: Folder) ->
     """The next run would read it; so too where the run fails for another reason."""
     for flags in ((), ("--spec", "missing.yaml"), ("--shards", 0)):
         report = ("--report-json", tmp_path / "in/report.csv")
-        run = command("convert", tmp_path / "in", tmp_path / "out", *report, *flags)
-        assert run.code == 2
+        failed(2, "convert", tmp_path / "in", tmp_path / "out", *report, *flags)
         assert names(tmp_path / "in") == ["table.csv"]
 
 
@@ -76,8 +74,7 @@ def test_a_report_beside_files_that_a_glob_names(
 ) -> None:
     """What the pattern does not name is no part of the source."""
     monkeypatch.chdir(tmp_path / "in")
-    run = command("convert", "*.csv", "../out", "--report-json", "report.json")
-    assert run.code == 0, run.err
+    done("convert", "*.csv", "../out", "--report-json", "report.json")
     assert json.loads((tmp_path / "in" / "report.json").read_text())["exit_code"] == 0
 
 
@@ -153,8 +150,7 @@ def test_a_lock_is_no_part_of_source_or_output(
     """It would be written over what the job reads or makes."""
     before = states(tmp_path)
     flags = ("--splits", "a=1,b=1", "--split-lock", tmp_path / place)
-    run = command("convert", table.parent, tmp_path / "out", *flags)
-    assert run.code == 2, run.err
+    run = failed(2, "convert", table.parent, tmp_path / "out", *flags)
     assert "split_lock" in run.err
     assert repr(str(tmp_path / place)) in run.err
     assert states(tmp_path) == before
@@ -173,8 +169,7 @@ def test_a_lock_that_cannot_be_written_after_the_commit(
 
     monkeypatch.setattr(LocalPath, "create", full)
     flags = ("--splits", "a=1,b=1", "--split-lock", lock)
-    run = command("convert", table, tmp_path / "out", *flags)
-    assert run.code == 1
+    run = failed(1, "convert", table, tmp_path / "out", *flags)
     assert COMMITTED_NOTE in run.err
     assert repr(str(lock)) in run.err
     assert (tmp_path / "out" / "manifest.json").exists()

@@ -22,7 +22,7 @@ from beam_pipeline import open_dataset
 from tests.support.memory_store import MemoryStore, install
 from tests.support.outputs import dataset, flip, manifest, names, rejects
 from tests.support.own_pipelines import write_rows
-from tests.support.runs import Run, command
+from tests.support.runs import Run, command, done
 from tests.support.segments import IN_FILES
 
 pytestmark = pytest.mark.usefixtures("without_runner")
@@ -192,8 +192,7 @@ def test_rejects_are_listed(tmp_path: Folder) -> None:
     assert found == [("table.csv", n, "field_count") for n in (13, 26)]
     assert [r["reason"] for r in rejects(photos)] == ["damaged_image"]
     for out, source in ((table, "table.csv"), (photos, "bad.png")):
-        run = command("rejects", out)
-        assert run.code == 0
+        run = done("rejects", out)
         assert source in run.out
 
 
@@ -219,10 +218,8 @@ def test_the_catalogue_is_used(
 def test_a_dataset_is_merged_with_a_new_one(name: str, folder: Folder) -> None:
     """Rows of this version come beside those of 0.2, their classes joined by name."""
     out = copy_target(name, folder)
-    run = command("convert", "in/more.csv", "more", *flags_of(name))
-    assert run.code == 0, run.err
-    run = command("merge", out, "more", "merged")
-    assert run.code == 0, run.err
+    done("convert", "in/more.csv", "more", *flags_of(name))
+    done("merge", out, "more", "merged")
     assert command("verify", "merged").code == 0
     found = [row for rows in records("merged").values() for row in rows]
     assert sorted(row["id"] for row in found) == [*range(24), *range(100, 106)]
@@ -238,8 +235,7 @@ def test_a_dataset_is_replaced(name: str, folder: Folder) -> None:
     assert command("convert", "in/table.csv", folder / "fresh", *flags).code == 0
     run = command("convert", "in/table.csv", out, *flags)
     check_refusal(run, out)
-    run = command("convert", "in/table.csv", out, *flags, "--overwrite")
-    assert run.code == 0, run.err
+    done("convert", "in/table.csv", out, *flags, "--overwrite")
     assert dataset(out)["digest"] == dataset(folder / "fresh")["digest"]
     assert names(out) == names(folder / "fresh")
     assert os.listdir(out.parent) == [name]
@@ -292,8 +288,7 @@ def test_locks_are_kept(folder: Folder) -> None:
         each.replace("train=0.7,test=0.3", "train=0.1,test=0.9")
         for each in flags_of("locked")
     ]
-    run = command("convert", source, "locked", *flags, "--overwrite")
-    assert run.code == 0, run.err
+    done("convert", source, "locked", *flags, "--overwrite")
     found = {
         split: {row["id"] for row in rows if row["id"] < 24}
         for split, rows in records(out).items()
@@ -320,8 +315,7 @@ def test_a_bucket_is_read_and_replaced(
     check_refusal(run, Folder(out))
     assert store.keys == before
     flags = (*flags_of("table"), "--seed", 3, "--overwrite")
-    run = command("convert", "in/table.csv", out, *flags)
-    assert run.code == 0, run.err
+    done("convert", "in/table.csv", out, *flags)
     assert command("verify", out).code == 0
     folders = {key.split("/")[1] for key in store.keys if key.count("/") > 1}
     assert len(folders) == 1
@@ -357,8 +351,7 @@ def test_a_killed_job_is_run_again(moment: str, folder: Folder) -> None:
     out = killed(moment, folder)
     flags = (*flags_of("parts"), "--seed", 1, "--name", "parts", "--overwrite")
     for target in ("fresh", "parts"):
-        run = command("convert", JOBS["parts"][0], target, *flags)
-        assert run.code == 0, run.err
+        done("convert", JOBS["parts"][0], target, *flags)
     assert dataset(out)["digest"] == dataset(folder / "fresh")["digest"]
     assert command("verify", out).code == 0
     assert sorted(os.listdir(folder)) == ["fresh", "in", "parts"]

@@ -23,11 +23,6 @@ MISSING_WORDS = {"NA", "N/A", "null", "None"}
 
 
 @pytest.fixture(scope="module")
-def tf() -> Any:
-    return pytest.importorskip("tensorflow")
-
-
-@pytest.fixture(scope="module")
 def tfds() -> Any:
     return pytest.importorskip("tensorflow_datasets")
 

@@ -42,17 +42,28 @@ def command(*arguments: object) -> Run:
     return Run(stop.value.code, out.getvalue(), err.getvalue())
 
 
+def done(*arguments: object) -> Run:
+    """Runs the command line; it must end with 0."""
+    run = command(*arguments)
+    assert run.code == 0, run
+    return run
+
+
+def failed(code: int, *arguments: object) -> Run:
+    """Runs the command line; it must end with this code."""
+    run = command(*arguments)
+    assert run.code == code, run
+    return run
+
+
 def convert(source: object, output: object, *options: object) -> Run:
     """Runs `convert`; it must end with 0."""
-    run = command("convert", source, output, *options)
-    assert run.code == 0, run.err
-    return run
+    return done("convert", source, output, *options)
 
 
 def refused(code: int, source: object, output: object, *options: object) -> str:
     """Runs `convert`, which must end with `code`; returns its message."""
-    run = command("convert", source, output, *options)
-    assert run.code == code, run
+    run = failed(code, "convert", source, output, *options)
     assert run.out == ""
     assert "Traceback" not in run.err
     # Messages about the run's recovery may come before it.

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.support.outputs import contents, names, rows
-from tests.support.runs import command, convert, process, python, refused
+from tests.support.runs import command, convert, done, failed, process, python, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
@@ -103,8 +103,7 @@ class TestHelp:
 
     def test_version(self) -> None:
         """--version names the program and its version."""
-        run = command("--version")
-        assert run.code == 0
+        run = done("--version")
         assert re.fullmatch(r"beam-tfrecord, version \d+\.\d+\.\d+\S*\n", run.out)
 
     def test_module_and_script_are_one_program(self) -> None:
@@ -295,8 +294,7 @@ class TestPipes:
         self, arguments: tuple[str, ...], named: str
     ) -> None:
         """Where they cannot be flags of Beam, before what is missing without them."""
-        run = command(*arguments)
-        assert run.code == 2
+        run = failed(2, *arguments)
         assert named in run.err
         assert "Beam" in run.err
         assert "must be given" not in run.err

@@ -12,7 +12,7 @@ from tests.support.datasets import Row, Splits, animals, write_dataset
 from tests.support.kinds import write_kinds
 from tests.support.outputs import dataset as facts_of
 from tests.support.outputs import flip
-from tests.support.runs import command, convert
+from tests.support.runs import command, convert, done, failed
 from tests.support.sources import write_csv
 from transforms.core.schema import Feature, Kind
 
@@ -60,8 +60,7 @@ class Page(html.parser.HTMLParser):
 
 def page_of(target: Folder) -> tuple[Page, str]:
     """Runs `report`; returns the page, checked for what holds for all of them."""
-    run = command("report", target)
-    assert run.code == 0, run.err
+    done("report", target)
     text = target.with_name(f"{target.name}.report.html").read_text()
     page = Page(text)
     assert not {"script", "link", "iframe", "object"} & {t for t, _ in page.elements}
@@ -218,16 +217,14 @@ class TestPlace:
 
     def test_not_in_the_dataset(self, images: Folder) -> None:
         """Its folder holds what the manifest names."""
-        run = command("report", images, "-o", images / "page.html")
-        assert run.code == 2
+        failed(2, "report", images, "-o", images / "page.html")
         assert not (images / "page.html").exists()
 
     def test_no_dataset(self, images: Folder, tmp_path: Folder) -> None:
         """A folder without a manifest, or a single shard, is refused."""
         shard = next(images.glob("*.tfrecord*"))
         for target in (tmp_path, shard, tmp_path / "missing"):
-            run = command("report", target, "-o", tmp_path / "x.html")
-            assert run.code == 2
+            run = failed(2, "report", target, "-o", tmp_path / "x.html")
             assert run.err.startswith("error: ")
             assert not (tmp_path / "x.html").exists()
 
@@ -236,8 +233,7 @@ class TestPlace:
         write_dataset(tmp_path / "set", {"train": animals(30)})
         shard = next((tmp_path / "set").glob("*.tfrecord*"))
         flip(shard, 40)
-        run = command("report", tmp_path / "set")
-        assert run.code == 1
+        run = failed(1, "report", tmp_path / "set")
         assert shard.name in run.err
         assert "Traceback" not in run.err
         assert not (tmp_path / "set.report.html").exists()

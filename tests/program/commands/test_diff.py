@@ -9,7 +9,7 @@ import pytest
 
 from beam_pipeline.commands import diff as diff_command
 from tests.support.datasets import Row, animals, write_dataset
-from tests.support.runs import command
+from tests.support.runs import command, done, failed
 
 Folder = pathlib.Path
 
@@ -92,8 +92,7 @@ def test_equal_datasets(first: Folder, tmp_path: Folder) -> None:
     found, _ = diff(first, first)
     assert found["reads"] == "digests"
     assert [*found["examples"].values()] == [[]] * 4
-    run = command("diff", first, other)
-    assert run.code == 0
+    run = done("diff", first, other)
     assert run.out.splitlines()[2].split() == ["equal", "30"]
 
 
@@ -148,7 +147,6 @@ def test_catalogues_are_compared_without_the_records(
 def test_what_cannot_be_asked(first: Folder, tmp_path: Folder) -> None:
     """Mistakes end with 2 and say what to write."""
     other = second(tmp_path / "second")
-    run = command("diff", first, other, "--key", "idd")
-    assert run.code == 2
+    run = failed(2, "diff", first, other, "--key", "idd")
     assert "'idd'" in run.err
     assert command("diff", first, tmp_path / "nowhere").code == 2

@@ -16,7 +16,7 @@ from tests.support.datasets import (
     animals,
     write_dataset,
 )
-from tests.support.runs import command, convert
+from tests.support.runs import command, convert, done, failed
 from transforms.core.schema import Feature, Kind
 
 Folder = pathlib.Path
@@ -45,8 +45,7 @@ def contents(folder: Folder) -> dict[str, bytes]:
 
 def test_images_come_back(photos: Folder, dataset: Folder, tmp_path: Folder) -> None:
     """Byte for byte, in a folder for each split and class."""
-    run = command("export", dataset, tmp_path / "out")
-    assert run.code == 0, run.err
+    run = done("export", dataset, tmp_path / "out")
     found = contents(tmp_path / "out")
     assert f"{len(found)} images" in run.out
     assert found == contents(photos)
@@ -55,8 +54,7 @@ def test_images_come_back(photos: Folder, dataset: Folder, tmp_path: Folder) -> 
 def test_some_of_a_class(dataset: Folder, tmp_path: Folder) -> None:
     """Those that --label, --split, --where and --limit name."""
     choice = ("--label", "circle", "--split", "train", "--where", "height > 0")
-    run = command("export", dataset, tmp_path / "out", *choice, "--limit", "2")
-    assert run.code == 0, run.err
+    done("export", dataset, tmp_path / "out", *choice, "--limit", "2")
     found = contents(tmp_path / "out")
     assert {path.rpartition("/")[0] for path in found} == {"train/circle"}
     assert len(found) == 2
@@ -68,8 +66,7 @@ def test_tables(tmp_path: Folder, kind: str) -> None:
     write_dataset(tmp_path / "set", {"train": animals(3), "test": animals(2, start=9)})
     names = "id,weight,tame,note,animal".split(",")
     if kind == "csv":
-        run = command("export", tmp_path / "set", tmp_path / "refused")
-        assert run.code == 2
+        run = failed(2, "export", tmp_path / "set", tmp_path / "refused")
         assert "'raw' is binary" in run.err
         assert not (tmp_path / "refused").exists()
         assert [path.name for path in tmp_path.iterdir()] == ["set"]
@@ -83,8 +80,7 @@ def test_tables(tmp_path: Folder, kind: str) -> None:
         read = pyarrow.csv.read_csv
     else:
         source, read = tmp_path / "set", pyarrow.parquet.read_table
-    run = command("export", source, tmp_path / "out", "--format", kind)
-    assert run.code == 0, run.err
+    done("export", source, tmp_path / "out", "--format", kind)
     table = read(tmp_path / "out" / f"train.{kind}").select(names)
     assert table.column("id").to_pylist() == [0, 1, 2]
     assert table.column("animal").to_pylist() == ["고양이", "dog", "goat"]
@@ -96,8 +92,7 @@ def test_images_of_numbered_classes(tmp_path: Folder) -> None:
     features = [Feature("image", Kind.IMAGE), Feature("y", Kind.INT64, is_label=True)]
     rows: list[Row] = [{"image": b"\xff\xd8\xff0", "y": n} for n in (0, 7, 0)]
     write_dataset(tmp_path / "set", {"train": [[*rows, {"image": b"x"}]]}, features)
-    run = command("export", tmp_path / "set", tmp_path / "out")
-    assert run.code == 0, run.err
+    done("export", tmp_path / "set", tmp_path / "out")
     found = sorted(path.rpartition("/")[0] for path in contents(tmp_path / "out"))
     assert found == ["train/0", "train/0", "train/7", "train/no label"]
 
@@ -105,16 +100,13 @@ def test_images_of_numbered_classes(tmp_path: Folder) -> None:
 def test_nothing_is_overwritten(dataset: Folder, tmp_path: Folder) -> None:
     """The output must not exist."""
     (tmp_path / "out").mkdir()
-    run = command("export", dataset, tmp_path / "out")
-    assert run.code == 2
+    run = failed(2, "export", dataset, tmp_path / "out")
     assert "must be a new folder" in run.err
     assert "does not overwrite" in run.err
-    run = command("export", dataset, dataset / "new" / "out")
-    assert run.code == 2
+    run = failed(2, "export", dataset, dataset / "new" / "out")
     assert "outside of the dataset" in run.err
     assert not (dataset / "new").exists()
-    run = command("export", dataset, "s3://bucket/out")
-    assert run.code == 2
+    run = failed(2, "export", dataset, "s3://bucket/out")
     assert "'s3://bucket/out'" in run.err
 
 
@@ -125,8 +117,7 @@ def test_names_stay_in_their_folder(tmp_path: Folder) -> None:
         {"image": b"\xff\xd8\xff" + bytes([n]), "label": kinds[n]} for n in range(3)
     ]
     write_dataset(tmp_path / "set", {"train": [with_images]}, IMAGES)
-    run = command("export", tmp_path / "set", tmp_path / "out")
-    assert run.code == 0, run.err
+    done("export", tmp_path / "set", tmp_path / "out")
     found = {path.parent.name for path in (tmp_path / "out").glob("train/*/*.jpg")}
     assert found == {"%2E.%2Fup", "%2Froot", "%2Ehidden"}
 
@@ -140,8 +131,7 @@ def test_names_of_other_programs(tmp_path: Folder) -> None:
         for n, name in enumerate(names)
     ]
     write_dataset(tmp_path / "set", {"train": [rows]}, features)
-    run = command("export", tmp_path / "set", tmp_path / "out")
-    assert run.code == 0, run.err
+    done("export", tmp_path / "set", tmp_path / "out")
     found = {path.name: path.read_bytes() for path in tmp_path.glob("out/train/*")}
     assert found == {
         "one.jpg": rows[0]["image"],
@@ -156,8 +146,7 @@ def test_names_of_other_programs(tmp_path: Folder) -> None:
 def test_head_of_chosen_records(dataset: Folder, tmp_path: Folder) -> None:
     """Of a split and a class, by a condition; wrong names are errors."""
     choice = ("--split", "test", "--label", "circle", "-n", "2")
-    run = command("head", dataset, *choice)
-    assert run.code == 0, run.err
+    run = done("head", dataset, *choice)
     assert run.out.count("(circle)") == 2
     assert run.out.startswith("test  ")
     run = command("head", dataset, "--where", "height < 0")
@@ -167,13 +156,11 @@ def test_head_of_chosen_records(dataset: Folder, tmp_path: Folder) -> None:
         (("--label", "none"), "must name a class"),
         (("--where", "hight > 3"), "'height'"),
     ):
-        run = command("head", dataset, *wrong)
-        assert run.code == 2
+        run = failed(2, "head", dataset, *wrong)
         assert said in run.err
     (shard, *_) = sorted(dataset.glob("*.tfrecord-*"))
     (tmp_path / "alone.tfrecord").write_bytes(shard.read_bytes())
-    run = command("head", tmp_path / "alone.tfrecord", "--split", "x")
-    assert run.code == 2
+    run = failed(2, "head", tmp_path / "alone.tfrecord", "--split", "x")
     assert "one file" in run.err
 
 
@@ -188,8 +175,7 @@ def test_json_of_inspect_and_verify(dataset: Folder, tmp_path: Folder) -> None:
     shutil.copytree(dataset, tmp_path / "copy")
     (shard, *_) = sorted((tmp_path / "copy").glob("*.tfrecord-*"))
     shard.unlink()
-    run = command("verify", tmp_path / "copy", "--json")
-    assert run.code == 1
+    run = failed(1, "verify", tmp_path / "copy", "--json")
     assert json.loads(run.out)["findings"][0]["kind"] == "missing"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.datasets import write_records
 from tests.support.outputs import flip
-from tests.support.runs import command
+from tests.support.runs import command, done, failed
 from transforms.core.tfrecord.frame import frame
 
 Folder = pathlib.Path
@@ -26,8 +26,7 @@ def test_files_of_any_program(tmp_path: Folder) -> None:
     """Both forms, beside the files; a second run changes nothing."""
     records = bare(tmp_path / "d")
     for _ in range(2):
-        run = command("index", tmp_path / "d")
-        assert run.code == 0, run.err
+        run = done("index", tmp_path / "d")
         assert "7 records of 2 of 2 files" in run.out
     sizes = [len(frame(record)) for record in records]
     starts = [sum(sizes[:n]) for n in range(6)]
@@ -44,10 +43,8 @@ def test_files_of_several_folders(tmp_path: Folder) -> None:
     """Each folder has the indexes of its files; one cannot hold two of a name."""
     for name in "de":
         bare(tmp_path / name)
-    run = command("index", tmp_path / "*" / "*.tfrecord", "-o", tmp_path / "out")
-    assert run.code == 2
-    run = command("index", tmp_path / "*" / "*.tfrecord")
-    assert run.code == 0, run.err
+    failed(2, "index", tmp_path / "*" / "*.tfrecord", "-o", tmp_path / "out")
+    run = done("index", tmp_path / "*" / "*.tfrecord")
     assert "14 records of 4 of 4 files" in run.out
     for name in "de":
         assert len([*(tmp_path / name / "index").iterdir()]) == 4
@@ -59,8 +56,7 @@ def test_an_index_that_differs_stays(tmp_path: Folder) -> None:
     path = tmp_path / "d" / "index" / "b.tfrecord.idx"
     path.parent.mkdir()
     path.write_bytes(b"0 1\n")
-    run = command("index", tmp_path / "d")
-    assert run.code == 2
+    run = failed(2, "index", tmp_path / "d")
     assert "b.tfrecord.idx" in run.err
     assert path.read_bytes() == b"0 1\n"
     assert command("index", tmp_path / "d", "--overwrite").code == 0
@@ -73,6 +69,5 @@ def test_damage(tmp_path: Folder, place: int) -> None:
     bare(tmp_path / "d")
     path = tmp_path / "d" / "b.tfrecord"
     flip(path, place if place < 12 else 16)
-    run = command("index", tmp_path / "d")
-    assert run.code == 1
+    run = failed(1, "index", tmp_path / "d")
     assert "b.tfrecord: record" in run.err

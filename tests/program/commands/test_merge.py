@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from beam_pipeline import open_dataset
 from tests.support.datasets import ANIMALS, Row, animal, animals, write_dataset
 from tests.support.outputs import as_stated, manifest_of
-from tests.support.runs import command
+from tests.support.runs import command, done, failed
 from transforms.core.schema import Feature, Kind
 
 Folder = pathlib.Path
@@ -46,8 +46,7 @@ def test_merged_datasets_are_what_writing_their_rows_gives(
         root = Folder(place)
         for number, shards in enumerate(parts):
             write_dataset(root / f"{number}", shards, compression=compression)
-        run = command("merge", *(root / f"{n}" for n in range(3)), root / "out")
-        assert run.code == 0, run.err
+        done("merge", *(root / f"{n}" for n in range(3)), root / "out")
         found = manifest_of(root / "out")
         names = found.features[-1].classes
         order = [*sorted({*first}), *sorted({*second}), *sorted({*third})]
@@ -73,8 +72,7 @@ def test_both_labels_of_a_record_get_new_ids(tmp_path: Folder) -> None:
     second: list[Row] = [{"animal": "ant", "hue": "blue"}, *first]
     write_dataset(tmp_path / "a", {"train": [first]}, features)
     write_dataset(tmp_path / "b", {"train": [second]}, features)
-    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
-    assert run.code == 0, run.err
+    done("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
     dataset = open_dataset(tmp_path / "out", labels="names")
     assert [*dataset["train"]] == [*first, *second]
 
@@ -85,8 +83,7 @@ def test_shards_whose_ids_stay_are_links(tmp_path: Folder) -> None:
     write_dataset(one, {"train": animals(6, 6)})
     apes = [rows(50, ["ape", "dog"])]
     write_dataset(other, {"train": apes, "test": animals(3, start=70)}, name="others")
-    run = command("merge", one, other, out)
-    assert run.code == 0, run.err
+    run = done("merge", one, other, out)
     assert "4 shards" not in run.out
     names = sorted(path.name for path in out.glob("*tfrecord*"))
     assert names == [
@@ -133,8 +130,7 @@ def test_a_dataset_grows_in_place(tmp_path: Folder) -> None:
     write_dataset(tmp_path / "all", {"train": animals(3)})
     write_dataset(tmp_path / "new", {"train": animals(2, start=10)})
     all_, new = tmp_path / "all", tmp_path / "new"
-    run = command("merge", all_, new, all_, "--overwrite", "--quiet")
-    assert run.code == 0, run.err
+    run = done("merge", all_, new, all_, "--overwrite", "--quiet")
     assert run.out == ""
     assert [row["id"] for row in open_dataset(all_)["train"]] == [0, 1, 2, 10, 11]
 
@@ -172,8 +168,7 @@ def test_a_damaged_dataset_stops_it(tmp_path: Folder, compression: str) -> None:
     path = next((tmp_path / "two").glob("*tfrecord*"))
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    run = command("merge", *(tmp_path / name for name in ("one", "two", "out")))
-    assert run.code == 1
+    run = failed(1, "merge", *(tmp_path / name for name in ("one", "two", "out")))
     assert path.name in run.err
     assert sorted(os.listdir(tmp_path)) == ["one", "two"]
 
@@ -196,8 +191,7 @@ def test_equal_images_in_different_splits_are_named(tmp_path: Folder) -> None:
     second = [photo("test/3.jpg", b"three"), photo("test/4.jpg", b"two")]
     write_photos(tmp_path / "a", {"train": first})
     write_photos(tmp_path / "b", {"test": second, "train": [photo("5.jpg", b"one")]})
-    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
-    assert run.code == 0, run.err
+    run = done("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
     said = (
         "1 image stands in more than one split: train and test: 1; for example "
         "train: train/2.jpg = test: test/4.jpg"

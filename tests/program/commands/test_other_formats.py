@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.support.datasets import write_records
-from tests.support.runs import command, convert
+from tests.support.runs import command, convert, failed
 from tests.support.sources import write_csv
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -20,8 +20,7 @@ READERS = ("inspect", "head", "verify", "repair")
 def read(reader: str, path: Folder | str) -> str:
     """Runs a command over a path; it must end as wrong usage. Returns its message."""
     out = [f"{path}.repaired"] if reader == "repair" else []
-    run = command(reader, path, *out)
-    assert run.code == 2, run
+    run = failed(2, reader, path, *out)
     assert run.out == ""
     assert "damage" not in run.err
     assert "binary mode" not in run.err
@@ -70,8 +69,7 @@ def test_datasets_below_a_folder_are_named(tmp_path: Folder, reader: str) -> Non
 def test_text_is_called_text(tmp_path: Folder) -> None:
     """A text under any name is no transfer that went wrong."""
     (tmp_path / "notes").write_bytes(b"first line\r\nsecond line\r\nthird\r\n")
-    run = command("verify", tmp_path / "notes")
-    assert run.code == 1
+    run = failed(1, "verify", tmp_path / "notes")
     assert "It looks like text." in run.out
     assert "binary mode" not in run.out
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support.datasets import example, write_records
 from tests.support.file_operations import failing_once, watched
 from tests.support.outputs import row_of
-from tests.support.runs import command, python
+from tests.support.runs import command, failed, python
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.core.tfrecord import TFRecordReader
@@ -325,8 +325,7 @@ class TestFilesOfOthers:
             path.write_bytes(self.TEXTS[content])
         before = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
         for arguments in (("convert", source), ("clean",)):
-            run = command(*arguments, tmp_path / "out")
-            assert run.code == 2, run.err
+            run = failed(2, *arguments, tmp_path / "out")
             assert repr(str(path)) in run.err
             found = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
             assert found == before

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from beam_pipeline import open_dataset
 from tests.support.datasets import animals, write_dataset
 from tests.support.outputs import as_stated, contents, manifest_of
-from tests.support.runs import Run, command, convert
+from tests.support.runs import Run, command, convert, done, failed
 from transforms.reading.records import Records
 
 Folder = pathlib.Path
@@ -42,10 +42,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 def subset(source: Folder, output: Folder, *options: object) -> Run:
     """Runs `subset`; the result must be sound."""
-    run = command("subset", source, output, *options)
-    assert run.code == 0, run.err
-    checked = command("verify", output)
-    assert checked.code == 0, checked.out
+    run = done("subset", source, output, *options)
+    done("verify", output)
     return run
 
 
@@ -91,8 +89,7 @@ def test_keys_of_nobody_are_an_error(people: Folder, tmp_path: Folder) -> None:
     """What erases nobody writes nothing; of one split, the keys may be of another."""
     (tmp_path / "keys").write_text("id-5\nid-17\n")
     options = ("--drop-keys", tmp_path / "keys")
-    refused = command("subset", people, tmp_path / "out", *options)
-    assert refused.code == 4
+    refused = failed(4, "subset", people, tmp_path / "out", *options)
     assert "these 2 in its feature 'id'" in refused.err
     assert not (tmp_path / "out").exists()
     run = subset(people, tmp_path / "out", *options, "--split", "test")
@@ -105,8 +102,7 @@ def test_people_are_erased_in_place(people: Folder, tmp_path: Folder) -> None:
     subset(people, place, "--where", "id >= 0")
     (tmp_path / "keys").write_text("name7\n")
     options = ("--drop-keys", tmp_path / "keys", "--key-feature", "name")
-    refused = command("subset", place, place, *options)
-    assert refused.code == 2
+    refused = failed(2, "subset", place, place, *options)
     assert "--overwrite" in refused.err
     subset(place, place, *options, "--overwrite")
     assert sum(map(len, rows_of(place).values())) == ROWS - 1
@@ -121,8 +117,7 @@ def test_keys_come_from_the_catalogue(
     """Where it has them, shards without these people are not read."""
     listed = tmp_path / "listed"
     shutil.copytree(people, listed)
-    run = command("index", listed, "--catalogue")
-    assert run.code == 0, run.err
+    done("index", listed, "--catalogue")
     (tmp_path / "keys").write_text("7\n")
     options = ("--drop-keys", tmp_path / "keys")
     subset(people, tmp_path / "plain", *options)
@@ -175,8 +170,7 @@ def test_a_number_to_predict_is_a_label(tmp_path: Folder) -> None:
     subset(tmp_path / "set", tmp_path / "out", "--label", "1", "--where", "id > 20")
     rows = rows_of(tmp_path / "out")["train"]
     assert sorted(row["id"] for row in rows) == [22, 25, 28]
-    run = command("subset", tmp_path / "set", tmp_path / "new", "--label", "yes")
-    assert run.code == 2
+    run = failed(2, "subset", tmp_path / "set", tmp_path / "new", "--label", "yes")
     assert "--label must be a number, for 'survived', " in run.err
 
 
@@ -253,8 +247,7 @@ def test_zlib_shards_are_taken_as_they_are(tmp_path: Folder) -> None:
     (shard,) = manifest_of(tmp_path / "out").splits[0].shards
     same = [(tmp_path / each / shard.file).read_bytes() for each in ("set", "out")]
     assert same[0] == same[1]
-    run = command("subset", tmp_path / "set", tmp_path / "no", "--where", "id != 2")
-    assert run.code == 2
+    run = failed(2, "subset", tmp_path / "set", tmp_path / "no", "--where", "id != 2")
     assert "--compression gzip" in run.err
     assert not (tmp_path / "no").exists()
 
@@ -298,10 +291,9 @@ def test_a_damaged_shard_stops_it(tmp_path: Folder) -> None:
     for spoilt in (data[:-1], data[:-1] + bytes([data[-1] ^ 1])):
         path.write_bytes(spoilt)
         condition = "id < 7" if len(spoilt) == len(data) else "id < 100"
-        run = command(
-            "subset", tmp_path / "set", tmp_path / "out", "--where", condition
+        run = failed(
+            1, "subset", tmp_path / "set", tmp_path / "out", "--where", condition
         )
-        assert run.code == 1, run
         assert path.name in run.err
         assert os.listdir(tmp_path) == ["set"]
 

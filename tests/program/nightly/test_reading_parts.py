@@ -12,7 +12,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipeline import ReadDataset, open_dataset
 from tests.support.outputs import dataset, flip
-from tests.support.runs import Run, command, convert
+from tests.support.runs import command, convert, done
 from transforms.errors import DamageError, SpecError, UsageError
 from transforms.tfrecord.read import ReadTFRecords
 
@@ -54,12 +54,6 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, list[Row]]
         )
         rows += more
     return folder / "sets", rows
-
-
-def done(*arguments: object) -> Run:
-    run = command(*arguments)
-    assert run.code == 0, run.err
-    return run
 
 
 def by_id(rows: list[Row]) -> list[Row]:

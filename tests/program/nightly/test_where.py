@@ -7,7 +7,7 @@ import pytest
 
 from beam_pipeline import open_dataset
 from tests.support.outputs import account, contents, manifest, rows
-from tests.support.runs import command, convert, refused
+from tests.support.runs import convert, done, refused
 
 Folder = pathlib.Path
 pytestmark = pytest.mark.usefixtures("without_runner")
@@ -78,8 +78,7 @@ def test_it_decides_bytes(table: Folder, tmp_path: Folder) -> None:
 
 def test_plan_says_how_many_rows_match(table: Folder) -> None:
     """The estimate of records is that of the rows that match."""
-    run = command("plan", table, table.parent / "out", "--where", "id < 100")
-    assert run.code == 0, run.err
+    run = done("plan", table, table.parent / "out", "--where", "id < 100")
     assert re.search(r"train +~100 ", run.out)
 
 

@@ -14,11 +14,6 @@ Folder = pathlib.Path
 MASK = "image/segmentation/class/encoded"
 
 
-@pytest.fixture(scope="module")
-def tf() -> Any:
-    return pytest.importorskip("tensorflow")
-
-
 def test_class_masks(tmp_path: Folder, tf: Any) -> None:
     """`decode_png(channels=1)` gives the class numbers, whatever the file was."""
     root = write_pairs(

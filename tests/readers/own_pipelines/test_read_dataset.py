@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from beam_tfrecord import ReadDataset, TFRecordError
+from tests.readers.written import write_with_tfds
 from tests.support.tfrecord_pipelines import pipeline
 
 Folder = pathlib.Path
@@ -45,15 +46,6 @@ def test_a_folder_written_by_tfds(tmp_path: Folder) -> None:
             "inner": {"size": kinds.Scalar(np.int32)},
         }
     )
-    identity = tfds.core.DatasetIdentity(
-        name="zoo",
-        config_name="",
-        version=tfds.core.Version("1.0.0"),
-        data_dir=str(tmp_path),
-        module_name="zoo",
-    )
-    info = tfds.core.DatasetInfo(builder=identity, features=features)
-    writer = tfds.core.SequentialWriter(info, max_examples_per_shard=4)
     rows = [
         {
             "id": number,
@@ -67,9 +59,7 @@ def test_a_folder_written_by_tfds(tmp_path: Folder) -> None:
         }
         for number in range(9)
     ]
-    writer.initialize_splits(["train", "test"])
-    writer.add_examples({"train": rows[:6], "test": rows[6:]})
-    writer.close_all()
+    write_with_tfds(tmp_path, features, {"train": rows[:6], "test": rows[6:]})
 
     expected = [
         {

@@ -29,11 +29,6 @@ FLOAT_BITS = (0, 1 << 31, 1, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x3
 BYTES = (b"", b"\0", b"\xff\xfe", "글".encode(), b"x" * 200)
 
 
-@pytest.fixture(scope="module")
-def tf() -> Any:
-    return pytest.importorskip("tensorflow")
-
-
 def random_example(rng: random.Random) -> bytes:
     """Returns a serialised Example with some of the features, and others."""
     example = Example()

@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from tests.readers.written import write_with_tfds
 from tests.support.format_sources import kinds_of, sorted_messages
 from tests.support.image_sources import image_bytes
 from tests.support.outputs import payloads
@@ -63,19 +64,6 @@ def test_directory_written_by_tfds(tmp_path: Folder) -> None:
         }
     )
     (tmp_path / "zoo").mkdir()
-    writer = tfds.core.SequentialWriter(
-        tfds.core.DatasetInfo(
-            builder=tfds.core.DatasetIdentity(
-                name="zoo",
-                config_name="",
-                version=tfds.core.Version("1.0.0"),
-                data_dir=str(tmp_path / "zoo"),
-                module_name="zoo",
-            ),
-            features=features,
-        ),
-        max_examples_per_shard=4,
-    )
     rows = [
         {
             "image": np.full((9, 12, 3), number, np.uint8),
@@ -84,10 +72,10 @@ def test_directory_written_by_tfds(tmp_path: Folder) -> None:
         }
         for number in range(9)
     ]
-    writer.initialize_splits(["train", "test"])
-    writer.add_examples({"train": rows[:6], "test": rows[6:]})
-    writer.close_all()
-    convert(tmp_path / "zoo", tmp_path / "out", "--vocabulary", _names(tmp_path))
+    write_with_tfds(tmp_path / "zoo", features, {"train": rows[:6], "test": rows[6:]})
+    (tmp_path / "names.txt").write_text("ant\nzebra\n")
+    names = ("--vocabulary", tmp_path / "names.txt")
+    convert(tmp_path / "zoo", tmp_path / "out", *names)
     builder = tfds.builder_from_directory(str(tmp_path / "out"))
     assert builder.info.features["label"].names == ["ant", "zebra"]
     found = [
@@ -99,9 +87,3 @@ def test_directory_written_by_tfds(tmp_path: Folder) -> None:
         ("train" if i < 6 else "test", f"동물 {i}", 1 - i % 2, i) for i in range(9)
     ]
     assert sorted(found) == sorted(wanted)
-
-
-def _names(folder: Folder) -> Folder:
-    path = folder / "names.txt"
-    path.write_text("ant\nzebra\n")
-    return path
