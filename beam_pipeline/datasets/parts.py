@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from transforms.core.files import PART_PREFIX, part_name
@@ -103,7 +103,7 @@ def _joined_manifest(shared: Model, parts: Sequence[Part]) -> Manifest:
             for feature in shared.features
         ),
         splits=splits,
-        files=_files_of_parts(parts, lambda manifest: manifest.files),
+        files=tuple(_below(part, f) for part in parts for f in part.manifest.files),
         account=_summed_accounts([manifest.account for manifest in manifests]),
         inputs={
             "files": sum(manifest.inputs.get("files", 0) for manifest in manifests),
@@ -117,15 +117,8 @@ def _joined_manifest(shared: Model, parts: Sequence[Part]) -> Manifest:
             },
         },
         image_notes=summed_counts(manifest.image_notes for manifest in manifests),
-        derived=_files_of_parts(parts, lambda manifest: manifest.derived),
+        derived=tuple(_below(part, f) for part in parts for f in part.manifest.derived),
     )
-
-
-def _files_of_parts(
-    parts: Sequence[Part], files: Callable[[Manifest], Sequence[_File]]
-) -> tuple[_File, ...]:
-    """Returns the facts of files of all parts, named from the folder of parts."""
-    return tuple(_below(part, f) for part in parts for f in files(part.manifest))
 
 
 def _below(part: Part, facts: _File) -> _File:
