@@ -162,7 +162,7 @@ class ReadAllTFRecords(beam.PTransform):
 
     def expand(self, patterns: beam.PCollection[str]) -> beam.PCollection[Any]:
         """Lists the files of each element, and reads each file by itself."""
-        compression = COMPRESSIONS.get(self.compression_type)
+        compression = COMPRESSIONS.get(self.compression_type, "auto")
         kind = type_of(self.coder)
         # Workers may have another working directory.
         list_files = _ListFiles(os.getcwd(), validate=self.validate)
@@ -172,11 +172,7 @@ class ReadAllTFRecords(beam.PTransform):
             | "Spread" >> beam.Reshuffle()
             | "Read files"
             >> beam.ParDo(
-                _ReadFile(
-                    self.coder,
-                    "auto" if compression is None else compression,
-                    with_filename=self.with_filename,
-                )
+                _ReadFile(self.coder, compression, with_filename=self.with_filename)
             ).with_output_types(
                 beam.typehints.Tuple[str, kind] if self.with_filename else kind
             )
@@ -267,8 +263,7 @@ def _matching(pattern: str, *, validate: bool) -> list[_File]:
         raise SourceError(
             f"file_pattern must name files, or the folder of a dataset; {pattern!r} is "
             f"a folder without {MANIFEST_NAME}. Give a pattern of the files, such as "
-            f"{example!r} for all shards, or {example.replace('*', '*-train', 1)!r} "
-            f"for those of one split."
+            f"{example!r} for all shards."
         )
     if validate and not paths:
         raise SourceError(
@@ -286,9 +281,9 @@ def _files_of_pattern(pattern: str) -> list[str]:
         return storage(pattern).expand()
     # Leading folders that exist as they are written are no patterns.
     parts = pattern.split("/")
-    heads = list(itertools.accumulate(parts, lambda head, part: f"{head}/{part}"))
-    existing = [n for n, head in enumerate(heads) if os.path.isdir(head or "/")]
-    literal = next((n for n, at in enumerate(existing) if n != at), len(existing))
+    heads = itertools.accumulate(parts, "{}/{}".format)
+    are_folders = (os.path.isdir(head or "/") for head in heads)
+    literal = sum(itertools.takewhile(bool, are_folders))
     head = glob.escape("/".join([*parts[:literal], ""]))
     return storage(head + "/".join(parts[literal:])).expand()
 
@@ -347,11 +342,7 @@ def check_name_part(name: str, value: object) -> None:
 
 def _check_characters(name: str, value: str) -> None:
     """Raises SpecError for text that no file name can hold: NUL, half surrogates."""
-    try:
-        fine = "\0" not in value and bool(value.encode() or True)
-    except UnicodeEncodeError:
-        fine = False
-    if not fine:
+    if "\0" in value or value != value.encode("utf-8", "replace").decode():
         raise SpecError(f"{name} must be Unicode text without NUL; found {value!r}.")
 
 

@@ -181,12 +181,8 @@ def _check_sums(shards: Sequence[WrittenShard], plan: WritePlan) -> None:
     """Raises ConservationError where records written are not those that came in."""
     records = sum(facts.records for _, facts in shards)
     payload_bytes = sum(facts.payload_bytes for _, facts in shards)
-    indexes = [index for index, _ in shards]
-    if (
-        indexes != list(range(plan.shards))
-        or records != plan.records
-        or payload_bytes != plan.payload_bytes
-    ):
+    written = records, payload_bytes, [index for index, _ in shards]
+    if written != (plan.records, plan.payload_bytes, [*range(plan.shards)]):
         raise ConservationError(
             f"Nothing may be lost or doubled, but {plan.records:,} records of "
             f"{plan.payload_bytes:,} bytes came in for {plan.shards:,} files, and "
@@ -238,12 +234,11 @@ def abandoning(target: RenamedFiles) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, StorageError) as error:
+    except BaseException as error:
         abandon(target)
-        outcome = "None of this run's files stays."
-        raise _unwritten(target, error, outcome) from error
-    except BaseException:
-        abandon(target)
+        if isinstance(error, OSError | StorageError):
+            outcome = "None of this run's files stays."
+            raise _unwritten(target, error, outcome) from error
         raise
 
 

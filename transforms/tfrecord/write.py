@@ -72,6 +72,7 @@ _PART_BYTES = 50_000_000
 # A record that waits takes its length and about this.
 _OBJECT_BYTES = 48
 _RECORD = "record"
+_records_written = beam.metrics.Metrics.counter("tfrecord", "records_written")
 _SCHEMA = pa.schema([(_RECORD, pa.large_binary()), (KEY_COLUMN, pa.uint64())])
 
 
@@ -211,7 +212,7 @@ class WriteTFRecords(beam.PTransform):
             | "Join" >> beam.Flatten()
             | "Group" >> beam.GroupByKey()
             | "Write files"
-            >> beam.ParDo(_WriteNumberedFile(target)).with_output_types(WrittenShard)
+            >> beam.Map(_write_shard, target).with_output_types(WrittenShard)
         )
         return plan | "Publish" >> beam.FlatMap(
             publish, beam.pvalue.AsIter(shards), target
@@ -279,10 +280,8 @@ def _plan_shards(
     _: bytes, measures: Iterable[tuple[int, int]], target: RenamedFiles, wanted: int
 ) -> WritePlan:
     """Chooses the number of files, and clears away what earlier runs left."""
-    records = payload_bytes = 0
-    for more_records, more_bytes in measures:
-        records += more_records
-        payload_bytes += more_bytes
+    counts = list(measures)
+    records, payload_bytes = (sum(count[i] for count in counts) for i in (0, 1))
     stored = payload_bytes + OVERHEAD_BYTES * records
     shards = wanted or max(1, -(-stored // _SHARD_BYTES))
     parts = max(1, -(-stored // (shards * _PART_BYTES)))
@@ -324,24 +323,16 @@ def _cut_by_shard(
     ]
 
 
-class _WriteNumberedFile(beam.DoFn):
+def _write_shard(
+    element: tuple[int, Iterable[bytes]], target: RenamedFiles
+) -> WrittenShard:
     """Writes the records of one shard in their order; a retry replaces the file."""
-
-    def __init__(self, target: RenamedFiles) -> None:
-        super().__init__()
-        self.target = target
-        self.records_written = beam.metrics.Metrics.counter(
-            "tfrecord", "records_written"
-        )
-
-    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[WrittenShard]:
-        index, packed = element
-        segments = segment.in_source_order(packed)
-        write = functools.partial(_write_file, self.target, index, segments)
-        with abandoning(self.target):
-            facts = persistently(write)
-        self.records_written.inc(facts.records)
-        yield index, facts
+    index, packed = element
+    segments = segment.in_source_order(packed)
+    with abandoning(target):
+        facts = persistently(functools.partial(_write_file, target, index, segments))
+    _records_written.inc(facts.records)
+    return index, facts
 
 
 def _write_file(
