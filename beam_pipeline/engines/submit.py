@@ -32,6 +32,9 @@ from transforms.errors import BeamTFRecordError, StorageError, UsageError
 from transforms.storage.files import storage
 from transforms.work.worker_check import Reports
 
+# Adds the stages of a job to a pipeline.
+AddStages = Callable[[beam.Pipeline], object]
+
 # How often a run is looked at: for progress, and for dead workers.
 _LOOK_SECONDS = 0.1
 # A healthy store answers within this; an unreachable one must not delay the stop.
@@ -71,7 +74,7 @@ class RunHooks:
 def run_on_engine(
     engine: Engine,
     settings: Spec,
-    add_stages: Callable[[beam.Pipeline], object],
+    add_stages: AddStages,
     hooks: RunHooks,
     reports: Reports,
 ) -> None:
