@@ -6,7 +6,6 @@ it is comes from the dataset that it was in, and is not made again.
 
 import dataclasses
 import datetime
-import functools
 import hashlib
 import json
 import os
@@ -14,7 +13,6 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 
@@ -215,8 +213,8 @@ def with_sidecars(
       OSError, StorageError: a file cannot be read, or not be written.
     """
     sidecars = render_sidecars(manifest, label_map)
-    named = [_write(store, *sidecar) for sidecar in sidecars.files.items()]
-    derived = [_write(store, *sidecar) for sidecar in sidecars.derived.items()]
+    named = [store.write_beside(*sidecar) for sidecar in sidecars.files.items()]
+    derived = [store.write_beside(*sidecar) for sidecar in sidecars.derived.items()]
     datasets = {shard.dataset.directory: shard.dataset for shard in sources.values()}
     if manifest.compression == "none":  # version 0.2 wrote indexes of gzip files
         had = {
@@ -241,18 +239,6 @@ def with_sidecars(
     )
 
 
-def _write(store: Store, name: str, data: bytes) -> FileFacts:
-    """Writes a file beside the shards of a dataset; returns its facts."""
-    storage(_new_path(store, name)).write_file(data, attempts=store.attempts)
-    return FileFacts(name, len(data), google_crc32c.value(data))
-
-
-def _new_path(store: Store, name: str) -> str:
-    """Announces a file of the new dataset; returns where it is written."""
-    store.announce(name)
-    return os.path.join(store.dataset, name)
-
-
 def _indexes(
     shard: str,
     source: CopiedShard,
@@ -267,12 +253,12 @@ def _indexes(
             continue
         name = form(shard)
         if source.is_whole:
-            path, target = source.dataset.path(before.file), _new_path(store, name)
+            path, target = source.dataset.path(before.file), store.announce(name)
             copy_whole(path, target, before, attempts=store.attempts)
             yield FileFacts(name, before.bytes, before.crc32c)
             continue
         made = made or indexes_of(os.path.join(store.dataset, shard), shard)[0]
-        yield _write(store, name, made[name])
+        yield store.write_beside(name, made[name])
 
 
 def _catalogue(
@@ -313,7 +299,7 @@ def _catalogue(
 
     records = [facts.records for facts in split.shards]
     return write_parts(
-        functools.partial(_new_path, store),
+        store.announce,
         *(split.name, records, rows_of, schema, classes),
         attempts=store.attempts,
     )

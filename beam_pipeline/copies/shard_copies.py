@@ -1,7 +1,6 @@
 """Shards of a dataset as shards of another: the same file, or some of its records."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import google_crc32c
@@ -141,8 +140,7 @@ def copied(source: CopiedShard, name: str, store: Store) -> ShardFacts:
       ExampleError: a record whose ids change is no Example.
       SpecError: the shard is a zlib stream.
     """
-    store.announce(name)
-    target = os.path.join(store.dataset, name)
+    target = store.announce(name)
     facts, kept = source.facts, source.kept
     if source.is_whole:
         copy_whole(source.path, target, facts, attempts=store.attempts)

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ import pytest
 from beam_pipeline.commands import clean
 from beam_pipeline.running.convert import open_work_folder
 from tests.support.memory_store import MemoryStore
-from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
+from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import Fact, PlaceFacts, ReadFacts, ShardFile
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
@@ -411,8 +410,7 @@ def _group(
 def _shard(job: int, store: Store, index: int) -> ShardFile:
     name = f"d-train.tfrecord-{index:05d}-of-{_count(job):05d}"
     data = f"{job} {index} ".encode() * (100 + job)
-    store.announce(name)
-    storage(os.path.join(store.dataset, name)).write_file(data, attempts="")
+    storage(store.announce(name)).write_file(data, attempts="")
     facts = {"a": Statistics(1, minimum=0, maximum=1)}
     if _has_labels(job):
         facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
@@ -420,9 +418,7 @@ def _shard(job: int, store: Store, index: int) -> ShardFile:
     shard = ShardFile(name, "train", index, 1, size, size, crc, facts)
     offsets = len(data).to_bytes(8, "little").rjust(16, b"\0")
     beside = index_file(name)
-    store.announce(beside)
-    storage(os.path.join(store.dataset, beside)).write_file(offsets, attempts="")
-    indexed = FileFacts(beside, len(offsets), google_crc32c.value(offsets))
+    indexed = store.write_beside(beside, offsets)
     return dataclasses.replace(shard, indexes=(indexed,))
 
 

@@ -146,8 +146,7 @@ def _shard_path(task: ShardTask, job: ShardJob) -> str:
 
 def _announced_draft(name: str, job: ShardJob) -> Draft:
     """Returns a new draft for a file of the dataset; its name is announced before."""
-    job.store.announce(name)
-    path = os.path.join(job.store.dataset, name)
+    path = job.store.announce(name)
     return storage(path).draft(attempts=job.store.attempts)
 
 

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import apache_beam as beam
-import google_crc32c
 
 from transforms.core.files import folder_of_parts
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
     DerivedFile,
-    FileFacts,
     Manifest,
 )
 from transforms.core.model import Fact, PlaceFacts, ShardFile
@@ -143,10 +141,10 @@ def commit_dataset(
     }
     manifest = manifest_of(shards, account, classes, publication)
     sidecars = render_sidecars(manifest, publication.label_map)
-    named = [_write_sidecar(store, *item) for item in sidecars.files.items()]
+    named = [store.write_beside(*item) for item in sidecars.files.items()]
     version = publication.run.get("versions", {}).get(_MAKER, "")
     readers_files = [
-        *(_write_sidecar(store, *entry) for entry in sidecars.derived.items()),
+        *(store.write_beside(*entry) for entry in sidecars.derived.items()),
         *(part.file for part in sums.catalogue),
         *(facts for shard in shards for facts in shard.indexes),
     ]
@@ -284,14 +282,6 @@ def _records_of(manifest: Manifest) -> tuple[Any, ...]:
     """Returns what a dataset holds, however its features were decided."""
     classes = {facts.feature.name: facts.classes for facts in manifest.features}
     return manifest.splits, classes, manifest.account
-
-
-def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
-    """Writes a file beside the shards; returns its size and CRC32C for the manifest."""
-    path = os.path.join(store.dataset, name)
-    store.announce(name)
-    storage(path).write_file(data, attempts=store.attempts)
-    return FileFacts(name, len(data), google_crc32c.value(data))
 
 
 def _clear_folder(store: Store, manifest: Manifest) -> None:

@@ -277,7 +277,7 @@ def write_rejects(
     *,
     attempts: str,
     name: str = REJECTS_NAME,
-    announce: Callable[[str], None] = lambda _name: None,
+    announce: Callable[[str], object] = lambda _name: None,
 ) -> list[FileFacts]:
     """Writes the rows of all logs, in order, into one file, or two.
 

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import google_crc32c
 import pyarrow as pa
 
+from transforms.core.manifest import FileFacts
 from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.errors import CommitError, DamageError, StorageError
 from transforms.storage import folders
@@ -196,21 +197,30 @@ class Store:
         word = f".{self.token}" if self.placed else ""
         return os.path.join(self.folder, f"dataset.abandoned{word}")
 
-    def announce(self, name: str) -> None:
+    def announce(self, name: str) -> str:
         """Makes the folder of a file of the dataset that is about to be written.
 
         Args:
           name: below the dataset's folder.
 
+        Returns:
+          The file's path.
+
         Raises:
           CommitError: see `check_goes_on`.
         """
         self.check_goes_on()
-        inner = os.path.dirname(name)
-        if inner and not is_remote(self.dataset):
+        path = os.path.join(self.dataset, name)
+        if os.path.dirname(name) and not is_remote(path):
             with contextlib.suppress(FileExistsError):
-                path = os.path.join(self.dataset, inner)
-                persistently(functools.partial(os.mkdir, path), path=path)
+                make = functools.partial(os.mkdir, os.path.dirname(path))
+                persistently(make, path=path)
+        return path
+
+    def write_beside(self, name: str, data: bytes) -> FileFacts:
+        """Writes a file of the dataset beside its shards; returns its facts."""
+        storage(self.announce(name)).write_file(data, attempts=self.attempts)
+        return FileFacts(name, len(data), google_crc32c.value(data))
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
