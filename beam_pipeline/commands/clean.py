@@ -26,7 +26,7 @@ from beam_pipeline.terminal import print_line, print_table, size_text
 from transforms.core.manifest import is_data_folder
 from transforms.errors import TargetError, first_few
 from transforms.publishing import target
-from transforms.publishing.bucket import USES, BucketTarget, names_in, new_word
+from transforms.publishing.bucket import USES, BucketTarget, new_word
 from transforms.publishing.local import LocalTarget
 from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import SHARED
@@ -80,7 +80,7 @@ def foreign_names(there: BucketTarget) -> list[str]:
     """Returns the names of what is not ours in the work folder, in byte order."""
     return [
         name
-        for name in names_in(there.work)
+        for name in storage(there.work).names_if_there()
         if name != USES and not _WORK_NAME.fullmatch(name)
         if not _PARTIAL.fullmatch(name)
     ]

@@ -65,9 +65,7 @@ def _share_read(plan: "Plan", store: "Store") -> float | None:
         size, whole = getattr(source, "block_bytes", 0), plan.inputs.bytes
     if not size or not whole:
         return None
-    with contextlib.suppress(FileNotFoundError):
-        return min(len(storage(store.segments).names_in()) * size / whole, 1.0)
-    return 0.0
+    return min(len(storage(store.segments).names_if_there()) * size / whole, 1.0)
 
 
 def _share_written(plan: "Plan", store: "Store", *, unfinished: bool) -> float:

@@ -154,7 +154,7 @@ class BucketTarget(Target):
     def end_shared(self, store: Store) -> None:
         store.remove_tree(store.folder)
         own = f"data-{store.name.removeprefix(SHARED)}-"
-        for name in names_in(f"{self.work}/{USES}"):
+        for name in storage(f"{self.work}/{USES}").names_if_there():
             if name.startswith(own):
                 storage(self.note_path(name)).remove_file()
 
@@ -337,7 +337,7 @@ class BucketTarget(Target):
     def remove_empty(self) -> None:
         if not bucket_of(self.work).flat:
             for folder in (f"{self.work}/{USES}", self.work):
-                if not names_in(folder):
+                if not storage(folder).names_if_there():
                     storage(folder).remove_tree()
 
 
@@ -350,11 +350,3 @@ def new_word() -> str:
     """Returns a word that no other object holds."""
     # The version that S3 tells of an object is a digest of its content.
     return secrets.token_hex(_WORD_BYTES)
-
-
-def names_in(folder: str) -> list[str]:
-    """Returns the names of what is in a folder; none where there is no such."""
-    try:
-        return storage(folder).names_in()
-    except FileNotFoundError:
-        return []

@@ -225,10 +225,7 @@ def _built(store: Store) -> list[str]:
     """Returns the folders that a run may have been publishing."""
     if not store.name.startswith(SHARED):
         return [store.dataset]
-    try:
-        names = storage(store.dataset).names_in()
-    except FileNotFoundError:
-        return []
+    names = storage(store.dataset).names_if_there()
     noted = [name for name in names if name.endswith(_NOTE)]
     return [os.path.join(store.dataset, name.removesuffix(_NOTE)) for name in noted]
 

@@ -111,6 +111,13 @@ class StoredPath(Protocol):
     def names_in(self) -> list[str]:
         """Returns the names of what is in a folder, in byte order; raises OSError."""
 
+    def names_if_there(self) -> list[str]:
+        """As `names_in`; none where there is no such folder."""
+        try:
+            return self.names_in()
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
     def names_with(self, inner: Collection[str]) -> list[str]:
         """Returns the names here; of some folders, what is in those instead.
 
@@ -125,8 +132,7 @@ class StoredPath(Protocol):
             below = type(self)(os.path.join(self.path, name))
             if below.is_folder() and not os.path.islink(below.path):
                 names.remove(name)
-                with contextlib.suppress(FileNotFoundError):
-                    names |= {f"{name}/{child}" for child in below.names_in()}
+                names |= {f"{name}/{child}" for child in below.names_if_there()}
         return sorted(names, key=os.fsencode)
 
     def entries_in(self, root: str) -> list[FileEntry]:

@@ -151,7 +151,7 @@ class FinishedShards:
         if self._facts is None:
             self._facts = {
                 digest.decode(): text
-                for name in _names(self._store)
+                for name in storage(self._store.receipts).names_if_there()
                 if name.endswith(".shards")
                 for line in (_read(self._store, name) or b"").splitlines()
                 for digest, _, text in [line.partition(b" ")]
@@ -173,7 +173,7 @@ class FinishedShards:
 
 def count_finished(store: Store) -> tuple[int, int]:
     """Returns how many finished blocks and shards a job has left."""
-    names = _names(store)
+    names = storage(store.receipts).names_if_there()
     groups = filter(None, map(_GROUP.fullmatch, names))
     return (
         sum(name.endswith(".block") for name in names),
@@ -188,14 +188,6 @@ def _find(store: Store, name: str, kind: Any) -> Any:
         return None if text is None else from_json(kind, text)
     except ValueError:
         return None
-
-
-def _names(store: Store) -> list[str]:
-    """Returns the names of all receipts."""
-    try:
-        return storage(store.receipts).names_in()
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _write_receipt(store: Store, name: str, text: bytes) -> None:
