@@ -154,10 +154,15 @@ def parse_compression(name: str) -> Compression:
 
 def is_frame_header(head: bytes) -> bool:
     """True if the first 12 bytes are a TFRecord header with the right checksum."""
+    return framed_length(head) is not None
+
+
+def framed_length(head: bytes) -> int | None:
+    """Returns the length in the header that `head` begins with; None for no header."""
     if len(head) < HEADER_BYTES:
-        return False
+        return None
     (length,) = struct.unpack_from("<Q", head)
-    return header(length) == head[:HEADER_BYTES]
+    return length if header(length) == head[:HEADER_BYTES] else None
 
 
 def detect(head: bytes, *, path: str = "") -> Compression:
@@ -214,7 +219,6 @@ class Inflater:
         self._compression = compression
         self._path = path
         self._input = b""
-        self._started = False
         self._inflate = self._new_inflate()
         # Zeros behind the last member.
         self.padding_bytes = 0
@@ -232,7 +236,6 @@ class Inflater:
             if not self._input:
                 self._input = self._read(_INPUT_BYTES)
             ended = not self._input
-            self._started = self._started or not ended
             try:
                 output = self._inflate.decompress(self._input, size)
             except zlib.error as error:
@@ -246,8 +249,7 @@ class Inflater:
             if output:
                 return output
             if ended and not self._inflate.eof:
-                fault = "ends early" if self._started else "is empty"
-                raise self._error("truncated", f"the stream {fault}")
+                raise self._error("truncated", "the stream ends early")
         return b""
 
     def _at_end(self) -> bool:

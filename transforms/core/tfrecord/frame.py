@@ -89,7 +89,7 @@ def unmask_all(masked: _Words) -> _Words:
 def header(length: int) -> bytes:
     """Returns the 12 header bytes of a payload of `length` bytes."""
     prefix = struct.pack("<Q", length)
-    return prefix + struct.pack("<I", mask(google_crc32c.value(prefix)))
+    return prefix + footer(prefix)
 
 
 def length_crcs(lengths: npt.NDArray[np.integer]) -> _Words:
@@ -120,7 +120,12 @@ def _length_crc_table(part: int) -> _Words:
 
 def footer(data: bytes) -> bytes:
     """Returns the 4 footer bytes of a payload."""
-    return struct.pack("<I", mask(google_crc32c.value(data)))
+    return stored_crc(google_crc32c.value(data))
+
+
+def stored_crc(crc: int) -> bytes:
+    """Returns the 4 bytes in which a CRC32C is stored: masked, little-endian."""
+    return struct.pack("<I", mask(crc))
 
 
 def frame(data: bytes) -> bytes:

@@ -6,7 +6,6 @@ step, the checksum of a length must be right, and the length within the limit.
 """
 
 import dataclasses
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
@@ -21,6 +20,7 @@ from transforms.core.tfrecord.compression import (
     Source,
     StoredBytes,
     detect,
+    framed_length,
     is_frame_header,
     opened,
     parse_compression,
@@ -36,7 +36,7 @@ from transforms.core.tfrecord.frame import (
     boundaries,
     first_damage,
     gather,
-    mask,
+    stored_crc,
     unmask_all,
 )
 from transforms.core.tfrecord.writer import FrameFacts
@@ -44,8 +44,6 @@ from transforms.errors import TFRecordError
 
 _Longs = npt.NDArray[np.int64]
 
-_LENGTH = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
 _ADVICE = {
     "empty": "Leave it out if it is meant to be empty; otherwise write it again.",
     "compression": "Read it with compression 'auto' or 'none'.",
@@ -347,13 +345,13 @@ class TFRecordReader:
 
     def _pending(self, data: bytes) -> int:
         """Returns the length in a record's header; raises unless it can be right."""
-        if not is_frame_header(data):
+        length = framed_length(data)
+        if length is None:
             self._fail("length-crc", data)
-        (length,) = _LENGTH.unpack_from(data)
         if length > DEFAULT_MAX_RECORD_BYTES:
             limit = f"the limit is {DEFAULT_MAX_RECORD_BYTES:,}"
             self._fail("too-long", data, f": {length:,} bytes, {limit}")
-        return int(length)
+        return length
 
     def _long(
         self, stream: StoredBytes | Inflater, data: bytes, length: int, *, keep: bool
@@ -373,7 +371,7 @@ class TFRecordReader:
         footer = self._read(stream, FOOTER_BYTES)
         if len(footer) < FOOTER_BYTES:
             self._fail("truncated", data, " in its footer")
-        if footer != _CRC.pack(mask(crc)):
+        if footer != stored_crc(crc):
             self._fail("data-crc", data)
         batch = PayloadBatch(
             data=b"".join(parts) if keep else b"",

@@ -23,7 +23,6 @@ held at once.
 """
 
 import dataclasses
-import struct
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -31,7 +30,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.tfrecord.compression import is_frame_header
+from transforms.core.tfrecord.compression import framed_length, is_frame_header
 from transforms.core.tfrecord.frame import (
     DAMAGE_KINDS,
     DEFAULT_MAX_RECORD_BYTES,
@@ -42,7 +41,7 @@ from transforms.core.tfrecord.frame import (
     first_damage,
     header,
     length_crcs,
-    mask,
+    stored_crc,
 )
 from transforms.errors import TFRecordError
 
@@ -61,9 +60,8 @@ _STORED_BYTES = 1 << 16
 # claims. Only crafted files need more than once.
 _MAX_READS = 16
 
-_LENGTH = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
-(_EMPTY_CRC,) = _CRC.unpack_from(header(0), _LENGTH.size)
+_LENGTH_BYTES = 8
+_EMPTY_CRC = int.from_bytes(header(0)[_LENGTH_BYTES:], "little")
 
 
 def index_file(shard: str) -> str:
@@ -310,11 +308,9 @@ class Salvage:
         """Returns the length in a sound header within the limit; None for others."""
         if position + OVERHEAD_BYTES > self._size:
             return None
-        data = self._fetch(position, position + HEADER_BYTES)
-        if not is_frame_header(data):
-            return None
-        (length,) = _LENGTH.unpack_from(data)
-        return int(length) if length <= DEFAULT_MAX_RECORD_BYTES else None
+        length = framed_length(self._fetch(position, position + HEADER_BYTES))
+        is_within = length is not None and length <= DEFAULT_MAX_RECORD_BYTES
+        return length if is_within else None
 
     def _end_of_record(self, position: int) -> int | None:
         """Returns where the record at a position ends; None: it is damaged."""
@@ -327,7 +323,7 @@ class Salvage:
             data = self._fetch(begin, min(begin + _STEP_BYTES, stop))
             crc = google_crc32c.extend(crc, data)
         end = stop + FOOTER_BYTES
-        return end if self._fetch(stop, end) == _CRC.pack(mask(crc)) else None
+        return end if self._fetch(stop, end) == stored_crc(crc) else None
 
 
 def header_places(data: bytes, room: int) -> npt.NDArray[np.int64]:
@@ -342,7 +338,9 @@ def header_places(data: bytes, room: int) -> npt.NDArray[np.int64]:
     if count <= 0 or largest < 0:
         return np.empty(0, np.int64)
     lengths: npt.NDArray[np.uint64] = np.ndarray((count,), "<u8", data, 0, (1,))
-    crcs: npt.NDArray[np.uint32] = np.ndarray((count,), "<u4", data, _LENGTH.size, (1,))
+    crcs: npt.NDArray[np.uint32] = np.ndarray(
+        (count,), "<u4", data, _LENGTH_BYTES, (1,)
+    )
     # Zeros are frequent in files with holes, and their checksum is known.
     plausible = (lengths <= np.uint64(largest)) & (
         (lengths != 0) | (crcs == _EMPTY_CRC)
