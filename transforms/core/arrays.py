@@ -119,6 +119,13 @@ def data_of(texts: pa.Array) -> npt.NDArray[np.uint8]:
     return np.frombuffer(texts.buffers()[2] or b"", np.uint8)
 
 
+def binary_values(data: Any, offsets: Sizes) -> pa.LargeBinaryArray:
+    """Returns the bytes between n + 1 offsets as n values, without a copy."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    count = max(len(offsets) - 1, 0)
+    return pa.Array.from_buffers(pa.large_binary(), count, buffers, 0)
+
+
 def flattened(
     lists: pa.Array, present: npt.NDArray[np.bool_] | None
 ) -> tuple[Sizes, pa.Array]:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import offsets_of
+from transforms.core.arrays import binary_values, offsets_of
 from transforms.core.example.entry import (
     MAX_VARINT_BYTES,
     Entry,
@@ -201,7 +201,7 @@ class ExampleEncoder:
         self, batch: pa.RecordBatch, around: _Around
     ) -> pa.LargeBinaryArray:
         chunks = [
-            _cut_at(*self._record(chunk, start, around).finish())
+            binary_values(*self._record(chunk, start, around).finish())
             for start, chunk in self._chunks(batch)
         ]
         if len(chunks) == 1:
@@ -263,12 +263,6 @@ class ExampleEncoder:
         if around != "nothing":
             record.surround(framed=around == "frame")
         return record
-
-
-def _cut_at(data: pa.Buffer, offsets: _Sizes) -> pa.LargeBinaryArray:
-    """Returns the bytes between n + 1 offsets as n values, without a copy."""
-    buffers = [None, pa.py_buffer(offsets), data]
-    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -346,7 +340,7 @@ class AroundValues:
             record.add_size(behind_sizes[start:stop])
             _check_size(record, start)
             record.surround(framed=False)
-            heads += _cut_at(*record.finish()).to_pylist()
+            heads += binary_values(*record.finish()).to_pylist()
         head_sizes = _lengths(heads)
         payload_crcs = _crcs(heads)
         for part_crcs, part_sizes in ((crcs, sizes), (_crcs(behind), behind_sizes)):

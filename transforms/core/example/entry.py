@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import offsets_of
+from transforms.core.arrays import binary_values, offsets_of
 from transforms.core.example.record_parts import (
     DataBuffers,
     Store,
@@ -333,8 +333,7 @@ class Entry:
                 heads.insert(0, np.broadcast_to(key, views.shape))
         joined = join(np.stack(heads, axis=1), buffers)
         bounds = offsets_of(joined)[:: len(heads)]
-        whole = [None, pa.py_buffer(bounds.copy()), joined.buffers()[2]]
-        return pa.Array.from_buffers(pa.large_binary(), len(sizes), whole)
+        return binary_values(joined.buffers()[2], bounds.copy())
 
 
 def _width_at(data: bytes, at: int) -> int:

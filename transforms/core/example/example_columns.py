@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.arrays import binary_values
 from transforms.core.example.entry import (
     MAX_VARINT_BYTES,
     Longs,
@@ -391,8 +392,7 @@ def gathered(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
     bounds = np.empty(2 * len(starts), np.int64)
     bounds[0::2] = starts
     bounds[1::2] = stops
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    both = pa.Array.from_buffers(pa.large_binary(), max(len(bounds) - 1, 0), buffers)
+    both = binary_values(data, bounds)
     return both.take(pa.array(np.arange(0, len(bounds), 2)))
 
 

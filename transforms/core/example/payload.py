@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import (
+    binary_values,
     decoded,
     flattened,
     is_bytes,
@@ -190,10 +191,8 @@ class PayloadColumn:
             starts, data = _repeated_bytes(values, starts, location)
         sizes = np.diff(starts)
         _check_size(int(sizes.max()), location)
-        rows = pa.Array.from_buffers(
-            pa.large_binary(), len(array), [None, pa.py_buffer(starts), data], 0
-        )
-        return Payload.of_sizes(sizes, present, buffers.views_of(rows))
+        views = buffers.views_of(binary_values(data, starts))
+        return Payload.of_sizes(sizes, present, views)
 
 
 def _list_kind(field: pa.Field) -> ListKind:

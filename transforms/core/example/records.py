@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import numpy_mask, raw_values
+from transforms.core.arrays import binary_values, numpy_mask, raw_values
 from transforms.core.example.entry import Entry, PrefixLayout, Varints, varint_stores
 from transforms.core.example.payload import Payload, PayloadColumn, few_values
 from transforms.core.example.record_parts import (
@@ -101,10 +101,7 @@ class JoinedRecords:
             return
         entries = JoinedRecords(len(few))
         entries.add_column(column, few, 0)
-        data, offsets = entries.finish()
-        values = pa.Array.from_buffers(
-            pa.large_binary(), len(few), [None, pa.py_buffer(offsets), data]
-        )
+        values = binary_values(*entries.finish())
         present = numpy_mask(array.is_valid()) if array.null_count else None
         codes = array.indices if present is None else array.indices.fill_null(0)
         views = self.buffers.views_of(values)

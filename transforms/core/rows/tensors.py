@@ -41,7 +41,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask, offsets_of, raw_values
+from transforms.core.arrays import binary_values, numpy_mask, offsets_of, raw_values
 from transforms.core.example.entry import varint
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
@@ -208,10 +208,7 @@ def tensors(found: Nested, feature: Feature) -> Column:
     else:
         items, items_faults = elements(found.values, feature.dtype)
         data = np.ascontiguousarray(items, items.dtype.newbyteorder("<"))
-        offsets = pa.py_buffer(found.starts * data.itemsize)
-        buffers = [None, offsets, pa.py_buffer(data)]
-        rows = len(found.starts) - 1
-        contents = pa.Array.from_buffers(pa.large_binary(), rows, buffers, 0)
+        contents = binary_values(data, found.starts * data.itemsize)
     faults = first_fault(
         found.faults,
         fault(misshapen, Reason.WRONG_SHAPE),
