@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -68,6 +69,12 @@ def test_a_feature_without_a_column_is_missing() -> None:
 LABEL = Feature("x", Kind.LABEL, vocabulary=("cat", "5"))
 FLOATS = [1.5, None, 2.5]
 PAIRS = Feature("x", Kind.FLOAT, shape=(None, 4))
+INTS = [1, 5, None, 9]
+NAN = pa.array([0.1, math.nan, None, 2.0], pa.float32())
+TEXTS = ["ab-1", "b", None, ""]
+AGE = Feature("x", Kind.INT64, at_least=18, at_most=99)
+DAY = Feature("x", Kind.TIMESTAMP, unit="s", at_least=1577836800)
+NESTED = [[[1], [2, 3]], [[4]], [], None, [[2], [1, 9]]]
 
 
 @pytest.mark.parametrize(
@@ -117,16 +124,60 @@ PAIRS = Feature("x", Kind.FLOAT, shape=(None, 4))
         (LABEL, [5, 4], ["5", None], {1: "unknown_label"}),
         (dataclasses.replace(LABEL, unknown=Unknown.OOV), ["cow"], ["cow"], {}),
         (dataclasses.replace(LABEL, unknown=Unknown.APPEND), ["cow"], ["cow"], {}),
+        # Missing values keep every rule, and NaN keeps no limit.
+        (Feature("x", Kind.INT64, at_least=5), INTS, INTS, {0: "below_min"}),
+        (Feature("x", Kind.INT64, at_most=5), INTS, INTS, {3: "above_max"}),
+        (Feature("x", Kind.INT64, allowed=(1, 9)), INTS, INTS, {1: "not_allowed"}),
+        (Feature("x", Kind.FLOAT, at_least=0.1), NAN, [], {1: "below_min"}),
+        (
+            Feature("x", Kind.FLOAT, at_most=1.5),
+            NAN,
+            [],
+            {1: "above_max", 3: "above_max"},
+        ),
+        (
+            Feature("x", Kind.TEXT, matches="^[a-z]+-[0-9]$"),
+            TEXTS,
+            TEXTS,
+            {1: "no_match", 3: "no_match"},
+        ),
+        (
+            Feature("x", Kind.LABEL, allowed=("b", "")),
+            TEXTS,
+            TEXTS,
+            {0: "not_allowed"},
+        ),
+        (
+            AGE,
+            ["17", "18", None, "x", "100"],
+            [17, 18, None, None, 100],
+            {0: "below_min", 3: "not_an_integer", 4: "above_max"},
+        ),
+        # A row is at fault for one of its items, at any depth.
+        (
+            Feature("x", Kind.INT64, shape=(None, None), at_most=3),
+            NESTED,
+            NESTED,
+            {1: "above_max", 4: "above_max"},
+        ),
+        # A value that is filled in is checked like any other.
+        (
+            Feature("x", Kind.INT64, missing=Missing.FILL, fill=0, at_least=1),
+            [None, "1"],
+            [0, 1],
+            {0: "below_min"},
+        ),
     ],
 )
 def test_cells_become_values_or_faults(
     feature: Feature, cells: Any, values: list[Any], faults: dict[int, str]
 ) -> None:
-    """Constants, patterns, missing values, what fills them, and vocabularies."""
-    found, misfits = conformed(feature, {"x": list(cells)}, count=len(cells))
+    """Constants, patterns, missing values, what fills them, vocabularies, limits."""
+    column = cells if isinstance(cells, pa.Array) else list(cells)
+    found, misfits = conformed(feature, {"x": column}, count=len(cells))
     reasons = {row: str(reason) for m in misfits for row, reason, _ in told(m)}
     assert reasons == faults
-    pairs = zip(found, values, strict=True)
+    pairs = zip(found, values or found, strict=True)
     assert all(a == b for row, (a, b) in enumerate(pairs) if row not in faults)
 
 
@@ -167,6 +218,9 @@ def test_unknown_names_in_lists_of_labels() -> None:
         ),
         (pa.array(["y" * 500]), Kind.FLOAT, r"holds 'y{57}\.\.\.': not a decimal"),
         (pa.array([[1.0]]), PAIRS, r"it cannot be float of shape \[any, 4\]"),
+        (pa.array(["17"]), AGE, "holds '17': less than the min of 18"),
+        # Not the number of seconds that it is stored as.
+        (pa.array(["2019-01-01"]), DAY, "less than the min of 2020-01-01"),
     ],
 )
 def test_messages_say_what_was_found(
