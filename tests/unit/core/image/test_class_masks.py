@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.support.drawn_images import chunk
 from transforms.core.image.masks import MaskClasses
+from transforms.core.image.png_encode import encode_class_png
 from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.reasons import Fault, Reason
@@ -96,6 +97,13 @@ def test_numbers_of_files(data: bytes, wanted: Array) -> None:
     assert not isinstance(found, Fault)
     assert found.dtype == wanted.dtype
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_areas_of_equal_numbers_are_small() -> None:
+    """Of 640 x 480 pixels less than a kilobyte."""
+    mask = np.zeros((480, 640), np.uint8)
+    mask[100:300, 200:400] = 1
+    assert len(encode_class_png(mask)) < 1000
 
 
 def test_plain_files_stay_as_they_are() -> None:

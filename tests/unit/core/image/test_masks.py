@@ -1,15 +1,12 @@
 """Masks of objects, against pycocotools in every pixel."""
 
-import io
 import time
 import tracemalloc
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from transforms.core.image.masks import object_mask, polygon_mask
-from transforms.core.image.png_encode import encode_class_png
 from transforms.core.reasons import FaultError, Reason
 
 # Of pycocotools with NumPy 2.
@@ -137,16 +134,3 @@ def test_large_polygons_are_drawn() -> None:
     points = np.stack([320 + 200 * np.cos(turn), 240 + 200 * np.sin(turn)], axis=1)
     drawn = polygon_mask([points.ravel().tolist()], 480, 640)
     assert abs(int(drawn.sum()) - np.pi * 200**2) < 1000
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_class_png(dtype: type) -> None:
-    """Pillow reads class numbers as they were written."""
-    pixels = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, (7, 5))
-    pixels = pixels.astype(dtype)
-    with Image.open(io.BytesIO(encode_class_png(pixels))) as image:
-        assert image.format == "PNG"
-        np.testing.assert_array_equal(np.asarray(image), pixels)
-    mask = np.zeros((480, 640), np.uint8)
-    mask[100:300, 200:400] = 1
-    assert len(encode_class_png(mask)) < 1000

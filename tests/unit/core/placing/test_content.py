@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.placing import MASK, by_formula, mixed
@@ -44,37 +44,39 @@ def hashed(values: Any, kind: pa.DataType | None = None, name: str = "x") -> lis
     return content_hashes(pa.record_batch([column], [name]), [name]).tolist()
 
 
-INT64S = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@given(st.lists(INT64S))
-@example([0, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)])
-def test_integers_are_known_by_their_value(values: list[int]) -> None:
-    """An integer has one hash, stored or written; beyond 2^53 exactly its own."""
-    wanted = [cell("x", number_word(value)) for value in values]
-    assert hashed(values, pa.int64()) == wanted
-    assert hashed([str(value) for value in values], pa.string()) == wanted
-    mixed_in = hashed([*(str(value) for value in values), "1.5", "some text"])
-    assert mixed_in[:-2] == wanted
-
-
-@given(st.lists(st.integers(0, 2**64 - 1)))
-@example([2**63, 2**64 - 1, 2**63 - 1, 2**63 + 2**40])
-def test_unsigned_integers_are_known_by_their_value(values: list[int]) -> None:
-    """So have those that only uint64 holds."""
-    wanted = [cell("x", number_word(value)) for value in values]
-    assert hashed(values, pa.uint64()) == wanted
-    assert hashed([str(value) for value in values], pa.string()) == wanted
-
-
-@given(st.lists(FLOATS))
-@example([0.0, -0.0, 0.1, 1e300, 5e-324, 2.0**63, 2.0**64])
-def test_floats_are_known_by_their_value(values: list[float]) -> None:
-    """A float64 has one hash, stored or written; -0 is 0."""
-    wanted = [cell("x", number_word(value)) for value in values]
-    assert hashed(values, pa.float64()) == wanted
-    assert hashed([repr(value) for value in values], pa.string()) == wanted
+@pytest.mark.parametrize(
+    ("numbers", "kind", "edges"),
+    [
+        (
+            st.integers(-(2**63), 2**63 - 1),
+            pa.int64(),
+            [0, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)],
+        ),
+        (
+            st.integers(0, 2**64 - 1),
+            pa.uint64(),
+            [2**63, 2**64 - 1, 2**63 - 1, 2**63 + 2**40],
+        ),
+        (FLOATS, pa.float64(), [0.0, -0.0, 0.1, 1e300, 5e-324, 2.0**63, 2.0**64]),
+    ],
+)
+@given(data=st.data())
+def test_numbers_are_known_by_their_value(
+    numbers: st.SearchStrategy[float],
+    kind: pa.DataType,
+    edges: list[float],
+    data: st.DataObject,
+) -> None:
+    """A number has one hash, stored or written; -0 is 0, integers are exact."""
+    for values in (edges, data.draw(st.lists(numbers))):
+        wanted = [cell("x", number_word(value)) for value in values]
+        texts = [repr(value) for value in values]
+        assert hashed(values, kind) == wanted
+        assert hashed(texts, pa.string()) == wanted
+        assert hashed([*texts, "1.5", "some text"])[:-2] == wanted
 
 
 ONE = ["1", "1.0", "1e0", "+1", "1.", "10e-1", "0.1e1", " 1", "1\t"]

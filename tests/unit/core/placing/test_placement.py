@@ -192,17 +192,13 @@ def test_positions_cut_by_bytes() -> None:
     assert placement.shard_of_positions(np.array([0]), 0, 4).tolist() == [0]
 
 
-@pytest.mark.parametrize("name", ["train", "a", "A-b_9", "-", "1"])
-def test_split_names_that_readers_take(name: str) -> None:
-    """Letters, digits, '_' and '-'."""
-    assert placement.check_split_name(name) == name
-
-
-@pytest.mark.parametrize("name", ["", "all", "a b", "a.b", "a/b", "훈련", "a\n", "é"])
-def test_split_names_that_readers_refuse(name: str) -> None:
+def test_split_names_that_readers_take() -> None:
     """'all' means every split to TFDS; other characters end up in file names."""
-    with pytest.raises(SpecError, match="split is named"):
-        placement.check_split_name(name)
+    for name in ("train", "a", "A-b_9", "-", "1"):
+        assert placement.check_split_name(name) == name
+    for name in ("", "all", "a b", "a.b", "a/b", "훈련", "a\n", "é"):
+        with pytest.raises(SpecError, match="split is named"):
+            placement.check_split_name(name)
 
 
 @pytest.mark.parametrize(

@@ -143,36 +143,14 @@ def column(batch: pa.RecordBatch | pa.Table, name: str) -> list[int]:
     return batch[name].to_pylist()
 
 
-@given(LAYOUTS)
-def test_unshuffled_order_is_source_order(layout: list[tuple[str, int]]) -> None:
-    """Without shuffling, rows keep the order of the source."""
-    segments = segments_of(layout)
-    rows = ShardRows.of(segments, seed=5, shuffle=False)
-    found = [rows.origin(position) for position in rows.order.tolist()]
-    assert found == [
-        (o, row) for o, batch in segments for row in column(batch, ROW_COLUMN)
-    ]
-
-
-@given(LAYOUTS, st.integers(1, 40), st.booleans())
-def test_pieces_give_every_row_once(
-    layout: list[tuple[str, int]], size: int, shuffle: bool
-) -> None:
-    """Taken piece by piece, the rows are those of the table in their order."""
-    rows = ShardRows.of(segments_of(layout), seed=0, shuffle=shuffle)
-    assert len(rows) == sum(count for _, count in layout)
-    pieces = [rows.take(at, at + size) for at in range(0, len(rows), size)]
-    positions = np.concatenate([positions for _, positions in pieces])
-    assert positions.tolist() == rows.order.tolist()
-    whole = pa.concat_tables([piece for piece, _ in pieces])
-    assert whole.equals(rows.table.take(pa.array(rows.order)))
-
-
 @given(LAYOUTS, st.integers(1, 40), st.booleans())
 def test_long_values_are_taken_from_pieces(
     layout: list[tuple[str, int]], size: int, shuffle: bool
 ) -> None:
-    """What is taken is the same from one chunk and from many."""
+    """Piece by piece, each row is taken once and is the same, from one chunk or many.
+
+    Without shuffling, rows keep the order of the source.
+    """
 
     def lengthened(batch: pa.RecordBatch) -> pa.RecordBatch:
         texts = [str(n) * 2_000 if n != 8 else None for n in column(batch, "x")]
@@ -190,9 +168,17 @@ def test_long_values_are_taken_from_pieces(
         assert chunks.pop(name).num_chunks == len(layout)
     assert {column.num_chunks for column in chunks.values()} == {1}
     everything = pa.Table.from_batches([batch for _, batch in segments])
+    assert len(rows) == len(everything)
+    taken: list[int] = []
     for at in range(0, len(rows), size):
         piece, positions = rows.take(at, at + size)
         assert piece.equals(everything.take(pa.array(positions)))
+        taken += positions.tolist()
+    assert taken == rows.order.tolist()
+    if not shuffle:
+        assert [rows.origin(position) for position in taken] == [
+            (o, row) for o, batch in segments for row in column(batch, ROW_COLUMN)
+        ]
 
 
 def test_rows_with_origins_of_their_own() -> None:
