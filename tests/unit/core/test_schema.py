@@ -56,18 +56,6 @@ def test_json_round_trip(features: list[Feature]) -> None:
     assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
 
 
-def test_json_is_short() -> None:
-    """What is as by default is left out; kinds are words."""
-    assert Feature("a", Kind.INT64).to_json() == {"name": "a", "kind": "int64"}
-    full = Feature("a", Kind.LABEL, column="b", is_label=True)
-    assert full.to_json() == {
-        "name": "a",
-        "kind": "label",
-        "column": "b",
-        "is_label": True,
-    }
-
-
 @pytest.mark.parametrize("kind", Kind)
 def test_types_of_every_kind(kind: Kind) -> None:
     """Each kind has one Arrow type in rows and one in records."""

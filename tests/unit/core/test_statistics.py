@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import (
     MAX_CLASSES,
     Statistics,
@@ -188,18 +188,5 @@ def test_features_of_several_keys() -> None:
     }
     found = summarize_feature(ragged, columns)
     assert found == Statistics(2, 5, 7, {5: 2, 7: 1}, 0, 2)
-
-
-SCHEMA = Schema(
-    (
-        Feature("x", Kind.FLOAT),
-        Feature("n", Kind.INT64, is_label=True),
-        Feature("y", Kind.FLOAT, is_label=False),
-        Feature("z", Kind.FLOAT, shape=(None,)),
-    )
-)
-
-
-def test_features_without_columns_have_no_facts() -> None:
-    """Nothing is said of what no chunk held."""
-    assert summarize_columns(SCHEMA.features, {}) == {}
+    # Nothing is said of what no chunk held.
+    assert summarize_columns([box, ragged], columns) == {"r": found}

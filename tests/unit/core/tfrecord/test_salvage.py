@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import Headline
 from tests.support.stress import CASES
+from tests.support.tfrecords import HOSTILE, flipped
 from transforms.core.tfrecord import walk
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, frame, header
 from transforms.core.tfrecord.walk import (
@@ -28,7 +29,6 @@ RECORDS = [b"", b"a", b"bc" * 5, b"d" * 10, b"e" * 10, b"f" * 99, b"g" * 17, b""
 RECORDS += [b"\n\x08" * 4]
 INNER = b"".join(frame(b"inner %d" % i) for i in range(5))
 OUTER = [b"x1", INNER, b"x2" * 10, b"before" + INNER + b"after", b"x3", INNER]
-HOSTILE = [1 << 29, 2**31, 2**32, 2**40, 2**47, 2**62, 2**63, 2**64 - 1]
 
 
 def framed(records: Sequence[bytes]) -> bytes:
@@ -69,12 +69,6 @@ def payloads(data: bytes) -> list[bytes]:
 def is_subsequence(part: Sequence[bytes], whole: Sequence[bytes]) -> bool:
     rest = iter(whole)
     return all(any(each == other for other in rest) for each in part)
-
-
-def flipped(data: bytes, place: int, bit: int) -> bytes:
-    out = bytearray(data)
-    out[place] ^= 1 << bit
-    return bytes(out)
 
 
 def test_what_is_intact_is_kept() -> None:
@@ -185,7 +179,7 @@ def test_bytes_that_are_lost_cost_the_record_that_lacks_them() -> None:
         assert skipped.start == len(frame(b"first"))
 
 
-@pytest.mark.parametrize("length", HOSTILE)
+@pytest.mark.parametrize("length", [1 << 29, *HOSTILE])
 def test_a_made_up_header_hides_nothing(length: int) -> None:
     """A length that the file cannot have is damage, however right its checksum is."""
     kept, (skipped,) = salvaged(PLAIN + header(length) + PLAIN)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tfrecords import HOSTILE, RECORDS, write
+from tests.support.tfrecords import HOSTILE, RECORDS, flipped, write
 from transforms.core.tfrecord import (
     FrameFacts,
     TFRecordReader,
@@ -53,12 +53,6 @@ def damage(stored: bytes, **options: object) -> tuple[str, int, int, int]:
     assert len(message.encode()) <= MAX_MESSAGE_BYTES
     assert "<stream>" in message
     return kind, record, offset, len(seen)
-
-
-def flipped(stored: bytes, position: int, bit: int = 0) -> bytes:
-    changed = bytearray(stored)
-    changed[position] ^= 1 << bit
-    return bytes(changed)
 
 
 def test_one_record_byte_for_byte() -> None:
