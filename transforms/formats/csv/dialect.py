@@ -127,7 +127,7 @@ def _codec_name(encoding: str) -> str:
     try:
         name = codecs.lookup(encoding).name
         "".encode(name)
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         raise SpecError(
             f"encoding must be a text encoding that Python knows, such as utf-8, "
             f"cp949 or latin-1; found {encoding!r}"

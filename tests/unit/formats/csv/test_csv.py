@@ -113,6 +113,7 @@ def sha(record: bytes) -> str:
         ({"columns": ("a", "")}, "distinct names"),
         ({"encoding": "utf-9"}, "found 'utf-9'"),
         ({"encoding": "hex"}, "found 'hex'"),
+        ({"encoding": "undefined"}, "found 'undefined'"),
     ],
 )
 def test_a_dialect_that_makes_no_sense_is_refused(
