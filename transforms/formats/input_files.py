@@ -43,7 +43,7 @@ from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
 # Files left out for their suffix that are looked at for tables to name.
 MOST_OTHERS = 4096
-_LISTING = pa.schema(
+LISTING = pa.schema(
     {
         "path": pa.string(),
         "size": pa.int64(),
@@ -211,8 +211,8 @@ class InputFiles(Sequence[InputFile]):
             spool = RowSpool(table.schema) if spool is None else spool
             for batch in table.to_batches(max_chunksize=BATCH_ROWS):
                 spool.append(batch)
-                files.append(batch.select(_LISTING.names))
-        return cls(pa.Table.from_batches(files, _LISTING), root=root, spool=spool)
+                files.append(batch.select(LISTING.names))
+        return cls(pa.Table.from_batches(files, LISTING), root=root, spool=spool)
 
     @property
     def listing(self) -> RowSpool:
@@ -240,8 +240,8 @@ class InputFiles(Sequence[InputFile]):
         if isinstance(files, cls):
             return files
         facts = operator.attrgetter("origin", "size", "position", "stamp")
-        rows = [dict(zip(_LISTING.names, facts(f), strict=True)) for f in files]
-        return cls(pa.Table.from_pylist(rows, _LISTING), root=root)
+        rows = [dict(zip(LISTING.names, facts(f), strict=True)) for f in files]
+        return cls(pa.Table.from_pylist(rows, LISTING), root=root)
 
     @classmethod
     def listed(cls, entries: FileList, *, root: str) -> "InputFiles":
@@ -264,9 +264,9 @@ class InputFiles(Sequence[InputFile]):
                 pa.array(ends - batch["size"].to_numpy()),
                 pa.array(stamps_of(batch)),
             ]
-            batches.append(pa.RecordBatch.from_arrays(columns, schema=_LISTING))
+            batches.append(pa.RecordBatch.from_arrays(columns, schema=LISTING))
             before = int(ends[-1]) if len(ends) else before
-        return cls(pa.Table.from_batches(batches, _LISTING), root=root)
+        return cls(pa.Table.from_batches(batches, LISTING), root=root)
 
     @property
     def origins(self) -> pa.ChunkedArray:
@@ -297,7 +297,7 @@ class InputFiles(Sequence[InputFile]):
         return file
 
     def _files_of(self, rows: pa.Table | pa.RecordBatch) -> Iterator[InputFile]:
-        columns = (rows[name].to_pylist() for name in _LISTING.names)
+        columns = (rows[name].to_pylist() for name in LISTING.names)
         for origin, size, position, stamp in zip(*columns, strict=True):
             path = self._folder + origin
             yield InputFile(origin, path, size, position, stamp=stamp)

@@ -40,7 +40,7 @@ from transforms.formats.file_names import (
     is_image_name,
     split_in_path,
 )
-from transforms.formats.input_files import InputFiles
+from transforms.formats.input_files import LISTING, InputFiles
 from transforms.formats.table import (
     InputFile,
     Planned,
@@ -58,10 +58,7 @@ SAMPLE_ROWS = 2000
 # Images whose masks are drawn at once.
 _DRAWN_AT_ONCE = 64
 _COLUMNS: Mapping[str, pa.DataType] = {
-    "path": pa.string(),
-    "size": pa.int64(),
-    "position": pa.int64(),
-    "stamp": pa.int64(),
+    **dict(zip(LISTING.names, LISTING.types, strict=True)),
     "annotation": pa.string(),
     "label_stamp": pa.int64(),
     "stated": pa.string(),
