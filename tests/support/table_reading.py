@@ -105,6 +105,22 @@ def read_all(
     return out
 
 
+def read_later(
+    reader: TableReader, folder: Any, name: str, columns: Sequence[str]
+) -> tuple[list[Rejection], list[dict[str, Any]]]:
+    """Returns what a planned reader refuses of another file, and the rows it gives."""
+    (file,) = listed(folder, [name])
+    rejections: list[Rejection] = []
+    rows: list[dict[str, Any]] = []
+    for block in reader.blocks(file, block_bytes=1 << 20, limit_rows=None):
+        for raw in reader.read(file, block, columns):
+            assert raw.reject is not None
+            rejections += raw.reject(sorted(raw.refused))
+            values = zip(*(raw.columns[n].to_pylist() for n in columns), strict=True)
+            rows += [dict(zip(columns, row, strict=True)) for row in values]
+    return rejections, rows
+
+
 def rows_of(read: Read) -> list[dict[str, Any]]:
     """Returns the rows as mappings."""
     names = list(read.columns)

@@ -100,32 +100,6 @@ def test_without_names_labels_are_numbers(tmp_path: pathlib.Path) -> None:
     )
 
 
-@pytest.mark.parametrize("block_bytes", [1, 3073, 3074, 10_000, 1 << 20])
-def test_blocks_hold_all_records(tmp_path: pathlib.Path, block_bytes: int) -> None:
-    """However a file is cut, its rows are those of its records, in order."""
-    records = made(tmp_path / "data_batch_1.bin", 40)
-    reader = Cifar10Reader()
-    file = listed(tmp_path / "data_batch_1.bin")
-    blocks = list(reader.blocks(file, block_bytes=block_bytes, limit_rows=None))
-    raws = [raw for b in blocks for raw in reader.read(file, b, ["image", "label"])]
-    assert rows_of(raws, "label") == list(records[:, 0])
-    assert rows_of(raws, "image") == [p.tobytes() for p in pixels_of(records)]
-    assert np.concatenate([raw.numbers for raw in raws]).tolist() == list(range(40))
-    assert len({b.start for b in blocks}) == len(blocks)
-    assert all(b.stop - b.start >= block_bytes for b in blocks[:-1])
-
-
-def test_limit_reads_the_first_rows(tmp_path: pathlib.Path) -> None:
-    """A limit ends the blocks after this many rows."""
-    path = tmp_path / "data_batch_1.bin"
-    made(path, 40)
-    file = InputFile(path.name, str(path), path.stat().st_size, position=1000)
-    blocks = list(Cifar10Reader().blocks(file, block_bytes=3 * 3073, limit_rows=7))
-    assert [(b.first_row, b.rows) for b in blocks] == [(0, 3), (3, 3), (6, 1)]
-    assert [b.start for b in blocks] == [0, 9219, 18_438]
-    assert [b.position for b in blocks] == [1000, 10_219, 19_438]
-
-
 def test_sample(tmp_path: pathlib.Path) -> None:
     """It holds 4 MiB of records, evenly of all files that have any."""
     files = []
@@ -179,13 +153,6 @@ def test_names_must_be_the_same_in_all_folders(tmp_path: pathlib.Path) -> None:
     (folder / "batches.meta.txt").write_text("\n".join(CLASSES[::-1]))
     with pytest.raises(SourceError, match="same order"):
         Cifar10Reader().plan(files)
-
-
-def test_only_columns_that_are_there(tmp_path: pathlib.Path) -> None:
-    """Another column is an error that names it."""
-    made(tmp_path / "data_batch_1.bin", 2)
-    with pytest.raises(SourceError, match="no column 'y'"):
-        read_all(Cifar10Reader(), listed(tmp_path / "data_batch_1.bin"), ["y"])
 
 
 def test_a_file_that_changed_is_not_read(tmp_path: pathlib.Path) -> None:
@@ -255,6 +222,9 @@ def test_other_files_are_not_recognised(tmp_path: pathlib.Path) -> None:
     (tmp_path / "train.bin").write_bytes(b"\xff" * 3074)
     assert recognise(sizes(tmp_path), heads(tmp_path)) is None
     assert recognise([("train.bin", 0)], lambda _: b"") is None
+    # Nor does a file that is called like a pickle, and is none.
+    (tmp_path / "test_batch").write_bytes(b"id,label\n1,cat\n")
+    assert recognise(sizes(tmp_path), heads(tmp_path)) is None
 
 
 def test_fault_133_pickles_are_never_loaded(tmp_path: pathlib.Path) -> None:
@@ -262,12 +232,6 @@ def test_fault_133_pickles_are_never_loaded(tmp_path: pathlib.Path) -> None:
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({"labels": [1]}))
     with pytest.raises(SourceError, match=r"pickle.*binary version"):
         recognise(sizes(tmp_path), heads(tmp_path))
-
-
-def test_other_files_with_the_names_of_pickles(tmp_path: pathlib.Path) -> None:
-    """A file that is called test_batch and is no pickle says nothing of CIFAR."""
-    (tmp_path / "test_batch").write_bytes(b"id,label\n1,cat\n")
-    assert recognise(sizes(tmp_path), heads(tmp_path)) is None
 
 
 def test_both_in_one_source_are_an_error(tmp_path: pathlib.Path) -> None:

@@ -225,21 +225,16 @@ def test_arrival_order_decides_nothing() -> None:
 
 
 def test_source_order_is_by_normal_form() -> None:
-    """A tree copied in NFD, and its rows, are in the order of the NFC names."""
-    names = ["z/é1.jpg", "z/f.jpg", "고양이/1.jpg", "가/1.jpg", "나/1.jpg"]
+    """A tree copied in NFD has its rows and classes in the order of the NFC names."""
+    folders = ["고양이", "가", "나", "é", "f", "ㅎ"]
+    names = ["z/é1.jpg", "z/f.jpg", *(f"{folder}/1.jpg" for folder in folders)]
     composed = arrange(*names)
     decomposed = arrange(*(unicodedata.normalize("NFD", name) for name in names))
-    assert [
-        unicodedata.normalize("NFC", str(path)) for path in column(decomposed, "path")
-    ] == column(composed, "path")
-
-
-def test_labels_of_a_tree_in_nfd_have_the_same_ids() -> None:
-    """The order of the classes does not depend on how a file system writes names."""
-    names = ["é/1.jpg", "f/1.jpg", "가/1.jpg", "ㅎ/1.jpg"]
-    composed = arrange(*names).labels
-    decomposed = arrange(*(unicodedata.normalize("NFD", name) for name in names)).labels
-    assert [unicodedata.normalize("NFC", name) for name in decomposed] == [*composed]
+    for found, expected in (
+        (column(decomposed, "path"), column(composed, "path")),
+        (decomposed.labels, composed.labels),
+    ):
+        assert [unicodedata.normalize("NFC", str(n)) for n in found] == [*expected]
 
 
 @pytest.mark.parametrize(

@@ -232,23 +232,6 @@ def test_boxes_of_a_file_of_any_name(tmp_path: Folder, name: str) -> None:
         assert row[f"{OBJECT}/keypoint/num"] == [1]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"imagePath": "1.jpg", "flags": {"images": []}},
-        {"title": "photos", "info": {"year": 1}, "licenses": [{"name": "CC0-1.0"}]},
-        {"images": 3, "annotations": "none"},
-        [{"images": []}],
-    ],
-)
-def test_json_that_is_no_coco(tmp_path: Folder, content: Any) -> None:
-    """JSON beside images is not COCO's for a word in it."""
-    images = {f"cat/{n}.jpg": marked((64, 48), (1, 1, 9, 9)) for n in (1, 2)}
-    write_files(tmp_path / "in", images | {"a.json": json.dumps(content).encode()})
-    convert(tmp_path / "in", tmp_path / "out")
-    assert [row["label"] for row in records(tmp_path / "out")] == [[0]] * 2
-
-
 OTHER_KINDS = {
     "captions": [_captions("annotations/texts.json", 1, 2, 3)],
     "results": [("a.json", '[{"image_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]')],

@@ -4,7 +4,6 @@ import dataclasses
 import gzip
 import hashlib
 import itertools
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.support.table_reading import listed
 from transforms.core.model import Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
@@ -19,7 +19,6 @@ from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table import InputFile, RawRows
 from transforms.formats.table_source import TableSource
-from transforms.storage import entries
 
 
 def zstd(data: bytes) -> bytes:
@@ -31,9 +30,8 @@ PACKERS = {".gz": gzip.compress, ".zst": zstd}
 
 def stored(path: Path, data: bytes) -> InputFile:
     path.write_bytes(data)
-    status = os.stat(path)
-    stamp = entries.stamp(status.st_size, status.st_mtime_ns)
-    return InputFile(path.name, str(path), len(data), stamp=stamp)
+    (file,) = listed(path.parent, [path.name])
+    return file
 
 
 def planned(*inputs: InputFile, **settings: Any) -> Any:

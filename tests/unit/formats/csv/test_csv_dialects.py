@@ -47,20 +47,12 @@ def rows_of(
     data: bytes, dialect: CsvDialect, block_bytes: int, names: Any = NAMES
 ) -> list[Any]:
     """Returns a file's rows by number, read in blocks; None for a wrong length."""
-    rows = {}
-    total = 0
-    for block in iter_blocks(
-        io.BytesIO(data), "f.csv", dialect, block_bytes=block_bytes
-    ):
-        assert block.first_row == total
-        total += block.rows
-        piece = data[block.start : block.stop]
-        raw = read_raw(piece, block, dialect, names, names)
-        columns = [column.to_pylist() for column in raw.columns.values()]
-        cells = zip(*columns, strict=True)
-        for number, values in zip(raw.numbers.tolist(), cells, strict=True):
-            rows[number] = dict(zip(names, values, strict=True))
-    return [rows.get(number) for number in range(total)]
+    found, numbers, refused, _ = read_all(
+        data, dialect, names=names, block_bytes=block_bytes
+    )
+    cells = (dict(zip(names, values, strict=True)) for values in found)
+    rows = dict(zip(numbers, cells, strict=True))
+    return [rows.get(number) for number in range(len(numbers) + len(refused))]
 
 
 # --- escapes -----------------------------------------------------------------------
@@ -234,6 +226,7 @@ def read_all(
     data: bytes,
     dialect: CsvDialect | None = None,
     *,
+    names: tuple[Any, ...] | None = None,
     wanted: tuple[Any, ...] | None = None,
     block_bytes: int = 1,
 ) -> tuple[
@@ -241,8 +234,9 @@ def read_all(
 ]:
     """Reads a file in blocks: rows of the wanted columns, numbers, refused, skipped."""
     dialect = dialect or CsvDialect()
-    names = read_header(io.BytesIO(data), dialect, "f.csv").names
+    names = names or read_header(io.BytesIO(data), dialect, "f.csv").names
     wanted = names if wanted is None else wanted
+    total = 0
     rows: list[tuple[Any, ...]] = []
     numbers: list[int] = []
     refused: list[tuple[int, Reason, str]] = []
@@ -250,6 +244,8 @@ def read_all(
     for block in iter_blocks(
         io.BytesIO(data), "f.csv", dialect, block_bytes=block_bytes
     ):
+        assert block.first_row == total
+        total += block.rows
         piece = data[block.start : block.stop]
         raw = read_raw(piece, block, dialect, names, wanted)
         columns = [column.to_pylist() for column in raw.columns.values()]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.table_reading import listed
 from transforms.core.model import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.joined import JoinedFiles, join_files
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.raw_rows import gathered
 from transforms.formats.table import InputFile, RawRows, TableReader
-from transforms.storage.entries import stamp_of
 
 NAMES = ("a", "b")
 READER = CsvReader(names=NAMES, named_in="0.csv")
@@ -53,15 +53,10 @@ contents = st.builds(
 
 def written(folder: str, datas: Sequence[bytes]) -> list[InputFile]:
     """Returns files of these contents, as a listing has them."""
-    out, position = [], 0
-    for number, data in enumerate(datas):
-        path = pathlib.Path(folder, f"{number:03}.csv")
-        path.write_bytes(data)
-        with open(path, "rb") as file:
-            stamp = stamp_of(file)
-        out.append(InputFile(path.name, str(path), len(data), position, stamp=stamp))
-        position += len(data)
-    return out
+    names = [f"{number:03}.csv" for number in range(len(datas))]
+    for name, data in zip(names, datas, strict=True):
+        pathlib.Path(folder, name).write_bytes(data)
+    return listed(folder, names)
 
 
 def told(raws: Iterator[RawRows]) -> tuple[list[Any], list[Any], dict[str, int], str]:

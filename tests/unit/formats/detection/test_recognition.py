@@ -119,6 +119,13 @@ SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {"c/a.jpg": "", "data.yaml": f"{YAML}masks_dir: masks\n"},
     ),
     "other JSON": ("images", {"c/a.jpg": "", "c/a.json": '{"shapes": 3}'}),
+    "JSON of flags": ("images", {"c/a.jpg": "", "a.json": '{"flags": {"images": []}}'}),
+    "JSON of texts": ("images", {"c/a.jpg": "", "a.json": '{"info": {"year": 1}}'}),
+    "JSON of no lists": (
+        "images",
+        {"c/a.jpg": "", "a.json": '{"images": 3, "annotations": "none"}'},
+    ),
+    "JSON of a list": ("images", {"c/a.jpg": "", "a.json": '[{"images": []}]'}),
 }
 
 
@@ -181,16 +188,6 @@ def test_images_that_no_annotation_names(
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        ({"a.jpg": "", "a.xml": "<annotations><version/></annotations>"}, "CVAT"),
-        (
-            {
-                "a.jpg": "",
-                "panoptic.json": '{"images": [{"id": 1, "file_name": "a.jpg"}], '
-                '"annotations": [{"image_id": 1, "segments_info": []}], '
-                '"categories": []}',
-            },
-            "panoptic",
-        ),
         (
             {"images/a.jpg": "", "labels/a.txt": "0 1 2 3\n", "data.yaml": "names: [a"},
             "YOLO",

@@ -72,12 +72,6 @@ def test_first_pixel(root: Folder) -> None:
     assert boxes == [[0, 0, 1, 1], [0.125, 0.25, 0.375, 0.75]]
 
 
-def test_label_map_of_all_names(root: Folder) -> None:
-    """Without given names all that there are count, sorted by their bytes."""
-    planned = VocReader().plan(inputs(example(root), ".xml"))
-    assert planned.label_map == {1: "dog", 2: "고양이"}
-
-
 @pytest.mark.parametrize(
     ("sides", "shown"),
     [
@@ -317,25 +311,6 @@ def test_fault_125_files_that_change_or_vanish(root: Folder) -> None:
         ("Annotations/2007_02.xml", Reason.CHANGED_DURING_RUN),
     ]
     assert len(found.rows) == 1
-
-
-@pytest.mark.parametrize("block_files", [1, 2, 5, 100])
-def test_runs_of_any_length_give_the_same(root: Folder, block_files: int) -> None:
-    """However the listing is cut, rows and rejects are the same, in source order."""
-    for i in range(12):
-        annotate(root, f"{i:02}", *[thing("dog", i - 2, 1, 20, 30)] * (i % 3))
-    (root / "Annotations/07.xml").write_bytes(b"x")
-    whole = read(root)
-    cut = source_of(root, VocReader(), ".xml", block_rows=block_files)
-    assert read_all(cut) == whole
-    assert [row["origin"] for row in whole.rows] == [
-        f"Annotations/{i:02}.xml" for i in range(12) if i != 7
-    ]
-    blocks = list(cut.blocks(0))
-    assert sum(block.rows for block in blocks) == 12
-    assert len(blocks) == -(-12 // block_files)
-    positions = [block.position for block in blocks]
-    assert positions == sorted(set(positions))
 
 
 def test_sample(root: Folder) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.table_reading import listed, read_all, rows_of
+from tests.support.table_reading import listed, read_all, read_later, rows_of
 from transforms.core.model import Reason, Rejection
 from transforms.errors import InputError, SourceError
 from transforms.formats.json_lines import reader as json_lines
@@ -163,21 +163,13 @@ def planned(tmp_path: pathlib.Path, lines: list[str]) -> Any:
 
 
 def reread(
-    tmp_path: pathlib.Path, reader: JsonLinesReader, lines: list[str], end: Any = "\n"
-) -> tuple[Any, ...]:
+    tmp_path: pathlib.Path, reader: JsonLinesReader, lines: list[str]
+) -> tuple[list[Rejection], list[tuple[Any, ...]]]:
     """Returns what a planned reader refuses of other lines, and the rows it gives."""
-    write(tmp_path / "later.jsonl", lines, end)
-    (file,) = listed(tmp_path, ["later.jsonl"])
+    write(tmp_path / "later.jsonl", lines)
     names = [*reader.kind.columns("")]
-    rejections: list[Rejection] = []
-    rows: list[tuple[Any, ...]] = []
-    for block in reader.blocks(file, block_bytes=1 << 20, limit_rows=None):
-        for raw in reader.read(file, block, names):
-            assert raw.reject is not None
-            rejections += raw.reject(sorted(raw.refused))
-            columns = [raw.columns[name].to_pylist() for name in names]
-            rows += list(zip(*columns, strict=True))
-    return rejections, rows
+    rejections, rows = read_later(reader, tmp_path, "later.jsonl", names)
+    return rejections, [tuple(row.values()) for row in rows]
 
 
 WORDS = ["NA", "None", "null", "nan", "N/A", ""]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import datasets
 from tests.support.sequences import RANKING, SEQUENCE, sequence
-from tests.support.table_reading import listed, read_all, rows_of
+from tests.support.table_reading import listed, read_all, read_later, rows_of
 from transforms.core.example import messages
 from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature, Kind
@@ -116,26 +116,10 @@ def planned(tmp_path: pathlib.Path, payloads: list[bytes]) -> Any:
 
 
 def reread(
-    tmp_path: pathlib.Path,
-    reader: TFRecordFiles,
-    payloads: list[bytes],
-    **settings: Any,
+    tmp_path: pathlib.Path, reader: TFRecordFiles, payloads: list[bytes]
 ) -> tuple[list[Rejection], list[dict[str, Any]]]:
     write(tmp_path / "later.tfrecord", payloads)
-    (file,) = listed(tmp_path, ["later.tfrecord"])
-    names = list(reader.columns())
-    rejections: list[Rejection] = []
-    rows: list[dict[str, Any]] = []
-    for block in reader.blocks(file, block_bytes=1 << 20, limit_rows=None):
-        for raw in reader.read(file, block, names):
-            assert raw.reject is not None
-            rejections += raw.reject(sorted(raw.refused))
-            columns = [raw.columns[name].to_pylist() for name in names]
-            rows += [
-                dict(zip(names, values, strict=True))
-                for values in zip(*columns, strict=True)
-            ]
-    return rejections, rows
+    return read_later(reader, tmp_path, "later.tfrecord", list(reader.columns()))
 
 
 def test_odd_records_are_refused_by_row(tmp_path: pathlib.Path) -> None:
@@ -413,36 +397,6 @@ def test_features_that_differ_are_named_on_both_sides() -> None:
         InputError, match=r"'x' is int64 in 'a' and float \(shape: \[2\]\) in 'b'"
     ):
         known_features(found)
-
-
-def test_boxes_and_ragged_lists_are_put_together(tmp_path: pathlib.Path) -> None:
-    """Four lists are boxes again, and flat values with lengths lists of lists."""
-    from transforms.formats.tfrecord_files.columns import composed, record_types
-
-    box = Feature("b", Kind.BOX, shape=(None,))
-    sides = {
-        f"b/{side}": pa.array([[at, at + 0.5], [], None, [at]], pa.list_(pa.float32()))
-        for at, side in enumerate(("xmin", "ymin", "xmax", "ymax"))
-    }
-    sides["b/xmax"] = pa.array([[2, 2.5], [], None, []], pa.list_(pa.float32()))
-    found = composed(box, sides)
-    assert found.column.to_pylist()[:3] == [
-        [[0.0, 1.0, 2.0, 3.0], [0.5, 1.5, 2.5, 3.5]],
-        [],
-        None,
-    ]
-    assert found.bad.tolist() == [False, False, False, True]
-    ragged = Feature("r", Kind.INT64, shape=(None, None))
-    keys = list(record_types(ragged))
-    found = composed(
-        ragged,
-        {
-            keys[0]: pa.array([[1, 2, 3], [], None, [1, 2]]),
-            keys[1]: pa.array([[2, 0, 1], [0], None, [1]]),
-        },
-    )
-    assert found.column.to_pylist()[:3] == [[[1, 2], [], [3]], [[]], None]
-    assert found.bad.tolist() == [False, False, False, True]
 
 
 def test_ragged_bools_and_labels_keep_their_rows() -> None:

@@ -170,6 +170,22 @@ def test_raw_tensors_are_arrays_of_their_shape() -> None:
 @pytest.mark.parametrize(
     ("feature", "column", "message"),
     [
+        (
+            Feature("x", Kind.BOX),
+            {
+                **dict.fromkeys(("x/xmin", "x/ymin", "x/ymax"), lists([[0.0], [0.0]])),
+                "x/xmax": lists([[1.0], []]),
+            },
+            "as many of each side",
+        ),
+        (
+            Feature("x", Kind.INT64, shape=(None, None)),
+            {
+                f"x/{RAGGED_VALUES}": pa.array([[1, 2, 3], [1, 2]]),
+                f"x/{RAGGED_LENGTHS}": pa.array([[2, 0, 1], [1]]),
+            },
+            "lengths do not sum to its values",
+        ),
         (Feature("x", Kind.FLOAT, shape=(2, 2)), lists([[0] * 4, [0] * 3]), "3 values"),
         (Feature("x", Kind.FLOAT, shape=(2, None)), lists([None, [0.0]]), "1 values"),
         (Feature("x", Kind.TEXT), pa.array([b"a", b"\xff"]), "no UTF-8"),
@@ -183,11 +199,12 @@ def test_raw_tensors_are_arrays_of_their_shape() -> None:
     ],
 )
 def test_misfits_name_file_record_and_byte(
-    feature: Feature, column: pa.Array, message: str
+    feature: Feature, column: Any, message: str
 ) -> None:
     """The second record is the wrong one in all of them."""
+    columns = column if isinstance(column, dict) else {"x": column}
     with pytest.raises(ExampleError) as caught:
-        rows_of([feature], {"x": column})
+        rows_of([feature], columns)
     assert str(caught.value).startswith("x.tfrecord: record 1 at byte ")
     assert message in str(caught.value)
 
