@@ -225,7 +225,9 @@ def read_spec(text: bytes, path: str) -> dict[str, Any]:
         data = yaml.load(text, Loader=_UniqueKeysLoader)
         _check_expansion(data, len(text))
         if isinstance(data, dict) and data.get("format") == FORMAT:
-            data = _given_settings(data["run"]["spec"])
+            data = data["run"]["spec"]
+            # Those that nobody gave may be gone.
+            data = without_removed_defaults(data) if isinstance(data, dict) else data
     except (yaml.YAMLError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise SpecError(
             f"The spec {path!r} must be YAML: {_parser_message(error)}"
@@ -236,19 +238,6 @@ def read_spec(text: bytes, path: str) -> dict[str, Any]:
             f"found {type(data).__name__}."
         )
     return {str(key): value for key, value in data.items()}
-
-
-def _given_settings(settings: Any) -> Any:
-    """Returns the settings of a manifest without those that nobody gave.
-
-    Versions before `null_values` wrote `header: true` for every format.
-    """
-    if not isinstance(settings, dict):
-        return settings
-    settings = without_removed_defaults(settings)
-    if "null_values" in settings:
-        return settings
-    return {k: v for k, v in settings.items() if (k, v) != ("header", True)}
 
 
 def _parser_message(error: Exception) -> str:

@@ -55,18 +55,16 @@ class RecordLog:
     """
 
     def __init__(self, layout: ShardLayout, shard: int) -> None:
+        self._layout = layout
         self._settings = layout.derived
-        self._compression = layout.compression
         self._shard = shard
-        self._features = layout.catalogue_features
-        self._origins_name_rows = layout.origins_name_rows
         # Of each piece: where its records end in the file before it is compressed.
         self._ends: list[_Offsets] = []
         self._end = 0
         self._crcs: list[_Words] = []
         self._rows: ShardRows | None = None
         self._positions: list[npt.NDArray[np.int64]] = []
-        names = [feature.name for feature in self._features]
+        names = [feature.name for feature in layout.catalogue_features]
         if layout.derived.key and layout.derived.key not in names:
             names.append(layout.derived.key)
         self._columns: dict[str, list[pa.Array]] = {name: [] for name in names}
@@ -132,7 +130,7 @@ class RecordLog:
         starts = self._starts()
         own = own_columns(
             self._shard,
-            starts[:-1] if self._compression == "none" else None,
+            starts[:-1] if self._layout.compression == "none" else None,
             np.diff(starts) - OVERHEAD_BYTES,
             _concatenated(self._crcs, np.uint32),
         )
@@ -145,7 +143,7 @@ class RecordLog:
     def _of_rows(self, rows: ShardRows) -> dict[str, pa.Array]:
         """Returns what the rows say of the records, in one piece for a column."""
         origins, numbers = rows.sources(_concatenated(self._positions, np.int64))
-        if self._origins_name_rows:
+        if self._layout.origins_name_rows:
             numbers = pa.nulls(len(numbers), pa.int64())
         columns: dict[str, pa.Array] = {"_origin": origins, "_row": numbers}
         whole = {
@@ -154,7 +152,7 @@ class RecordLog:
         }
         if self._settings.key:
             columns["_key"] = whole[self._settings.key].cast(pa.string())
-        for feature in self._features:
+        for feature in self._layout.catalogue_features:
             columns[feature.name] = _as_stored(whole[feature.name], feature)
         return columns
 
