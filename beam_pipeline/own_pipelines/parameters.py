@@ -46,7 +46,7 @@ _OWN = (
     *("accounts", *WriteKeywords.__annotations__),
 )
 # Of the sections of settings that are for the reading of sources, and for the run.
-_TAKEN = ("images_root", "shared_output", "verify")
+_TAKEN = ("images_root", "shared_output")
 _REFUSED_SECTIONS = {
     "Source": "It writes the rows that its pipeline gives. Leave it out.",
     "Run": "Options of the pipeline say how it runs. Leave it out, or use convert.",
