@@ -1,5 +1,7 @@
 """Pipelines that write and read TFRecord files."""
 
+import functools
+import operator
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,6 +19,22 @@ RECORDS = [b"record %d" % number for number in range(300)]
 def pipeline(*flags: str) -> beam.Pipeline:
     """Plain DirectRunner would first look for another runner on the network."""
     return beam.Pipeline(runner="FnApiRunner", options=PipelineOptions(list(flags)))
+
+
+_given: list[Any] = []
+
+
+def _keep(element: Any) -> None:
+    # The runner is in this process, so this reaches the test.
+    _given.append(element)
+
+
+def given_by(*steps: Any) -> list[Any]:
+    """Returns what steps give at the begin of a pipeline, in no particular order."""
+    _given.clear()
+    with pipeline() as p:
+        functools.reduce(operator.or_, [*steps, beam.Map(_keep)], p)
+    return [*_given]
 
 
 def write(

@@ -29,27 +29,18 @@ from beam_tfrecord import (
 from tests.support.outputs import flip
 from tests.support.own_pipelines import write_rows
 from tests.support.stress import sizes
-from tests.support.tfrecord_pipelines import pipeline
+from tests.support.tfrecord_pipelines import given_by, pipeline
 from transforms.core.tfrecord import TFRecordReader, frame
 
 Folder = pathlib.Path
 Row = dict[str, Any]
 
 UTC = datetime.UTC
-COLLECTED: list[Any] = []
-
-
-def collect(row: Any) -> None:
-    # The runner is in this process, so this reaches the test.
-    COLLECTED.append(row)
 
 
 def read(path: Folder | str, *arguments: Any, **options: Any) -> list[Any]:
     """Returns what ReadDataset gives, on the local runner."""
-    COLLECTED.clear()
-    with pipeline() as p:
-        p | ReadDataset(path, *arguments, **options) | beam.Map(collect)
-    return list(COLLECTED)
+    return given_by(ReadDataset(path, *arguments, **options))
 
 
 def read_by(key: str, path: Folder | str, *arguments: Any, **options: Any) -> list[Row]:
@@ -340,11 +331,10 @@ def test_a_dataset_replaced_while_open(penguins: Folder, rows: int, words: str) 
             shards=2,
         )
     p = pipeline()
-    p | ReadDataset(penguins) | beam.Map(collect)
+    p | ReadDataset(penguins)
     shutil.rmtree(penguins)
     if rows:
         shutil.move(other, penguins)
-    COLLECTED.clear()
     with pytest.raises(InputError, match=f"replaced while open: {words}"):
         p.run().wait_until_finish()
 
@@ -357,7 +347,7 @@ def test_a_large_plan_is_made_again(
     monkeypatch.setattr(read_dataset, "_PLAN_BYTES", 0)
     assert read_by("id", penguins) == expected
     waiting = pipeline()
-    waiting | ReadDataset(penguins) | beam.Map(collect)
+    waiting | ReadDataset(penguins)
     shutil.rmtree(penguins)
     write_rows(ROWS, penguins)
     # As in a process that starts now.

@@ -25,6 +25,7 @@ import beam_tfrecord
 from tests.support.tfrecord_pipelines import (
     RECORDS,
     contents,
+    given_by,
     payloads,
     pipeline,
     write,
@@ -46,19 +47,7 @@ Folder = pathlib.Path
 
 def read(pattern: Folder | str, **options: Any) -> list[Any]:
     """Returns the records in sorted order."""
-    found: list[Any] = []
-    with pipeline() as p:
-        p | ReadTFRecords(str(pattern), **options) | beam.Map(collect)
-    found, COLLECTED[:] = sorted(COLLECTED), []
-    return found
-
-
-COLLECTED: list[Any] = []
-
-
-def collect(record: Any) -> None:
-    # The runner is in this process, so this reaches the test.
-    COLLECTED.append(record)
+    return sorted(given_by(ReadTFRecords(str(pattern), **options)))
 
 
 # In the order that their hashes give them; the first four fall into shard 0 of 2. The
@@ -383,11 +372,8 @@ def test_a_folder_is_no_pattern(tmp_path: Folder) -> None:
 
 def read_all(patterns: list[str], **options: Any) -> list[Any]:
     """Returns what the elements' files hold, in sorted order."""
-    with pipeline() as p:
-        paths = p | beam.Create(patterns, reshuffle=False)
-        paths | ReadAllTFRecords(**options) | beam.Map(collect)
-    found, COLLECTED[:] = sorted(COLLECTED), []
-    return found
+    paths = beam.Create(patterns, reshuffle=False)
+    return sorted(given_by(paths, ReadAllTFRecords(**options)))
 
 
 def dataset(folder: Folder, compression: str = "none") -> list[bytes]:
@@ -417,7 +403,6 @@ def test_a_datasets_folder_is_its_shards(tmp_path: Folder, compression: str) -> 
     second.unlink()
     with pytest.raises(Exception, match="cannot be opened"):
         read(folder)
-    COLLECTED.clear()
 
 
 def test_a_damaged_manifest_is_no_dataset(tmp_path: Folder) -> None:
@@ -452,7 +437,6 @@ def test_read_all_of_missing_and_damaged_files(tmp_path: Folder) -> None:
     absent = str(tmp_path / "z*")
     with pytest.raises(Exception, match="at least one file"):
         read_all([str(tmp_path / "x"), absent])
-    COLLECTED.clear()
     assert read_all([str(tmp_path / "x"), absent], validate=False) == [b"record"]
     for pattern, why in (
         (str(tmp_path / "y"), "ends inside a record"),
@@ -460,7 +444,6 @@ def test_read_all_of_missing_and_damaged_files(tmp_path: Folder) -> None:
     ):
         with pytest.raises(Exception, match=why or "text that names files"):
             read_all([pattern])
-    COLLECTED.clear()
 
 
 def test_read_all_in_windows(tmp_path: Folder) -> None:
