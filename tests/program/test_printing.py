@@ -64,6 +64,14 @@ def test_styled_texts_are_escaped(
     assert found.count(r"\x1b]0;t") == 6
 
 
+def test_messages_on_standard_error_are_escaped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Errors, warnings of what was tried again, notes of engines: all take this way."""
+    terminal.say(f"warning: {NAME}")
+    assert steers(capsys.readouterr().err) == set()
+
+
 @pytest.fixture
 def hostile(tmp_path: Folder) -> Folder:
     """Sources whose files, folders, columns, classes and values are all hostile."""
