@@ -48,10 +48,10 @@ RENEWED_SECONDS = 15.0
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]")
 
-# What the versions call this program.
-_PROGRAM = "beam-tfrecord"
+PROGRAM = "beam-tfrecord"
+"""What the versions call this program."""
 # Packages that pip installs; the other versions come with them, or with Python.
-_PACKAGES = (_PROGRAM, "pyarrow", "pillow", "pillow-heif")
+_PACKAGES = ("pyarrow", "pillow", "pillow-heif")
 _SHOWN = 4
 # Variables that say how stores are reached, and as whom.
 _VARIABLES = re.compile(
@@ -98,16 +98,17 @@ class Reports:
         self._submitter.remove_file()
         storage(self.folder).remove_tree()
 
-    def sign_on(self, worker: Worker) -> None:
+    def sign_on(self, worker: Worker) -> bool:
         """Writes the stamp of this process, and renews it until the run ends.
 
+        Returns whether the run goes on; nothing is written where it has ended.
+
         Raises:
-          CommitError: the run has ended; nothing is written.
           OSError, StorageError: the store does not answer.
           TargetError: its client is not installed.
         """
         if not self._submitter.look().version:
-            raise CommitError("The run has ended; nothing was committed. Run again.")
+            return False
         name = f"{_UNSAFE.sub('_', worker.host)}-{worker.process}.worker"
         stamp = storage(os.path.join(self.folder, name))
         stamp.write_file(b"", attempts=self.attempts, durable=False)
@@ -122,6 +123,7 @@ class Reports:
                     stamp.put_if(b"", version, attempts=self.attempts)
 
         threading.Thread(target=work, name="reports", daemon=True).start()
+        return True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,6 +149,18 @@ class WorkerRules:
     variables: tuple[str, ...] = dataclasses.field(
         default_factory=lambda: tuple(filter(_VARIABLES.fullmatch, os.environ))
     )
+
+    def install(self, folder: str) -> str:
+        """Returns the end of a message: what to install in the workers' image.
+
+        Args:
+          folder: of the work, which says what extra a worker needs.
+        """
+        extra = extra_of(folder)
+        names = {PROGRAM: f"{PROGRAM}[{extra}]" if extra else PROGRAM}
+        names |= {name: name for name in _PACKAGES if name in self.wanted}
+        pinned = (f"'{title}=={self.wanted[name]}'" for name, title in names.items())
+        return f"workers' image: pip install {' '.join(pinned)}; nothing was committed."
 
 
 def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
@@ -176,10 +190,7 @@ def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
         for witness in rules.witnesses:
             witness.check()
         if reports is not None:
-            try:
-                reports.sign_on(worker)
-            except (OSError, StorageError, TargetError) as error:
-                raise unreachable(rules, run_folder, error) from error
+            _sign_on(rules, reports, worker)
         _checked.add(run)
 
 
@@ -193,28 +204,36 @@ def _check_versions(rules: WorkerRules, folder: str, worker: Worker) -> None:
         f"{name} {found.get(name, 'none')} and not {wanted.get(name, 'none')}"
         for name in names
     ]
-    extra = extra_of(folder)
-    titles = {_PROGRAM: f"{_PROGRAM}[{extra}]"} if extra else {}
-    pinned = " ".join(
-        f"'{titles.get(name, name)}=={version}'"
-        for name, version in wanted.items()
-        if name in _PACKAGES
-    )
     raise WorkerError(
         f"Every worker must have the versions that the job was submitted with, for "
         f"they decide bytes; {worker.in_words()} has {first_few(differing, _SHOWN)}. "
-        f"Install the same in the workers' image: pip install {pinned}; nothing was "
-        f"committed."
+        f"Install the same in the {rules.install(folder)}"
     )
 
 
+def _sign_on(rules: WorkerRules, reports: Reports, worker: Worker) -> None:
+    """Leaves a stamp by the store's own client; raises where that is refused."""
+    try:
+        if reports.sign_on(worker):
+            return
+    except TargetError as error:
+        raise WorkerError(
+            f"Every worker must write with the store's own client; "
+            f"{worker.in_words()} does not have it. Install it in the "
+            f"{rules.install(reports.folder)}"
+        ) from error
+    except (OSError, StorageError) as error:
+        raise unreachable(rules, reports.folder, error) from error
+    raise CommitError("The run has ended; nothing was committed. Run again.")
+
+
 def unreachable(
-    rules: WorkerRules, folder: str, error: OSError | StorageError | TargetError
+    rules: WorkerRules, folder: str, error: OSError | StorageError
 ) -> WorkerError | StorageError:
     """Returns the error of a worker that does not reach the store.
 
-    Without rights, the store's client, or a variable that the submitter has, it never
-    will; otherwise it may pass.
+    Without rights, or a variable that the submitter has, it never will; otherwise it
+    may pass.
 
     Args:
       rules: of the job.
@@ -223,8 +242,8 @@ def unreachable(
     """
     missing = [name for name in rules.variables if not os.environ.get(name)]
     lacks = is_remote(folder) and ", ".join(missing)
-    lasts = lacks or isinstance(error, PermissionError | TargetError)
-    return (WorkerError if lasts else StorageError)(
+    kind = WorkerError if lacks or isinstance(error, PermissionError) else StorageError
+    return kind(
         f"Every worker must reach the output's store; {Worker.this().in_words()} does "
         f"not reach {folder!r}: {reason_of(error)}. Look after its network; give it "
         f"{f'{lacks}, as the submitter has it,' if lacks else 'credentials'} in the "

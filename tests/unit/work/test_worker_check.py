@@ -23,7 +23,7 @@ from transforms.errors import CommitError, WorkerError
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table import RawRows
 from transforms.formats.table_source import TableSource
-from transforms.storage import stores, visibility
+from transforms.storage import visibility
 from transforms.storage.visibility import Witness, Worker
 from transforms.work import worker_check
 from transforms.work.worker_check import (
@@ -127,16 +127,6 @@ def test_a_run_that_has_ended_takes_no_worker(reports: Reports) -> None:
     with pytest.raises(CommitError, match="has ended"):
         check_worker(rules(reports))
     assert not os.path.exists(reports.folder)
-
-
-def test_a_worker_without_the_client_of_the_store(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No retry can help; what to install is said."""
-    monkeypatch.setattr(stores, "client_of", lambda *_: None)
-    refused = rules(Reports("s3://bucket/.out.beam-tfrecord/job/reports-run", ""))
-    with pytest.raises(WorkerError, match=r"\(process .*'beam-tfrecord\[s3\]'"):
-        check_worker(refused)
 
 
 @pytest.mark.parametrize("there", ["", "not/here"])
