@@ -19,7 +19,7 @@ from clusters import notes as cluster
 from clusters.notes import Cluster, Process
 
 from beam_pipeline.engines.presets import ENGINES
-from beam_pipeline.engines.submit import RunHooks, run_on_engine
+from beam_pipeline.engines.submit import AddStages, RunHooks, run_on_engine
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.settings.spec import make_spec
 from tests.clusters.runs import NAME, flags_for
@@ -27,8 +27,6 @@ from transforms.work.store import Store
 from transforms.work.worker_check import Reports
 
 Folder = pathlib.Path
-# Adds the stages of a job to a pipeline.
-AddStages = Callable[[beam.Pipeline], object]
 
 # A loaded machine starts a task manager in a minute.
 _READY_SECONDS = 600

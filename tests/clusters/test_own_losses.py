@@ -13,16 +13,11 @@ import pytest
 from clusters.notes import Cluster
 
 from beam_pipeline import graph
+from beam_pipeline.engines.submit import AddStages
 from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.rows_plan import Committed
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from tests.clusters.own_runs import (
-    AddStages,
-    Loss,
-    replacing_losses,
-    run,
-    task_managers,
-)
+from tests.clusters.own_runs import Loss, replacing_losses, run, task_managers
 from tests.support.outputs import examples
 from tests.support.own_pipelines import bytes_of
 from tests.support.runs import command

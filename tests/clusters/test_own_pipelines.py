@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 import pytest
 from clusters.notes import Cluster
 
+from beam_pipeline.engines.submit import AddStages
 from beam_pipeline.own_pipelines.read_dataset import ReadDataset
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from tests.clusters.own_runs import ROWS, AddStages, asked, run, scored
+from tests.clusters.own_runs import ROWS, asked, run, scored
 from tests.support.own_pipelines import bytes_of
 
 Folder = pathlib.Path
