@@ -36,7 +36,7 @@ LIBRARY = {
         "errors storage core core.image formats formats.json_lines"
     ),
     "transforms.formats.tfrecord_files": (
-        "errors storage core core.example core.infer core.tfrecord formats "
+        "errors storage core core.example core.infer core.rows core.tfrecord formats "
         "formats.columnar"
     ),
     "transforms.sidecars": "errors core",
