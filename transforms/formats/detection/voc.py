@@ -48,13 +48,8 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
-from xml.etree.ElementTree import (
-    Element,
-    ParseError,
-    TreeBuilder,
-    XMLParser,
-    fromstring,
-)
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
 import numpy as np
 import pyarrow as pa
@@ -259,19 +254,25 @@ class VocReader(ListedReader):
         return posixpath.join(places[0], likely)
 
 
-class _Builder(TreeBuilder):
-    """Builds a tree; raises ValueError at a document type: entities may be a bomb."""
-
-    def doctype(self, *_: object) -> None:
-        raise ValueError("a document type (<!DOCTYPE ...>) is not allowed in it")
-
-
 def _parse(data: bytes) -> Element:
     """Returns the root of XML; ValueError if it is invalid or has a document type."""
+    builder = TreeBuilder()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
     try:
-        return fromstring(data, XMLParser(target=_Builder()))
-    except (ParseError, LookupError) as error:
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError) as error:
         raise ValueError(f"it is not well-formed XML: {error}") from error
+    return builder.close()
+
+
+def _refuse_doctype(*_: object) -> None:
+    """Raises ValueError at a document type, whose entities may be a bomb."""
+    raise ValueError("a document type (<!DOCTYPE ...>) is not allowed in it")
 
 
 def _object(number: int, item: Element) -> BoxedObject:
