@@ -94,6 +94,8 @@ def run_on_engine(
     with contextlib.ExitStack() as stack:
         made = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
         room = stack.enter_context(made)
+        # The engine may run as another user.
+        os.chmod(room, 0o711)
         write_worker(os.path.join(room, "worker"))
         flags = engine.flags(settings, hooks.beam_flags, room)
         options = PipelineOptions([*flags, *hooks.beam_flags])
