@@ -32,6 +32,7 @@ from transforms.storage.drafts import (
     discarded_on_error,
     most_drafts,
     publish_together,
+    written,
 )
 from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
@@ -82,16 +83,24 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
         it was tried again; nothing has appeared under its name.
       EncodingError: a value cannot become part of a tf.train.Example.
     """
-    path = _shard_path(task, job)
+    path, store = _shard_path(task, job), job.store
 
-    def work() -> ShardDraft:
-        draft = draft_shard(task, job)
-        publish_together(draft.files, check=job.store.check_goes_on)
-        return draft
+    def work() -> _Content:
+        with written(_announced_draft(os.path.basename(path), job)) as draft:
+            content = _content(task, job, draft, None)
+            # Last look before the file gets its name: a stopped run must put nothing
+            # more.
+            store.check_goes_on()
+        return content
 
     with storing(path):
-        draft = persistently(work, path=path)
-    return _finished([draft], job.store)[0]
+        done, indexes, rows = persistently(work, path=path)
+        # One by one: a disk that fails now and then would fail at one of several.
+        for name, data in indexes.items():
+            store.announce(name)
+            index_path = os.path.join(store.dataset, name)
+            storage(index_path).write_file(memoryview(data), attempts=store.attempts)
+    return _finished([ShardDraft((), done, rows)], store)[0]
 
 
 def draft_shard(
