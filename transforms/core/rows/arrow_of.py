@@ -378,8 +378,8 @@ def _of_times(array: Array) -> pa.Array:
     # NumPy wraps what is beyond 64 bits.
     if not (np.isnat(array) | (wide.astype(array.dtype) == array)).all():
         raise OddValueError(f"{array.dtype} holds what is beyond {wide.dtype}")
-    mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
-    return pa.array(np.asarray(wide), mask=mask)
+    times = np.asarray(wide)
+    return pa.array(times, mask=np.ma.getmaskarray(array) | np.isnat(times))
 
 
 def _check_masks(arrays: Sequence[Array]) -> None:

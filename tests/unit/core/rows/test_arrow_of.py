@@ -119,6 +119,8 @@ def test_values_stay_themselves() -> None:
     assert arrow_of(masked).to_pylist() == [1, None]
     weeks = np.array(["2020-01-02", "NaT"], "M8[W]")
     assert arrow_of(weeks).to_pylist() == [datetime.date(2020, 1, 2), None]
+    masked = np.ma.array(weeks, mask=[True, False])
+    assert arrow_of(masked).to_pylist() == [None, None]
     assert np.isnan(arrow_of(np.array([np.nan])).to_numpy()).all()
 
 
