@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -184,6 +185,35 @@ def test_files_that_are_no_annotations(root: Folder, case: str) -> None:
     assert shown in rejection.message
     assert rejection.part == ""
     assert len(rejection.sha256) == 64
+
+
+def test_a_refused_document_type_is_not_read_on(root: Folder) -> None:
+    """What is behind a document type takes no memory, entities least of all."""
+    entity = b'<!DOCTYPE x [<!ENTITY e "' + b"e" * 10_000 + b'">]>'
+    annotate(root, "b", thing())
+    bomb = entity + b'<annotation a="' + b"&e;" * 700 + b'"/>'
+    (root / "Annotations/a.xml").write_bytes(bomb)
+    read(root)
+    tracemalloc.start()
+    try:
+        (rejection,) = read(root).rejections
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
+    assert "DOCTYPE" in rejection.message
+
+
+@pytest.mark.parametrize("said", ['xmlns="http://a.b"', 'x:y="z"'])
+def test_namespaces_do_not_count(root: Folder, said: str) -> None:
+    """Names of elements are read as they are written, declared prefixes or not."""
+    annotate(root, "a", thing())
+    path = root / "Annotations/a.xml"
+    text = path.read_text()
+    path.write_text(text.replace("<annotation>", f"<annotation {said}>"))
+    assert path.read_text() != text
+    found = read(root)
+    assert found.rejections == []
+    assert found.rows[0]["image/object/class/text"] == ["dog"]
 
 
 def test_deep_files(root: Folder) -> None:
