@@ -4,8 +4,8 @@ The contract of a feature is `min`, `max`, `allowed` and `pattern` of a spec. A 
 says them as people write values; a `Feature` has them as rows do.
 """
 
-import contextlib
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +22,7 @@ CONTRACT = ("min", "max", "allowed", "pattern")
 """The settings of a feature that say which values are allowed."""
 _TEXTS = frozenset([Kind.TEXT, Kind.LABEL])
 _NUMBERS = frozenset([Kind.INT64, Kind.FLOAT])
+_POWER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 _KINDS = {
     "min": _NUMBERS | {Kind.TIMESTAMP},
     "max": _NUMBERS | {Kind.TIMESTAMP},
@@ -254,11 +255,11 @@ def _value(feature: Feature, name: str, value: int | float | str | None) -> Any:
     if feature.kind in _TEXTS:
         # YAML reads a class such as 7 as a number.
         return str(value)
-    if feature.kind in _NUMBERS and isinstance(value, str):
-        # YAML reads 1e6, which has no point, as a text.
-        with contextlib.suppress(ValueError):
-            number = float(value)
-            value = int(number) if number.is_integer() else number
+    if feature.kind in _NUMBERS and isinstance(value, str) and _POWER.fullmatch(value):
+        # YAML reads 1e6 and 1.5e6 as texts. Other texts stay texts, which do not fit:
+        # "nan" is no limit, and a float does not hold every whole number.
+        number = float(value)
+        value = int(number) if number.is_integer() else number
     single = Feature(feature.name, feature.kind, unit=feature.unit)
     return _fitting(single, name, value)
 

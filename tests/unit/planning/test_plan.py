@@ -408,8 +408,9 @@ def test_a_file_that_changes_meanwhile_gives_one_plan(
     [
         (Kind.INT64, {"min": 0, "max": 9}, {"at_least": 0, "at_most": 9}),
         (Kind.FLOAT, {"min": 0}, {"at_least": 0.0}),
-        # As YAML reads 1e6 and 5e-1.
+        # As YAML reads 1e6, 1.5e6 and 5e-1.
         (Kind.INT64, {"max": "1e6"}, {"at_most": 1_000_000}),
+        (Kind.INT64, {"max": "1.5e6"}, {"at_most": 1_500_000}),
         (Kind.FLOAT, {"min": "5e-1"}, {"at_least": 0.5}),
         (Kind.LABEL, {"allowed": [7, "cat"]}, {"allowed": ("7", "cat")}),
         (Kind.TEXT, {"pattern": "^[a-z]+$"}, {"matches": "^[a-z]+$"}),
@@ -437,6 +438,8 @@ def test_settings_become_fields(
         (Kind.BOOL, {"allowed": [1]}),
         (Kind.INT64, {"min": 0.5}),
         (Kind.INT64, {"min": "many"}),
+        (Kind.INT64, {"max": "9007199254740993"}),
+        (Kind.FLOAT, {"max": "nan"}),
         (Kind.INT64, {"min": 2**63}),
         (Kind.INT64, {"min": 2, "max": 1}),
         (Kind.TEXT, {"allowed": []}),
