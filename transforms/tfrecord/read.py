@@ -263,7 +263,8 @@ def _matching(pattern: str, *, validate: bool) -> list[_File]:
         raise SourceError(
             f"file_pattern must name files, or the folder of a dataset; {pattern!r} is "
             f"a folder without {MANIFEST_NAME}. Give a pattern of the files, such as "
-            f"{example!r} for all shards."
+            f"{example!r} for all shards, or {example.replace('*', '*-train', 1)!r} "
+            f"for those of one split."
         )
     if validate and not paths:
         raise SourceError(
