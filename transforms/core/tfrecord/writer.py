@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import google_crc32c
 import numpy as np
@@ -21,6 +21,8 @@ from transforms.errors import SpecError
 _BUFFER_BYTES = 1 << 20
 # Larger payloads go to the sink directly, without a copy into the buffer.
 _LARGE_BYTES = 1 << 16
+# Pieces of less are joined; more of them would need fresh memory, which costs more.
+_JOINED_BYTES = 32 << 20
 
 _header = functools.lru_cache(maxsize=4096)(header)
 
@@ -28,7 +30,7 @@ _header = functools.lru_cache(maxsize=4096)(header)
 class FrameSink(Protocol):
     """The part of a writable file that `TFRecordWriter` uses."""
 
-    def write(self, data: bytes, /) -> int:
+    def write(self, data: Any, /) -> int:
         """Writes `data`; returns how many of its bytes were written."""
 
 
@@ -96,26 +98,36 @@ class TFRecordWriter:
         self.records += 1
         self.payload_bytes += size
 
-    def write_framed(
-        self, data: bytes, *, records: int, crc32c: int | None = None
-    ) -> None:
-        """Writes a run of records that are framed already.
-
-        Args:
-          data: the bytes.
-          records: how many they are.
-          crc32c: of the bytes, where it is known: they are not read for it again.
-        """
+    def write_framed(self, data: bytes, *, records: int) -> None:
+        """Writes a run of `records` records that are framed already."""
         self._flush()
-        self._store(data, crc32c)
+        self._store(data)
         self.records += records
         self.payload_bytes += len(data) - records * OVERHEAD_BYTES
 
     def write_pieces(
         self, pieces: Sequence[bytes | memoryview], *, records: int, crc32c: int
     ) -> None:
-        """As `write_framed`, of bytes that are one piece after another."""
-        self.write_framed(b"".join(pieces), records=records, crc32c=crc32c)
+        """Writes a run of framed records that is in pieces, one after another.
+
+        Args:
+          pieces: the bytes.
+          records: how many they are.
+          crc32c: of all pieces, which are not read for it again.
+        """
+        if self._deflater is not None:
+            self.write_framed(b"".join(pieces), records=records)
+            return
+        size = sum(map(len, pieces))
+        if size < _JOINED_BYTES:
+            pieces = [b"".join(pieces)]
+        self._flush()
+        for piece in pieces:
+            self._put(piece)
+        crcs = np.array([self.crc32c, crc32c], np.uint32)
+        self.crc32c = joined_crc(crcs, np.array([0, size]))
+        self.records += records
+        self.payload_bytes += size - records * OVERHEAD_BYTES
 
     def close(self) -> None:
         """Ends the stream. The sink stays open. A second call does nothing."""
@@ -169,24 +181,20 @@ class TFRecordWriter:
             self._buffered = 0
             self._store(data)
 
-    def _store(self, data: bytes, crc32c: int | None = None) -> None:
+    def _store(self, data: bytes) -> None:
         if self._closed:
             raise ValueError("the writer is closed")
-        if self._deflater is None:
-            self._emit(data, crc32c)
-            return
-        for stored in self._deflater.add(data):
+        for stored in (data,) if self._deflater is None else self._deflater.add(data):
             self._emit(stored)
 
-    def _emit(self, stored: bytes, crc32c: int | None = None) -> None:
+    def _emit(self, stored: bytes) -> None:
         if len(stored):
-            written = self._sink.write(stored)
-            if written != len(stored):
-                # An unbuffered file may take less than it is given.
-                raise OSError(f"the sink took {written} of {len(stored)} bytes")
-            self.stored_bytes += len(stored)
-            if crc32c is None:
-                self.crc32c = google_crc32c.extend(self.crc32c, stored)
-            else:
-                crcs = np.array([self.crc32c, crc32c], np.uint32)
-                self.crc32c = joined_crc(crcs, np.array([0, len(stored)]))
+            self._put(stored)
+            self.crc32c = google_crc32c.extend(self.crc32c, stored)
+
+    def _put(self, stored: bytes | memoryview) -> None:
+        written = self._sink.write(stored)
+        if written != len(stored):
+            # An unbuffered file may take less than it is given.
+            raise OSError(f"the sink took {written} of {len(stored)} bytes")
+        self.stored_bytes += written

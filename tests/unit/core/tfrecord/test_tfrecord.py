@@ -7,6 +7,7 @@ import itertools
 import os
 import pathlib
 import threading
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -362,6 +363,29 @@ def test_pieces_give_the_bytes_of_the_joined_run(compression: str) -> None:
             writer.write_pieces(pieces, records=len(RECORDS), crc32c=crc32c)
     assert pieced.getvalue() == joined.getvalue()
     assert writer.facts() == whole.facts()
+
+
+def test_large_pieces_are_not_copied(tmp_path: pathlib.Path) -> None:
+    """Memory does not hold an image of many megabytes twice."""
+    data = frame.frame(bytes(50_000_000))
+    pieces: list[bytes | memoryview] = [data[:20], memoryview(data)[20:]]
+    with (
+        open(tmp_path / "a.tfrecord", "wb", buffering=0) as sink,
+        TFRecordWriter(sink) as writer,
+    ):
+        tracemalloc.start()
+        try:
+            writer.write_pieces(pieces, records=1, crc32c=google_crc32c.value(data))
+            assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        finally:
+            tracemalloc.stop()
+    assert (tmp_path / "a.tfrecord").read_bytes() == data
+    assert writer.facts() == FrameFacts(
+        records=1,
+        stored_bytes=len(data),
+        crc32c=google_crc32c.value(data),
+        payload_bytes=50_000_000,
+    )
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
