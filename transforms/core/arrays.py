@@ -231,7 +231,9 @@ def regrouped(
             piece = batch.slice(0, rows - count)
             waiting.append(piece)
             batch = batch.slice(piece.num_rows)
-            count, size = count + piece.num_rows, size + piece.nbytes
+            count += piece.num_rows
+            if most_bytes < math.inf:  # to count bytes takes longer than all the rest
+                size += piece.nbytes
             if count == rows or size >= most_bytes:
                 yield _one_batch(waiting)
                 waiting, count, size = [], 0, 0
