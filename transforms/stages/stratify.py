@@ -157,11 +157,11 @@ def _cut(parts: Sequence[_Hashed], rule: SplitRule, store: Store) -> Segment:
     return_freed_memory()
     pieces = [segment.deserialize(store.get(hashed), _PIECE) for _, hashed in parts]
     rows = pa.Table.from_batches(pieces, _PIECE)
-    lists = rows["hashes"].combine_chunks()
-    places = np.asarray(pc.index_in(rows["class"].combine_chunks(), value_set=classes))
-    codes = np.repeat(places, np.asarray(lists.value_lengths()))
-    hashes = np.asarray(lists.flatten())
-    del pieces, rows, lists, places
+    # Chunk by chunk: the names of all batches may be more than Arrow has in one array.
+    places = np.asarray(pc.index_in(rows["class"], value_set=classes))
+    codes = np.repeat(places, np.asarray(pc.list_value_length(rows["hashes"])))
+    hashes = np.asarray(pc.list_flatten(rows["hashes"]))
+    del pieces, rows, places
     hashes = hashes[np.lexsort((hashes, codes))]
     thresholds = rule.thresholds() if rule.by_content else None
     strata = pack(classes, cut_classes(hashes, wanted, thresholds))
