@@ -191,6 +191,10 @@ def _read_table(path: str) -> pa.Table:
         from pyarrow import csv
 
         delimiter = "\t" if suffix in (".tsv", ".tab") else ","
+        header = csv.open_csv(
+            _opened(path),
+            parse_options=csv.ParseOptions(delimiter=delimiter),
+        ).schema.names
         return csv.read_csv(
             _opened(path),
             parse_options=csv.ParseOptions(
@@ -198,7 +202,7 @@ def _read_table(path: str) -> pa.Table:
             ),
             # As text: an id 007 is not 7.
             convert_options=csv.ConvertOptions(
-                default_column_type=pa.string(),
+                column_types=dict.fromkeys(header, pa.string()),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
                 null_values=[""],
