@@ -292,7 +292,8 @@ class InputFiles(Sequence[InputFile]):
     def __getitem__(self, index: SupportsIndex | slice) -> "InputFile | InputFiles":
         chosen = range(len(self))[index]
         if isinstance(chosen, range):
-            return InputFiles(self.table.take(np.array(chosen)), root=self._root)
+            numbers = np.arange(chosen.start, chosen.stop, chosen.step)
+            return InputFiles(self.table.take(numbers), root=self._root)
         (file,) = self._files_of(self.table.slice(chosen, 1))
         return file
 

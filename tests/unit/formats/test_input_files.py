@@ -42,7 +42,12 @@ def test_indexing_is_that_of_a_sequence() -> None:
     assert plain[-1].position == found[-1].position
     for index in (0, 9_999, -1, -10_000, 4_097):
         assert found[index] == plain[index]
-    for part in (slice(None, None, 157), slice(5, -3), slice(None, None, -1)):
+    for part in (
+        slice(None, None, 157),
+        slice(5, -3),
+        slice(None, None, -1),
+        slice(5, 5),
+    ):
         assert list(found[part]) == plain[part]
     for index in (10_000, -10_001):
         with pytest.raises(IndexError):
