@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
+import numpy.testing  # noqa: F401 - NumPy 2.0 starts lscpu as it is loaded
 import pytest
 
 from transforms.work.worker_check import Reports

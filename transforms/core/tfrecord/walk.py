@@ -346,9 +346,12 @@ def header_places(data: bytes, room: int) -> npt.NDArray[np.int64]:
         (lengths != 0) | (crcs == _EMPTY_CRC)
     )
     places = np.flatnonzero(plausible)
-    places = places[crcs[places] == length_crcs(lengths[places])]
-    ends = places + lengths[places].astype(np.int64) + OVERHEAD_BYTES
-    fitting: npt.NDArray[np.int64] = places[ends <= room]
+    # NumPy 2.0 looks nothing up by unsigned 64 bits.
+    sizes = lengths[places].astype(np.int64)
+    is_sound = crcs[places] == length_crcs(sizes)
+    fitting: npt.NDArray[np.int64] = places[
+        is_sound & (places + sizes + OVERHEAD_BYTES <= room)
+    ]
     return fitting
 
 
