@@ -11,7 +11,7 @@ import pathlib
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Event
 from typing import Any
 
@@ -425,6 +425,20 @@ def test_lock_dies_with_its_process(tmp_path: Folder) -> None:
     process.join()
     with exclusive_lock(path):
         pass
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkdir, os.mkfifo, lambda path: os.symlink("x", path)]
+)
+def test_what_has_the_name_of_a_lock_is_named(
+    tmp_path: Folder, make: Callable[[str], None]
+) -> None:
+    """A link, a pipe or a folder is a fault of the target, and never locked."""
+    path = str(tmp_path / "lock")
+    make(path)
+    with pytest.raises(TargetError, match="regular file"), exclusive_lock(path):
+        pass
+    assert os.listdir(tmp_path) == ["lock"]
 
 
 def test_lock_is_of_the_name_not_of_a_removed_file(

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from transforms.errors import BusyError, CommitError
+from transforms.errors import BusyError, CommitError, TargetError
 from transforms.storage.retry import persistently
 
 _AT_FDCWD = -100
@@ -260,7 +260,7 @@ def exclusive_lock(path: str) -> Iterator[None]:
 
     Raises:
       BusyError: another process holds it.
-      OSError: its name is that of a link or a folder.
+      TargetError: its name is that of something else.
     """
     while True:
         with persistently(
@@ -277,7 +277,16 @@ def exclusive_lock(path: str) -> Iterator[None]:
 
 def _open_lock(path: str, flags: int) -> int:
     """Opens a lock, but no link (it is never the file) and no pipe (it might block)."""
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
+            raise TargetError(
+                f"The lock of a target must be a regular file; {path!r} is a link or "
+                f"something else. Remove it, and run again."
+            ) from error
+        raise
 
 
 def _take_lock(file: IO[bytes], path: str) -> None:
