@@ -15,7 +15,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-_START = "from beam_pipeline.engines.worker import main; main()"
+_START = (
+    "import sys; sys.path[:] = {}; "
+    "from beam_pipeline.engines.worker import main; main()"
+)
 _LOOK_SECONDS = 1.0
 
 
@@ -25,9 +28,9 @@ def write_worker(path: str) -> None:
     Args:
       path: where; on a file system that every machine of the engine sees.
     """
-    places = os.pathsep.join(map(os.path.abspath, sys.path))
-    # -P: not the folder that the engine works in.
-    command = ["env", f"PYTHONPATH={places}", sys.executable, "-P", "-c", _START]
+    # In no variable: what the worker starts may be Python of another version.
+    places = [os.path.abspath(entry) for entry in sys.path]
+    command = [sys.executable, "-c", _START.format(places)]
     with open(path, "w", encoding="utf-8") as file:
         file.write(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         os.fchmod(file.fileno(), 0o755)

@@ -4,6 +4,7 @@ import os
 import pathlib
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -74,3 +75,20 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     # It has come as far as its arguments.
     assert done.returncode == 2
     assert "required: --provision_endpoint" in done.stderr
+
+
+def test_what_a_worker_starts_has_a_module_path_of_its_own(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be Python of another version. Any folder is found, as one with a colon."""
+    folder = tmp_path / "a:b" / "beam_pipeline" / "engines"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "worker.py").write_text(
+        "import os\ndef main(): print(os.environ.get('PYTHONPATH'))\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "a:b"), *sys.path])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    write_worker(str(tmp_path / "worker"))
+    done = subprocess.run([tmp_path / "worker"], stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"None\n"

@@ -1,5 +1,9 @@
 """A run that is stopped ends what it has started, whatever its store says to that."""
 
+import os
+import pathlib
+import stat
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -7,9 +11,11 @@ from typing import Any
 import pytest
 
 from beam_pipeline.engines.beam_errors import JobWatch
-from beam_pipeline.engines.submit import RunHooks, run_watched, stop
+from beam_pipeline.engines.presets import ENGINES, Engine
+from beam_pipeline.engines.submit import RunHooks, run_on_engine, run_watched, stop
 from beam_pipeline.running import convert
-from transforms.errors import StorageError
+from beam_pipeline.settings.spec import make_spec
+from transforms.errors import StorageError, UsageError
 from transforms.storage import stores
 from transforms.storage.retry import RetryPolicy
 from transforms.work.store import Store
@@ -98,3 +104,22 @@ def test_threads_of_this_process_stop_in_any_case(
         store.abandon()
     assert known == [True]
     assert store.is_abandoned
+
+
+def test_the_file_that_starts_a_worker_is_in_tmpdir_meanwhile(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that runs as another user reaches it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def flags(_engine: Engine, _settings: Any, _flags: Any, room: str) -> list[str]:
+        assert os.path.dirname(room) == str(tmp_path)
+        for path in (room, os.path.join(room, "worker")):
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o755
+        raise UsageError("nothing is there")
+
+    monkeypatch.setattr(Engine, "flags", flags)
+    spec = make_spec({"source": "rows.csv", "output": "out", "runner": "prism"})
+    with pytest.raises(UsageError, match="nothing is there"):
+        run_on_engine(ENGINES["prism"], spec, print, RunHooks(), Reports("", ""))
+    assert [*tmp_path.iterdir()] == []
