@@ -42,6 +42,7 @@ from transforms.errors import (
     UsageError,
 )
 from transforms.storage import entries
+from transforms.storage.drafts import discarded_on_error, publish_together
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 
@@ -187,18 +188,23 @@ def repair_file(
         return storage(source).read_range(start, stop, stamp=stamp)
 
     folder = os.path.dirname(target) or "."
-    with storage(target).create(attempts=folder) as sink:
-        facts, lost = _write_sound(source, fetch, status.st_size, sink, folder)
-        if not facts.records and (lost or not allow_empty):
-            raise DamageError(
-                f"{source}: no record in its {status.st_size:,} bytes is sound: there "
-                f"is nothing to keep, and nothing was written. Fetch it again."
-            )
+
+    def check() -> None:
         if not overwrite and os.path.lexists(target):
             raise CommitError(
                 f"The output must not exist, but {target!r} has been made since the "
                 f"start. Nothing was written there; run again."
             )
+
+    with discarded_on_error(storage(target).draft(attempts=folder)) as draft:
+        facts, lost = _write_sound(source, fetch, status.st_size, draft, folder)
+        if not facts.records and (lost or not allow_empty):
+            raise DamageError(
+                f"{source}: no record in its {status.st_size:,} bytes is sound: there "
+                f"is nothing to keep, and nothing was written. Fetch it again."
+            )
+    # Behind the sync, which takes seconds for a large file.
+    publish_together([draft], check=check)
     storage(folder).sync_directory()
     return facts, lost
 

@@ -147,10 +147,15 @@ def meddle(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> Non
 def test_a_target_that_appears_meanwhile_is_kept(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last step replaces nothing, and leaves no temporary file."""
-    source, target = tmp_path / "a", tmp_path / "b"
+    """Also while the file is synced. No temporary file is left."""
+    source, target, sync = tmp_path / "a", tmp_path / "b", os.fsync
     source.write_bytes(flipped(PLAIN, 40))
-    meddle(monkeypatch, lambda: target.write_bytes(b"mine"))
+
+    def meddle_and_sync(descriptor: int) -> None:
+        target.write_bytes(b"mine")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meddle_and_sync)
     with pytest.raises(CommitError):
         repair_file(str(source), str(target), overwrite=False)
     assert target.read_bytes() == b"mine"
