@@ -126,7 +126,7 @@ def _codec_name(encoding: str) -> str:
     """Returns Python's name of an encoding; utf-8-sig is utf-8: marks are skipped."""
     try:
         name = codecs.lookup(encoding).name
-        "".encode(name)
+        bytes(4).decode(name, "surrogateescape")
     except (LookupError, UnicodeError) as error:
         raise SpecError(
             f"encoding must be a text encoding that Python knows, such as utf-8, "

@@ -114,6 +114,7 @@ def sha(record: bytes) -> str:
         ({"encoding": "utf-9"}, "found 'utf-9'"),
         ({"encoding": "hex"}, "found 'hex'"),
         ({"encoding": "undefined"}, "found 'undefined'"),
+        ({"encoding": "idna"}, "found 'idna'"),
     ],
 )
 def test_a_dialect_that_makes_no_sense_is_refused(
