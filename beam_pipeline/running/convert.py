@@ -150,8 +150,10 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     check_room(plan)
     with _lock_held(plan), _opened(plan, engine, hooks) as job:
         store = job.plan.store
-        # An engine's processes take seconds to start, too.
-        spec = plan.spec.model_copy(update={"workers": plan.tasks or "auto"})
+        spec = plan.spec
+        if hooks.between is None:
+            # An engine's processes take seconds to start, as own steps may take.
+            spec = spec.model_copy(update={"workers": plan.tasks or "auto"})
         try:
             hooks = dataclasses.replace(hooks, abandon=store.abandon)
             run_job(job, hooks, workers=plan.workers, engine=engine, spec=spec)

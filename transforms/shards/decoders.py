@@ -177,7 +177,7 @@ class _Child:
         with contextlib.suppress(EOFError, OSError):
             is_ready = self.channel.poll(_START_SECONDS) and self.channel.recv()
         if not is_ready:
-            limit = f"within {_START_SECONDS} seconds"
+            limit = f"after at most {_START_SECONDS} seconds"
             raise _not_started(f"it was not ready {limit} ({self.end()})")
 
     def fault(self, data: bytes, seconds: float) -> Fault:
