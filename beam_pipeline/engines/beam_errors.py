@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from beam_pipeline.version import __version__
 from transforms import errors
-from transforms.errors import BeamTFRecordError, StorageError
+from transforms.errors import BeamTFRecordError, StorageError, WorkerError
 from transforms.storage.files import storage
 from transforms.work.worker_check import Reports
 
@@ -26,6 +26,9 @@ _NO_PROGRAM = re.compile(
     r"ImportError: cannot import name ).*'(?:transforms|beam_pipeline)\b.*$",
     re.MULTILINE,
 )
+# All that Flink says where a worker has raised such an error before it took data: Flink
+# has waited three minutes for it to take some.
+_NO_DATA = "No client connected within timeout"
 # What follows the frames of a traceback: an exception of any name, with words or none.
 _RAISED = re.compile(
     r"(?:^|: )Traceback \(most recent call last\):\n(?:[ \t].*\n)+"
@@ -73,15 +76,19 @@ def in_text(traceback: str) -> BeamTFRecordError | None:
     if matches := list(_OUR_ERROR.finditer(traceback)):
         kind = getattr(errors, matches[-1]["type"], BeamTFRecordError)
         return kind(matches[-1]["message"])
-    if lacking := _NO_PROGRAM.search(traceback):
-        return errors.WorkerError(
-            f"Every worker must have beam-tfrecord {__version__}, as the job's "
-            f"submitter; one has another version or none: {lacking[0].strip()}. "
-            f"Install it in the workers' image: pip install 'beam-tfrecord=="
-            f"{__version__}', with [s3], [gcs] or [azure] for the output's store; "
-            f"nothing was committed."
-        )
-    return None
+    lacking = _NO_PROGRAM.search(traceback)
+    return _without_program(lacking[0].strip()) if lacking else None
+
+
+def _without_program(words: str) -> WorkerError:
+    """Returns the error of a worker that lacks this program, with its words."""
+    return WorkerError(
+        f"Every worker must have beam-tfrecord {__version__}, as the job's "
+        f"submitter; one has another version or none: {words}. "
+        f"Install it in the workers' image: pip install 'beam-tfrecord=="
+        f"{__version__}', with [s3], [gcs] or [azure] for the output's store; "
+        f"nothing was committed."
+    )
 
 
 def is_lasting(times: Iterable[float]) -> bool:
@@ -141,6 +148,9 @@ class JobWatch:
         with contextlib.suppress(Exception):
             for at, traceback in self.ask():
                 error = in_text(traceback)
+                # A worker that is lost later has left a stamp, or another has.
+                if _NO_DATA in traceback and not self._stamps:
+                    error = _without_program(_NO_DATA)
                 if isinstance(error, StorageError):
                     self._faults.add(at)
                     if not is_lasting(self._faults):

@@ -31,8 +31,7 @@ __all__ = [
 ]
 
 _ROOT = Path(__file__).parents[2]
-# Of what hangs: on Flink three attempts of three minutes may come to nothing.
-_RUN_SECONDS = 850
+_RUN_SECONDS = 600
 _WAIT_SECONDS = 60
 _FOREVER = 600
 

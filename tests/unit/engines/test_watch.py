@@ -94,6 +94,21 @@ def test_what_the_engine_says_ends_the_job() -> None:
         watch.look()
 
 
+def test_workers_that_take_no_data_lack_the_program(reports: Reports) -> None:
+    """Unless one has had it: a worker that is lost takes no data, either."""
+    failed = [(1.0, "java.lang.RuntimeException: No client connected within timeout")]
+    watch, _ = watch_of(reports)
+    reports.sign_on(WORKER)
+    watch.read()
+    watch.ask = lambda: failed
+    watch.read()
+    watch.look()
+    watch = JobWatch("flink", Reports("/none", ""), print, ask=lambda: failed)
+    watch.read()
+    with pytest.raises(WorkerError, match="pip install 'beam-tfrecord=="):
+        watch.look()
+
+
 @pytest.mark.parametrize(
     ("seconds", "lasts"),
     [
