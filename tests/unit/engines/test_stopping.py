@@ -115,7 +115,7 @@ def test_the_file_that_starts_a_worker_is_in_tmpdir_meanwhile(
     def flags(_engine: Engine, _settings: Any, _flags: Any, room: str) -> list[str]:
         assert os.path.dirname(room) == str(tmp_path)
         for path in (room, os.path.join(room, "worker")):
-            assert stat.S_IMODE(os.stat(path).st_mode) == 0o755
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o711
         raise UsageError("nothing is there")
 
     monkeypatch.setattr(Engine, "flags", flags)
