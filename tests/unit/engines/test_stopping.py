@@ -114,8 +114,9 @@ def test_the_file_that_starts_a_worker_is_in_tmpdir_meanwhile(
 
     def flags(_engine: Engine, _settings: Any, _flags: Any, room: str) -> list[str]:
         assert os.path.dirname(room) == str(tmp_path)
-        for path in (room, os.path.join(room, "worker")):
-            assert stat.S_IMODE(os.stat(path).st_mode) == 0o711
+        modes = {room: 0o711, os.path.join(room, "worker"): 0o755}
+        for path, mode in modes.items():
+            assert stat.S_IMODE(os.stat(path).st_mode) == mode
         raise UsageError("nothing is there")
 
     monkeypatch.setattr(Engine, "flags", flags)
