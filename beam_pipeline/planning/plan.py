@@ -42,7 +42,7 @@ from transforms.storage.paths import absolute, is_remote, work_folder
 
 # Segments of up to this in all travel through the shuffle.
 _INLINE_BYTES = 8 << 20
-# Less than this, read or written, is converted sooner than more workers have started.
+# Less than this is converted sooner than more workers have started.
 _SMALL_BYTES = 64 << 20
 _LONGEST_NAME_BYTES = 255
 # Less room than this share of the estimate cannot be enough, however wrong it is;
@@ -172,6 +172,8 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         name: shards_of(spec, size) for name, size in planned.record_bytes.items()
     }
     check_name(str(spec.name), planned.rule.names)
+    # A small table may name many images.
+    loaded = sum(planned.record_bytes.values()) if planned.schema.loaded else 0
     changed = {
         "request": with_images(prepared.request, spec, inputs, planned),
         "notes": notes,
@@ -195,8 +197,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
             planned.rows_bytes <= _INLINE_BYTES
             and not any(feature.inline for feature in planned.schema.features)
         ),
-        # A small table may name many images.
-        is_small=max(inputs.bytes, sum(planned.record_bytes.values())) < _SMALL_BYTES,
+        is_small=max(inputs.bytes, loaded) < _SMALL_BYTES,
     )
 
 
