@@ -40,6 +40,8 @@ from transforms.work.worker_check import WorkerRules, check_worker
 _FAR_READS = 16
 # Neighbours are read at once up to this size, and one more of them.
 _READ_BYTES = 16 << 20
+# Streams of more go to a file: as text in a receipt, 500 KB take ten times as long.
+_INLINE_BYTES = 1 << 16
 # Of a file, read at a time for its checksum.
 _CHECKED_BYTES = 8 << 20
 # Bytes of a batch's first segment that take part in the name of its file.
@@ -320,7 +322,8 @@ class Store:
 
     def put_streams(self, streams: Sequence[pa.Buffer]) -> list[Segment]:
         """Stores Arrow streams of one batch of shards; returns a segment for each."""
-        file = "" if self.inline or not streams else self.put_pieces(streams)
+        small = self.inline and sum(s.size for s in streams) <= _INLINE_BYTES
+        file = "" if small or not streams else self.put_pieces(streams)
         return _segments(file, "", 0, [(0, stream) for stream in streams])
 
     def gather_rejects(self, task: str) -> RejectGatherer:
