@@ -76,8 +76,14 @@ _mark_and_length = struct.Struct(">HH").unpack_from
 _frame = struct.Struct(">BHHB").unpack_from
 # SOI, EOI, restarts and TEM have no length; other codes are undefined.
 _WITH_LENGTH = frozenset([*range(0xFFC0, 0xFFD0), *range(0xFFDA, 0xFFFF)])
-# APP0, DHT, DQT and DRI: of no interest to any walk here.
-_PLAIN = frozenset([0xFFE0, 0xFFC4, 0xFFDB, 0xFFDD])
+# Segments of the sizes that nearly all files have, and of no interest to the walk to
+# the end: APP0 of JFIF; DQT of one and two tables; DHT of one and of all four of T.81,
+# annex K.
+_skip_usual = re.compile(
+    rb"(?:\xff(?:\xe0\x00\x10.{14}|\xdb\x00(?:\x43.{65}|\x84.{130})"
+    rb"|\xc4(?:\x00\x1f.{29}|\x00\xb5.{179}|\x01\xa2.{416})))*+",
+    re.DOTALL,
+).match
 # Payloads of metadata that are kept: of JFIF and Adobe from these sizes on, as in
 # `jdmarker.c` (APP0_DATA_LEN, APP14_DATA_LEN); of comments and others none.
 _LEAST_BYTES = dict.fromkeys((*range(0xE1, 0xF0), 0xDC, 0xFE), 1 << 16)
@@ -112,7 +118,8 @@ def read_jpeg(data: bytes, check: Check, limit: int) -> ImageInfo:
     height = width = components = scans = 0
     marker, at = 0, 2
     while marker != _EOI:
-        marker, start, at = _segment(data, at, _PLAIN)
+        usual = _skip_usual(data, at)
+        marker, start, at = _segment(data, usual.end() if usual else at)
         if marker in _FRAMES:
             if components:
                 raise damaged(f"JPEG: second frame header at byte {start - 4}")
@@ -163,7 +170,8 @@ def _read_frame(
         if precision != 12 or marker == 0xC0:
             raise damaged(f"JPEG: precision of {precision} bits at byte {start}")
         kind = "12-bit JPEG"
-    if not 0 < min(height, width) <= max(height, width) <= MAX_SIDES["jpeg"]:
+    most = MAX_SIDES["jpeg"]
+    if not (0 < height <= most and 0 < width <= most):
         raise damaged(f"JPEG: {width} x {height} pixels at byte {start + 1}")
     if not kind and components not in (1, 3, 4):
         kind = f"JPEG of {components} components"
@@ -172,9 +180,7 @@ def _read_frame(
     return height, width, components
 
 
-def _segment(
-    data: bytes, at: int, skipped: frozenset[int] = frozenset()
-) -> tuple[int, int, int]:
+def _segment(data: bytes, at: int) -> tuple[int, int, int]:
     """Returns a marker's code, and where its payload starts and stops.
 
     Any number of fill bytes FF may come before a code (T.81 B.1.1.2). EOI has neither
@@ -183,31 +189,24 @@ def _segment(
     Args:
       data: the file.
       at: where a segment begins.
-      skipped: markers of segments to pass over; most are plain, and images many.
 
     Raises:
       FaultError: no whole segment begins there, or it does not begin with a marker.
     """
     last = len(data)
-    while True:
-        while at + 4 <= last:
-            mark, length = _mark_and_length(data, at)
-            stop = at + 2 + length
-            if mark not in _WITH_LENGTH or length < 2 or stop > last:
-                break
-            if mark not in skipped:
-                return mark & 0xFF, at + 4, stop
-            at = stop
-        # Fill bytes, the end, or damage.
-        if data.startswith(b"\xff\xff", at):
-            at += 1
-        elif data.startswith(b"\xff\xd9", at):
-            return _EOI, at + 2, at + 2
-        else:
-            raise damaged(
-                f"JPEG: truncated or damaged: a whole segment or the end-of-image "
-                f"marker is expected at byte {at} of {last}"
-            )
+    while data.startswith(b"\xff\xff", at):
+        at += 1
+    if at + 4 <= last:
+        mark, length = _mark_and_length(data, at)
+        stop = at + 2 + length
+        if mark in _WITH_LENGTH and length >= 2 and stop <= last:
+            return mark & 0xFF, at + 4, stop
+    if data.startswith(b"\xff\xd9", at):
+        return _EOI, at + 2, at + 2
+    raise damaged(
+        f"JPEG: truncated or damaged: a whole segment or the end-of-image "
+        f"marker is expected at byte {at} of {last}"
+    )
 
 
 def decode_jpeg(
