@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from transforms.core.tfrecord.writer import GatheringSink
 from transforms.errors import CommitError, SourceError, StorageError, TargetError
 from transforms.storage import folders, local, retry
+from transforms.storage.drafts import written
 from transforms.storage.entries import FileEntry
 from transforms.storage.files import sizes_of, storage
 from transforms.storage.folders import exclusive_lock
@@ -81,6 +83,25 @@ def test_create_is_whole_or_absent(
         fail()
     assert path.read_bytes() == b"old"
     assert contents(attempts) == {}
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000, 10**6])
+def test_pieces_are_written_in_order(
+    tmp_path: Folder, attempts: Folder, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """All of them, however few the system takes at once, and whatever their number."""
+    pieces = [bytes([i % 251]) * (i % 5) for i in range(3000)]
+    real = os.writev
+
+    def writev(descriptor: int, some: list[bytes]) -> int:
+        return real(descriptor, [b"".join(some)[:most]])
+
+    monkeypatch.setattr(os, "writev", writev)
+    path = str(tmp_path / "file")
+    with written(storage(path).draft(attempts=str(attempts))) as file:
+        assert isinstance(file, GatheringSink)
+        file.write_all(pieces)
+    assert (tmp_path / "file").read_bytes() == b"".join(pieces)
 
 
 def test_short_writes_go_on(

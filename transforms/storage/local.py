@@ -5,6 +5,7 @@ file whose content is in memory the whole writing; see `transforms.storage.retry
 changes names, and publishes a directory, is in `transforms.storage.folders`.
 """
 
+import bisect
 import contextlib
 import ctypes
 import errno
@@ -17,7 +18,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transforms.core.files import open_regular, open_stream, open_with_status
@@ -44,10 +45,13 @@ if TYPE_CHECKING:
 # The disk is given a file in pieces of this size.
 _WRITEBACK_BYTES = 8 << 20
 _SYNC_FILE_RANGE_WRITE = 2
+# As many as one call of writev(2) takes.
+_PIECES = 1024
 # A file is written by calls of this size. Linux gives the page cache of a larger one
 # blocks of memory of its size, and a virtual machine's host takes back free ones of 2
 # MB: each of their pages is then a fault, which costs three times as much as the copy.
-_WRITE_BYTES = 1 << 18
+# With calls of 256 KB, 20,000 photos take 8 % more: threads wait for each other.
+_WRITE_BYTES = 1 << 20
 # A file of unknown length is read in pieces of this size.
 _PIECE_BYTES = 1 << 24
 
@@ -131,7 +135,7 @@ class LocalPath(StoredPath):
         return pa.memory_map(self.path)
 
     def read_stamped(self, limit: int | None = None) -> tuple[bytes, int]:
-        work = functools.partial(_read, self.path, limit=limit)
+        work = functools.partial(_read, self.path, 0, None, limit)
         return persistently(work, path=self.path)
 
     def _read_range(self, start: int, stop: int) -> tuple[bytes, int]:
@@ -223,7 +227,7 @@ class _PersistentFile(io.FileIO):
 
 
 def _read(
-    path: str, start: int = 0, stop: int | None = None, *, limit: int | None = None
+    path: str, start: int = 0, stop: int | None = None, limit: int | None = None
 ) -> tuple[bytes, int]:
     """Returns bytes [start, stop) of a file, fewer at its end, and its stamp.
 
@@ -270,11 +274,32 @@ class _LocalDraft:
         size = len(view)
         while view:
             view = view[self._raw.write(view[:_WRITE_BYTES]) :]
+        self._written(size)
+        return size
+
+    def write_all(self, pieces: Sequence[bytes | memoryview], /) -> None:
+        ends = [0, *itertools.accumulate(map(len, pieces))]
+        start = 0
+        while start < len(pieces):
+            fits = bisect.bisect_right(ends, ends[start] + _WRITE_BYTES) - 1
+            stop = min(max(fits, start + 1), start + _PIECES)
+            some = pieces[start:stop]
+            if len(some) == 1:
+                # It may be large.
+                self.write(some[0])
+            else:
+                written = os.writev(self._raw.fileno(), some)
+                self._written(written)
+                if written < ends[stop] - ends[start]:
+                    # A signal came, or the disk is nearly full: the write says which.
+                    self.write(memoryview(b"".join(some))[written:])
+            start = stop
+
+    def _written(self, size: int) -> None:
         self._unsent += size
         if self._durable and self._unsent >= _WRITEBACK_BYTES:
             _begin_writeback(self._raw.fileno())
             self._unsent = 0
-        return size
 
     def sync(self) -> None:
         with self._raw:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import google_crc32c
 import numpy as np
@@ -21,8 +21,6 @@ from transforms.errors import SpecError
 _BUFFER_BYTES = 1 << 20
 # Larger payloads go to the sink directly, without a copy into the buffer.
 _LARGE_BYTES = 1 << 16
-# Pieces of less are joined; more of them would need fresh memory, which costs more.
-_JOINED_BYTES = 32 << 20
 
 _header = functools.lru_cache(maxsize=4096)(header)
 
@@ -32,6 +30,14 @@ class FrameSink(Protocol):
 
     def write(self, data: Any, /) -> int:
         """Writes `data`; returns how many of its bytes were written."""
+
+
+@runtime_checkable
+class GatheringSink(Protocol):
+    """A sink that writes many pieces by one call."""
+
+    def write_all(self, pieces: Sequence[bytes | memoryview], /) -> None:
+        """Writes the pieces one after another, or raises OSError."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,17 +121,15 @@ class TFRecordWriter:
           records: how many they are.
           crc32c: of all pieces, which are not read for it again.
         """
-        if self._deflater is not None:
+        if self._deflater is not None or not isinstance(self._sink, GatheringSink):
             self.write_framed(b"".join(pieces), records=records)
             return
-        size = sum(map(len, pieces))
-        if size < _JOINED_BYTES:
-            pieces = [b"".join(pieces)]
         self._flush()
-        for piece in pieces:
-            self._put(piece)
+        self._sink.write_all(pieces)
+        size = sum(map(len, pieces))
         crcs = np.array([self.crc32c, crc32c], np.uint32)
         self.crc32c = joined_crc(crcs, np.array([0, size]))
+        self.stored_bytes += size
         self.records += records
         self.payload_bytes += size - records * OVERHEAD_BYTES
 
@@ -189,12 +193,9 @@ class TFRecordWriter:
 
     def _emit(self, stored: bytes) -> None:
         if len(stored):
-            self._put(stored)
+            written = self._sink.write(stored)
+            if written != len(stored):
+                # An unbuffered file may take less than it is given.
+                raise OSError(f"the sink took {written} of {len(stored)} bytes")
+            self.stored_bytes += written
             self.crc32c = google_crc32c.extend(self.crc32c, stored)
-
-    def _put(self, stored: bytes | memoryview) -> None:
-        written = self._sink.write(stored)
-        if written != len(stored):
-            # An unbuffered file may take less than it is given.
-            raise OSError(f"the sink took {written} of {len(stored)} bytes")
-        self.stored_bytes += written

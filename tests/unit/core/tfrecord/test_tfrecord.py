@@ -9,7 +9,7 @@ import pathlib
 import threading
 import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import google_crc32c
 import numpy as np
@@ -25,6 +25,8 @@ from transforms.core.tfrecord import (
     frame,
 )
 from transforms.errors import MAX_MESSAGE_BYTES, SourceError, TFRecordError
+from transforms.storage.drafts import written
+from transforms.storage.files import storage
 
 # One record, b"hello": length, its checksum, payload, its checksum.
 HELLO = bytes.fromhex("0500000000000000" + "eab2043e" + "68656c6c6f" + "bb1f1c19")
@@ -347,10 +349,21 @@ def test_framed_runs_are_written_as_they_are() -> None:
     assert TFRecordReader(io.BytesIO(sink.getvalue())).verify() == writer.facts()
 
 
+class _Gathering(io.BytesIO):
+    """A sink that takes many pieces by one call."""
+
+    def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Writes them."""
+        self.writelines(pieces)
+
+
+@pytest.mark.parametrize("sink", [io.BytesIO, _Gathering])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_pieces_give_the_bytes_of_the_joined_run(compression: str) -> None:
-    """Size and checksum are those on disk."""
-    joined, pieced = io.BytesIO(), io.BytesIO()
+def test_pieces_give_the_bytes_of_the_joined_run(
+    sink: type[io.BytesIO], compression: str
+) -> None:
+    """Whether or not the sink gathers them; size and checksum are those on disk."""
+    joined, pieced = sink(), sink()
     crc32c = google_crc32c.value(PLAIN)
     with TFRecordWriter(joined, compression=compression) as whole:
         whole.write(b"a")
@@ -369,10 +382,8 @@ def test_large_pieces_are_not_copied(tmp_path: pathlib.Path) -> None:
     """Memory does not hold an image of many megabytes twice."""
     data = frame.frame(bytes(50_000_000))
     pieces: list[bytes | memoryview] = [data[:20], memoryview(data)[20:]]
-    with (
-        open(tmp_path / "a.tfrecord", "wb", buffering=0) as sink,
-        TFRecordWriter(sink) as writer,
-    ):
+    draft = storage(str(tmp_path / "a.tfrecord")).draft(attempts=str(tmp_path))
+    with written(draft) as sink, TFRecordWriter(sink) as writer:
         tracemalloc.start()
         try:
             writer.write_pieces(pieces, records=1, crc32c=google_crc32c.value(data))
