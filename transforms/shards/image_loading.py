@@ -37,7 +37,7 @@ from transforms.storage.visibility import unseen
 
 # A chunk ends behind so many bytes of images. Its rows take as much at most, by the
 # mean of the shard: boxes may be many, and images may be in the rows.
-_CHUNK_BYTES = 12 << 20
+_CHUNK_BYTES = 16 << 20
 _CHUNK_ROWS = 2048
 # Each may have a process for its decoder.
 _DECODING_THREADS = 4
@@ -62,7 +62,7 @@ def load_images(
     most = max(min(by_bytes, _CHUNK_ROWS), 1)
     inside = [feature.name for feature in images if feature.inline]
     beside = dataclasses.replace(rows, table=rows.table.drop_columns(inside))
-    start = size = 0
+    start, size, total = 0, 0, len(rows)
     loaded: list[tuple[Loaded, ...]] = []
     loading = [_load_column(rows, image, root, policy, most) for image in images]
     for stop, row in enumerate(zip(*loading, strict=True), 1):
@@ -73,7 +73,7 @@ def load_images(
                 size += value.size
             elif value is not None:
                 size += sum(item.size for item in value if item is not None)
-        if size >= _CHUNK_BYTES or stop == start + most or stop == len(rows):
+        if size >= _CHUNK_BYTES or stop == start + most or stop == total:
             columns = [ImageColumn(column) for column in zip(*loaded, strict=True)]
             yield *beside.take(start, stop), columns
             start, size, loaded = stop, 0, []

@@ -179,8 +179,7 @@ def persistently(
       OSError: a failure that is not transient.
     """
     policy = policy or POLICY
-    started, pauses = time.monotonic(), policy.pauses()
-    tries = 0
+    started, tries, pauses = time.monotonic(), 0, None
     while True:
         tries += 1
         try:
@@ -188,6 +187,7 @@ def persistently(
         except OSError as error:
             if not is_transient(error, also):
                 raise
+            pauses = pauses or policy.pauses()
             pause = next(pauses, math.inf)
             seconds = time.monotonic() - started
             if seconds + pause > policy.bound:
