@@ -19,7 +19,6 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_columns
 from transforms.core.model import ReadFacts
-from transforms.core.outcome import rounding_remarks
 from transforms.core.rows.conform import blamed_of, conform
 from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.rows.typed_cells import roundings_of
@@ -36,6 +35,7 @@ from transforms.formats.registry import (
 )
 from transforms.formats.table import Complaint, Planned, TableReader
 from transforms.publishing.target import REJECTS_SUFFIX
+from transforms.stages.outcome import rounding_remarks
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.files import sizes_of, storage

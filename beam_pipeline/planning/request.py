@@ -32,12 +32,6 @@ from beam_pipeline.terminal import count_text
 from beam_pipeline.version import __version__
 from transforms.core.files import folder_of_parts
 from transforms.core.manifest import Manifest
-from transforms.core.outcome import (
-    account_facts,
-    count_message,
-    limit_message,
-    tolerated,
-)
 from transforms.core.schema import Kind
 from transforms.errors import (
     RecordCountError,
@@ -50,6 +44,12 @@ from transforms.errors import (
 from transforms.formats.file_names import is_image_name
 from transforms.formats.registry import FORMATS, TABLE_FORMATS, TREES
 from transforms.publishing import target
+from transforms.stages.outcome import (
+    account_facts,
+    count_message,
+    limit_message,
+    tolerated,
+)
 from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.files import storage

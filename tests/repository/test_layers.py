@@ -130,8 +130,8 @@ def room(module: str) -> str:
     return folder or module
 
 
-# What stages are given, and what the last one adds up; no stages themselves.
-BESIDE = {"transforms.stages.job_plan", "transforms.stages.account"}
+# What stages are given, and what the last one adds up and says; no stages themselves.
+BESIDE = {f"transforms.stages.{name}" for name in ("job_plan", "account", "outcome")}
 STAGES = frozenset(m for m in MODULES if m.startswith("transforms.stages."))
 
 

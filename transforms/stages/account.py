@@ -23,12 +23,6 @@ from transforms.core.model import (
     added_rows,
     task_of,
 )
-from transforms.core.outcome import (
-    account_facts,
-    count_message,
-    limit_message,
-    tolerated,
-)
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.reasons import Reason, Skipped
@@ -42,6 +36,12 @@ from transforms.errors import (
 )
 from transforms.publishing import target
 from transforms.stages.job_plan import Publication
+from transforms.stages.outcome import (
+    account_facts,
+    count_message,
+    limit_message,
+    tolerated,
+)
 from transforms.storage.files import storage
 from transforms.work.rejects import leave_rejects
 from transforms.work.store import Store

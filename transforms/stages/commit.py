@@ -18,17 +18,6 @@ from transforms.core.manifest import (
     Manifest,
 )
 from transforms.core.model import Fact, PlaceFacts, ShardFile
-from transforms.core.outcome import (
-    crowd_remarks,
-    key_remarks,
-    label_remarks,
-    padding_remarks,
-    replacement_remarks,
-    rounding_remarks,
-    share_remarks,
-    step_remarks,
-    turned_box_remarks,
-)
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Kind
 from transforms.core.segment import get_names
@@ -44,6 +33,17 @@ from transforms.publishing.published import manifest_or_none
 from transforms.sidecars.render import render_sidecars
 from transforms.stages.account import Sums, account_of, check_account, manifest_of
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
+from transforms.stages.outcome import (
+    crowd_remarks,
+    key_remarks,
+    label_remarks,
+    padding_remarks,
+    replacement_remarks,
+    rounding_remarks,
+    share_remarks,
+    step_remarks,
+    turned_box_remarks,
+)
 from transforms.storage import folders
 from transforms.storage.files import storage
 from transforms.storage.retry import storing

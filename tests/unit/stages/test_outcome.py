@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.manifest import Account
-from transforms.core.outcome import limit_message, tolerated
 from transforms.errors import MAX_MESSAGE_BYTES, RejectLimitError
+from transforms.stages.outcome import limit_message, tolerated
 
 
 def account(written: int, **rejected: int) -> Account:
