@@ -101,7 +101,7 @@ def _merged_classes(
 def merge_all(
     parts: Sequence[Mapping[str, Statistics]],
 ) -> dict[str, Statistics]:
-    """Returns the merged facts by feature name."""
+    """Returns the statistics of each feature, merged over the parts."""
     out: dict[str, Statistics] = {}
     for facts in parts:
         for name, statistics in facts.items():

@@ -103,7 +103,7 @@ def varint_size(value: int) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Varints:
-    """The varints of n values.
+    """Integers encoded as protobuf varints, in arrays of n.
 
     Attributes:
       sizes: int64 array of n, each 1 to 10; a plain int where all are equal.

@@ -183,7 +183,7 @@ def values_of(feature: Any) -> list[Any]:
 
 
 def replaced_ids(record: bytes, key: str, ids: Mapping[int, int]) -> bytes:
-    """Returns an Example in which a feature holds other integers; all else stays.
+    """Returns a serialised Example with other integers in one feature; all else stays.
 
     Args:
       record: a serialised Example.

@@ -295,7 +295,7 @@ def _prepare(
             at_least=None if step is None or policy.mask else step.scaled_as_stored,
         )
     if policy.class_mask:
-        return _class_mask(image, policy, source, step)
+        return _prepared_mask(image, policy, source, step)
     return _changed(image, policy, source, step, notes)
 
 
@@ -347,10 +347,10 @@ def _changed(
     return _finished(data, info, source, step, notes | _shortfall(info, policy))
 
 
-def _class_mask(
+def _prepared_mask(
     image: Image.Image, policy: ImagePolicy, source: ImageInfo, step: ImageStep | None
 ) -> PreparedImage:
-    """Moves class numbers as the pixels of their image are moved, and encodes them."""
+    """Turns and resizes a mask of class numbers as its image, and encodes it as PNG."""
     # Here, because NumPy doubles the start of a decoder process.
     import numpy as np
 

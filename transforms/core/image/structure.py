@@ -410,7 +410,7 @@ def decode_png(data: bytes) -> Image.Image:
 
 
 def _check_rows(data: bytes) -> None:
-    """Inflates the image data and checks that it holds every row.
+    """Inflates the pixels of a PNG and checks that no scan line is missing.
 
     A row is a filter byte, 0 to 4, and pixels padded to a byte; Adam7 is seven such
     images. Pillow leaves missing rows black where TensorFlow refuses the file.

@@ -29,7 +29,7 @@ from transforms.core.rows.column import (
     FLOAT32_EXACT,
     FLOAT32_MAX,
     Doubles,
-    is_inside,
+    is_beyond_float32,
 )
 from transforms.core.rows.text_cells import trimmed
 from transforms.core.schema import Feature, InexactIntegers, Kind
@@ -154,7 +154,7 @@ class LargeNumbers:
         cls, numbers: Doubles, *, unheld: int = 0, examples: tuple[str, ...] = ()
     ) -> "LargeNumbers":
         """Counts numbers of 2^24 and more, none beyond float32; see the attributes."""
-        inside = is_inside(numbers)
+        inside = is_beyond_float32(numbers)
         fractions = inside & (np.floor(numbers) != numbers)
         return cls(
             int(np.count_nonzero(inside)),

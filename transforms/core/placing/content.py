@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import data_of, numpy_mask, offsets_of, raw_values
-from transforms.core.placing.leakage import is_binary, without_images
+from transforms.core.placing.leakage import without_images
 from transforms.core.placing.placement import (
     UInt64s,
     hash_texts,
@@ -50,7 +50,7 @@ from transforms.core.placing.placement import (
     splitmix64,
 )
 from transforms.core.rows.column import not_utf8
-from transforms.core.rows.common_type import is_any_list
+from transforms.core.rows.common_type import is_any_list, is_binary
 from transforms.core.rows.text_cells import (
     DECIMAL,
     INTEGER,
@@ -91,14 +91,14 @@ _TRUTH_STARTS = _bytes(b"tTfF")
 _WORD_LENGTHS, _TRUTH_LENGTHS = (3, 8), (4, 5)
 
 
-def _base(kind: str) -> np.uint64:
-    """Returns the number that keeps a type's words apart from those of other types."""
+def _hash_base(kind: str) -> np.uint64:
+    """Returns what the hashes of a type start from: equal bits of two types differ."""
     return origin_bases([kind], _PURPOSE, 0)[0]
 
 
-_INT64, _UINT64, _BOOL = _base("int64"), _base("uint64"), _base("bool")
-_INSTANT, _CLOCK, _DURATION = _base("instant"), _base("clock"), _base("duration")
-_LIST, _STRUCT, _NULL = _base("list"), _base("struct"), _base("null")
+_INT64, _UINT64, _BOOL = map(_hash_base, ("int64", "uint64", "bool"))
+_INSTANT, _CLOCK, _DURATION = map(_hash_base, ("instant", "clock", "duration"))
+_LIST, _STRUCT, _NULL = map(_hash_base, ("list", "struct", "null"))
 
 
 def content_hashes(

@@ -43,10 +43,6 @@ _IMAGES: tuple[tuple[int, bytes], ...] = (
     (4, b"ftypheix"),
     (4, b"ftypmif1"),
 )
-_BINARY = (
-    *(pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY),
-    *(pa.lib.Type_FIXED_SIZE_BINARY, pa.lib.Type_BINARY_VIEW),
-)
 FINGERPRINT_SCHEMA = pa.schema(
     {
         "fingerprint": pa.uint64(),
@@ -235,11 +231,6 @@ def find_shared(
     table[np.searchsorted(twice, values[members]), splits[members]] = True
     several = table.sum(axis=1) > 1
     return Shared(twice[several], table[several])
-
-
-def is_binary(kind: pa.DataType) -> bool:
-    """Whether values are bytes, of any or of one length."""
-    return kind.id in _BINARY
 
 
 def image_mask(array: pa.LargeBinaryArray) -> Mask:

@@ -106,12 +106,12 @@ def sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
         pending.append(counts)
         more = sum(len(names) for names, _ in pending[1:])
         if more > max(len(pending[0][0]), _SPARE_CLASSES):
-            pending = [_added(pending)]
-    return _added(pending)
+            pending = [_summed(pending)]
+    return _summed(pending)
 
 
-def _added(parts: Sequence[ClassCounts]) -> ClassCounts:
-    """Returns the sums of counts for each class that occurs in one of them."""
+def _summed(parts: Sequence[ClassCounts]) -> ClassCounts:
+    """Returns the counts of every class, summed over the parts."""
     classes = pa.chunked_array([names for names, _ in parts], pa.string())
     encoded = classes.dictionary_encode(null_encoding="encode").combine_chunks()
     numbers = np.concatenate([numbers for _, numbers in parts])
@@ -145,21 +145,24 @@ def share_out(
     denied = [0] * len(parts)
     for index, (new, *locked) in enumerate(numbers[order].tolist()):
         exact = [(new + sum(locked)) * weight for weight in parts]
-        allotted = _wanted(new, locked, exact, whole, denied)
+        allotted = _row_targets(new, locked, exact, whole, denied)
         for i, more in enumerate(allotted):
             denied[i] += exact[i] - (locked[i] + more) * whole
         out[index] = allotted
     return classes.take(pa.array(order)), out
 
 
-def _wanted(
+def _row_targets(
     new: int,
     locked: Sequence[int],
     exact: Sequence[int],
     whole: int,
     denied: Sequence[int],
 ) -> list[int]:
-    """Returns the new rows of one class for each split; `exact` times `whole`."""
+    """Returns how many of the new rows of one class go to each split.
+
+    `exact` are the rows that the splits should have, times `whole`.
+    """
     least = [max(lock, x // whole) for lock, x in zip(locked, exact, strict=True)]
     allotted = [low - lock for low, lock in zip(least, locked, strict=True)]
     spare = new - sum(allotted)

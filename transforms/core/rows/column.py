@@ -317,13 +317,13 @@ def doubles_of(texts: pa.Array, places: Places) -> Doubles:
 
 def unheld(numbers: Doubles) -> Mask:
     """Tells which numbers are whole, in 2^24 to 2^53, and not held by float32."""
-    inside = is_inside(numbers)
+    inside = is_beyond_float32(numbers)
     # Numbers outside might overflow float32, which NumPy warns of.
     rounded = np.where(inside, numbers, 0).astype(np.float32)
     return inside & (rounded != numbers) & (np.floor(numbers) == numbers)
 
 
-def is_inside(numbers: Doubles) -> Mask:
-    """Tells which numbers float64 can hold to the last digit and float32 cannot."""
+def is_beyond_float32(numbers: Doubles) -> Mask:
+    """Returns which numbers are above 2^24, where float32 skips integers, to 2^53."""
     size = np.abs(numbers)
     return (size > FLOAT32_EXACT) & (size <= FLOAT64_EXACT)

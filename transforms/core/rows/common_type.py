@@ -37,8 +37,10 @@ _INT64_DIGITS = 19
 _MOST_DIGITS = 76
 _UNITS = ("s", "ms", "us", "ns")
 _INT64_MAX = 2**63 - 1
-_BYTES = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY)
-_BINARIES = (*_BYTES, pa.lib.Type_FIXED_SIZE_BINARY)
+_BINARIES = (
+    *(pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY),
+    *(pa.lib.Type_FIXED_SIZE_BINARY, pa.lib.Type_BINARY_VIEW),
+)
 _LIST_VIEWS = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
 
 
@@ -162,15 +164,18 @@ def _digits(kind: pa.DataType) -> tuple[int, int]:
 
 
 def _wider_bytes(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
-    """Returns the type of both bytes, or None; programs may mix in texts."""
+    """Returns the type that holds bytes of both types, or None.
+
+    Python values of one column may be bytes and texts.
+    """
     if door is PYTHON:
         joinable = (pa.string(), pa.binary())
         return pa.binary() if a in joinable and b in joinable else None
-    return pa.large_binary() if _is_binary(a) and _is_binary(b) else None
+    return pa.large_binary() if is_binary(a) and is_binary(b) else None
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    """Whether values are bytes and no texts, also of a fixed size."""
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values are bytes and no texts, of any or of one length."""
     return kind.id in _BINARIES
 
 
@@ -216,7 +221,7 @@ def _wider_nested(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | N
 def is_image_file(kind: pa.DataType) -> bool:
     """Whether values are images as Hugging Face stores them, their bytes as bytes."""
     fields = {field.name: field.type for field in kind}
-    return fields.keys() == {"bytes", "path"} and _is_binary(fields["bytes"])
+    return fields.keys() == {"bytes", "path"} and is_binary(fields["bytes"])
 
 
 def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -247,7 +252,9 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    """Returns the n values of a dictionary or of runs; texts and bytes as large types.
+    """Returns the n values of an Arrow dictionary or run-end-encoded array.
+
+    Texts and bytes are of large types.
 
     Arrow has no kernel for dictionaries and runs of views.
     """

@@ -252,7 +252,7 @@ def _nested_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
 def fitted_each(
     sizes: list[list[int]], counts: Ints, shape: Shape
 ) -> tuple[Ints, Mask]:
-    """Does what `fitted` does for rows with one level or as many as the shape."""
+    """Fits rows to a shape as `fitted` does; each is flat or as deep as the shape."""
     depths = np.array([len(size) for size in sizes], np.int64)
     levels = len(shape)
     padded = [size if len(size) == levels else [UNKNOWN] * levels for size in sizes]

@@ -75,7 +75,7 @@ class OddValueError(ValueError):
 
 
 def family_of(kind: type[Any]) -> str:
-    """Returns the family of a type; "" if no feature holds its values."""
+    """Returns the family of a Python type; "" if no feature holds its values."""
     family = _FAMILY_OF.get(kind)
     if family is None:
         names = (n for n, types in _FAMILIES.items() if issubclass(kind, types))

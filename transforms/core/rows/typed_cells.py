@@ -303,7 +303,7 @@ _RULES: Mapping[Kind, Callable[[pa.Array, Feature], Column | None]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Losses:
-    """The values of a column that float32 rounds to 0, or rounds by 1/2 or more.
+    """What float32 loses of a column: values that it rounds to 0, or by 1/2 or more.
 
     Rows ascend; a row with several such values occurs as often. Missing rows and rows
     that do not fit may be among them.

@@ -116,7 +116,7 @@ def column_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
 def misfit(
     values: Sequence[Any] | Array, feature: Feature, error: OddValueError
 ) -> str:
-    """Returns the error of `fitted_column` in words: the feature and the value."""
+    """Returns the message about a value that `fitted_column` refuses."""
     value = values[error.index]
     return (
         f"feature {feature.name!r} of kind {feature.kind} cannot hold {shown(value)}: "
