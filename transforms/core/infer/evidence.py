@@ -107,30 +107,28 @@ class Texts:
         many = self._many or count > _FEW or count * _REPEATS > self._cells
         return 0 if many else count
 
-    def near_number(self, kind: Kind, share: float) -> NearKind | None:
-        """Returns the kind of the column's numbers, if they outnumber these texts."""
-        return _near_kind(kind, share, self._counts, self._many)
+    def near(self, kind: Kind, share: float) -> NearKind | None:
+        """Returns a kind that `share` of the cells have, and these texts have not.
+
+        None where too few or all cells have it.
+        """
+        stops = sorted(self._counts.items(), key=lambda item: -item[1])
+        alone = not self._many and len(stops) <= _MOST_STOPS
+        least = _NEAR_IN_100 if alone else _NEAR_BUT_FOR_MANY_IN_100
+        if not stops or share * 100 < least:
+            return None
+        return NearKind(kind, share, tuple(stops[:_MOST_STOPS]), alone)
 
     def near_bool(self) -> NearKind | None:
         """Returns bool if most of these texts are true or false."""
-        bools = {text for text in self._counts if text.lower() in _BOOLS}
-        count = sum(self._counts[text] for text in bools)
-        others = {t: n for t, n in self._counts.items() if t not in bools}
+        others = Texts()
+        others._counts = collections.Counter(
+            {t: n for t, n in self._counts.items() if t.lower() not in _BOOLS}
+        )
+        count = self._counts.total() - others._counts.total()
         if not count or self._many:
             return None
-        return _near_kind(Kind.BOOL, count / self._cells, others, False)
-
-
-def _near_kind(
-    kind: Kind, share: float, counts: dict[str, int], many: bool
-) -> NearKind | None:
-    """Returns a kind that `share` of the cells have; None where too few or all do."""
-    stops = sorted(counts.items(), key=lambda item: -item[1])
-    alone = not many and len(stops) <= _MOST_STOPS
-    least = _NEAR_IN_100 if alone else _NEAR_BUT_FOR_MANY_IN_100
-    if not stops or share * 100 < least:
-        return None
-    return NearKind(kind, share, tuple(stops[:_MOST_STOPS]), alone)
+        return others.near(Kind.BOOL, count / self._cells)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -220,7 +220,7 @@ class _Tally:
             return self.texts.near_bool()
         kind = self.kind(words=0) if kind is Kind.TEXT else kind
         share = self.numbers / (self.numbers + words)
-        return None if kind is Kind.TEXT else self.texts.near_number(kind, share)
+        return None if kind is Kind.TEXT else self.texts.near(kind, share)
 
     def found(self, name: str) -> Found:
         """Returns a feature of this name, and the evidence for its kind."""

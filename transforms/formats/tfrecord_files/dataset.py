@@ -68,10 +68,6 @@ class StatedDataset:
         stem = _NUMBERS.sub("#", name)
         return next((split for pattern, split in self.splits if pattern == stem), "")
 
-    def without_shards(self) -> "StatedDataset":
-        """Returns what has to travel to workers."""
-        return dataclasses.replace(self, shards=None)
-
 
 def dataset_beside(path: str, origin: str) -> StatedDataset | None:
     """Returns what is known of the dataset that a file belongs to; None for nothing.

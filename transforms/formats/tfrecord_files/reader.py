@@ -123,7 +123,10 @@ class TFRecordFiles(TableReader):
             self,
             types=_all_types(seen, tuple(datasets.values())),
             sequences=any(learned.steps for _, learned in seen),
-            datasets=tuple(source.without_shards() for source in datasets.values()),
+            # Workers need no list of shards.
+            datasets=tuple(
+                dataclasses.replace(stated, shards=None) for stated in datasets.values()
+            ),
         )
         records = sum(len(place.payloads) for place in places)
         reads = [reader.decoded(place.payloads, place.origin) for place in places]
