@@ -368,7 +368,10 @@ async def _beginning(client: "_Connection", headers: dict[str, str]) -> bytes:
     taken = b""
     wanted = min(int(headers.get("content-length", 0)), _NAMING_BYTES)
     while len(taken) < wanted and not _NAME.search(taken):
-        taken += await client.reader.read(wanted - len(taken))
+        if not (piece := await client.reader.read(wanted - len(taken))):
+            # The client was killed.
+            raise _CutError
+        taken += piece
     return taken
 
 
