@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
 import google_crc32c
 import numpy as np
@@ -26,18 +26,13 @@ _header = functools.lru_cache(maxsize=4096)(header)
 
 
 class FrameSink(Protocol):
-    """The part of a writable file that `TFRecordWriter` uses."""
+    """The part of a writable file that `TFRecordWriter` uses.
+
+    It may have `write_all`, too, which takes many pieces and writes all of them.
+    """
 
     def write(self, data: Any, /) -> int:
         """Writes `data`; returns how many of its bytes were written."""
-
-
-@runtime_checkable
-class GatheringSink(Protocol):
-    """A sink that writes many pieces by one call."""
-
-    def write_all(self, pieces: Sequence[bytes | memoryview], /) -> None:
-        """Writes the pieces one after another, or raises OSError."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,11 +116,12 @@ class TFRecordWriter:
           records: how many they are.
           crc32c: of all pieces, which are not read for it again.
         """
-        if self._deflater is not None or not isinstance(self._sink, GatheringSink):
+        write_all = getattr(self._sink, "write_all", None)
+        if self._deflater is not None or write_all is None:
             self.write_framed(b"".join(pieces), records=records)
             return
         self._flush()
-        self._sink.write_all(pieces)
+        write_all(pieces)
         size = sum(map(len, pieces))
         crcs = np.array([self.crc32c, crc32c], np.uint32)
         self.crc32c = joined_crc(crcs, np.array([0, size]))
