@@ -386,7 +386,10 @@ def gathered(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
     Two pieces are the same or do not overlap, as the values of records do.
     """
     if (starts[1:] < stops[:-1]).any():
-        return _gathered_anyhow(data, starts, stops)
+        # In any order, or more than once. An empty piece may begin where another does.
+        keys = 2 * starts + (stops > starts)
+        _, first, places = np.unique(keys, return_index=True, return_inverse=True)
+        return gathered(data, starts[first], stops[first]).take(pa.array(places))
     # Pieces and the gaps between them are the items of one array over the same bytes.
     # Taking every second item copies each piece once.
     bounds = np.empty(2 * len(starts), np.int64)
@@ -394,14 +397,3 @@ def gathered(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
     bounds[1::2] = stops
     both = binary_values(data, bounds)
     return both.take(pa.array(np.arange(0, len(bounds), 2)))
-
-
-def _gathered_anyhow(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
-    """Returns pieces in any order, or that occur more than once."""
-    order = np.lexsort((stops, starts))
-    starts, stops = starts[order], stops[order]
-    differs = (starts[1:] != starts[:-1]) | (stops[1:] != stops[:-1])
-    first = np.concatenate(([True], differs))
-    places = np.empty_like(order)
-    places[order] = np.cumsum(first) - 1
-    return gathered(data, starts[first], stops[first]).take(pa.array(places))
