@@ -148,9 +148,8 @@ def _sorted_ids(
     units = key_hashes(keys)
     order = np.lexsort((codes, units))
     units, codes, keys = units[order], codes[order], keys.take(pa.array(order))
-    again = np.zeros(len(units), bool)
-    again[1:] = units[1:] == units[:-1]
-    differs = np.flatnonzero(again[1:] & (codes[1:] != codes[:-1]))
+    again = units[1:] == units[:-1]
+    differs = np.flatnonzero(again & (codes[1:] != codes[:-1]))
     if len(differs):
         row = int(differs[0])
         raise InputError(
@@ -160,11 +159,8 @@ def _sorted_ids(
             f"{f', and of {len(differs) - 1:,} more' if len(differs) > 1 else ''}. "
             f"Remove one of the rows."
         )
-    kept = ~again
-    assignments = Assignments(
-        units[kept], codes[kept].astype(np.int16), tuple(names), identity
-    )
-    counts = np.bincount(codes[kept], minlength=len(names)).tolist()
+    assignments = Assignments.of(units, codes, names=names, identity=identity)
+    counts = np.bincount(assignments.codes, minlength=len(names)).tolist()
     return SplitIds(assignments, dict(zip(names, counts, strict=True)))
 
 
