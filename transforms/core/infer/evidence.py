@@ -310,13 +310,14 @@ def extent_of(values: pa.Array) -> Extent:
     """
     while is_list(values.type):
         values = values.flatten()
-    if pa.types.is_floating(values.type):
-        # False of NaN, too.
-        values = values.filter(pc.less_equal(pc.abs(values), FLOAT32_MAX))
-    elif not pa.types.is_integer(values.type):
+    if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
         return None, None
-    extremes = pc.min_max(values).as_py()
-    return extremes["min"], extremes["max"]
+    low, high = pc.min_max(values).as_py().values()
+    if isinstance(low, float) and not (-FLOAT32_MAX <= low <= high <= FLOAT32_MAX):
+        # False of NaN, too.
+        inside = values.filter(pc.less_equal(pc.abs(values), FLOAT32_MAX))
+        low, high = pc.min_max(inside).as_py().values()
+    return low, high
 
 
 def as_float32(extent: Extent) -> Extent:

@@ -49,7 +49,7 @@ from transforms.core.rows.text_cells import (
     MISSING_WORDS,
     ZERO_LED,
     cast_plain,
-    coerce,
+    exact,
     trimmed,
     without_missing,
 )
@@ -78,6 +78,7 @@ _NO_WORD = (
     r"|nan|[+-]?inf|[+-]?infinity|true|false)[ \t]*$"
     rf"|^[ \t]*(?:{'|'.join(MISSING_WORDS)})[ \t]*$"
 )
+_find_no_word = re.compile(_NO_WORD).search
 # The first cells of a piece tell most columns not to be bools, nor whole numbers.
 _HEAD_CELLS = 8
 _BOOLS = ("true", "false")
@@ -287,27 +288,27 @@ class _Tally:
             return
         self.first_present = self.first_present or _examples(present)
         if present[0].as_py().lower() in _BOOLS and (
-            coerce(present, Feature("", Kind.BOOL)).faults is None
+            exact(present, Kind.BOOL).faults is None
         ):
             self.bools += len(present)
             self._add_words(present)
             return
-        cells = coerce(present, Feature("", kind)) if plain is None else Column(plain)
+        cells = exact(present, kind) if plain is None else Column(plain)
         wholes = -1
         if as_whole:
             wholes = self._add_whole(present, cells)
             if cells.faults is not None:
-                cells = coerce(present, Feature("", Kind.FLOAT))
+                cells = exact(present, Kind.FLOAT)
         # A number too large for float32 is a number.
-        beyond = present.filter(pa.array(cells.cells_with(Reason.OUT_OF_RANGE)))
+        beyond = _cells_of(present, cells, Reason.OUT_OF_RANGE)
         self.beyond.add(beyond)
         self.finite = self.finite or len(beyond) > 0
-        words = present.filter(pa.array(cells.cells_with(Reason.NOT_A_NUMBER)))
+        words = _cells_of(present, cells, Reason.NOT_A_NUMBER)
         numbers = len(present) - len(words)
         self.whole = self.whole and wholes == numbers
         self._add_numbers(present, cells.values, numbers)
         if len(words):
-            bools = coerce(words, Feature("", Kind.BOOL)).values
+            bools = exact(words, Kind.BOOL).values
             self.bools += len(bools) - bools.null_count
             led = pc.match_substring_regex(trimmed(words), ZERO_LED)
             self.zero_led = self.zero_led or pc.any(led).as_py()
@@ -317,18 +318,26 @@ class _Tally:
         """Adds what texts are as int64; returns how many of them are whole numbers."""
         self.int_extent = wider(self.int_extent, extent_of(found.values))
         self.pointed = self.pointed or found.pointed
-        outside = present.filter(pa.array(found.cells_with(Reason.OUT_OF_RANGE)))
-        outside = outside.filter(pc.match_substring_regex(trimmed(outside), INTEGER))
-        self.large.add(outside)
+        outside = _cells_of(present, found, Reason.OUT_OF_RANGE)
+        if len(outside):
+            integers = pc.match_substring_regex(trimmed(outside), INTEGER)
+            outside = outside.filter(integers)
+            self.large.add(outside)
         return len(outside) + len(present) - int(found.values.null_count)
+
+
+def _cells_of(texts: pa.StringArray, cells: Column, reason: Reason) -> pa.StringArray:
+    """Returns the texts of the cells that do not fit for a reason."""
+    if cells.faults is None:
+        return texts.slice(0, 0)
+    return texts.filter(pa.array(cells.cells_with(reason)))
 
 
 def _are_words(cells: pa.StringArray) -> bool:
     """Whether no cell is a number, a bool or a word for a missing value."""
-    for chunk in (cells.slice(0, _PROBED), cells.slice(_PROBED)):
-        if pc.any(pc.match_substring_regex(chunk, _NO_WORD)).as_py():
-            return False
-    return True
+    if any(map(_find_no_word, filter(None, cells.slice(0, _PROBED).to_pylist()))):
+        return False
+    return not pc.any(pc.match_substring_regex(cells, _NO_WORD)).as_py()
 
 
 def _examples(texts: Cells) -> tuple[str, ...]:

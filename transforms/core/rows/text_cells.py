@@ -86,6 +86,9 @@ _PROBE_CELLS, _PROBE_BYTES = 256, 1 << 20
 # Cells that are looked at together: the arrays of a step stay in the cache.
 _PIECE = 16_384
 _INT64 = range(-(2**63), 2**63)
+# Of n times, n / 64 that the first forms do not fit: a look costs as much for each of n
+# as 1/64 of the rules.
+_FEW_PART = 64
 
 _TARGETS: Mapping[Kind, pa.DataType] = {
     Kind.INT64: pa.int64(),
@@ -116,10 +119,11 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
 def _coerced(column: pa.Array, kind: Kind) -> Column:
     """Returns texts as int64, float32 or bool: by Arrow's cast, else by exact rules."""
     values = cast_plain(column, kind)
-    if values is not None:
-        return Column(values)
-    column = without_missing(column)
-    # Try again: missing words and spaces may have been all that failed.
+    return exact(without_missing(column), kind) if values is None else Column(values)
+
+
+def exact(column: pa.Array, kind: Kind) -> Column:
+    """Returns texts, trimmed and without missing words, as int64, float32 or bool."""
     values = cast_plain(column, kind)
     if values is not None:
         return Column(values)
@@ -155,8 +159,9 @@ def cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
     if offsets[-1] - offsets[0] > _PROBE_BYTES:
         return None
     try:
-        pc.cast(probe, _TARGETS[kind])
-        values = pc.cast(column, _TARGETS[kind])
+        values = pc.cast(probe, _TARGETS[kind])
+        if len(probe) < len(column):
+            values = pc.cast(column, _TARGETS[kind])
     except pa.ArrowInvalid:
         return None
     if kind is Kind.BOOL:
@@ -295,6 +300,8 @@ def rescaled(counts: pa.Array, found: int, wanted: int) -> Column:
         values = pa.array(whole, pa.int64(), mask=~present)
         return without(values, (rest != 0) & present, Reason.OUT_OF_RANGE)
     factor = wanted // found
+    if factor == 1:
+        return Column(counts)
     try:
         return Column(pc.multiply_checked(counts, factor))
     except pa.ArrowInvalid:
@@ -309,7 +316,8 @@ def _instants(texts: pa.Array, unit: str) -> Column:
     cells = Column(pa.nulls(len(texts), pa.int64()), np.zeros(len(texts), np.uint8))
     left = texts
     for form, precision, zone in _FORMS:
-        if left.null_count == len(left):
+        # Few are rather taken one by one than looked for among all.
+        if len(left) - left.null_count <= len(left) // _FEW_PART:
             break
         plain = pc.match_substring_regex(left, form)
         some = pc.if_else(plain, left, pa.scalar(None, pa.string()))
