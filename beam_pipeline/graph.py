@@ -20,7 +20,7 @@ from beam_pipeline.planning.like import SHARED, Like, new_features
 from beam_pipeline.planning.plan import Plan, derived_settings
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
-from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts, Segment
+from transforms.core.model import Batch, Block, PlaceFacts, Segment
 from transforms.core.placing.placement import SplitSource
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Schema
@@ -310,7 +310,7 @@ def _place_and_write(
     placed = rows | "Place" >> PlaceRows(plan, strata)
     place_facts, segments, prints = placed.facts, placed.segments, placed.fingerprints
     if reused is not None:
-        placing = reused.facts | "Placed before" >> beam.Filter(_is_placed)
+        placing = reused.facts | "Placed before" >> beam.Filter(isinstance, PlaceFacts)
         place_facts = (place_facts, placing) | "Join facts" >> beam.Flatten()
         segments = (segments, reused.segments) | "Join segments" >> beam.Flatten()
         prints = (prints, reused.fingerprints) | "Join prints" >> beam.Flatten()
@@ -350,11 +350,6 @@ def _checked(batch: Batch, *, keyed: bool) -> Batch:
         )
     batch.check(keyed=keyed)
     return batch
-
-
-def _is_placed(fact: ReadFacts | PlaceFacts) -> bool:
-    """Whether a fact of reused blocks is of `place`: only such count rows of shards."""
-    return isinstance(fact, PlaceFacts)
 
 
 def _strata(

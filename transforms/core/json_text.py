@@ -17,7 +17,6 @@ libraries. Deeper values fit into no column.
 import base64
 import dataclasses
 import functools
-import itertools
 import json
 import operator
 import types
@@ -156,7 +155,8 @@ def json_levels(
       begin and end; and how many are open behind each of these places.
     """
     in_string = is_escaped = False
-    for piece in itertools.chain.from_iterable(map(_pieces_of, pieces)):
+    size = _PIECE_BYTES
+    for piece in (p[i : i + size] for p in pieces for i in range(0, len(p), size)):
         # The backslash is at the end of the last piece.
         plain = b"_" + piece[1:] if is_escaped else piece
         is_escaped = (len(plain) - len(plain.rstrip(b"\\"))) % 2 == 1
@@ -176,12 +176,6 @@ def json_levels(
         levels = np.cumsum(np.where(folded[places] == _OPENS, 1, -1)) + level
         level = int(levels[-1]) if len(levels) else level
         yield piece, quotes, places, levels
-
-
-def _pieces_of(data: bytes) -> Iterator[bytes]:
-    """Yields bytes in pieces, whose arrays stay in the processor's cache."""
-    for start in range(0, len(data), _PIECE_BYTES):
-        yield data[start : start + _PIECE_BYTES]
 
 
 def outside(places: _Places, quotes: _Places) -> _Places:

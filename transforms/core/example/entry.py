@@ -308,7 +308,8 @@ class Entry:
         fields, at = [], 1
         # What is between E and F, F and G, G and L.
         for gap in (len(self._key) + 1, 1, 1):
-            width = _width_at(template, at)
+            rest = enumerate(template[at:], 1)
+            width = next(n for n, byte in rest if byte < 0x80)
             fields.append((at, width, end - at - width))
             at += width + gap
         if self._has_inner(smallest):
@@ -334,8 +335,3 @@ class Entry:
         joined = join(np.stack(heads, axis=1), buffers)
         bounds = offsets_of(joined)[:: len(heads)]
         return binary_values(joined.buffers()[2], bounds.copy())
-
-
-def _width_at(data: bytes, at: int) -> int:
-    """Returns the bytes of the varint at a position."""
-    return next(n for n, byte in enumerate(data[at:], 1) if byte < 0x80)

@@ -163,7 +163,7 @@ def pack_fingerprints(
     values: UInt64s,
     splits: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
-    origins: pa.StringArray | None,
+    origins: pa.Array | None,
 ) -> pa.RecordBatch:
     """Returns n fingerprints in their stored form.
 
@@ -173,7 +173,8 @@ def pack_fingerprints(
       rows: each item's 0-based row in its origin.
       origins: each item's origin; None if the segment states one for all.
     """
-    places = pa.nulls(len(values), pa.string()) if origins is None else origins
+    places = pa.nulls(len(values)) if origins is None else origins
+    places = places.cast(pa.string())
     columns = [pa.array(values), pa.array(splits, pa.int16()), pa.array(rows), places]
     return pa.RecordBatch.from_arrays(columns, schema=FINGERPRINT_SCHEMA)
 

@@ -170,30 +170,28 @@ class ShardRows:
 
     def places(
         self, positions: npt.NDArray[np.int64]
-    ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Returns the origins and the 0-based rows at positions of `table`."""
+    ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        """Returns the origins and the 0-based rows at positions of `table`.
+
+        Origins that many rows share are a dictionary.
+        """
         where = pa.array(positions)
         rows = self.table[ROW_COLUMN].take(where).to_numpy()
         if ORIGIN_COLUMN in self.table.column_names:
             return self.table[ORIGIN_COLUMN].take(where).combine_chunks(), rows
         segments = np.searchsorted(self.starts, positions, side="right") - 1
-        return pa.array(self.origins, pa.string()).take(pa.array(segments)), rows
+        shared = pa.array(self.origins, pa.string()).dictionary_encode()
+        return shared.take(pa.array(segments)), rows
 
     def sources(
         self, positions: npt.NDArray[np.int64]
     ) -> tuple[pa.Array, pa.Int64Array]:
         """Returns the origins and the 1-based rows at positions of `table`.
 
-        As rejects name them: a null where nobody would know a row by that. Origins that
-        many rows share are a dictionary.
+        As rejects name them: a null where nobody would know a row by that.
         """
-        if ORIGIN_COLUMN in self.table.column_names:
-            origins, numbers = self.places(positions)
-            return origins, pa.array(numbers + 1)
-        numbers = self.table[ROW_COLUMN].take(pa.array(positions)).to_numpy()
-        segments = np.searchsorted(self.starts, positions, side="right") - 1
-        shared = pa.array(self.origins, pa.string()).dictionary_encode()
-        return shared.take(pa.array(segments)), pa.array(numbers + 1)
+        origins, rows = self.places(positions)
+        return origins, pa.array(rows + 1)
 
 
 def _joined(

@@ -105,7 +105,8 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
     if kind not in _TARGETS:
         # Every text fits. Readers have found those that are not valid UTF-8.
         return Column(column.cast(row_type(feature)))
-    cells = _coerced(column, kind)
+    values = cast_plain(column, kind)
+    cells = exact(without_missing(column), kind) if values is None else Column(values)
     if kind is Kind.FLOAT and feature.inexact_integers is InexactIntegers.REJECT:
         places = large_places(cells.values)
         if len(places):
@@ -114,12 +115,6 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
             rest = without(cells.values, lost, Reason.NOT_FLOAT32)
             return Column(rest.values, first_fault(rest.faults, cells.faults))
     return cells
-
-
-def _coerced(column: pa.Array, kind: Kind) -> Column:
-    """Returns texts as int64, float32 or bool: by Arrow's cast, else by exact rules."""
-    values = cast_plain(column, kind)
-    return exact(without_missing(column), kind) if values is None else Column(values)
 
 
 def exact(column: pa.Array, kind: Kind) -> Column:
