@@ -40,6 +40,8 @@ _KINDS: dict[str, type[Bucket]] = {
     **dict.fromkeys(("abfs", "abfss"), AzureBucket),
     "hdfs": HdfsBucket,
 }
+# By process.
+_locks: dict[int, threading.Lock] = {}
 # Folders listed at the same time, at most.
 _AT_ONCE = 16
 # Names in answers of the store, at a time: they take 0.2 KB each.
@@ -60,8 +62,7 @@ def file_system(path: str) -> tuple["pafs.FileSystem", str]:
       OSError: what the environment or the parameters say makes no sense.
     """
     place, key = split_remote(path)
-    said = tuple(sorted(parameters_of(place).items()))
-    system, base = _connected(place, said, os.getpid(), by_arrow=True)
+    system, base = _connection(place, by_arrow=True)
     return system, f"{base.rstrip('/')}/{key}" if key else base
 
 
@@ -78,8 +79,7 @@ def client_of(path: str, attempts: str = "") -> Bucket | None:
     place, _ = split_remote(path)
     if path.startswith(HDFS):
         return HdfsBucket(place, attempts, file_system(place)[0])
-    said = tuple(sorted(parameters_of(place).items()))
-    client: Bucket | None = _connected(place, said, os.getpid(), by_arrow=False)
+    client: Bucket | None = _connection(place, by_arrow=False)
     return client
 
 
@@ -93,6 +93,14 @@ def bucket_of(path: str, attempts: str = "") -> Bucket:
             f"'beam-tfrecord[{extra_of(path)}]', or choose another output."
         )
     return client
+
+
+def _connection(place: str, *, by_arrow: bool) -> Any:
+    """Returns a connection; of many threads that begin to read, one makes it."""
+    said, process = tuple(sorted(parameters_of(place).items())), os.getpid()
+    # A fork may copy a lock that is held.
+    with _locks.setdefault(process, threading.Lock()):
+        return _connected(place, said, process, by_arrow=by_arrow)
 
 
 @functools.lru_cache(maxsize=64)
