@@ -78,8 +78,10 @@ def any_message(data: bytes) -> Any:
     else:
         out.features.MergeFrom(parsed.context.features)
         documents = [entry.features.feature for entry in parsed.examples]
+        # A look-up of a feature that a document lacks would add it.
+        none = CLASSES["Feature"]()
         lists = {
-            name: [_feature_message(entry, name) for entry in documents]
+            name: [entry.get(name, none) for entry in documents]
             for name in dict.fromkeys(itertools.chain(*documents))
         }
     if named := [name for name in out.features.feature if name.startswith(LISTS)]:
@@ -90,11 +92,6 @@ def any_message(data: bytes) -> Any:
     for name, steps in lists.items():
         _add(out.features.feature, f"{LISTS}{name}", steps)
     return out
-
-
-def _feature_message(features: Any, name: str) -> Any:
-    """Returns a feature, or an empty one; a look-up of a lacking name would add it."""
-    return features[name] if name in features else CLASSES["Feature"]()
 
 
 def _add(features: Any, name: str, steps: Sequence[Any]) -> None:

@@ -154,7 +154,9 @@ def _inferred(name: str, column: Column) -> tuple[Feature, str]:
     if None in shape[1:]:
         shape = [None, None]
     if is_image_struct(kind) and len(shape) < 2:
-        if _holds_other_files(column):
+        starts = _image_starts(column)
+        # Most of the first files are others.
+        if sum(starts) * 2 < len(starts):
             return Feature(name, Kind.BYTES, shape=tuple(shape)), ""
         return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
     scalar_kind = _scalar_kind(kind)
@@ -227,12 +229,6 @@ def are_images(column: Column) -> bool:
     """Tells whether 99 of 100 of the first non-empty values start like image files."""
     starts = _image_starts(column)
     return bool(starts) and sum(starts) * 100 >= len(starts) * _IMAGES_IN_100
-
-
-def _holds_other_files(column: Column) -> bool:
-    """Tells whether most of the first structs' files start unlike image files."""
-    starts = _image_starts(column)
-    return sum(starts) * 2 < len(starts)
 
 
 def _image_starts(column: Column) -> list[bool]:

@@ -173,8 +173,7 @@ def pack_fingerprints(
       rows: each item's 0-based row in its origin.
       origins: each item's origin; None if the segment states one for all.
     """
-    places = pa.nulls(len(values)) if origins is None else origins
-    places = places.cast(pa.string())
+    places = (pa.nulls(len(values)) if origins is None else origins).cast(pa.string())
     columns = [pa.array(values), pa.array(splits, pa.int16()), pa.array(rows), places]
     return pa.RecordBatch.from_arrays(columns, schema=FINGERPRINT_SCHEMA)
 
