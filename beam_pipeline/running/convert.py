@@ -29,11 +29,8 @@ from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
 from beam_pipeline.graph import Job, build, make_job, views_made_once
 from beam_pipeline.planning.plan import Plan, check_room
 from beam_pipeline.planning.splits import lock_digest
-from beam_pipeline.running.workers import (
-    WorkerPool,
-    collected_retries,
-    local_workers,
-)
+from beam_pipeline.running.retry_notes import collected_retries
+from beam_pipeline.running.workers import WorkerPool, local_workers
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.shared_change import shared_change
 from beam_pipeline.version import deciding_versions
