@@ -288,9 +288,8 @@ def _rows_of(batch: Batch, columns: list[str]) -> Iterable[dict[str, Any]]:
 
 
 def _rejects_of(log: RejectLog) -> Iterator[dict[str, Any]]:
-    """Yields the rejections of a log, each as the dict that a line of rejects holds."""
-    for line in read_lines(log):
-        yield json.loads(line)
+    """Returns the rejections of a log as the dicts that lines of rejects hold."""
+    return map(json.loads, read_lines(log))
 
 
 def with_source_features(

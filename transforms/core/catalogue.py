@@ -44,6 +44,7 @@ PART_RECORDS = 4_000_000
 """The most records of a part of the catalogue that has several shards."""
 _GROUP_ROWS = 1 << 17
 _GROUP_BYTES = 64 << 20
+_REPEATED_TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def part_file(split: str, index: int, parts: int) -> str:
@@ -115,13 +116,12 @@ def catalogue_schema(
       origins: whether it is known where in the source each record comes from.
       keys: whether records have keys.
     """
-    text = pa.dictionary(pa.int32(), pa.string())
     own = [
         ("_shard", pa.int32()),
         ("_offset", pa.int64()),
         ("_size", pa.int32()),
         ("_crc32c", pa.uint32()),
-        *([("_origin", text), ("_row", pa.int64())] if origins else []),
+        *([("_origin", _REPEATED_TEXT), ("_row", pa.int64())] if origins else []),
         *([("_key", pa.string())] if keys else []),
     ]
     return pa.schema([*own, *((f.name, _type(f, f.name in classes)) for f in features)])
@@ -155,7 +155,7 @@ def own_columns(
 def _type(feature: Feature, named: bool) -> pa.DataType:
     """Returns the type of a feature's column."""
     if feature.kind is Kind.LABEL and named:
-        return pa.dictionary(pa.int32(), pa.string())
+        return _REPEATED_TEXT
     if feature.kind is Kind.TIMESTAMP:
         unit = feature.unit or "s"
         return pa.timestamp("ms" if unit == "s" else unit, "UTC")
@@ -193,13 +193,13 @@ def write_part(
     chosen = (
         pa.record_batch([b[n] for n in schema.names], schema.names) for b in batches
     )
-    repeated = ["_shard", *(f.name for f in schema if _is_text(f.type))]
+    texts = [f.name for f in schema if f.type in (pa.string(), _REPEATED_TEXT)]
     rows = 0
     with pq.ParquetWriter(
         sink,
         schema,
         compression="zstd",
-        use_dictionary=repeated,
+        use_dictionary=["_shard", *texts],
         write_page_checksum=True,
     ) as writer:
         for group in regrouped(chosen, _GROUP_ROWS, _GROUP_BYTES):
@@ -245,11 +245,6 @@ def _storable(column: pa.Array, kind: pa.DataType) -> pa.Array:
         )
         column = pc.if_else(fits, column, pa.scalar(None, column.type))
     return column.cast(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    """Whether a column has texts or class names, which Parquet stores once each."""
-    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -35,9 +35,10 @@ from transforms.sidecars import tfds
 from transforms.sidecars.tfds import Rendered
 
 SCHEMA_NAME = "schema.pbtxt"
-_TYPES = {Kind.FLOAT: "FLOAT", Kind.BOX: "FLOAT"} | dict.fromkeys(
-    (Kind.TEXT, Kind.BYTES, Kind.IMAGE, Kind.TENSOR), "BYTES"
-)
+_TYPES = dict.fromkeys(Kind, "INT") | {
+    **dict.fromkeys((Kind.TEXT, Kind.BYTES, Kind.IMAGE, Kind.TENSOR), "BYTES"),
+    **dict.fromkeys((Kind.FLOAT, Kind.BOX), "FLOAT"),
+}
 _TIMES = {
     "s": "UNIX_SECONDS",
     "ms": "UNIX_MILLISECONDS",
@@ -71,17 +72,12 @@ def render_schema(manifest: Manifest) -> bytes:
             lines += [
                 "feature {",
                 f"  name: {quoted(key)}",
-                f"  type: {'INT' if is_lengths else _tfmd_type(facts.feature)}",
+                f"  type: {'INT' if is_lengths else _TYPES[facts.feature.kind]}",
                 *_number_of_values(facts.feature, always),
                 *(() if is_lengths else _domain(facts)),
                 "}",
             ]
     return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _tfmd_type(feature: Feature) -> str:
-    """Returns the type in `schema.pbtxt` of a feature's kind: BYTES, FLOAT or INT."""
-    return _TYPES.get(feature.kind, "INT")
 
 
 def _number_of_values(feature: Feature, always: bool) -> Iterator[str]:
