@@ -3,7 +3,6 @@
 The oracles are the writers: zipfile, tarfile, and the tools zip, tar, zstd and xz.
 """
 
-import contextlib
 import gzip
 import io
 import pathlib
@@ -42,7 +41,6 @@ from transforms.errors import BeamTFRecordError, DamageError, SourceError, SpecE
 from transforms.formats.archive.archives import Archive
 from transforms.formats.archive.members import (
     Limits,
-    Member,
 )
 
 
@@ -537,16 +535,9 @@ def test_large_numbers_and_long_names_in_tar() -> None:
         assert contents(tar_of({name: b"x"}, tar_format=made)) == {name: b"x"}
         info = info_of("huge.bin", 9 << 30)
         header = info.tobuf(made, "utf-8")
-        (member,) = first_of(header)
+        # Nothing follows the header: what comes before the damage is all there is.
+        member, _ = next(iter(Archive(io.BytesIO(header), "x").members()))
         assert member.size == 9 << 30
-
-
-def first_of(data: bytes) -> list[Member]:
-    listed: list[Member] = []
-    with contextlib.suppress(DamageError):
-        # What came before the damage stays.
-        listed.extend(member for member, _ in Archive(io.BytesIO(data), "x").members())
-    return listed
 
 
 def test_no_archive_at_all() -> None:

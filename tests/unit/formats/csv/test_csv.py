@@ -21,7 +21,7 @@ from transforms.errors import (
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.reader import check_same_columns, read_header
+from transforms.formats.csv.reader import read_header
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table_source import TableSource
 
@@ -198,24 +198,6 @@ def test_a_header_that_cannot_be_used_is_refused(
     with pytest.raises(SourceError, match=message) as error:
         header_of(data, dialect)
     assert str(error.value).startswith("f.csv")
-
-
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (("a", "b", "x"), "'c' only in 1.csv; 'x' only in 2.csv"),
-        (("a", "b"), "'c' only in 1.csv"),
-        (("a", "b", "c", "d"), "'d' only in 2.csv"),
-        (("a", "c", "b"), "the order differs at 'c', 'b'.*--exclude"),
-    ],
-)
-def test_files_of_one_source_must_have_the_same_columns(
-    other: tuple[Any, ...], message: str
-) -> None:
-    """Both files are named, and the columns that differ."""
-    check_same_columns("1.csv", ("a", "b", "c"), "2.csv", ("a", "b", "c"))
-    with pytest.raises(SourceError, match=f"1.csv and 2.csv differ: {message}"):
-        check_same_columns("1.csv", ("a", "b", "c"), "2.csv", other)
 
 
 # --- rows --------------------------------------------------------------------------

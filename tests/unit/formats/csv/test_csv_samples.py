@@ -127,7 +127,13 @@ def test_utf_16_is_sampled_from_its_start() -> None:
         ),
         ([b"a,b,c\n" + b"1;2;3\n" * 9], "1 field, 3 expected; .*--delimiter"),
         ([b"a;b\n1;2\n"], "is it ';'"),
-        ([b"a,b\n1,2\n", b"a,c\n1,2\n"], "1.csv and 2.csv differ: 'b' only in 1.csv"),
+        (
+            [b"a,b\n1,2\n", b"a,c\n1,2\n"],
+            "2.csv differ: 'b' only in 1.csv; 'c' only in 2",
+        ),
+        ([b"a,b\n1,2\n", b"a\n1\n"], "1.csv and 2.csv differ: 'b' only in 1.csv"),
+        ([b"a\n1\n", b"a,b\n1,2\n"], "1.csv and 2.csv differ: 'b' only in 2.csv"),
+        ([b"a,b\n1,2\n", b"b,a\n1,2\n"], "the order differs at 'b', 'a'.*--exclude"),
         ([b"a,b\n1,2\n", b""], "2.csv: no header"),
         (
             [*[b"a,b\n1,2\n"] * 70, b"", *[b"a,b\n1,2\n"] * 9, b"a\n1\n", b""],

@@ -153,12 +153,9 @@ def test_pycocotools_sees_the_same(tmp_path: Folder, data: st.DataObject) -> Non
 
 
 BAD_BOXES = {
-    "[-5, 0, 10, 10]": "[-5, 0, 10, 10]",
     "[60, 0, 10, 10]": "[60, 0, 10, 10]",
     "[8, 8, 0, 10]": "[8, 8, 0, 10]",
-    "[8, 8, -4, 10]": "[8, 8, -4, 10]",
     "[8, 8, 4, -1e3]": "[8, 8, 4, -1000]",
-    "[0.1, 0.2, 0.3, 0.4]": "[0.1, 0.2, 0.3, 0.4]",
     "[NaN, 1, 2, 3]": "[nan, 1, 2, 3]",
     "[1, Infinity, 2, 3]": "[1, inf, 2, 3]",
     "[1, null, 2, 3]": "[1, nan, 2, 3]",
@@ -176,7 +173,7 @@ def test_fault_131_bad_boxes(root: Folder, text: str, shown: str, policy: str) -
     content = coco([image(1), image(2)], [box(5, 1), box(6, 1, bad), box(7, 2)])
     found = read(tree(root, content), bad_box=policy)
     boxes = [len(row["image/object/bbox"]) for row in found.rows]
-    if policy == "clip" and text in ("[-5, 0, 10, 10]", "[60, 0, 10, 10]"):
+    if policy == "clip" and text == "[60, 0, 10, 10]":
         assert boxes == [2, 1]
         assert found.rejections == []
         return

@@ -74,51 +74,34 @@ def test_first_pixel(root: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sides", "shown"),
+    ("item", "reason", "shown"),
     [
-        ((-5, 0, 10, 10), "[-5, 0, 10, 10]"),
-        ((60, 0, 70, 10), "[60, 0, 70, 10]"),
-        ((8, 8, 8, 20), "[8, 8, 8, 20]"),
-        ((24, 8, 8, 20), "[24, 8, 8, 20]"),
-        ((8, 20, 24, 8), "[8, 20, 24, 8]"),
-        ((0.1, 0.2, 0.5, 0.5), "[0.1, 0.2, 0.5, 0.5]"),
-        (("nan", 1, 2, 3), "'nan', '1', '2', '3'"),
-        ((1, "inf", 2, 3), "'1', 'inf', '2', '3'"),
-        ((1, "x", 2, 3), "'1', 'x', '2', '3'"),
-        ((1, 2, "1_0", 9), "'1', '2', '1_0', '9'"),
-        ((1, 2, 3, None), "'1', '2', '3', None"),
+        (thing("dog", 60, 0, 70, 10), Reason.BAD_BOX, "[60, 0, 70, 10]"),
+        (thing("dog", 8, 20, 24, 8), Reason.BAD_BOX, "[8, 20, 24, 8]"),
+        (thing("dog", "nan", 1, 2, 3), Reason.BAD_BOX, "'nan', '1', '2', '3'"),
+        (thing("dog", 1, "inf", 2, 3), Reason.BAD_BOX, "'1', 'inf', '2', '3'"),
+        (thing("dog", 1, "x", 2, 3), Reason.BAD_BOX, "'1', 'x', '2', '3'"),
+        (thing("dog", 1, 2, "1_0", 9), Reason.BAD_BOX, "'1', '2', '1_0', '9'"),
+        (thing("dog", 1, 2, 3, None), Reason.BAD_BOX, "'1', '2', '3', None"),
+        (thing(None), Reason.MISSING_VALUE, ""),
+        (thing("  "), Reason.MISSING_VALUE, ""),
+        (thing(truncated="Unspecified"), Reason.NOT_A_BOOL, ""),
+        (thing(difficult=2), Reason.NOT_A_BOOL, ""),
     ],
 )
-def test_fault_131_bad_boxes(
-    root: Folder, sides: tuple[object, ...], shown: str
+def test_fault_131_bad_objects(
+    root: Folder, item: dict[str, Any], reason: Reason, shown: str
 ) -> None:
-    """A bad box is a reject of its own that names its object."""
-    annotate(root, "a", thing(), thing("dog", *sides), thing())
+    """A bad box, no name or an invalid flag is a reject that names its object."""
+    annotate(root, "a", thing(), item, thing())
     found = read(root)
     (rejection,) = found.rejections
-    assert rejection.reason is Reason.BAD_BOX
+    assert (rejection.reason, rejection.part) == (reason, "boxes")
     assert (rejection.source, rejection.row) == ("Annotations/a.xml", None)
-    assert rejection.message.startswith("object 2, 'dog': ")
+    name = ", 'dog': " if item["name"] == "dog" else ""
+    assert rejection.message.startswith(f"object 2{name}")
     assert shown in rejection.message
-    assert rejection.part == "boxes"
     assert len(found.rows[0]["image/object/bbox"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("item", "reason"),
-    [
-        (thing(None), Reason.MISSING_VALUE),
-        (thing("  "), Reason.MISSING_VALUE),
-        (thing(truncated="Unspecified"), Reason.NOT_A_BOOL),
-        (thing(difficult=2), Reason.NOT_A_BOOL),
-    ],
-)
-def test_bad_objects(root: Folder, item: dict[str, Any], reason: Reason) -> None:
-    """An object without a name, or with an invalid flag, is a reject too."""
-    annotate(root, "a", thing(), item)
-    found = read(root)
-    assert [(r.reason, r.part) for r in found.rejections] == [(reason, "boxes")]
-    assert len(found.rows[0]["image/object/bbox"]) == 1
 
 
 @pytest.mark.parametrize("size", [None, (0, 0), (64, "x"), ("", 48), (0, 48)])
