@@ -213,16 +213,6 @@ def test_nothing_there(tmp_path: Folder) -> None:
     assert names(tmp_path) == ["empty", "no shards"]
 
 
-def test_a_pipe_is_an_error(tmp_path: Folder) -> None:
-    """It might never end, and cannot be read again."""
-    read, write = os.pipe()
-    with pytest.raises(OSError, match="not a regular file"):
-        repair_file(f"/dev/fd/{read}", str(tmp_path / "b"), overwrite=False)
-    os.close(read)
-    os.close(write)
-    assert names(tmp_path) == []
-
-
 @pytest.mark.stress
 @pytest.mark.parametrize("size", [100, 1_000, 20_000])
 def test_throughput_and_memory(size: int, tmp_path: Folder, headline: Headline) -> None:

@@ -476,16 +476,6 @@ def test_recognised_among_files(tmp_path: Folder) -> None:
     assert format_of(tmp_path / "d") == "images"
 
 
-def test_metadata_of_unequal_features(tmp_path: Folder) -> None:
-    """All splits must have the same columns; the error names both files."""
-    for folder, column in (("train", "text"), ("test", "caption")):
-        write_images(tmp_path / "data" / folder, ["a.png"])
-        rows = [{"file_name": "a.png", column: "x"}]
-        write_metadata(tmp_path / "data" / folder / "metadata.csv", rows)
-    message = refused(4, tmp_path / "data", tmp_path / "out")
-    assert "caption" in message
-
-
 def test_metadata_of_two_kinds(tmp_path: Folder) -> None:
     """One kind of metadata file a source, as Hugging Face has it."""
     write_images(tmp_path / "data", ["train/a.png", "test/a.png"])

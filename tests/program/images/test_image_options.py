@@ -161,17 +161,6 @@ def test_some_cells_are_files(folder: Folder) -> None:
     assert "--image-columns seg" in note
 
 
-@pytest.mark.parametrize("columns", [[], ["--image-columns", "colour,seg"]])
-def test_resized_masks_have_their_classes(folder: Folder, columns: list[str]) -> None:
-    """A palette mask of four classes still has their four numbers after a resize."""
-    table = write_table(folder / "pairs.csv")
-    convert(table, folder / "out", "--resize", "exact:12x20", *columns)
-    for row in rows(folder / "out"):
-        mask = opened(row["seg"])
-        assert (mask.format, mask.mode, mask.size) == ("PNG", "P", (20, 12))
-        assert np.unique(np.asarray(mask)).tolist() == [0, 1, 2, 3]
-
-
 def test_declared_masks(folder: Folder) -> None:
     """Gray ones need the word: a note says so, and with it their numbers stay."""
     gray = np.random.default_rng(0).integers(0, 4, (24, 32)).astype(np.uint8)

@@ -128,15 +128,24 @@ def test_fault_126_names_match_in_any_normal_form(
     )
 
 
-def test_fault_126_two_names_of_one_normal_form(tmp_path: Folder) -> None:
-    """Files whose names differ in their normal form only are an error naming both."""
-    both = [unicodedata.normalize(form, "탑.jpg") for form in ("NFC", "NFD")]
-    tree(tmp_path / "in", both)
-    labels = table(tmp_path / "t.csv", [("id", "n"), ("탑", 1)])
-    message = refused(
-        4, tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id"
-    )
-    assert "NFC" in message
+@pytest.mark.parametrize(
+    ("names", "ids", "said"),
+    [
+        (["탑.jpg", unicodedata.normalize("NFD", "탑.jpg")], ["탑"], ["NFC"]),
+        (["a/x.jpg", "b/x.jpg"], ["x"], ["a/x.jpg", "b/x.jpg"]),
+        (NAMES, [*stems(), "탑_01"], ["'탑_01'", "rows 1 and 5"]),
+    ],
+    ids=["126 one name in NFC", "128 two images of a stem", "128 an id twice"],
+)
+def test_fault_126_128_what_is_there_twice(
+    names: Sequence[str], ids: list[str], said: list[str], tmp_path: Folder
+) -> None:
+    """Two images, or two rows of equal labels, of one id are an error naming both."""
+    tree(tmp_path / "in", names)
+    labels = table(tmp_path / "t.csv", [("id", "n"), *((each, 1) for each in ids)])
+    options = ("--labels", labels, "--id-column", "id")
+    message = refused(4, tmp_path / "in", tmp_path / "out", *options)
+    assert all(word in message for word in said)
 
 
 def test_fault_127_orphans_of_both_kinds(tmp_path: Folder) -> None:
@@ -159,27 +168,6 @@ def test_fault_127_orphans_of_both_kinds(tmp_path: Folder) -> None:
     account = manifest["dataset"]["account"]
     assert (account["read"], account["written"]) == (6, 3)
     assert account["rejected"] == {"image_without_label": 1, "label_without_image": 2}
-
-
-def test_fault_128_an_id_twice(tmp_path: Folder) -> None:
-    """An id that occurs twice is an error naming both rows, though labels are equal."""
-    tree(tmp_path / "in")
-    rows = [("id", "n"), *((stem, 1) for stem in stems()), ("탑_01", 1)]
-    labels = table(tmp_path / "t.csv", rows)
-    options = ("--labels", labels, "--id-column", "id")
-    message = refused(4, tmp_path / "in", tmp_path / "out", *options)
-    assert "'탑_01'" in message
-    assert "rows 1 and 5" in message
-
-
-def test_fault_128_two_images_of_one_id(tmp_path: Folder) -> None:
-    """Two images of one stem are an error naming both."""
-    tree(tmp_path / "in", ["a/x.jpg", "b/x.jpg"])
-    labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
-    options = ("--labels", labels, "--id-column", "id")
-    message = refused(4, tmp_path / "in", tmp_path / "out", *options)
-    assert "a/x.jpg" in message
-    assert "b/x.jpg" in message
 
 
 @pytest.mark.parametrize(

