@@ -1,24 +1,17 @@
 """Rejected items: kept, and shown."""
 
 import hashlib
-import io
 import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.outputs import (
-    account,
-    dataset,
-    payloads,
-    rejects,
-    row_of,
-)
+from tests.support.image_sources import image_bytes
+from tests.support.outputs import account, dataset, payloads, rejects, row_of
 from tests.support.runs import command, convert, refused
 from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv, write_files
@@ -28,12 +21,6 @@ from transforms.core.tfrecord import TFRecordReader
 Folder = pathlib.Path
 
 ALL = ("--max-reject-rate", "1", "--workers", "1")
-
-
-def image(shade: int) -> bytes:
-    out = io.BytesIO()
-    PIL.Image.new("L", (4, 4), shade).save(out, "PNG")
-    return out.getvalue()
 
 
 def balanced(directory: Folder) -> dict[str, Any]:
@@ -128,8 +115,8 @@ class TestKinds:
 
     def test_images(self, tmp_path: Folder) -> None:
         """Files of a tree are kept by their names, and have no rows."""
-        good = {f"{label}/{n}.png": image(n) for label in "xy" for n in range(9)}
-        bad = {"x/z.png": b"<html>", "y/z.png": image(7)[:20], "y/empty.png": b""}
+        good = {f"{label}/{n}.png": image_bytes(n) for label in "xy" for n in range(9)}
+        bad = {"x/z.png": b"<html>", "y/z.png": image_bytes(7)[:20], "y/empty.png": b""}
         source = write_files(tmp_path / "tree", good | bad)
         convert(source, tmp_path / "a", *ALL, "--keep-rejected-bytes")
         items = kept(tmp_path / "a")

@@ -17,6 +17,7 @@ from beam_pipeline.commands.repair import repair_file
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset, write_records
 from tests.support.outputs import names
+from tests.support.tfrecords import flipped
 from transforms.core.tfrecord import FrameFacts, TFRecordReader
 from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.walk import Kept, LostRange, Salvage
@@ -26,10 +27,6 @@ Folder = pathlib.Path
 RECORDS = [b"record %d" % number * 9 for number in range(100)]
 PLAIN = b"".join(map(frame, RECORDS))
 SHARD = "animals-train.tfrecord-00001-of-00003"
-
-
-def flipped(data: bytes, place: int) -> bytes:
-    return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
 
 
 def repair(source: Folder, target: Folder, *, overwrite: bool = False) -> int:

@@ -19,6 +19,7 @@ from tests.support.image_sources import FRAMES
 from tests.support.outputs import rejects, rows
 from tests.support.runs import convert
 from tests.support.sources import write_files
+from tests.support.worker_pool import runs
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.model import Reason
@@ -106,15 +107,6 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        stat = Folder(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 # ------------------------------------------------------------------- the same results
@@ -242,7 +234,7 @@ def test_ctrl_c_and_the_end_of_idle_children(hostile: DecoderPool) -> None:
     os.kill(pid, signal.SIGINT)
     assert process_of(hostile) == pid
     hostile.end_idle()
-    assert not is_alive(pid)
+    assert not runs(pid)
 
 
 PARENT = """
@@ -282,10 +274,10 @@ def test_children_die_with_the_parent(order: str) -> None:
     assert parent.stdout is not None
     children = [int(pid) for pid in parent.stdout.readline().split()]
     assert len(children) == 2
-    assert all(map(is_alive, children))
+    assert all(map(runs, children))
     parent.kill()
     parent.communicate()
-    assert within(5, lambda: not any(map(is_alive, children)))
+    assert within(5, lambda: not any(map(runs, children)))
 
 
 # --------------------------------------------------------------------------- end to end
@@ -345,5 +337,5 @@ def test_ctrl_c_while_a_decoder_hangs(tmp_path: Folder) -> None:
     assert said.endswith("Interrupted; nothing was committed. Run it again to go on.\n")
     assert "Traceback" not in said
     child = int(note.read_text())
-    assert within(5, lambda: not is_alive(child))
+    assert within(5, lambda: not runs(child))
     assert not (tmp_path / "out").exists()

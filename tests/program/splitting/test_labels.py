@@ -1,6 +1,5 @@
 """A tree of images joined with the table that labels it, end to end."""
 
-import csv
 import json
 import os
 import pathlib
@@ -12,7 +11,8 @@ from typing import Any, Literal
 import pytest
 
 import beam_pipeline
-from tests.support.image_sources import picture
+from tests.support.image_sources import write_images
+from tests.support.manifest_sources import write_rows
 from tests.support.outputs import first_values, rejects
 from tests.support.runs import command, convert, refused
 from transforms.publishing import target
@@ -23,33 +23,15 @@ TOLERANT = ("--max-reject-rate", 0.9)
 NAMES = ("서울/탑_01.JPG", "서울/탑_02.JPG", "부산/다리_01.JPG", "부산/다리_02.JPG")
 
 
-def tree(root: Folder, names: Sequence[str] = NAMES) -> dict[str, bytes]:
-    """Writes a JPEG, each another, under every name; returns them by path."""
-    images = {}
-    for number, name in enumerate(names):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        images[name] = picture("JPEG", (8 + number, 6))
-        path.write_bytes(images[name])
-    return images
-
-
-def table(path: Folder, rows: Sequence[Sequence[object]]) -> Folder:
-    """Writes a CSV file; the first row is the header."""
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(rows)
-    return path
-
-
 def stems(names: Sequence[str] = NAMES) -> list[str]:
     return [os.path.splitext(os.path.basename(name))[0] for name in names]
 
 
 def test_the_tables_own_values_stay(tmp_path: Folder) -> None:
     """Labels are the table's integers and not renumbered; ids are its text."""
-    images = tree(tmp_path / "train")
+    images = write_images(tmp_path / "train", NAMES)
     rows = [("id", "landmark_id"), *zip(stems(), (70, 5, 5, 900), strict=True)]
-    labels = table(tmp_path / "train" / "train.csv", rows)
+    labels = write_rows(tmp_path / "train" / "train.csv", rows)
     options = ("--labels", labels, "--id-column", "id", "--label-column", "landmark_id")
     convert(tmp_path / "train", tmp_path / "out", *options)
     found = {r["id"].decode(): r for r in first_values(tmp_path / "out")}
@@ -59,24 +41,26 @@ def test_the_tables_own_values_stay(tmp_path: Folder) -> None:
         assert found[stem]["image"] == data
         assert found[stem]["landmark_id"] == label
         assert found[stem]["filename"].decode() == name
-        assert (found[stem]["height"], found[stem]["depth"]) == (6, 3)
+        assert (found[stem]["height"], found[stem]["depth"]) == (4, 3)
     assert len(found) == len(images)
 
 
 def test_paths_of_another_machine(tmp_path: Folder) -> None:
     """Folders in front of all ids that are not here do not count."""
-    tree(tmp_path / "in")
+    write_images(tmp_path / "in", NAMES)
     paths = [f"/kaggle/input/x/{name}" for name in NAMES]
-    labels = table(tmp_path / "t.csv", [("id", "n"), *zip(paths, stems(), strict=True)])
+    labels = write_rows(
+        tmp_path / "t.csv", [("id", "n"), *zip(paths, stems(), strict=True)]
+    )
     convert(tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id")
     found = {
         r["id"].decode(): r["filename"].decode() for r in first_values(tmp_path / "out")
     }
     assert found == dict(zip(paths, NAMES, strict=True))
-    tree(tmp_path / "flat", [os.path.basename(name) for name in NAMES])
+    write_images(tmp_path / "flat", [os.path.basename(name) for name in NAMES])
     convert(tmp_path / "flat", tmp_path / "b", "--labels", labels, "--id-column", "id")
     assert len(first_values(tmp_path / "b")) == len(NAMES)
-    labels = table(
+    labels = write_rows(
         tmp_path / "t.csv", [("id", "n"), *((path, 1) for path in paths * 2)]
     )
     options = ("--labels", labels, "--id-column", "id")
@@ -87,9 +71,9 @@ def test_paths_of_another_machine(tmp_path: Folder) -> None:
 def test_paths_of_another_split(others: tuple[str, ...], tmp_path: Folder) -> None:
     """Their ends, here or in two splits, are not those of images of this one."""
     names = ["1.jpg", "2.jpg"]
-    tree(tmp_path / "test", names)
+    write_images(tmp_path / "test", names)
     ids = [*(f"train/{name}" for name in names), *others]
-    labels = table(tmp_path / "t.csv", [("id", "n"), *((i, 1) for i in ids)])
+    labels = write_rows(tmp_path / "t.csv", [("id", "n"), *((i, 1) for i in ids)])
     options = ("--labels", labels, "--id-column", "id")
     message = refused(3, tmp_path / "test", tmp_path / "out", *options)
     assert f"label_without_image: {len(ids)}" in message
@@ -97,9 +81,9 @@ def test_paths_of_another_split(others: tuple[str, ...], tmp_path: Folder) -> No
 
 def test_ids_in_a_column_named_like_a_feature_of_images(tmp_path: Folder) -> None:
     """Ids called filename find the images, which keep their own file names."""
-    images = tree(tmp_path / "in")
+    images = write_images(tmp_path / "in", NAMES)
     rows = [("filename", "n"), *((stem, n) for n, stem in enumerate(stems()))]
-    labels = table(tmp_path / "t.csv", rows)
+    labels = write_rows(tmp_path / "t.csv", rows)
     convert(
         tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "filename"
     )
@@ -116,9 +100,9 @@ def test_fault_126_names_match_in_any_normal_form(
 ) -> None:
     """The table may be in NFC and the file system in NFD, or the other way round."""
     other: Literal["NFC", "NFD"] = "NFD" if form == "NFC" else "NFC"
-    tree(tmp_path / "in", [unicodedata.normalize(form, name) for name in NAMES])
+    write_images(tmp_path / "in", [unicodedata.normalize(form, name) for name in NAMES])
     ids = [unicodedata.normalize(other, stem) for stem in stems()]
-    labels = table(tmp_path / "t.csv", [("id", "n"), *((i, 1) for i in ids)])
+    labels = write_rows(tmp_path / "t.csv", [("id", "n"), *((i, 1) for i in ids)])
     run = convert(
         tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id"
     )
@@ -141,8 +125,8 @@ def test_fault_126_128_what_is_there_twice(
     names: Sequence[str], ids: list[str], said: list[str], tmp_path: Folder
 ) -> None:
     """Two images, or two rows of equal labels, of one id are an error naming both."""
-    tree(tmp_path / "in", names)
-    labels = table(tmp_path / "t.csv", [("id", "n"), *((each, 1) for each in ids)])
+    write_images(tmp_path / "in", names)
+    labels = write_rows(tmp_path / "t.csv", [("id", "n"), *((each, 1) for each in ids)])
     options = ("--labels", labels, "--id-column", "id")
     message = refused(4, tmp_path / "in", tmp_path / "out", *options)
     assert all(word in message for word in said)
@@ -150,9 +134,9 @@ def test_fault_126_128_what_is_there_twice(
 
 def test_fault_127_orphans_of_both_kinds(tmp_path: Folder) -> None:
     """An image without a label and a label without an image are a reject each."""
-    tree(tmp_path / "in")
+    write_images(tmp_path / "in", NAMES)
     rows = [("id", "n"), *((stem, 1) for stem in stems()[:3]), ("nowhere", 2), ("", 3)]
-    labels = table(tmp_path / "t.csv", rows)
+    labels = write_rows(tmp_path / "t.csv", rows)
     convert(
         tmp_path / "in",
         tmp_path / "out",
@@ -179,8 +163,10 @@ def test_fault_127_orphans_of_both_kinds(tmp_path: Folder) -> None:
 )
 def test_ids_may_be_paths(ids: list[str], tmp_path: Folder) -> None:
     """A column of paths, with or without suffix, distinguishes files of one name."""
-    images = tree(tmp_path / "in", ["a/x.jpg", "b/x.jpg"])
-    labels = table(tmp_path / "t.csv", [("path", "n"), *zip(ids, (1, 2), strict=True)])
+    images = write_images(tmp_path / "in", ["a/x.jpg", "b/x.jpg"])
+    labels = write_rows(
+        tmp_path / "t.csv", [("path", "n"), *zip(ids, (1, 2), strict=True)]
+    )
     options = ("--labels", labels, "--id-column", "path")
     convert(tmp_path / "in", tmp_path / "out", *options)
     found = {r["n"]: r["image"] for r in first_values(tmp_path / "out")}
@@ -190,11 +176,11 @@ def test_ids_may_be_paths(ids: list[str], tmp_path: Folder) -> None:
 def test_a_value_that_does_not_fit_rejects_its_image(tmp_path: Folder) -> None:
     """The reject of the image names the table's row, column and value."""
     names = [f"{number:03}.jpg" for number in range(120)]
-    tree(tmp_path / "in", names)
+    write_images(tmp_path / "in", names)
     rows: list[tuple[str, object]]
     rows = [(name[:-4], number) for number, name in enumerate(names)]
     rows[7] = ("007", "many")
-    labels = table(tmp_path / "t.csv", [("id", "count"), *rows])
+    labels = write_rows(tmp_path / "t.csv", [("id", "count"), *rows])
     convert(tmp_path / "in", tmp_path / "o", "--labels", labels, "--id-column", "id")
     (reject,) = rejects(tmp_path / "o")
     assert (reject["source"], reject["reason"]) == ("007.jpg", "not_an_integer")
@@ -206,7 +192,7 @@ def test_a_value_that_does_not_fit_rejects_its_image(tmp_path: Folder) -> None:
 
 def test_rows_of_the_table_that_cannot_be_read(tmp_path: Folder) -> None:
     """A row with too many fields is a reject of its own, and its image has no label."""
-    tree(tmp_path / "in")
+    write_images(tmp_path / "in", NAMES)
     lines = ["id,n", *(f"{stem},1" for stem in stems()[:3]), f"{stems()[3]},1,2"]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     options = ("--labels", tmp_path / "t.csv", "--id-column", "id", *TOLERANT)
@@ -220,8 +206,8 @@ def test_rows_of_the_table_that_cannot_be_read(tmp_path: Folder) -> None:
 
 def test_a_label_table_that_makes_no_sense(tmp_path: Folder) -> None:
     """Missing items are reported before anything is written."""
-    tree(tmp_path / "in")
-    labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
+    write_images(tmp_path / "in", NAMES)
+    labels = write_rows(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
     out = tmp_path / "out"
     message = refused(2, tmp_path / "in", out, "--labels", labels)
     assert "--id-column" in message
@@ -232,7 +218,7 @@ def test_a_label_table_that_makes_no_sense(tmp_path: Folder) -> None:
     assert "no.csv" in refused(2, tmp_path / "in", out, *options)
     options = ("--labels", labels, "--id-column", "id")
     assert "folders of images" in refused(2, labels, out, *options)
-    labels = table(tmp_path / "t.csv", [("id", "height"), ("x", 1)])
+    labels = write_rows(tmp_path / "t.csv", [("id", "height"), ("x", 1)])
     message = refused(2, tmp_path / "in", out, *options)
     assert "'height' (read off each image) and 'height'" in message
     assert "--drop" in message
@@ -240,11 +226,11 @@ def test_a_label_table_that_makes_no_sense(tmp_path: Folder) -> None:
 
 def test_a_changed_table_is_another_job(tmp_path: Folder) -> None:
     """The table decides bytes, so its state is among the inputs."""
-    tree(tmp_path / "in")
+    write_images(tmp_path / "in", NAMES)
     options = ("--labels", tmp_path / "t.csv", "--id-column", "id", "--overwrite")
     digests = []
     for value in (1, 2):
-        table(tmp_path / "t.csv", [("id", "n"), *((s, value) for s in stems())])
+        write_rows(tmp_path / "t.csv", [("id", "n"), *((s, value) for s in stems())])
         convert(tmp_path / "in", tmp_path / "out", *options)
         text = (tmp_path / "out" / "manifest.json").read_text()
         digests.append(json.loads(text)["run"]["job"])
@@ -268,9 +254,9 @@ def test_the_only_other_column_is_the_label(
     tmp_path: Folder, values: tuple[object, ...]
 ) -> None:
     """As if it were named: the same bytes, in `convert`, `schema` and Python."""
-    tree(tmp_path / "in")
+    write_images(tmp_path / "in", NAMES)
     rows = zip(stems(), values, strict=True)
-    labels = table(tmp_path / "t.csv", [("id", "kind"), *rows])
+    labels = write_rows(tmp_path / "t.csv", [("id", "kind"), *rows])
     options = ("--labels", labels, "--id-column", "id")
     convert(tmp_path / "in", tmp_path / "a", *options)
     convert(tmp_path / "in", tmp_path / "b", *options, "--label-column", "kind")
@@ -290,9 +276,9 @@ def dataset_digest(directory: Folder) -> str:
 
 def test_of_several_columns_one_is_named(tmp_path: Folder) -> None:
     """Without a word they are listed; ids, groups and what is dropped are no labels."""
-    tree(tmp_path / "in")
+    write_images(tmp_path / "in", NAMES)
     rows = [(stem, "x", n, n % 2) for n, stem in enumerate(stems())]
-    labels = table(tmp_path / "t.csv", [("id", "kind", "age", "who"), *rows])
+    labels = write_rows(tmp_path / "t.csv", [("id", "kind", "age", "who"), *rows])
     options = ("--labels", labels, "--id-column", "id")
     message = refused(2, tmp_path / "in", tmp_path / "out", *options)
     assert "'kind', 'age', 'who'" in message
@@ -307,7 +293,7 @@ def test_of_several_columns_one_is_named(tmp_path: Folder) -> None:
     (tmp_path / "s.yaml").write_text("features: {age: {kind: label, label: true}}\n")
     convert(tmp_path / "in", tmp_path / "c", *options, "--spec", tmp_path / "s.yaml")
     assert labels_of(tmp_path / "c") == ["age"]
-    ids = table(tmp_path / "ids.csv", [("id",), *((stem,) for stem in stems())])
+    ids = write_rows(tmp_path / "ids.csv", [("id",), *((stem,) for stem in stems())])
     message = refused(
         2, tmp_path / "in", tmp_path / "out", "--labels", ids, "--id-column", "id"
     )
@@ -320,13 +306,15 @@ def test_a_table_that_fits_is_pointed_at(
     place: str, suffix: str, tmp_path: Folder
 ) -> None:
     """In the folder, beside or below: the command that is printed does it."""
-    tree(tmp_path / "in", [f"x y/{name}" for name in ("a.jpg", "b.jpg", "c.jpg")])
+    write_images(
+        tmp_path / "in", [f"x y/{name}" for name in ("a.jpg", "b.jpg", "c.jpg")]
+    )
     (tmp_path / "in" / "x y" / "a.jpg").rename(tmp_path / "in" / "a.jpg")
     (tmp_path / place).mkdir(exist_ok=True)
-    other = table(tmp_path / place / "aaa.csv", [("id", "n"), ("z", 1), ("y", 2)])
+    other = write_rows(tmp_path / place / "aaa.csv", [("id", "n"), ("z", 1), ("y", 2)])
     path = tmp_path / place / f"its labels.{suffix}"
     if suffix == "csv":
-        table(path, [("n", "name"), (1, "a"), (2, "b"), (3, "c"), (4, "gone")])
+        write_rows(path, [("n", "name"), (1, "a"), (2, "b"), (3, "c"), (4, "gone")])
     else:
         lines = [{"n": n, "name": name} for n, name in enumerate("abc")]
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -341,12 +329,12 @@ def test_a_table_that_fits_is_pointed_at(
 
 def test_no_table_is_pointed_at_where_none_fits(tmp_path: Folder) -> None:
     """Other ids, no ids, what is damaged and what is no file are no hints."""
-    tree(tmp_path / "in", ["a.jpg", "b.jpg"])
-    table(tmp_path / "other.csv", [("id", "n"), ("z", 1)])
+    write_images(tmp_path / "in", ["a.jpg", "b.jpg"])
+    write_rows(tmp_path / "other.csv", [("id", "n"), ("z", 1)])
     (tmp_path / "empty.csv").write_bytes(b"")
     (tmp_path / "header.csv").write_bytes(b"id,n\n")
     rows = [("id", "late"), *((number, "") for number in range(2500)), (1, 7)]
-    table(tmp_path / "late.csv", rows)
+    write_rows(tmp_path / "late.csv", rows)
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1")
     (tmp_path / "latin.csv").write_bytes(b"id,n\na,\xe9\n")
     (tmp_path / "folder.csv").mkdir()
@@ -356,7 +344,7 @@ def test_no_table_is_pointed_at_where_none_fits(tmp_path: Folder) -> None:
 
 def test_images_without_labels(tmp_path: Folder) -> None:
     """A flat folder, and one of any depth; the features but the label, and splits."""
-    images = tree(tmp_path / "flat", ["a.jpg", "b.jpg", "c.jpg"])
+    images = write_images(tmp_path / "flat", ["a.jpg", "b.jpg", "c.jpg"])
     assert "--unlabelled" in refused(4, tmp_path / "flat", tmp_path / "out")
     convert(tmp_path / "flat", tmp_path / "out", "--unlabelled")
     found = {r["filename"].decode(): r for r in first_values(tmp_path / "out")}
@@ -365,16 +353,16 @@ def test_images_without_labels(tmp_path: Folder) -> None:
         *("image", "filename", "height", "width", "depth")
     ]
     assert command("verify", tmp_path / "out").code == 0
-    tree(tmp_path / "deep", ["a.jpg", "x/y/z/b.jpg", "x/c.jpg"])
+    write_images(tmp_path / "deep", ["a.jpg", "x/y/z/b.jpg", "x/c.jpg"])
     convert(tmp_path / "deep", tmp_path / "deeper", "--unlabelled", "--splits", "a=1")
     assert len(first_values(tmp_path / "deeper")) == 3
-    tree(tmp_path / "split", ["train/a.jpg", "train/x/b.jpg", "test/c.jpg"])
+    write_images(tmp_path / "split", ["train/a.jpg", "train/x/b.jpg", "test/c.jpg"])
     beam_pipeline.convert(tmp_path / "split", tmp_path / "s", unlabelled=True)
     names = [path.name for path in sorted((tmp_path / "s").glob("*.tfrecord-*"))]
     assert [name.split(".")[0] for name in names] == ["split-test", "split-train"]
     both = ("--unlabelled", "--label-column", "x")
     assert "exclude" in refused(2, tmp_path / "flat", tmp_path / "out2", *both)
-    labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
+    labels = write_rows(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
     message = refused(2, labels, tmp_path / "out2", "--unlabelled")
     assert "folders of images" in message
 
@@ -383,8 +371,10 @@ def test_images_without_labels(tmp_path: Folder) -> None:
 def test_one_folder_beside_its_label_table(place: str, tmp_path: Folder) -> None:
     """It is no class: the table is proposed, and the command that is shown works."""
     own = tmp_path / "own"
-    tree(own / "pics", ["1.jpg", "2.jpg"])
-    table(own / "labels.csv", [("id", "rank", "kind"), ("1", 7, "x"), ("2", 8, "y")])
+    write_images(own / "pics", ["1.jpg", "2.jpg"])
+    write_rows(
+        own / "labels.csv", [("id", "rank", "kind"), ("1", 7, "x"), ("2", 8, "y")]
+    )
     source = own if place == "inside" else own / "pics"
     message = refused(4, source, tmp_path / "out")
     words = shlex.split(message[message.rindex("beam-tfrecord") :].partition(" (or")[0])
@@ -410,7 +400,7 @@ def test_a_list_of_images_and_labels(
     form: str, between: str, name: str, tmp_path: Folder
 ) -> None:
     """Its first line is an image of the tree, and so no header; all rows are read."""
-    tree(tmp_path / "val", ["v_01.JPEG", "v_02.JPEG"])
+    write_images(tmp_path / "val", ["v_01.JPEG", "v_02.JPEG"])
     lines = [f"{form.format(f'v_0{n}')}{between}{n * 37}\n" for n in (1, 2)]
     (tmp_path / name).write_text("".join(lines))
     convert(tmp_path / "val", tmp_path / "out", "--labels", tmp_path / name)
@@ -420,10 +410,10 @@ def test_a_list_of_images_and_labels(
 
 def test_a_list_has_the_names_that_are_given(tmp_path: Folder) -> None:
     """A header that is no image stays one; without it columns are named by options."""
-    tree(tmp_path / "in", ["id.jpg", "b.jpg"])
+    write_images(tmp_path / "in", ["id.jpg", "b.jpg"])
     options = ("--id-column", "id", "--label-column", "n", "--labels")
-    listed = table(tmp_path / "a.csv", [("id", 5), ("b", 6)])
-    headed = table(tmp_path / "b.csv", [("id", "n"), ("id", 5), ("b", 6)])
+    listed = write_rows(tmp_path / "a.csv", [("id", 5), ("b", 6)])
+    headed = write_rows(tmp_path / "b.csv", [("id", "n"), ("id", 5), ("b", 6)])
     convert(tmp_path / "in", tmp_path / "a", "--labels", listed, "--label-column", "n")
     convert(tmp_path / "in", tmp_path / "b", *options, headed)
     for out in ("a", "b"):

@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from beam_pipeline.page.build import chart_of, edges_of
-from beam_pipeline.page.pictures import (
-    Thumbnail,
-    chosen,
-    draw,
-)
+from beam_pipeline.page.pictures import Thumbnail, chosen, draw
+from tests.support.drawn_images import saved
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
@@ -85,13 +82,6 @@ def test_the_same_images_are_chosen_in_any_order() -> None:
     assert 7 not in np.concatenate([*found.values()])
 
 
-def file_of(image: Image.Image, kind: str = "PNG") -> bytes:
-    """Returns an encoded image."""
-    out = io.BytesIO()
-    image.save(out, kind)
-    return out.getvalue()
-
-
 def pixels_of(thumbnail: Thumbnail) -> np.ndarray:
     """Returns the pixels of a thumbnail."""
     data = base64.b64decode(thumbnail.data)
@@ -100,19 +90,19 @@ def pixels_of(thumbnail: Thumbnail) -> np.ndarray:
 
 def test_thumbnails() -> None:
     """They keep the shape, of any mode; images that are damaged have none."""
-    found = draw(file_of(Image.new("RGB", (400, 200), "#c02020")))
+    found = draw(saved(Image.new("RGB", (400, 200), "#c02020"), "PNG"))
     assert found is not None
     assert (found.width, found.height) == (96, 48)
     assert (found.full_width, found.full_height) == (400, 200)
     assert np.abs(pixels_of(found) - [192, 32, 32]).max() < 12
     deep = Image.fromarray(np.full((20, 20), 32_768, np.uint16))
-    found = draw(file_of(deep))
+    found = draw(saved(deep, "PNG"))
     assert found is not None
     assert np.abs(pixels_of(found) - 128).max() < 12
     for mode in ("1", "L", "LA", "P", "RGBA", "CMYK"):
         kind = "JPEG" if mode == "CMYK" else "PNG"
-        assert draw(file_of(Image.new(mode, (9, 9)), kind)) is not None
-    whole = file_of(Image.new("RGB", (50, 50)))
+        assert draw(saved(Image.new(mode, (9, 9)), kind)) is not None
+    whole = saved(Image.new("RGB", (50, 50)), "PNG")
     assert draw(whole[: len(whole) // 2]) is None
     assert draw(b"no image") is None
     assert draw(b"") is None
@@ -120,12 +110,12 @@ def test_thumbnails() -> None:
 
 def test_masks_are_drawn() -> None:
     """Classes and objects have colours of their own; what is 0 stays."""
-    data = file_of(Image.new("RGB", (96, 96), "white"))
+    data = saved(Image.new("RGB", (96, 96), "white"), "PNG")
     left, right = (np.zeros((96, 96), np.uint8) for _ in range(2))
     left[:, :32], right[:, 64:] = 1, 1
-    classes = file_of(Image.fromarray(left + right * 2))
-    wide = file_of(Image.fromarray(left + right.astype(np.uint16) * 258))
-    objects = [file_of(Image.fromarray(each)) for each in (left, right)]
+    classes = saved(Image.fromarray(left + right * 2), "PNG")
+    wide = saved(Image.fromarray(left + right.astype(np.uint16) * 258), "PNG")
+    objects = [saved(Image.fromarray(each), "PNG") for each in (left, right)]
     for masks in ([classes], [wide], objects):
         found = draw(data, (), [masks])
         assert found is not None
@@ -138,7 +128,7 @@ def test_masks_are_drawn() -> None:
 
 def test_boxes_are_drawn() -> None:
     """Where they are, and whatever they are."""
-    data = file_of(Image.new("RGB", (96, 96), "white"))
+    data = saved(Image.new("RGB", (96, 96), "white"), "PNG")
     found = draw(data, [(0.25, 0.25, 0.75, 0.75)])
     assert found is not None
     pixels = pixels_of(found)

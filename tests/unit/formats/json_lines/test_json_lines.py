@@ -11,11 +11,11 @@ import tracemalloc
 from typing import Any
 from unittest import mock
 
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.archives import zstd
 from tests.support.table_reading import listed, read_all, read_later, rows_of
 from transforms.core.model import Reason, Rejection
 from transforms.errors import InputError, SourceError
@@ -430,12 +430,7 @@ def test_compressed_files_are_one_block_in_pieces(
     """Pieces have the rows, lines and order of the plain file; positions ascend."""
     rows = sampled(3000)
     data = "".join(json.dumps(row) + "\n\n" for row in rows).encode()
-    packed = gzip.compress(data)
-    if suffix == ".zst":
-        sink = pa.BufferOutputStream()
-        with pa.CompressedOutputStream(sink, "zstd") as stream:
-            stream.write(data)
-        packed = sink.getvalue().to_pybytes()
+    packed = zstd(data) if suffix == ".zst" else gzip.compress(data)
     (tmp_path / f"a.jsonl{suffix}").write_bytes(packed)
     # Bound as a default when the module was read.
     monkeypatch.setattr(json_lines._pieces, "__defaults__", (10_000,))

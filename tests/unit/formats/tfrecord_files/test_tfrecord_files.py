@@ -11,10 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support import datasets
+from tests.support import datasets, sequences
 from tests.support.sequences import RANKING, SEQUENCE, sequence
 from tests.support.table_reading import listed, read_all, read_later, rows_of
-from transforms.core.example import messages
 from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.frame import frame
@@ -30,24 +29,12 @@ from transforms.formats.tfrecord_files.reader import TFRecordFiles
 
 def example(**features: Any) -> bytes:
     """Serialises an Example; None leaves a key out, ... gives `Feature()`."""
-    message = messages.Example()
-    for name, value in features.items():
-        if value is None:
-            continue
-        feature = message.features.feature[name]
-        if value is ...:
-            feature.SetInParent()
-            continue
-        values = value if isinstance(value, list) else [value]
-        first = values[0] if values else 0
-        if isinstance(first, bytes):
-            feature.bytes_list.value.extend(values)
-        elif isinstance(first, float):
-            feature.float_list.value.extend(values)
-        else:
-            feature.int64_list.SetInParent()
-            feature.int64_list.value.extend(values)
-    return message.SerializeToString(deterministic=True)
+    lists = {
+        name: value if isinstance(value, list) else None if value is ... else [value]
+        for name, value in features.items()
+        if value is not None
+    }
+    return sequences.field(1, sequences.features(lists))
 
 
 def write(
