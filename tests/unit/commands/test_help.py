@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from beam_pipeline.commands.group import cli
-from beam_pipeline.settings.options import SECTIONS, SETTINGS
+from beam_pipeline.settings.options import SETTINGS
 
 # The old name of `spec` and `code`, which the help does not list.
 LISTED = [name for name, command in cli.commands.items() if not command.hidden]
@@ -44,14 +44,6 @@ def test_every_command_has_an_example(name: str) -> None:
         if word.startswith("-")
     }
     assert flags <= known
-
-
-def test_sections_come_in_the_order_of_need() -> None:
-    """Output, splits and labels before all else; no section is left out."""
-    assert SECTIONS[:4] == ("Often used", "Output", "Splits", "Labels")
-    assert {s.section for s in SETTINGS.values() if s.section} == set(SECTIONS)
-    lines = help_of("convert", flag="--help-all").splitlines()
-    assert [line[:-1] for line in lines if line[:-1] in SECTIONS] == list(SECTIONS)
 
 
 def test_the_help_of_convert_fits_a_screen() -> None:

@@ -1,13 +1,12 @@
 """Archives from end to end: the same shards as their folders, and what is refused."""
 
 import json
-import os
 import pathlib
 
 import pytest
 
 from tests.support.archive_sources import write
-from tests.support.format_sources import job_digest, photos
+from tests.support.format_sources import photos
 from tests.support.image_sources import image_bytes
 from tests.support.outputs import contents, records
 from tests.support.runs import convert
@@ -65,11 +64,3 @@ def test_webdataset(tmp_path: Folder) -> None:
         told = json.loads(sample["json"])
         assert row["json/caption"] == [told["caption"].encode()]
         assert row["json/size"] == told["size"]
-
-
-def test_fault_125_archive_that_changes_under_a_plan(tmp_path: Folder) -> None:
-    """Another archive of the same size is another job."""
-    path = write(tmp_path / "a.tar", photos().items())
-    before = job_digest(path, tmp_path / "out")
-    os.utime(path, ns=(1, 1))
-    assert job_digest(path, tmp_path / "out") != before

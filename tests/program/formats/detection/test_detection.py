@@ -328,17 +328,6 @@ def test_layouts(layout: str, tmp_path: Folder) -> None:
     assert account(tmp_path / "out")["parts"]["boxes"]["written"] == 3
 
 
-def test_a_yaml_as_source(tmp_path: Folder) -> None:
-    """SOURCE may be the YAML; its neighbours are other datasets."""
-    root = write_layout(tmp_path / "in", "yolo")
-    (root / "other.yaml").write_text("names: [x]\ntrain: train\n")
-    assert "other.yaml" in refused(4, root, tmp_path / "out")
-    convert(root / "data.yaml", tmp_path / "out")
-    assert len(records(tmp_path / "out")) == len(IMAGES)
-    again = command("convert", root / "data.yaml", tmp_path / "out")
-    assert "up to date" in again.out + again.err
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_change_of_an_annotation_is_seen(layout: str, tmp_path: Folder) -> None:
     """A second run reads it; else the dataset would be old without a word."""

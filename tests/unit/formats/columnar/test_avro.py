@@ -326,7 +326,6 @@ TREE = {
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"", "must start with 'Obj' and 1"),
         (b"PAR1" * 9, "must start with 'Obj' and 1"),
         (b"Obj\x01", "its header is damaged"),
         (b"Obj\x01\x02" + long(2**40), "its header is damaged"),

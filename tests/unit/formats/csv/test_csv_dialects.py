@@ -148,26 +148,6 @@ def test_a_header_may_hold_escapes() -> None:
     assert (block.start, block.first_line, block.rows) == (17, 3, 1)
 
 
-@pytest.mark.parametrize("around", ["", '"'])
-@pytest.mark.parametrize("word", [r"\,", r"\"", "\\\n", r"\\", r"x\"y\,z"])
-def test_a_large_file_with_escapes_is_sampled_in_whole_rows(
-    word: str, around: str
-) -> None:
-    """Positions anywhere in the file are moved to the start of a record."""
-    data = b"text,number\n" + b"".join(
-        f"{around}{word * (number % 7 + 1)}{around},{number}\n".encode()
-        for number in range(5_000)
-    )
-    found = sample(data, sample_bytes=len(data) // 3, escape="\\")
-    assert found.unread == 0
-    numbers = [int(number) for number in found.columns["number"].to_pylist()]
-    assert len({number // 1_000 for number in numbers}) == 5
-    by_number = dict(zip(numbers, found.columns["text"].to_pylist(), strict=True))
-    whole = sample(data, escape="\\")
-    for number, value in by_number.items():
-        assert whole.columns["text"][number].as_py() == value
-
-
 # --- quotes, newlines --------------------------------------------------------------
 
 

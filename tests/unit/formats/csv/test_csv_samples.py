@@ -42,16 +42,25 @@ def test_a_header_without_rows_is_sampled_as_text() -> None:
     assert [f.kind for f in infer_columns(found.columns).features] == ["text"] * 2
 
 
+ESCAPED = [r"\,", r"\"", "\\\n", r"\\", r"x\"y\,z"]
+
+
 @pytest.mark.parametrize(
-    "cell", ["x", '"x"', '"x\n"', '"x\n1,2"', '"x, ""y""\r\n"', '5" pipe']
+    ("cell", "escape"),
+    [
+        *((cell, "") for cell in ("x", '"x"', '"x\n"', '"x\n1,2"', '5" pipe')),
+        ('"x, ""y""\r\n"', ""),
+        *((cell, "\\") for cell in ESCAPED),
+        *((f'"{cell}"', "\\") for cell in ESCAPED),
+    ],
 )
-def test_large_sources_are_sampled_evenly(cell: str) -> None:
+def test_large_sources_are_sampled_evenly(cell: str, escape: str) -> None:
     """Whole rows only, from all over the files, the same every time."""
     record = cell + ",{0}\n"
     data = ["".join(record.format(i) for i in range(n)) for n in (3000, 20, 5000)]
     files = [b"text,number\n" + text.encode() for text in data]
-    first = sample(*files, sample_bytes=8000)
-    again = sample(*files, sample_bytes=8000)
+    first = sample(*files, sample_bytes=8000, escape=escape)
+    again = sample(*files, sample_bytes=8000, escape=escape)
     assert first == again
     assert first.unread == 0
     assert len(set(first.columns["text"].to_pylist())) == 1
