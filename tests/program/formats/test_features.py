@@ -1,6 +1,5 @@
 """Features of every kind from the command line to what TensorFlow reads."""
 
-import json
 import pathlib
 import shutil
 from typing import Any
@@ -13,6 +12,7 @@ import beam_pipeline
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support import coco
 from tests.support.declared_features import (
     facts,
     spec_file,
@@ -285,17 +285,7 @@ def everything(folder: Folder) -> list[tuple[Folder, list[object]]]:
     cifar.mkdir()
     (cifar / "data_batch_1.bin").write_bytes(bytes(3073 * 3))
     (cifar / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n")
-    coco = tree(folder / "coco", "0.png")
-    box = {"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 1, 2, 2], "area": 4}
-    (coco / "instances.json").write_text(
-        json.dumps(
-            {
-                "images": [{"id": 1, "file_name": "0.png", "width": 6, "height": 4}],
-                "categories": [{"id": 3, "name": "cat"}],
-                "annotations": [{**box, "iscrowd": 0}],
-            }
-        )
-    )
+    boxes = coco.tree(folder / "coco", coco.coco([coco.image(1)], [coco.box(1, 1)]))
     odd = table(folder / "odd.csv", ["글자 #", "ne\nw"], ["a\nb", 1], ["", 2])
     joined = ["--labels", labels, "--id-column", "id", "--label-column", "what"]
     return [
@@ -306,7 +296,7 @@ def everything(folder: Folder) -> list[tuple[Folder, list[object]]]:
         (named, joined),
         (manifest, []),
         (cifar, []),
-        (coco, []),
+        (boxes, []),
         (odd, ["--drop", "ne\nw"]),
     ]
 
