@@ -1,10 +1,8 @@
 """Sources of binary, archive and detection formats, and the records made from them."""
 
 import io
-import json
 import os
 import pathlib
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,8 @@ from PIL import Image
 
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support import coco
+from tests.support.detection import write_json
 from tests.support.image_sources import image_bytes
 from tests.support.outputs import dataset, payloads
 from tests.support.sources import write_files
@@ -79,34 +79,13 @@ def marked(size: tuple[int, int], box: tuple[int, int, int, int], **more: Any) -
 
 def write_coco(root: Folder, boxes: list[tuple[int, int, int, int]]) -> Folder:
     """Writes COCO's own layout: image i has the box i, and image 0 a second one."""
-    images, annotations = [], []
-    for number, box in enumerate(boxes, start=1):
-        name = f"{number:012d}.jpg"
-        write_files(root / "val2017", {name: marked((64, 48), box)})
-        images.append({"id": number, "file_name": name, "height": 48, "width": 64})
-        annotations.append(_annotation(number, number, box))
-    annotations.append(_annotation(90, 1, (0, 0, 64, 48), category_id=90, iscrowd=1))
-    write_instances(root, images, annotations)
+    images = [coco.image(number) for number in range(1, len(boxes) + 1)]
+    found = [coco.box(n, n, [*each]) for n, each in enumerate(boxes, start=1)]
+    found.append(coco.box(90, 1, [0, 0, 64, 48], category_id=90, iscrowd=1))
+    write_json(root / "annotations/instances_val2017.json", coco.coco(images, found))
+    for image, box in zip(images, boxes, strict=True):
+        write_files(root / "val2017", {image["file_name"]: marked((64, 48), box)})
     return root
-
-
-def _annotation(number: int, image: int, box: Iterable[float], **more: Any) -> Any:
-    x, y, width, height = box
-    plain = {"category_id": 1, "area": width * height, "iscrowd": 0}
-    found = {"id": number, "image_id": image, "bbox": [x, y, width, height]}
-    return {**found, **plain, "segmentation": [[x, y, x + width, y]], **more}
-
-
-def write_instances(root: Folder, images: list[Any], annotations: list[Any]) -> None:
-    path = root / "annotations/instances_val2017.json"
-    names = {1: "person", 90: "toothbrush"}
-    content = {
-        "images": images,
-        "annotations": annotations,
-        "categories": [{"id": key, "name": name} for key, name in names.items()],
-    }
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content))
 
 
 BOXES = [(8, 12, 16, 24), (20, 4, 30, 10), (32, 24, 32, 24)]

@@ -2,14 +2,13 @@
 
 import ast
 import pathlib
-from collections.abc import Sequence
 
 import pytest
 
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.reader_programs import READERS, program
 from beam_pipeline.reader_programs.programs import Facts
-from tests.support.datasets import ANIMALS, animals, write_dataset
+from tests.support.datasets import animals, write_dataset
 from tests.support.kinds import Row, write_kinds
 from tests.support.runs import command
 from transforms.core.schema import Feature, Kind
@@ -24,11 +23,6 @@ def facts_of(folder: Folder) -> Facts:
     return Facts(str(folder), target.manifest)
 
 
-def animals_in(folder: Folder, features: Sequence[Feature] = ANIMALS) -> Facts:
-    write_dataset(folder, {"test": animals(2), "train": animals(7, 0, 8)}, features)
-    return facts_of(folder)
-
-
 def assigned(text: str, name: str) -> object:
     """Returns the value that a program gives a name."""
     for node in ast.parse(text).body:
@@ -40,7 +34,8 @@ def assigned(text: str, name: str) -> object:
 @pytest.mark.parametrize("reader", READERS)
 def test_it_reads_the_training_split(tmp_path: Folder, reader: str) -> None:
     """Wherever it is among the splits."""
-    text = program(reader, animals_in(tmp_path / "out"))
+    write_dataset(tmp_path / "out", {"test": animals(2), "train": animals(7, 0, 8)})
+    text = program(reader, facts_of(tmp_path / "out"))
     assert '"train"' in text or "animals-train.tfrecord" in text
 
 
@@ -101,15 +96,11 @@ PHOTO = [
 ]
 
 
-def photo_facts(folder: Folder) -> Facts:
-    row = {"image": b"x", "label": "cat", "filename": "a.png", "height": 7}
-    write_kinds(folder / "out", [row], PHOTO)
-    return facts_of(folder / "out")
-
-
 def test_keras_reads_images_and_classes_only(tmp_path: Folder) -> None:
     """Sizes and names are no inputs of a model, and one input is a bare array."""
-    text = program("keras", photo_facts(tmp_path))
+    row = {"image": b"x", "label": "cat", "filename": "a.png", "height": 7}
+    write_kinds(tmp_path / "out", [row], PHOTO)
+    text = program("keras", facts_of(tmp_path / "out"))
     assert assigned(text, "COLUMNS") == ["image", "label"]
     assert "# not read: filename, height\n" in text
     assert 'return batch["image"], batch["label"]' in text

@@ -130,17 +130,6 @@ def test_nothing_is_overwritten_by_default(tmp_path: Folder) -> None:
         repair(tmp_path / "a", tmp_path / "d" / "new", overwrite=True)
 
 
-def meddle(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
-    """Lets something happen while a file is repaired."""
-
-    class Meddled(Salvage):
-        def __iter__(self) -> Iterator[Kept | LostRange]:
-            change()
-            yield from super().__iter__()
-
-    monkeypatch.setattr(repair_command, "Salvage", Meddled)
-
-
 def test_a_target_that_appears_meanwhile_is_kept(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +154,13 @@ def test_a_file_that_changes_meanwhile_is_an_error(
     """Nothing is written of it."""
     source = tmp_path / "a"
     source.write_bytes(flipped(PLAIN, 40))
-    meddle(monkeypatch, lambda: os.utime(source, (1, 1)))
+
+    class Meddled(Salvage):
+        def __iter__(self) -> Iterator[Kept | LostRange]:
+            os.utime(source, (1, 1))
+            yield from super().__iter__()
+
+    monkeypatch.setattr(repair_command, "Salvage", Meddled)
     with pytest.raises(OSError, match="has changed"):
         repair_file(str(source), str(tmp_path / "b"), overwrite=False)
     assert names(tmp_path) == ["a"]

@@ -1,8 +1,6 @@
 """Folders of files that are no images: stored as bytes, with label, split and name."""
 
-import io
 import pathlib
-import wave
 from typing import Any
 
 from beam_tfrecord import open_dataset
@@ -14,19 +12,8 @@ Folder = pathlib.Path
 TOLERANT = ("--max-reject-rate", "1")
 
 
-def sound(number: int) -> bytes:
-    """Returns a WAV file of 100 samples."""
-    out = io.BytesIO()
-    with wave.open(out, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes(bytes([number, 0]) * 100)
-    return out.getvalue()
-
-
 FILES = {
-    f"{split}/{label}/{number}.wav": sound(number + shift)
+    f"{split}/{label}/{number}.wav": b"RIFF, sound %d" % (number + shift)
     for split, shift in (("train", 0), ("test", 50))
     for label in ("cat", "dog")
     for number in range(4)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support import coco
 from tests.support.box_layouts import IMAGES, LAYOUTS, expected_boxes, write_layout
 from tests.support.format_sources import (
     BOXES,
     OBJECT,
-    _annotation,
     job_digest,
     marked,
     write_coco,
@@ -165,13 +165,10 @@ def test_too_many_bad_boxes_commit_nothing(
 
 def _instances(name: str, *numbers: int, **more: Any) -> tuple[str, str]:
     """Returns the path and the text of a file of one box in each image."""
-    images = [
-        {"id": n, "file_name": f"{n}.jpg", "width": 64, "height": 48} for n in numbers
-    ]
-    boxes = [_annotation(n, n, (8, 12, 16, 24), **more) for n in numbers]
-    content = {"images": images, "annotations": boxes}
-    content["categories"] = [{"id": 1, "name": "dog"}]
-    return name, json.dumps(content)
+    images = [coco.image(n, file_name=f"{n}.jpg") for n in numbers]
+    boxes = [coco.box(n, n, **more) for n in numbers]
+    dogs = [{"id": 1, "name": "dog"}]
+    return name, json.dumps(coco.coco(images, boxes, categories=dogs))
 
 
 def _captions(name: str, *numbers: int) -> tuple[str, str]:
