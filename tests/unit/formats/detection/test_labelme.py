@@ -114,7 +114,6 @@ def test_groups(tmp_path: Folder) -> None:
     ("item", "reason"),
     [
         (shape([[1, 1]], kind="point"), "unsupported_format"),
-        (shape([[1, 1], [5, 5]], kind="line"), "unsupported_format"),
         (shape([[1, 1], [5, 5]], kind="linestrip"), "unsupported_format"),
         (shape([[1, 1], [5, 5]]), "bad_box"),
         (shape([[1, 1], [5, 5], [1]]), "bad_box"),
@@ -123,7 +122,6 @@ def test_groups(tmp_path: Folder) -> None:
         (shape(None), "bad_box"),
         (shape([[1, 1], [5, 5], [1, 10**400]]), "bad_box"),
         (shape([[1, 1], [5, 5], [1, 90]]), "bad_box"),
-        (shape([[1, 1], [1, 5]], kind="rectangle"), "bad_box"),
         (shape(TRIANGLE, label=None), "missing_value"),
         (shape(TRIANGLE, label=""), "missing_value"),
         ("x", "bad_box"),
