@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.support.image_sources import write_metadata
 from tests.support.outputs import dataset, records, rejects
 from tests.support.runs import command, convert, refused
 from transforms.core.infer.texts import infer_batches, infer_columns
@@ -21,35 +21,20 @@ from transforms.formats.json_lines import reader as json_reader
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
-Writer = Callable[[Folder, Sequence[Any]], Folder]
 
 IDS = range(123_456_789, 123_457_789)
 # float32 holds one in eight of them.
 LOST = sum(int(np.float32(i)) != i for i in IDS)
 
 
-def csv(folder: Folder, values: Iterable[object]) -> Folder:
-    """Writes a column x as CSV; None is blank."""
-    path = folder / "a.csv"
-    cells = ["" if value is None else str(value) for value in values]
-    path.write_text("x,y\n" + "".join(f"{cell},t\n" for cell in cells))
+NAMES = ["a.csv", "a.jsonl", "a.parquet"]
+every_source = pytest.mark.parametrize("name", NAMES)
+
+
+def write(path: Folder, values: Iterable[object]) -> Folder:
+    """Writes a column x of numbers beside one of texts."""
+    write_metadata(path, [{"x": value, "y": "t"} for value in values])
     return path
-
-
-def json_lines(folder: Folder, values: Iterable[object]) -> Folder:
-    path = folder / "a.jsonl"
-    path.write_text("".join(json.dumps({"x": value}) + "\n" for value in values))
-    return path
-
-
-def parquet(folder: Folder, values: Sequence[Any]) -> Folder:
-    path = folder / "a.parquet"
-    pq.write_table(pa.table({"x": pa.array(values, pa.float64())}), path)
-    return path
-
-
-WRITERS: list[Writer] = [csv, json_lines, parquet]
-every_source = pytest.mark.parametrize("write", WRITERS, ids=lambda w: w.__name__)
 
 
 def kind_of(out: Folder) -> str:
@@ -63,9 +48,9 @@ def values(out: Folder) -> list[Any]:
 
 
 @every_source
-def test_ids_beside_a_fraction_are_rejects(write: Writer, tmp_path: Folder) -> None:
+def test_ids_beside_a_fraction_are_rejects(name: str, tmp_path: Folder) -> None:
     """Nothing is committed; the message names column, value and the ways out."""
-    source = write(tmp_path, [*map(float, IDS), 1.5])
+    source = write(tmp_path / name, [*map(float, IDS), 1.5])
     message = refused(3, source, tmp_path / "out")
     assert f"not_float32: {LOST:,}" in message
     left = tmp_path / "out.rejects.jsonl"
@@ -177,18 +162,16 @@ def packed(source: Folder) -> Folder:
     return path
 
 
-late = pytest.mark.parametrize("write", [csv, json_lines], ids=lambda w: w.__name__)
+late = pytest.mark.parametrize("name", NAMES[:2])
 
 
 @late
 @pytest.mark.usefixtures("small_samples")
-def test_a_fraction_after_the_sample_fits_a_float(
-    write: Writer, tmp_path: Folder
-) -> None:
+def test_a_fraction_after_the_sample_fits_a_float(name: str, tmp_path: Folder) -> None:
     """A column of zeros is no column of integers, whatever the sample has missed."""
     numbers = [0.0] * 50_000
     numbers[33_333] = 0.37
-    source = packed(write(tmp_path, numbers))
+    source = packed(write(tmp_path / name, numbers))
     convert(source, tmp_path / "out", "--max-reject-rate", 0)
     assert kind_of(tmp_path / "out") == "float"
     assert values(tmp_path / "out")[-1] == np.float32(0.37)
@@ -197,20 +180,20 @@ def test_a_fraction_after_the_sample_fits_a_float(
 @late
 @pytest.mark.usefixtures("small_samples")
 def test_whole_numbers_after_the_sample_are_integers(
-    write: Writer, tmp_path: Folder
+    name: str, tmp_path: Folder
 ) -> None:
     """However they are written, and a fraction among them is a reject."""
-    lines = write(tmp_path, [123_456_789.0] * 50_000).read_text().splitlines()
+    lines = write(tmp_path / name, [123_456_789.0] * 50_000).read_text().splitlines()
     for index, text in enumerate(["1e9", "123456791", "2.50e1", "9007199254740993.0"]):
         lines[33_333 + index] = lines[9].replace("123456789.0", text)
     lines[37_925] = lines[9].replace("123456789.0", "1.5")
-    source = write(tmp_path, [])
+    source = tmp_path / name
     source.write_text("\n".join(lines) + "\n")
     convert(packed(source), tmp_path / "out")
     assert kind_of(tmp_path / "out") == "int64"
     found = set(values(tmp_path / "out")) - {123_456_789}
     reasons = [reject["reason"] for reject in rejects(tmp_path / "out")]
-    if write is csv:
+    if name == "a.csv":
         assert found == {10**9, 123_456_791, 25, 9_007_199_254_740_993}
         assert reasons == ["not_an_integer"]
     else:
@@ -220,11 +203,9 @@ def test_whole_numbers_after_the_sample_are_integers(
 
 
 @every_source
-def test_the_printed_spec_gives_the_same_dataset(
-    write: Writer, tmp_path: Folder
-) -> None:
+def test_the_printed_spec_gives_the_same_dataset(name: str, tmp_path: Folder) -> None:
     """Unedited it rejects the same rows; without its line the floats are rounded."""
-    source = write(tmp_path, [1.5] * 500 + [16_777_217.0, 16_777_219.0])
+    source = write(tmp_path / name, [1.5] * 500 + [16_777_217.0, 16_777_219.0])
     convert(source, tmp_path / "plain")
     text = command("spec", source).out
     assert "inexact_integers: reject" in text

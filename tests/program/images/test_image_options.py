@@ -1,7 +1,6 @@
 """Images from the command line to the records: policy, columns, masks, folder."""
 
 import io
-import json
 import pathlib
 import shutil
 from typing import Any
@@ -21,6 +20,7 @@ from tests.support.image_sources import (
     picture,
     tree,
     write_images,
+    write_metadata,
 )
 from tests.support.outputs import dataset, first_values, notes_of, rejects, rows
 from tests.support.own_pipelines import write_rows
@@ -72,16 +72,10 @@ def folder(tmp_path: Folder) -> Folder:
 
 def write_table(path: Folder, found: list[Row] = PAIRS) -> Folder:
     """Writes rows in the format that the suffix says."""
-    table = pa.Table.from_pylist(found)
-    if path.suffix == ".csv":
-        lines = [",".join(found[0]), *(",".join(map(str, r.values())) for r in found)]
-        path.write_text("\n".join(lines) + "\n")
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in found))
-    elif path.suffix == ".parquet":
-        pq.write_table(table, path)
+    if path.suffix == ".arrow":
+        feather.write_feather(pa.Table.from_pylist(found), path)
     else:
-        feather.write_feather(table, path)
+        write_metadata(path, found)
     return path
 
 
