@@ -13,9 +13,15 @@ import pytest
 import beam_pipeline
 from tests.support.image_sources import write_images
 from tests.support.manifest_sources import write_rows
-from tests.support.outputs import first_values, rejects
+from tests.support.outputs import (
+    account,
+    dataset,
+    first_values,
+    manifest,
+    manifest_of,
+    rejects,
+)
 from tests.support.runs import command, convert, refused
-from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
@@ -25,6 +31,11 @@ NAMES = ("서울/탑_01.JPG", "서울/탑_02.JPG", "부산/다리_01.JPG", "부�
 
 def stems(names: Sequence[str] = NAMES) -> list[str]:
     return [os.path.splitext(os.path.basename(name))[0] for name in names]
+
+
+def labelled(folder: Folder, rows: Sequence[Sequence[object]], name: str = "id") -> Any:
+    """Writes the table of labels; returns the options that name it and its ids."""
+    return ("--labels", write_rows(folder / "t.csv", rows), "--id-column", name)
 
 
 def test_the_tables_own_values_stay(tmp_path: Folder) -> None:
@@ -49,21 +60,16 @@ def test_paths_of_another_machine(tmp_path: Folder) -> None:
     """Folders in front of all ids that are not here do not count."""
     write_images(tmp_path / "in", NAMES)
     paths = [f"/kaggle/input/x/{name}" for name in NAMES]
-    labels = write_rows(
-        tmp_path / "t.csv", [("id", "n"), *zip(paths, stems(), strict=True)]
-    )
-    convert(tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id")
+    options = labelled(tmp_path, [("id", "n"), *zip(paths, stems(), strict=True)])
+    convert(tmp_path / "in", tmp_path / "out", *options)
     found = {
         r["id"].decode(): r["filename"].decode() for r in first_values(tmp_path / "out")
     }
     assert found == dict(zip(paths, NAMES, strict=True))
     write_images(tmp_path / "flat", [os.path.basename(name) for name in NAMES])
-    convert(tmp_path / "flat", tmp_path / "b", "--labels", labels, "--id-column", "id")
+    convert(tmp_path / "flat", tmp_path / "b", *options)
     assert len(first_values(tmp_path / "b")) == len(NAMES)
-    labels = write_rows(
-        tmp_path / "t.csv", [("id", "n"), *((path, 1) for path in paths * 2)]
-    )
-    options = ("--labels", labels, "--id-column", "id")
+    options = labelled(tmp_path, [("id", "n"), *((path, 1) for path in paths * 2)])
     assert paths[0] in refused(4, tmp_path / "in", tmp_path / "c", *options)
 
 
@@ -73,8 +79,7 @@ def test_paths_of_another_split(others: tuple[str, ...], tmp_path: Folder) -> No
     names = ["1.jpg", "2.jpg"]
     write_images(tmp_path / "test", names)
     ids = [*(f"train/{name}" for name in names), *others]
-    labels = write_rows(tmp_path / "t.csv", [("id", "n"), *((i, 1) for i in ids)])
-    options = ("--labels", labels, "--id-column", "id")
+    options = labelled(tmp_path, [("id", "n"), *((i, 1) for i in ids)])
     message = refused(3, tmp_path / "test", tmp_path / "out", *options)
     assert f"label_without_image: {len(ids)}" in message
 
@@ -83,13 +88,10 @@ def test_ids_in_a_column_named_like_a_feature_of_images(tmp_path: Folder) -> Non
     """Ids called filename find the images, which keep their own file names."""
     images = write_images(tmp_path / "in", NAMES)
     rows = [("filename", "n"), *((stem, n) for n, stem in enumerate(stems()))]
-    labels = write_rows(tmp_path / "t.csv", rows)
-    convert(
-        tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "filename"
-    )
+    options = labelled(tmp_path, rows, "filename")
+    convert(tmp_path / "in", tmp_path / "out", *options)
     found = {r["filename"].decode(): r["n"] for r in first_values(tmp_path / "out")}
     assert found == {name: n for n, name in enumerate(images)}
-    options = ("--labels", labels, "--id-column", "filename")
     label = ("--label-column", "filename")
     assert "'filename'" in refused(2, tmp_path / "in", tmp_path / "b", *options, *label)
 
@@ -102,14 +104,10 @@ def test_fault_126_names_match_in_any_normal_form(
     other: Literal["NFC", "NFD"] = "NFD" if form == "NFC" else "NFC"
     write_images(tmp_path / "in", [unicodedata.normalize(form, name) for name in NAMES])
     ids = [unicodedata.normalize(other, stem) for stem in stems()]
-    labels = write_rows(tmp_path / "t.csv", [("id", "n"), *((i, 1) for i in ids)])
-    run = convert(
-        tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id"
-    )
-    assert "rejected" not in run.out
-    assert sorted(r["id"].decode() for r in first_values(tmp_path / "out")) == sorted(
-        ids
-    )
+    options = labelled(tmp_path, [("id", "n"), *((i, 1) for i in ids)])
+    assert "rejected" not in convert(tmp_path / "in", tmp_path / "out", *options).out
+    found = [r["id"].decode() for r in first_values(tmp_path / "out")]
+    assert sorted(found) == sorted(ids)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +124,7 @@ def test_fault_126_128_what_is_there_twice(
 ) -> None:
     """Two images, or two rows of equal labels, of one id are an error naming both."""
     write_images(tmp_path / "in", names)
-    labels = write_rows(tmp_path / "t.csv", [("id", "n"), *((each, 1) for each in ids)])
-    options = ("--labels", labels, "--id-column", "id")
+    options = labelled(tmp_path, [("id", "n"), *((each, 1) for each in ids)])
     message = refused(4, tmp_path / "in", tmp_path / "out", *options)
     assert all(word in message for word in said)
 
@@ -136,22 +133,17 @@ def test_fault_127_orphans_of_both_kinds(tmp_path: Folder) -> None:
     """An image without a label and a label without an image are a reject each."""
     write_images(tmp_path / "in", NAMES)
     rows = [("id", "n"), *((stem, 1) for stem in stems()[:3]), ("nowhere", 2), ("", 3)]
-    labels = write_rows(tmp_path / "t.csv", rows)
-    convert(
-        tmp_path / "in",
-        tmp_path / "out",
-        *("--labels", labels, "--id-column", "id", *TOLERANT),
-    )
+    options = labelled(tmp_path, rows)
+    convert(tmp_path / "in", tmp_path / "out", *options, *TOLERANT)
     found = [(r["source"], r["row"], r["reason"]) for r in rejects(tmp_path / "out")]
     assert found == [
         ("t.csv", 4, "label_without_image"),
         ("t.csv", 5, "label_without_image"),
         (NAMES[3], None, "image_without_label"),
     ]
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    account = manifest["dataset"]["account"]
-    assert (account["read"], account["written"]) == (6, 3)
-    assert account["rejected"] == {"image_without_label": 1, "label_without_image": 2}
+    counts = account(tmp_path / "out")
+    assert (counts["read"], counts["written"]) == (6, 3)
+    assert counts["rejected"] == {"image_without_label": 1, "label_without_image": 2}
 
 
 @pytest.mark.parametrize(
@@ -164,10 +156,9 @@ def test_fault_127_orphans_of_both_kinds(tmp_path: Folder) -> None:
 def test_ids_may_be_paths(ids: list[str], tmp_path: Folder) -> None:
     """A column of paths, with or without suffix, distinguishes files of one name."""
     images = write_images(tmp_path / "in", ["a/x.jpg", "b/x.jpg"])
-    labels = write_rows(
-        tmp_path / "t.csv", [("path", "n"), *zip(ids, (1, 2), strict=True)]
+    options = labelled(
+        tmp_path, [("path", "n"), *zip(ids, (1, 2), strict=True)], "path"
     )
-    options = ("--labels", labels, "--id-column", "path")
     convert(tmp_path / "in", tmp_path / "out", *options)
     found = {r["n"]: r["image"] for r in first_values(tmp_path / "out")}
     assert found == {1: images["a/x.jpg"], 2: images["b/x.jpg"]}
@@ -180,8 +171,8 @@ def test_a_value_that_does_not_fit_rejects_its_image(tmp_path: Folder) -> None:
     rows: list[tuple[str, object]]
     rows = [(name[:-4], number) for number, name in enumerate(names)]
     rows[7] = ("007", "many")
-    labels = write_rows(tmp_path / "t.csv", [("id", "count"), *rows])
-    convert(tmp_path / "in", tmp_path / "o", "--labels", labels, "--id-column", "id")
+    options = labelled(tmp_path, [("id", "count"), *rows])
+    convert(tmp_path / "in", tmp_path / "o", *options)
     (reject,) = rejects(tmp_path / "o")
     assert (reject["source"], reject["reason"]) == ("007.jpg", "not_an_integer")
     for part in ("row 8", "'count'", "'many'"):
@@ -207,18 +198,16 @@ def test_rows_of_the_table_that_cannot_be_read(tmp_path: Folder) -> None:
 def test_a_label_table_that_makes_no_sense(tmp_path: Folder) -> None:
     """Missing items are reported before anything is written."""
     write_images(tmp_path / "in", NAMES)
-    labels = write_rows(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
+    options = labelled(tmp_path, [("id", "n"), ("x", 1)])
     out = tmp_path / "out"
-    message = refused(2, tmp_path / "in", out, "--labels", labels)
+    message = refused(2, tmp_path / "in", out, *options[:2])
     assert "--id-column" in message
     assert "id, n" in message
-    options = ("--labels", labels, "--id-column", "idd")
-    assert "id, n" in refused(2, tmp_path / "in", out, *options)
-    options = ("--labels", tmp_path / "no.csv", "--id-column", "id")
-    assert "no.csv" in refused(2, tmp_path / "in", out, *options)
-    options = ("--labels", labels, "--id-column", "id")
-    assert "folders of images" in refused(2, labels, out, *options)
-    labels = write_rows(tmp_path / "t.csv", [("id", "height"), ("x", 1)])
+    assert "id, n" in refused(2, tmp_path / "in", out, *options[:3], "idd")
+    absent = ("--labels", tmp_path / "no.csv", "--id-column", "id")
+    assert "no.csv" in refused(2, tmp_path / "in", out, *absent)
+    assert "folders of images" in refused(2, tmp_path / "t.csv", out, *options)
+    options = labelled(tmp_path, [("id", "height"), ("x", 1)])
     message = refused(2, tmp_path / "in", out, *options)
     assert "'height' (read off each image) and 'height'" in message
     assert "--drop" in message
@@ -232,15 +221,13 @@ def test_a_changed_table_is_another_job(tmp_path: Folder) -> None:
     for value in (1, 2):
         write_rows(tmp_path / "t.csv", [("id", "n"), *((s, value) for s in stems())])
         convert(tmp_path / "in", tmp_path / "out", *options)
-        text = (tmp_path / "out" / "manifest.json").read_text()
-        digests.append(json.loads(text)["run"]["job"])
+        digests.append(manifest(tmp_path / "out")["run"]["job"])
     assert digests[0] != digests[1]
 
 
 def features_of(directory: Folder) -> dict[str, dict[str, Any]]:
     """Returns the features of a dataset's manifest by name."""
-    manifest = json.loads((directory / "manifest.json").read_text())
-    return {each["name"]: each for each in manifest["dataset"]["features"]}
+    return {each["name"]: each for each in dataset(directory)["features"]}
 
 
 def labels_of(directory: Folder) -> list[str]:
@@ -261,25 +248,20 @@ def test_the_only_other_column_is_the_label(
     convert(tmp_path / "in", tmp_path / "a", *options)
     convert(tmp_path / "in", tmp_path / "b", *options, "--label-column", "kind")
     assert labels_of(tmp_path / "a") == ["kind"]
-    digests = {dataset_digest(tmp_path / name) for name in "ab"}
+    digests = {manifest_of(tmp_path / name).digest for name in "ab"}
     beam_pipeline.convert(
         tmp_path / "in", tmp_path / "c", labels=str(labels), id_column="id"
     )
-    assert digests == {dataset_digest(tmp_path / "c")}
+    assert digests == {manifest_of(tmp_path / "c").digest}
     said = command("spec", tmp_path / "in", *options)
     assert "label: true" in said.out or "kind: label" in said.out
-
-
-def dataset_digest(directory: Folder) -> str:
-    return target.read_manifest(str(directory)).digest
 
 
 def test_of_several_columns_one_is_named(tmp_path: Folder) -> None:
     """Without a word they are listed; ids, groups and what is dropped are no labels."""
     write_images(tmp_path / "in", NAMES)
     rows = [(stem, "x", n, n % 2) for n, stem in enumerate(stems())]
-    labels = write_rows(tmp_path / "t.csv", [("id", "kind", "age", "who"), *rows])
-    options = ("--labels", labels, "--id-column", "id")
+    options = labelled(tmp_path, [("id", "kind", "age", "who"), *rows])
     message = refused(2, tmp_path / "in", tmp_path / "out", *options)
     assert "'kind', 'age', 'who'" in message
     assert "--label-column" in message
