@@ -6,9 +6,9 @@ import struct
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from tests.support.datasets import write_records
+from tests.support.image_sources import write_images
 from tests.support.runs import command, convert, failed
 from tests.support.sources import write_csv
 
@@ -36,10 +36,7 @@ def sources(tmp_path: Folder) -> list[Folder]:
     (tmp_path / "crlf.csv").write_bytes(b"a,b\r\n1,2\r\n3,4\r\n")
     (tmp_path / "empty.csv").touch()
     tree = tmp_path / "photos"
-    for number in range(3):
-        path = tree / "train" / "cat" / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 8), (number, 0, 0)).save(path)
+    write_images(tree, [f"train/cat/{number}.jpg" for number in range(3)])
     tables = tmp_path / "tables"
     write_csv(tables / "deep" / "er" / "t.csv", "a", ["1"])
     files = ("t.parquet", "t.jsonl", "crlf.csv", "empty.csv")

@@ -7,20 +7,13 @@ import pytest
 
 from tests.support.archive_sources import write
 from tests.support.image_sources import image_bytes
-from tests.support.outputs import records, rejects, rows
+from tests.support.outputs import manifest_of, records, rejects, rows
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_files
-from transforms.core.manifest import Manifest
 from transforms.errors import InputError
-from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
-
-
-def manifest(directory: Folder) -> Manifest:
-    """Returns the manifest of a dataset."""
-    return target.read_manifest(str(directory))
 
 
 HEADERLESS = {
@@ -71,9 +64,9 @@ def test_a_first_row_of_data_is_refused(text: str, tmp_path: Folder) -> None:
     assert "if these are the names, say --header" in message
     assert not (tmp_path / "out").exists()
     convert(source, tmp_path / "out", "--no-header")
-    assert manifest(tmp_path / "out").records == text.count("\n")
+    assert manifest_of(tmp_path / "out").records == text.count("\n")
     convert(source, tmp_path / "named", "--header")
-    assert manifest(tmp_path / "named").records == text.count("\n") - 1
+    assert manifest_of(tmp_path / "named").records == text.count("\n") - 1
 
 
 @pytest.mark.parametrize("text", HEADERS.values(), ids=HEADERS)
@@ -81,7 +74,7 @@ def test_a_header_is_accepted_without_a_note(text: str, tmp_path: Folder) -> Non
     """Names that are numbers, or occur in the table, do not make a row of data."""
     source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
     convert(source, tmp_path / "out", "--min-records=0")
-    found = manifest(tmp_path / "out")
+    found = manifest_of(tmp_path / "out")
     assert found.records == text.count("\n") - 1
     assert "--no-header" not in str(found.run["notes"])
 
@@ -93,13 +86,13 @@ def test_consecutive_integers_are_names_with_a_note(
     """pandas numbers its columns, and tables have a column a year."""
     source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
     convert(source, tmp_path / "out")
-    found = manifest(tmp_path / "out")
+    found = manifest_of(tmp_path / "out")
     assert found.records == 2
     (note,) = found.run["notes"]
     assert "was taken for the header; if it is data, say --no-header" in note
     convert(source, tmp_path / "said", "--header")
-    assert manifest(tmp_path / "said").run["notes"] == []
-    assert manifest(tmp_path / "said").digest == found.digest
+    assert manifest_of(tmp_path / "said").run["notes"] == []
+    assert manifest_of(tmp_path / "said").digest == found.digest
 
 
 def packed(path: Folder, text: bytes) -> Folder:
@@ -129,7 +122,7 @@ def test_several_files_without_a_header(tmp_path: Folder) -> None:
     source = write_files(tmp_path / "s", files)
     assert "--no-header" in refused(InputError.exit_code, source, tmp_path / "out")
     convert(source, tmp_path / "out", "--no-header")
-    assert manifest(tmp_path / "out").records == 4
+    assert manifest_of(tmp_path / "out").records == 4
 
 
 def test_names_that_are_given_do_not_hide_a_row(tmp_path: Folder) -> None:
@@ -138,12 +131,12 @@ def test_names_that_are_given_do_not_hide_a_row(tmp_path: Folder) -> None:
     source = write_files(tmp_path / "s", files)
     first, named = source / "a.csv", ("--columns", "id,price")
     convert(first, tmp_path / "one", *named)
-    assert manifest(tmp_path / "one").records == 2
+    assert manifest_of(tmp_path / "one").records == 2
     message = refused(InputError.exit_code, source, tmp_path / "out", *named)
     assert "b.csv: the first row" in message
     assert "'3', '4.5'" in message
     convert(source / "b.csv", tmp_path / "out", *named, "--no-header")
-    assert manifest(tmp_path / "out").records == 2
+    assert manifest_of(tmp_path / "out").records == 2
 
 
 def test_a_table_of_labels_has_a_header_too(tmp_path: Folder) -> None:
@@ -155,7 +148,7 @@ def test_a_table_of_labels_has_a_header_too(tmp_path: Folder) -> None:
     assert "l.csv: the first row" in message
     more = ("column_0", "--no-header", "--label-column", "column_1")
     convert(source, tmp_path / "out", *flags, *more)
-    assert manifest(tmp_path / "out").records == 2
+    assert manifest_of(tmp_path / "out").records == 2
 
 
 # --- what files say of how they are written ----------------------------------------
@@ -276,7 +269,7 @@ def test_cells_suggest_a_setting(
     text = "\n".join([*table, ""]).encode()
     source = write_files(tmp_path / "s", {"t.csv": text}) / "t.csv"
     convert(source, tmp_path / "out", *options)
-    notes = manifest(tmp_path / "out").run["notes"]
+    notes = manifest_of(tmp_path / "out").run["notes"]
     assert [setting in note for note in notes] == ([True] if setting else [])
     assert repr("x\n6,y") in "".join(notes) or "quote" not in setting
 

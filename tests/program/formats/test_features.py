@@ -20,7 +20,7 @@ from tests.support.declared_features import (
     with_features,
     with_spec,
 )
-from tests.support.image_sources import image_bytes
+from tests.support.image_sources import image_bytes, write_images
 from tests.support.outputs import contents, dataset, records
 from tests.support.runs import command, convert, refused
 from transforms.errors import RaceError, UsageError
@@ -32,9 +32,7 @@ Row = dict[str, Any]
 
 
 def tree(root: Folder, *names: str) -> Folder:
-    for number, name in enumerate(names):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(image_bytes(number))
+    write_images(root, names)
     return root
 
 

@@ -10,13 +10,12 @@ import pytest
 import beam_pipeline
 from tests.support.archive_sources import write
 from tests.support.image_sources import image_bytes
-from tests.support.outputs import rejects, rows
+from tests.support.outputs import manifest_of, rejects, rows
 from tests.support.runs import convert, refused
 from tests.support.sources import write_files
 from transforms.core.rows.text_cells import with_nulls
 from transforms.core.schema import Kind
 from transforms.errors import SpecError
-from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
@@ -71,7 +70,7 @@ def test_every_door_of_text(name: str, tmp_path: Folder) -> None:
     out = tmp_path / "out"
     convert(source, out, "--null-values", "-,?,", "--no-shuffle")
     assert read(out) == EXPECTED
-    facts = {f.feature.name: f for f in target.read_manifest(str(out)).features}
+    facts = {f.feature.name: f for f in manifest_of(out).features}
     assert facts["x"].feature.kind is Kind.FLOAT
     assert not facts["x"].always_present
     assert not (out / "rejects.jsonl").exists()
@@ -101,7 +100,7 @@ def test_texts_labels_keys_and_splits(tmp_path: Folder) -> None:
     more = ("--split-column", "split", "--max-reject-rate", "0.5")
     out = tmp_path / "out"
     convert(source, out, *flags, *more)
-    found = target.read_manifest(str(out))
+    found = manifest_of(out)
     label = next(f for f in found.features if f.feature.name == "kind")
     assert label.classes == ("cat",)
     reasons = {(r["row"], r["reason"]) for r in rejects(out)}

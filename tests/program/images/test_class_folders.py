@@ -8,6 +8,7 @@ from tests.support.archive_sources import write
 from tests.support.image_sources import picture
 from tests.support.outputs import dataset, first_values
 from tests.support.runs import convert, refused
+from tests.support.sources import write_files
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
@@ -27,10 +28,7 @@ def source(root: Folder, name: str, files: dict[str, bytes]) -> Folder:
     """Writes files into a folder, or an archive of the kind that the name says."""
     if "." in name:
         return write(root / name, files.items())
-    for path, data in files.items():
-        (root / name / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / name / path).write_bytes(data)
-    return root / name
+    return write_files(root / name, files)
 
 
 def classes_of(out: Folder) -> list[str]:

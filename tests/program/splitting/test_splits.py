@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas
 import pytest
-from PIL import Image
 
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.image_sources import write_images
 from tests.support.outputs import records
 from tests.support.segments import waiting
 from transforms.core.manifest import Manifest
@@ -124,10 +124,8 @@ def test_keys_in_two_splits_are_reported(source: Folder) -> None:
 
 def test_fault_129_an_image_in_two_splits(tmp_path: Folder) -> None:
     """The same bytes under train and test are reported by their paths."""
-    for number, path in enumerate(("train/a/1.jpg", "train/a/2.jpg", "test/a/3.jpg")):
-        file = tmp_path / "in" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 8), (number * 80, 0, 0)).save(file)
+    paths = ("train/a/1.jpg", "train/a/2.jpg", "test/a/3.jpg")
+    write_images(tmp_path / "in", paths)
     shutil.copy(tmp_path / "in/train/a/2.jpg", tmp_path / "in/test/a/4.jpg")
     given = {"source": str(tmp_path / "in"), "output": str(tmp_path / "out")}
     manifest = convert_plan(make_plan(make_spec(given)))

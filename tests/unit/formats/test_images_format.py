@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.sources import write_files
 from transforms.core.model import Block, Skipped
 from transforms.errors import SourceError, SpecError
 from transforms.formats import images
@@ -119,16 +120,9 @@ def test_trees_without_a_rule(paths: list[str], shown: str) -> None:
 
 def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
     """Files of other kinds anywhere are skipped and do not change the layout."""
-    for path in (
-        "README.md",
-        "cat/README",
-        "cat/1.jpg",
-        "docs/deep/er/notes.txt",
-        "train/Thumbs.db",
-        ".hidden/cat/1.jpg",
-    ):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(b"x")
+    hidden = ("train/Thumbs.db", ".hidden/cat/1.jpg")
+    others = ("README.md", "cat/README", "docs/deep/er/notes.txt")
+    write_files(tmp_path, dict.fromkeys(("cat/1.jpg", *hidden, *others), b"x"))
     kept, skipped, _ = choose_files(
         storage(str(tmp_path)).list_tree(), takes=is_image_name
     )

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from tests.support.archives import FILES, contents, faults, found_in, zip_of
+from tests.support.sources import write_files
 from transforms.core.model import Reason
 
 
@@ -17,10 +18,7 @@ def test_archives_of_the_command_line_tools(tool: str, tmp_path: pathlib.Path) -
     if shutil.which(name) is None or (tool == "tar -I" and not shutil.which("zstd")):
         pytest.skip(f"no {tool} here")
     files = {**FILES, f"deep/{'d' * 120}/{'n' * 150}.jpg": b"long"}
-    for path, data in files.items():
-        target = tmp_path / "in" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+    write_files(tmp_path / "in", files)
     archive = tmp_path / "out.archive"
     options = {"tar -I": ["-I", "zstd -q"]}.get(tool, tool.split(" ")[1:])
     if name == "zip":
