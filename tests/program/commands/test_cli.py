@@ -239,6 +239,26 @@ class TestSignals:
             assert run.returncode == 130
 
 
+def in_shell(
+    arguments: Sequence[object], streams: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs the program with streams that a shell makes; `{pipe}` has no reader."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    shell = ["bash", "-c", f'"$@" {streams.format(pipe=writer)}', "bash"]
+    try:
+        return subprocess.run(
+            [*shell, *PROGRAM, *map(str, arguments)],
+            capture_output=True,
+            pass_fds=[writer],
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+
+
 class TestPipes:
     @pytest.mark.parametrize(
         "arguments", sizes(["head", "-n", "2000"], ["inspect"], ["code"], ["verify"])
@@ -249,31 +269,24 @@ class TestPipes:
         """A reader that has seen enough makes no noise."""
         convert(table, tmp_path / "out")
         name, *options = arguments
-        assert self.closed([name, tmp_path / "out", *options]) == ""
+        run = in_shell([name, tmp_path / "out", *options], ">&{pipe}")
+        assert run.returncode in (0, 141)
+        assert run.stderr == ""
 
     def test_a_converted_dataset_is_no_failure(
         self, table: Folder, tmp_path: Folder
     ) -> None:
         """Exit code 1 says that nothing was committed, so it must not be that."""
-        run = self.run(["convert", table, tmp_path / "out"])
-        _, err = run.communicate(timeout=30)
+        run = in_shell(["convert", table, tmp_path / "out"], ">&{pipe}")
         assert len(rows(tmp_path / "out")) == 2000
         assert run.returncode != 1
-        assert err == ""
+        assert run.stderr == ""
 
     def test_a_full_disk_for_the_summary_is_no_failure(
         self, table: Folder, tmp_path: Folder
     ) -> None:
         """The dataset is there; a summary that cannot be printed changes nothing."""
-        with open("/dev/full", "w") as full:
-            run = subprocess.run(
-                [*PROGRAM, "convert", str(table), str(tmp_path / "out")],
-                stdout=full,
-                stderr=subprocess.PIPE,
-                text=True,
-                timeout=30,
-                check=False,
-            )
+        run = in_shell(["convert", table, tmp_path / "out"], ">/dev/full")
         assert len(rows(tmp_path / "out")) == 2000
         assert run.returncode != 1
         assert "Traceback" not in run.stderr
@@ -301,12 +314,7 @@ class TestPipes:
 
     def test_a_full_disk_for_what_is_asked_for_is_named(self) -> None:
         """What was printed and cannot be written is a failure of standard output."""
-        run = subprocess.run(
-            ["bash", "-c", '"$@" > /dev/full', "-", *PROGRAM, "--help"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        run = in_shell(["--help"], ">/dev/full")
         assert run.returncode == 1
         assert run.stderr.splitlines()[-1].endswith(": standard output")
 
@@ -319,26 +327,10 @@ class TestPipes:
         convert(table, out)
         # A note says that the dataset is replaced.
         again = ["convert", table, out, "--overwrite", "--shards", 2]
-        assert self.deaf(again, errors) == 0
+        assert in_shell(again, errors).returncode == 0
         assert len(list(out.glob("*.tfrecord-*"))) == 2
-        assert self.deaf(["convert", tmp_path / "none", out], errors) == 2
-
-    @staticmethod
-    def deaf(arguments: Sequence[object], errors: str) -> int:
-        """Runs the program with a stderr that a shell makes."""
-        reader, writer = os.pipe()
-        os.close(reader)
-        shell = ["bash", "-c", f'"$@" {errors.format(pipe=writer)}', "bash"]
-        try:
-            return subprocess.run(
-                [*shell, *PROGRAM, *map(str, arguments)],
-                stdout=subprocess.DEVNULL,
-                pass_fds=[writer],
-                timeout=60,
-                check=False,
-            ).returncode
-        finally:
-            os.close(writer)
+        none = ["convert", tmp_path / "none", out]
+        assert in_shell(none, errors).returncode == 2
 
     def test_a_terminal_that_knows_only_ascii(
         self, table: Folder, tmp_path: Folder
@@ -349,27 +341,6 @@ class TestPipes:
         run = process("convert", table, out, env=environment)
         assert run.returncode == 0, run.stderr
         assert "Traceback" not in run.stderr
-
-    @staticmethod
-    def run(arguments: Sequence[object]) -> subprocess.Popen[str]:
-        """Starts the program with a stdout that has no reader."""
-        reader, writer = os.pipe()
-        os.close(reader)
-        try:
-            return subprocess.Popen(
-                [*PROGRAM, *map(str, arguments)],
-                stdout=writer,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        finally:
-            os.close(writer)
-
-    def closed(self, arguments: Sequence[object]) -> str:
-        run = self.run(arguments)
-        _, err = run.communicate(timeout=30)
-        assert run.returncode in (0, 141)
-        return err
 
 
 def in_terminal(
