@@ -166,13 +166,6 @@ class TestCommand:
         none = command("rejects", out, "--reason", "unsafe_path")
         assert none.out == "nothing was rejected as unsafe_path\n"
 
-    def test_a_failed_run(self, tmp_path: Folder, spec: Folder) -> None:
-        """Its output is named, though it is not there."""
-        source = table(tmp_path / "t.csv", BAD)
-        refused(3, source, tmp_path / "a", "--spec", spec)
-        shown = command("rejects", tmp_path / "a").out
-        assert "4 items rejected by a run that committed nothing" in shown
-
     def test_a_failed_run_over_a_dataset(
         self, out: Folder, tmp_path: Folder, spec: Folder
     ) -> None:

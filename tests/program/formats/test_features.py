@@ -180,29 +180,6 @@ def labelled(path: Folder, *names: str) -> Folder:
     return table(path, ["y", "n"], *[[name, i] for i, name in enumerate(names)])
 
 
-def test_vocabularies_given_and_found(tmp_path: Folder) -> None:
-    """A list, a file of one name a line, or the sorted names; equal in all splits."""
-    source = labelled(tmp_path / "a.csv", *["b", "a", "c"] * 20)
-    (tmp_path / "names.txt").write_text("c\nb\na\n")
-    ways: dict[str, tuple[dict[str, Any], list[str]]] = {
-        "found": ({}, ["a", "b", "c"]),
-        "list": ({"vocabulary": ["b", "a", "c"]}, ["b", "a", "c"]),
-        "file": ({"vocabulary": str(tmp_path / "names.txt")}, ["c", "b", "a"]),
-    }
-    for name, (settings, wanted) in ways.items():
-        out = with_spec(
-            source,
-            tmp_path / name,
-            label_column="y",
-            splits={"train": 0.8, "test": 0.2},
-            **settings,
-        )
-        assert (out / "y.labels.txt").read_text().split() == wanted
-        for split in ("train", "test"):
-            for row in records(out, split):
-                assert wanted[row["y"][0]] == "bac"[row["n"][0] % 3]
-
-
 WITH_LOCK = {"key_column": "n", "splits": "train=0.5,test=0.5"}
 
 

@@ -62,18 +62,6 @@ def test_ids_beside_a_fraction_are_rejects(name: str, tmp_path: Folder) -> None:
         assert way in first["message"]
 
 
-GUARDS: dict[str, list[float]] = {
-    "zeros and ones": [float(i % 2) for i in range(500)],
-    "prices": [round(i * 1.37 + 0.01, 2) for i in range(500)],
-    "prices of houses": [199_999.99 + 1_000 * i for i in range(500)],
-    "gdp": [2.1e12 + 1_234_567.375 * i for i in range(1, 500, 2)],
-    "gdp in round numbers": [1e9 * (i % 9) + 0.5 * (i % 2) for i in range(500)],
-    "frequencies": [261.63, 440.0, 433.92e6, 2.4e9, 5.8e9, 1_420_405_751.768] * 80,
-    "avogadro": [6.02214076e23, 6e23, 1e5, 3e8] * 100,
-    "beyond 2^53": [1.2345e17 + 1e3 * i for i in range(500)] + [0.5],
-}
-
-
 def as_texts(numbers: Sequence[float]) -> pa.Array:
     return pa.array([repr(number) for number in numbers])
 
@@ -84,18 +72,6 @@ def as_doubles(numbers: Sequence[float]) -> pa.Array:
 
 def as_lists(numbers: Sequence[float]) -> pa.Array:
     return pa.array([[number] for number in numbers], pa.list_(pa.float64()))
-
-
-@pytest.mark.parametrize("case", GUARDS)
-@pytest.mark.parametrize("make", [as_texts, as_doubles])
-def test_measured_values_stay_floats(
-    make: Callable[[Sequence[float]], pa.Array], case: str
-) -> None:
-    """What is no count and no id is rounded as before, and nothing is rejected."""
-    found = infer_columns({"x": make(GUARDS[case])}, label_column=None)
-    (feature,), (facts,) = found.features, found.evidence
-    assert feature.kind is Kind.FLOAT
-    assert facts.misfits == 0
 
 
 SMALL = [0.5, 1.25, 16_777_216.0] * 50

@@ -28,7 +28,7 @@ from tests.support.image_sources import (
     write_metadata,
 )
 from tests.support.manifest_sources import write_rows
-from tests.support.outputs import account, dataset, records, rejects, rows, split_sizes
+from tests.support.outputs import account, dataset, records, rejects, split_sizes
 from tests.support.runs import command, convert, refused
 from transforms.core.schema import Feature, Kind
 from transforms.formats.csv import sample as csv_sample
@@ -212,42 +212,6 @@ def test_metadata_in_folders_of_splits(tmp_path: Folder, kind: str) -> None:
         assert {n: row["image"][0] for n, row in found.items()} == images[folder]
     (first,) = [r for n, r in by_name(records(out, "test")).items() if n == "0.png"]
     assert first["animal"] == [classes(out, "animal").index("cow")]
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_metadata_of_several_images_a_row(tmp_path: Folder, kind: str) -> None:
-    """file_name and X_file_name are images, other columns features of their types."""
-    left = write_images(tmp_path / "data", [f"l/{i}.jpg" for i in range(3)])
-    for i in range(3):
-        path = tmp_path / f"data/r/{i}.png"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(image_bytes(50 + i, size=(9, 7)))
-    rows = [
-        {
-            "file_name": f"l/{i}.jpg",
-            "mask_file_name": f"r/{i}.png",
-            "text": f"글 {i}, and",
-            "n": i,
-            "score": i / 4,
-        }
-        for i in range(3)
-    ]
-    write_metadata(tmp_path / f"data/metadata.{kind}", rows)
-    out = tmp_path / "out"
-    convert(tmp_path / "data", out)
-    found = {row["n"][0]: row for row in records(out)}
-    features = {f["name"]: f["kind"] for f in dataset(out)["features"]}
-    pictures = [name for name, kind in features.items() if kind == "image"]
-    assert pictures == ["file_name", "mask"]
-    for i in range(3):
-        assert found[i]["file_name"] == [left[f"l/{i}.jpg"]]
-        assert found[i]["mask"] == [image_bytes(50 + i, size=(9, 7))]
-        assert found[i]["mask/height"] == [7]
-        assert found[i]["mask/width"] == [9]
-        assert found[i]["file_name/height"] == [4]
-        assert found[i]["text"] == [f"글 {i}, and".encode()]
-        assert found[i]["score"] == [i / 4]
-    assert account(out)["skipped"] == {}
 
 
 def test_columns_named_as_what_is_read_off_images(tmp_path: Folder) -> None:
@@ -552,18 +516,13 @@ def test_tables_called_train_and_test_are_splits(
     assert sum(found.values()) == len(names)
 
 
-def test_rows_of_tables_called_train_and_test(tmp_path: Folder) -> None:
-    """They are in the split of their file; the plan says why; options overrule it."""
+def test_why_tables_called_train_and_test_are_splits(tmp_path: Folder) -> None:
+    """The plan says why; options overrule it."""
     source = write_tables(tmp_path / "s", ["test.csv", "train.csv", "val.csv"])
     run = command("plan", f"{source}/*.csv", tmp_path / "out")
     why = "test.csv: test"
     assert "split by the paths of files (train.csv: train; val.csv: valid" in run.out
     assert why in run.out
-    convert(source, tmp_path / "out")
-    assert split_sizes(tmp_path / "out") == {"train": 1, "validation": 1, "test": 1}
-    for number, split in enumerate(["test", "train", "validation"]):
-        (row,) = rows(tmp_path / "out", split)
-        assert row == {"n": number, "s": b"x"}
     shares = splits_planned(source, splits={"a": "1/2", "b": "1/2"})
     assert list(shares) == ["a", "b"]
     run = command("plan", source, tmp_path / "o", "--splits", "a=0.5,b=0.5")

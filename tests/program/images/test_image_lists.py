@@ -70,11 +70,12 @@ def test_file_names_are_lists_of_images(metadata: Folder, tmp_path: Folder) -> N
 
 
 def test_a_list_beside_single_images(tmp_path: Folder) -> None:
-    """X_file_names is X, as Hugging Face names it; lists of files need no name."""
+    """X_file_name(s) is X, as Hugging Face names it; lists of files need no name."""
     files = write_images(tmp_path / "data", ["f.png", "a.jpg", "b.jpg"])
     table = pa.table(
         {
             "file_name": ["f.png"],
+            "mask_file_name": ["b.jpg"],
             "frames_file_names": [["a.jpg", "b.jpg"]],
             "shots": [["a.jpg", "b.jpg"]],
             "words": [["a.jpg", "gone.jpg"]],
@@ -84,10 +85,13 @@ def test_a_list_beside_single_images(tmp_path: Folder) -> None:
     convert(tmp_path / "data", tmp_path / "out")
     (row,) = records(tmp_path / "out")
     assert row["file_name"] == [files["f.png"]]
+    assert row["mask"] == [files["b.jpg"]]
+    assert (row["file_name/height"], row["mask/width"]) == ([4], [6])
     assert row["frames"] == [files["a.jpg"], files["b.jpg"]]
     assert row["frames/depth"] == [3, 3]
     assert row["shots"] == row["frames"]
     assert row["words"] == [b"a.jpg", b"gone.jpg"]
+    assert account(tmp_path / "out")["skipped"] == {}
 
 
 @pytest.mark.parametrize("how", ["bytes", "struct", "paths"])
