@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import sys
 from typing import Any
 
 import pytest
@@ -105,24 +104,6 @@ def test_images_outside_a_vocabulary_are_distinguished(tmp_path: Folder) -> None
         "cat/1.png": "unknown_label",
         "cat/2.png": "unknown_label",
     }
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
-def test_blocks_hold_every_image_once(
-    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However the archive is cut, the rows are the same, in its order."""
-    module = sys.modules["transforms.formats.archive.archives"]
-    monkeypatch.setattr(module, "_MAX_BLOCK_ROWS", 7)
-    members = [(f"c{i % 3}/{i}.png", png(i)) for i in range(50)]
-    planned = plan(write(tmp_path / name, members), tmp_path)
-    rows = rows_of(planned, tmp_path)
-    assert [r["filename"] for r in rows] == [path for path, _ in members]
-    assert len(readings(planned, tmp_path)) == 8
-    limited = plan(tmp_path / name, tmp_path, limit=10)
-    assert [r["filename"] for r in rows_of(limited, tmp_path)] == [
-        path for path, _ in members[:10]
-    ]
 
 
 def test_fault_125_archive_changes_after_planning(tmp_path: Folder) -> None:
@@ -248,22 +229,27 @@ def test_webdataset_lists_in_a_column_of_text(tmp_path: Folder) -> None:
     assert rows[351]["json/a"] == '[{"c": 1}]'
 
 
-def test_webdataset_cut_into_blocks(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Blocks and pieces hold every sample once; a limit takes the first."""
-    module = sys.modules["transforms.formats.archive.archives"]
-    monkeypatch.setattr(module, "_MAX_BLOCK_ROWS", 6)
-    for name in ("s.tar", "t.tar.gz"):
-        write(tmp_path / name, shard(0, 20))
-        planned = plan(tmp_path / name, tmp_path)
-        keys = [r["key"] for r in rows_of(planned, tmp_path)]
-        assert keys == [f"{i:06d}" for i in range(20)]
-        limited = plan(tmp_path / name, tmp_path, limit=7)
-        assert [r["key"] for r in rows_of(limited, tmp_path)] == keys[:7]
-
-
 # --- plans and blocks -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["a.zip", "a.tar", "a.tar.gz", "samples.tar", "samples.tar.gz"]
+)
+def test_blocks_hold_every_row_once(
+    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the archive is cut, in its order; a limit takes the first."""
+    monkeypatch.setattr(archives, "_MAX_BLOCK_ROWS", 7)
+    members = [(f"c{i % 3}/{i}.png", png(i)) for i in range(50)]
+    column, wanted = "filename", [path for path, _ in members]
+    if name.startswith("samples"):
+        members = shard(0, 50)
+        column, wanted = "key", [f"{i:06d}" for i in range(50)]
+    planned = plan(write(tmp_path / name, members), tmp_path)
+    assert [row[column] for row in rows_of(planned, tmp_path)] == wanted
+    assert len(readings(planned, tmp_path)) == 8
+    limited = plan(tmp_path / name, tmp_path, limit=10)
+    assert [row[column] for row in rows_of(limited, tmp_path)] == wanted[:10]
 
 
 @pytest.mark.parametrize("name", ["images.zip", "images.tar", "samples.tar"])
