@@ -72,24 +72,21 @@ def test_writing_shows_by_bytes(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("quiet", [True, False])
+@pytest.mark.parametrize("is_long", [True, False])
 def test_without_a_terminal(
-    plan: Plan, capfd: pytest.CaptureFixture[str], quiet: bool
+    plan: Plan,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    quiet: bool,
+    is_long: bool,
 ) -> None:
-    """Short runs in a log file leave no line, quiet or not."""
+    """Long runs leave a line on stderr now and then; short and quiet ones do not."""
+    if is_long:
+        monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.0)
     with shown_progress(plan, quiet=quiet) as watch:
         for _ in range(3):
             watch()
     captured = capfd.readouterr()
-    assert (captured.out, captured.err) == ("", "")
-
-
-def test_long_runs_without_a_terminal_say_so(
-    plan: Plan, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A line on stderr now and then, and nothing on stdout."""
-    monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.0)
-    with shown_progress(plan, quiet=False) as watch:
-        watch()
-    captured = capfd.readouterr()
     assert captured.out == ""
-    assert "0% reading" in captured.err
+    assert ("0% reading" in captured.err) == (is_long and not quiet)
+    assert bool(captured.err) == (is_long and not quiet)
