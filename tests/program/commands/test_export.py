@@ -16,6 +16,7 @@ from tests.support.datasets import (
     animals,
     write_dataset,
 )
+from tests.support.outputs import contents
 from tests.support.runs import command, convert, done, failed
 from transforms.core.schema import Feature, Kind
 
@@ -33,14 +34,6 @@ def dataset(photos: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     output = tmp_path_factory.mktemp("export") / "set"
     convert(photos, output)
     return output
-
-
-def contents(folder: Folder) -> dict[str, bytes]:
-    """Returns what is in `folder/split/class/name`, by that path."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.glob("*/*/*")
-    }
 
 
 def test_images_come_back(photos: Folder, dataset: Folder, tmp_path: Folder) -> None:

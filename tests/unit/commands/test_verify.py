@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.commands import progress, verify
+from beam_pipeline.commands import head, progress, repair, verify
 from beam_pipeline.commands.verify import Finding
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from tests.support.datasets import animals, example, write_dataset, write_records
+from tests.support.outputs import contents
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import frame
 
@@ -219,6 +220,25 @@ def test_directory_without_a_manifest(
     printed = capsys.readouterr().out
     assert "sound: 14 records, 1.6 kB in 4 files; all checksums match" in printed
     assert "Without a manifest: records missing at the end of a file" in printed
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_commands_take_an_empty_shard(
+    compression: str, tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named by `verify`, `head` shows none, and `repair` keeps it."""
+    folder, target = tmp_path / "in", tmp_path / "out"
+    empty, filled = (f"x-0000{n}-of-00002.tfrecord" for n in (0, 1))
+    folder.mkdir()
+    write_records(folder / empty, [], compression)
+    write_records(folder / filled, [example({"a": 1})], compression)
+    for path in (folder, folder / empty):
+        assert verify.show(str(path)) == 0
+        assert f"{empty}: holds no record" in capsys.readouterr().out
+    head.show(str(folder / empty))
+    assert capsys.readouterr().out.endswith("no records\n")
+    assert repair.run(str(folder), str(target), overwrite=False) == 0
+    assert contents(target) == contents(folder)
 
 
 def test_progress_is_for_terminals_and_large_inputs(
