@@ -102,9 +102,10 @@ class TestHelp:
             assert (run.returncode, run.stdout.strip()) == (2, "False")
 
     def test_version(self) -> None:
-        """--version names the program and its version."""
+        """--version names the program and its version; no word at all is helped."""
         run = done("--version")
         assert re.fullmatch(r"beam-tfrecord, version \d+\.\d+\.\d+\S*\n", run.out)
+        assert failed(2).err == done("-h").out
 
     def test_module_and_script_are_one_program(self) -> None:
         """`python -m beam_pipeline` is `beam-tfrecord`."""

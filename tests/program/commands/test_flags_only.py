@@ -9,30 +9,12 @@ import click
 import pytest
 
 from beam_pipeline.commands.group import convert
-from beam_pipeline.commands.options import is_flags_only, split_flags
+from beam_pipeline.commands.options import split_flags
 from tests.support.runs import python
 from transforms.errors import UsageError
 
 ROOT = pathlib.Path(__file__).parents[3]
 BOTH = ["--source=in.csv", "--output=out"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--source=a", "--output=b"], True),
-        (["--shards", "3"], True),
-        (["convert", "--shards", "3"], False),
-        (["--help"], False),
-        (["--version"], False),
-        (["-h"], False),
-        (["--", "a"], False),
-        ([], False),
-    ],
-)
-def test_is_flags_only(arguments: list[str], expected: bool) -> None:
-    """What begins with a flag of a job has no sub-command."""
-    assert is_flags_only(arguments) is expected
 
 
 @pytest.mark.parametrize(
