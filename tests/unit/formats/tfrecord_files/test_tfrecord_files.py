@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -262,6 +263,22 @@ def test_drift_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
         TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord", "b.tfrecord"]))
     read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord", "c.tfrecord"])
     assert read.columns["y"] == [b"t", None]
+
+
+def test_sample_is_spread_and_bounded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are found inside a file too, by the checksum of a length."""
+    monkeypatch.setattr(tfrecord_files, "SAMPLE_BYTES", 1 << 20)
+    payloads = [example(a=i, t=bytes(range(256))) for i in range(30_000)]
+    write(tmp_path / "a.tfrecord", payloads)
+    sample = TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord"])).sample
+    values = np.array(sample.columns["a"])
+    assert values.max() > 25_000
+    assert len(values) < 12_000
+    assert not sample.complete
+    size = (tmp_path / "a.tfrecord").stat().st_size
+    assert abs(size * sample.rows / sample.sampled_bytes - 30_000) < 600
 
 
 def test_images_are_declared_by_their_bytes(tmp_path: pathlib.Path) -> None:
