@@ -1,5 +1,7 @@
 """Which folders hold images and their masks, and which mask is whose."""
 
+from typing import Any
+
 import pytest
 
 from transforms.core.reasons import Reason
@@ -22,17 +24,21 @@ def files(*paths: str) -> FileList:
     return FileList.of([FileEntry(path, 5, 0) for path in sorted(paths)], by_path=True)
 
 
+def paired(*paths: str, **options: Any) -> Any:
+    """Returns the images that are read, their masks, and how many are left out."""
+    listed = files(*paths)
+    layout = find_layout(listed, **options)
+    assert layout is not None
+    return pair(*sort_files(listed, layout), layout)
+
+
 def pairs_of(*paths: str) -> dict[str, str | None] | None:
     """Returns the mask of each image that is read; None for no pairs."""
-    listed = files(*paths)
-    layout = find_layout(listed)
-    if layout is None:
+    if find_layout(files(*paths)) is None:
         return None
-    images, masks = sort_files(listed, layout)
-    chosen, labels, _ = pair(images, masks, layout)
-    paths_of = (entry.path for entry in chosen)
+    chosen, labels, _ = paired(*paths)
     column = labels.columns[MASK].to_pylist()
-    return dict(zip(paths_of, column, strict=True))
+    return dict(zip((entry.path for entry in chosen), column, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -109,11 +115,8 @@ def test_nine_of_ten_images_have_a_mask() -> None:
 
 def test_partners_are_missing() -> None:
     """An image without mask and a mask without image are rejects with reasons."""
-    listed = files("images/a.jpg", "images/b.jpg", "masks/a.png", "masks/c.png")
-    layout = find_layout(listed, least=0)
-    assert layout is not None
-    images, masks = sort_files(listed, layout)
-    _, labels, _ = pair(images, masks, layout)
+    paths = ("images/a.jpg", "images/b.jpg", "masks/a.png", "masks/c.png")
+    _, labels, _ = paired(*paths, least=0)
     assert [fault and fault[0] for fault in labels.faults] == [
         None,
         "image_without_label",
@@ -126,32 +129,23 @@ def test_other_files_beside_masks_are_not_read() -> None:
     """Colours and instances of Cityscapes are neither masks nor images."""
     names = ("labelIds", "instanceIds", "color")
     city = [f"gtFine/{CITY.format(f'gtFine_{name}')}.png" for name in names]
-    listed = files(f"leftImg8bit/{CITY.format('leftImg8bit')}.png", *city)
-    layout = find_layout(listed)
+    image = f"leftImg8bit/{CITY.format('leftImg8bit')}.png"
+    layout = find_layout(files(image, *city))
     assert layout is not None
     assert layout.suffix == "_gtFine_labelIds"
-    images, masks = sort_files(listed, layout)
-    _, labels, _ = pair(images, masks, layout)
-    assert labels.orphans == []
     # Without a suffix, those that begin like a mask belong to it.
-    plain = files("images/a.jpg", "masks/a.png", "masks/a_color.png")
-    layout = find_layout(plain)
-    assert layout is not None
-    images, masks = sort_files(plain, layout)
-    _, labels, _ = pair(images, masks, layout)
-    assert labels.orphans == []
+    plain = ("images/a.jpg", "masks/a.png", "masks/a_color.png")
+    for paths in ((image, *city), plain):
+        _, labels, _ = paired(*paths)
+        assert labels.orphans == []
 
 
 def test_splits_without_masks_are_left_out() -> None:
     """They are not labelled, which is no fault of their images."""
-    listed = files(
+    chosen, labels, left_out = paired(
         *(f"images/{s}/{n}.jpg" for s in ("train", "test") for n in range(5)),
         *(f"masks/train/{n}.png" for n in range(5)),
     )
-    layout = find_layout(listed)
-    assert layout is not None
-    images, masks = sort_files(listed, layout)
-    chosen, labels, left_out = pair(images, masks, layout)
     assert left_out == 5
     assert {entry.path[:13] for entry in chosen} == {"images/train/"}
     assert len(labels.faults) == len(chosen)
@@ -159,11 +153,8 @@ def test_splits_without_masks_are_left_out() -> None:
 
 def test_a_mask_is_of_one_image() -> None:
     """A base name that fits two images is an error that names both."""
-    listed = files("images/x/1.jpg", "images/y/1.jpg", "masks/1.png")
-    layout = find_layout(listed)
-    assert layout is not None
     with pytest.raises(InputError) as caught:
-        pair(*sort_files(listed, layout), layout)
+        paired("images/x/1.jpg", "images/y/1.jpg", "masks/1.png")
     assert "images/x/1.jpg" in str(caught.value)
     assert "images/y/1.jpg" in str(caught.value)
 
