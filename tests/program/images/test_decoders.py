@@ -1,6 +1,7 @@
 """Processes for decoders: the same images as here, and no end of the run by any."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import signal
@@ -11,11 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from PIL import Image, features
 
 from tests.support.drawn_images import picture, saved
+from tests.support.foreign_images import foreign_images
 from tests.support.hostile_decoder import ordered, prepare
-from tests.support.image_sources import FRAMES
 from tests.support.outputs import rejects, rows
 from tests.support.runs import convert
 from tests.support.sources import write_files
@@ -41,34 +41,20 @@ POLICIES = {
         animation="first", exif="apply", channels=3, resize=Resize("pad", 9, 17)
     ),
     "jpeg": ImagePolicy(animation="first", output="jpeg"),
-    "too small a limit": ImagePolicy(max_pixels=24 * 40 - 1),
+    "too small a limit": BRIEF,
 }
 
 
-def foreign_images() -> dict[str, bytes]:
-    """An image of each format that TensorFlow does not read, and some broken ones."""
-    exif = Image.Exif()
-    exif[274] = 6
-    out = {
-        "webp": saved(picture("RGBA"), "WEBP", exif=exif.tobytes()),
-        "gif": saved(picture(), "GIF"),
-        "animation": saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES),
-        "tiff": saved(picture(), "TIFF", exif=exif, compression="tiff_lzw"),
-        "tiff of 16 bits": saved(picture("L").convert("I;16"), "TIFF"),
-        "ppm": saved(picture(), "PPM"),
-        "bmp with a palette": saved(picture().convert("P"), "BMP"),
-    }
-    for name, kind in (("jpg_2000", "JPEG2000"), ("avif", "AVIF")):
-        if features.check(name):
-            out[kind.lower()] = saved(picture(), kind)
-    try:
+def images_of_others() -> Iterator[tuple[str, bytes]]:
+    """Images of each format that TensorFlow does not read, whole and cut."""
+    whole = [*foreign_images(seed=5, rounds=1)]
+    with contextlib.suppress(ImportError):
         import pillow_heif
-    except ImportError:
-        pass
-    else:
+
         pillow_heif.register_heif_opener()
-        out["heic"] = saved(picture(), "HEIF")
-    return out | {f"half a {k}": v[: len(v) // 2] for k, v in out.items()}
+        whole.append(("HEIF", saved(picture(), "HEIF")))
+    yield from whole
+    yield from ((f"half a {kind}", data[: len(data) // 2]) for kind, data in whole)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +101,7 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
 @pytest.mark.parametrize("policy", list(POLICIES))
 def test_results_are_those_of_this_process(policy: str, sound: DecoderPool) -> None:
     """Bytes, facts, notes and faults are equal, whichever process has decoded."""
-    for kind, data in foreign_images().items():
+    for kind, data in images_of_others():
         found = sound.prepare(data, POLICIES[policy])
         assert found == prepare_image(data, POLICIES[policy]), kind
 
@@ -239,6 +225,7 @@ def test_ctrl_c_and_the_end_of_idle_children(hostile: DecoderPool) -> None:
 
 PARENT = """
 import os, sys, threading
+from tests.support.foreign_images import foreign_images
 from tests.support.hostile_decoder import ordered, prepare
 from transforms.core.image.policy import ImagePolicy
 from transforms.shards.decoders import DecoderPool
@@ -306,6 +293,7 @@ def test_the_run_survives_a_decoder_that_crashes(
 
 
 CLI = """
+from tests.support.foreign_images import foreign_images
 from tests.support.hostile_decoder import prepare
 from transforms.shards import decoders
 from beam_pipeline.cli import program
