@@ -67,11 +67,3 @@ def test_class_folders_of_numbers(name: str, tmp_path: Folder) -> None:
     """Classes whose files have the same stems stay; 10 comes behind 9."""
     convert(source(tmp_path, name, CLASSES), tmp_path / "out")
     assert classes_of(tmp_path / "out") == ["2", "9", "10"]
-
-
-def test_the_images_alone(tmp_path: Folder) -> None:
-    """The command that the message names leaves the masks out."""
-    path = source(tmp_path, "in", MASKS)
-    assert "--unlabelled --exclude masks/" in refused(4, path, tmp_path / "out")
-    convert(path, tmp_path / "out", "--unlabelled", "--exclude", "masks/")
-    assert len(first_values(tmp_path / "out")) == 3
