@@ -4,6 +4,8 @@ import json
 import pathlib
 import zlib
 
+import pytest
+
 import beam_tfrecord
 from tests.opens_in.conftest import Datasets
 from tests.opens_in.environments import python_of
@@ -35,12 +37,18 @@ print(json.dumps([found["train"].features["label"].names, rows]))
 """
 
 
-def _opened(program: str, datasets: Datasets, place: Folder) -> None:
-    done("export", datasets.photos, place / "out")
+@pytest.mark.parametrize(
+    "program", [_TORCHVISION, _HUGGING_FACE], ids=["torchvision", "datasets"]
+)
+def test_exported_images_are_opened(
+    program: str, datasets: Datasets, tmp_path: Folder
+) -> None:
+    """`ImageFolder` and `imagefolder` have every image, byte for byte, in its class."""
+    done("export", datasets.photos, tmp_path / "out")
     run = python_of(
-        *("torch", "-c", program, str(place / "out")),
-        cwd=place,
-        variables={"HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "cache")},
+        *("torch", "-c", program, str(tmp_path / "out")),
+        cwd=tmp_path,
+        variables={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")},
     )
     assert run.returncode == 0, run.stderr[-4000:]
     classes, rows = json.loads(run.stdout.splitlines()[-1])
@@ -48,17 +56,3 @@ def _opened(program: str, datasets: Datasets, place: Folder) -> None:
     stored = beam_tfrecord.open_dataset(datasets.photos)["train"]
     wanted = [[zlib.crc32(row["image"]), int(row["label"])] for row in stored]
     assert sorted(rows) == sorted(wanted)
-
-
-def test_torchvision_opens_exported_images(
-    datasets: Datasets, tmp_path: Folder
-) -> None:
-    """`ImageFolder` has every image, byte for byte, in its class."""
-    _opened(_TORCHVISION, datasets, tmp_path)
-
-
-def test_hugging_face_opens_exported_images(
-    datasets: Datasets, tmp_path: Folder
-) -> None:
-    """`imagefolder` has every image, byte for byte, in its class and split."""
-    _opened(_HUGGING_FACE, datasets, tmp_path)

@@ -4,7 +4,6 @@ All records are there once, with the right values, and missing values are what t
 says. Each program runs in the environment of its library.
 """
 
-import ast
 import pathlib
 
 import pytest
@@ -99,45 +98,3 @@ def test_the_package_tfrecord_reads_gzip_shards(tmp_path: pathlib.Path) -> None:
     done = python_of("torch", "-c", _GZIP, str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr[-2000:]
     assert sorted(map(int, done.stdout.split())) == [*range(200)]
-
-
-_ALONE = """
-import sys
-from beam_tfrecord import open_dataset
-from transforms.reading.view import View
-
-view = open_dataset(sys.argv[1], labels="names")["train"].select(["id", "animal"])
-View.__getitem__ = lambda *_: sys.exit("a single row was read")
-{read}
-print(found)
-"""
-_READ = {
-    "pyarrow": """
-import pyarrow
-found = pyarrow.table(view).group_by("animal").aggregate([("id", "count")])
-found = dict(zip(*(found[name].to_pylist() for name in ("animal", "id_count"))))
-""",
-    "polars": """
-import polars
-found = dict(polars.DataFrame(view).group_by("animal").len().rows())
-""",
-    "pandas": """
-import pandas
-found = pandas.DataFrame.from_arrow(view).groupby("animal").size().to_dict()
-""",
-    "duckdb": """
-import duckdb
-rows = duckdb.sql("select animal, count(*) from view group by 1").fetchall()
-found = dict(rows)
-""",
-}
-
-
-@pytest.mark.parametrize("library", _READ)
-def test_no_library_reads_single_rows(library: str, datasets: Datasets) -> None:
-    """A view of 200 rows is a stream of batches to each of them."""
-    program = _ALONE.format(read=_READ[library])
-    done = python_of("torch", "-c", program, datasets.table)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = ast.literal_eval(done.stdout.splitlines()[-1])
-    assert found == {"cat": 67, "dog": 67, "goat": 66}

@@ -10,12 +10,19 @@ from tests.opens_in.conftest import Datasets
 from tests.opens_in.environments import python_of
 
 ENVIRONMENT = {"tensorflow": "tensorflow", "beam": "own"}
+# Keras on either backend.
+RUNS = [*((reader, ENVIRONMENT.get(reader, "torch")) for reader in READERS)]
+RUNS.append(("keras", "tensorflow"))
 
 
 @pytest.mark.parametrize("dataset", ["photos", "table"])
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(("reader", "environment"), RUNS)
 def test_it_runs_as_pasted(
-    reader: str, dataset: str, datasets: Datasets, tmp_path: pathlib.Path
+    reader: str,
+    environment: str,
+    dataset: str,
+    datasets: Datasets,
+    tmp_path: pathlib.Path,
 ) -> None:
     """It names the features that it read, and counts the records where it can."""
     folder = getattr(datasets, dataset)
@@ -23,7 +30,6 @@ def test_it_runs_as_pasted(
     printed = python_of("own", *command)
     assert printed.returncode == 0, printed.stderr
     (tmp_path / "pasted.py").write_text(printed.stdout, encoding="utf-8")
-    environment = ENVIRONMENT.get(reader, "torch")
     backend = {"KERAS_BACKEND": environment}
     done = python_of(environment, "pasted.py", cwd=tmp_path, variables=backend)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
@@ -32,19 +38,3 @@ def test_it_runs_as_pasted(
     if reader not in ("tensorflow", "beam"):
         count = len(datasets.photo_rows if dataset == "photos" else datasets.table_rows)
         assert f"{count} records" in done.stdout
-
-
-def test_keras_runs_with_tensorflow_too(
-    datasets: Datasets, tmp_path: pathlib.Path
-) -> None:
-    """The same program, on the other backend."""
-    command = ["-m", "beam_pipeline", "code", datasets.photos, "--as", "keras"]
-    (tmp_path / "pasted.py").write_text(python_of("own", *command).stdout)
-    done = python_of(
-        "tensorflow",
-        "pasted.py",
-        cwd=tmp_path,
-        variables={"KERAS_BACKEND": "tensorflow"},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "24 records, 1 batches" in done.stdout

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline import sample
-from tests.support.outputs import dataset, payloads
+from tests.support.outputs import dataset
 from tests.support.runs import convert
 from tests.support.sources import write_csv
 
@@ -140,29 +140,6 @@ def tfds_rows(tfds: Any, out: Folder) -> dict[str, list[Row]]:
 
 
 class TestScalars:
-    def test_the_row_of_the_tutorial_is_the_tutorials_message(
-        self, tf: Any, tmp_path: Folder
-    ) -> None:
-        """(False, 4, b'goat', 0.9876) gives the tutorial's 84 bytes' message (W1)."""
-        columns = "feature0,feature1,feature2,feature3"
-        path = write_csv(tmp_path / "s" / "t.csv", columns, ["False,4,goat,0.9876"])
-        convert(path, tmp_path / "out")
-        (record,) = payloads(tmp_path / "out")
-        feature = tf.train.Feature
-        wanted = tf.train.Example(
-            features=tf.train.Features(
-                feature={
-                    "feature0": feature(int64_list=tf.train.Int64List(value=[0])),
-                    "feature1": feature(int64_list=tf.train.Int64List(value=[4])),
-                    "feature2": feature(bytes_list=tf.train.BytesList(value=[b"goat"])),
-                    "feature3": feature(float_list=tf.train.FloatList(value=[0.9876])),
-                }
-            )
-        )
-        assert tf.train.Example.FromString(record) == wanted
-        assert len(record) == 84
-        assert record[:2] == b"\nR"
-
     def test_every_value_of_a_table_with_holes(
         self, tf: Any, holes: Folder, tmp_path: Folder
     ) -> None:

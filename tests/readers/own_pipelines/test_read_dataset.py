@@ -3,28 +3,19 @@
 import pathlib
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pytest
 
 from beam_tfrecord import ReadDataset, TFRecordError
 from tests.readers.written import write_with_tfds
-from tests.support.tfrecord_pipelines import pipeline
+from tests.support.tfrecord_pipelines import given_by
 
 Folder = pathlib.Path
-COLLECTED: list[Any] = []
-
-
-def collect(row: Any) -> None:
-    # The runner is in this process, so this reaches the test.
-    COLLECTED.append(row)
 
 
 def rows_of(*arguments: Any, **options: Any) -> list[Any]:
-    COLLECTED.clear()
-    with pipeline() as p:
-        p | ReadDataset(*arguments, **options) | beam.Map(collect)
-    return sorted(COLLECTED, key=lambda row: row["id"])
+    found = given_by(ReadDataset(*arguments, **options))
+    return sorted(found, key=lambda row: row["id"])
 
 
 def test_a_folder_written_by_tfds(tmp_path: Folder) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.detection import float32, write_image
-from tests.support.outputs import dataset
+from tests.support.outputs import payloads
 from tests.support.runs import convert
 
 Folder = pathlib.Path
@@ -38,22 +38,6 @@ def specification(tf: Any) -> dict[str, Any]:
     }
 
 
-def parsed(tf: Any, out: Folder) -> dict[str, dict[str, Any]]:
-    """Returns the records of a dataset by the name of the image, lists dense."""
-    shards = [
-        str(out / shard["file"])
-        for facts in dataset(out)["splits"]
-        for shard in facts["shards"]
-    ]
-    found = {}
-    for record in tf.data.TFRecordDataset(shards):
-        row = tf.io.parse_single_example(record, specification(tf))
-        lists = {k: v for k, v in row.items() if isinstance(v, tf.SparseTensor)}
-        dense = row | {name: tf.sparse.to_dense(v) for name, v in lists.items()}
-        found[dense["image/filename"].numpy().decode()] = dense
-    return found
-
-
 def test_object_detection_api(tmp_path: Folder) -> None:
     """Its decoder has boxes as y, x, y, x, classes, and points as objects and y, x."""
     tf = pytest.importorskip("tensorflow")
@@ -65,7 +49,10 @@ def test_object_detection_api(tmp_path: Folder) -> None:
     config = "train: images\nnames: [cat]\nkpt_shape: [2, 3]\n"
     (root / "data.yaml").write_text(config)
     convert(root, tmp_path / "out")
-    row = parsed(tf, tmp_path / "out")["a.jpg"]
+    (record,) = payloads(tmp_path / "out")
+    row = tf.io.parse_single_example(record, specification(tf))
+    lists = {k: v for k, v in row.items() if isinstance(v, tf.SparseTensor)}
+    row |= {name: tf.sparse.to_dense(v) for name, v in lists.items()}
     assert tf.io.decode_image(row["image/encoded"]).shape == (20, 40, 3)
     sides = [row[f"image/object/bbox/{side}"] for side in SIDES]
     assert tf.stack(sides, axis=1).numpy().tolist() == [[0.25, 0.25, 0.75, 0.75]] * 2

@@ -5,20 +5,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.sequences import sequence
 from tests.support.table_reading import read_all, rows_of
+from tests.support.tfrecords import write
 from transforms.formats.tfrecord_files.reader import TFRecordFiles
 
 
 def test_lists_of_steps_as_tensorflow_parses_them(tmp_path: pathlib.Path) -> None:
-    """The values of SequenceExamples that TensorFlow wrote, step by step."""
+    """The values of SequenceExamples are those that TensorFlow reads, step by step."""
     tf = pytest.importorskip("tensorflow")
-
-    def feature(values: list[Any]) -> Any:
-        if values and isinstance(values[0], bytes):
-            return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-        if values and isinstance(values[0], float):
-            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
     rows: list[dict[str, list[Any]]] = [
         {
@@ -28,22 +23,19 @@ def test_lists_of_steps_as_tensorflow_parses_them(tmp_path: pathlib.Path) -> Non
         }
         for i in range(60)
     ]
-    records = []
-    for i, row in enumerate(rows):
-        lists = {
-            name.removeprefix("lists/"): tf.train.FeatureList(
-                feature=[feature(s if isinstance(s, list) else [s]) for s in steps]
-            )
-            for name, steps in row.items()
-        }
-        record = tf.train.SequenceExample(
-            context=tf.train.Features(feature={"id": feature([i])}),
-            feature_lists=tf.train.FeatureLists(feature_list=lists),
+    records = [
+        sequence(
+            {"id": [i]},
+            {
+                name.removeprefix("lists/"): [
+                    step if isinstance(step, list) else [step] for step in steps
+                ]
+                for name, steps in row.items()
+            },
         )
-        records.append(record.SerializeToString())
-    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
-        for data in records:
-            writer.write(data)
+        for i, row in enumerate(rows)
+    ]
+    (tmp_path / "a.tfrecord").write_bytes(write(records)[0])
     read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"])
     assert rows_of(read) == [{"id": i} | row for i, row in enumerate(rows)]
     for data, found in zip(records, rows_of(read), strict=True):
