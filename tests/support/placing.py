@@ -10,7 +10,6 @@ import pyarrow as pa
 from transforms.core.model import Batch, Block
 from transforms.core.placing.placement import SplitRule
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
-from transforms.core.schema import Feature, Kind, Schema
 
 MASK = 2**64 - 1
 
@@ -78,6 +77,3 @@ def splits_of(
         None if i == NOWHERE else found.names[i]
         for i in np.asarray(found.index).tolist()
     ]
-
-
-SCHEMA = Schema((Feature("x", Kind.INT64), Feature("label", Kind.LABEL)))

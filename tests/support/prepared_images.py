@@ -1,4 +1,4 @@
-"""Images as a policy prepares them."""
+"""Images as a policy prepares them, and what a check says of them."""
 
 import io
 
@@ -6,10 +6,26 @@ import numpy as np
 from PIL import Image
 
 from tests.support.drawn_images import picture, saved
+from transforms.core.image import check
+from transforms.core.image.formats import ImageInfo
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
-from transforms.core.image.resize import Resize
+from transforms.core.image.resize import Check, Resize
+from transforms.core.reasons import Fault
 
 FIRST = ImagePolicy(animation="first")
+
+
+def check_image(data: bytes, how: Check = "structure") -> ImageInfo | Fault:
+    """Returns what TensorFlow would decode from an image, or the fault."""
+    found = check.check_image(data, how)
+    return found if isinstance(found, Fault) else ImageInfo(*found[:4])
+
+
+def fault_of(data: bytes, check: Check = "structure") -> Fault:
+    """The fault of an image that must be refused."""
+    fault = check_image(data, check)
+    assert isinstance(fault, Fault), fault
+    return fault
 
 
 def prepared(data: bytes, policy: ImagePolicy = FIRST) -> PreparedImage:

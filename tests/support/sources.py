@@ -1,7 +1,8 @@
 """Small sources, written for a test."""
 
+import csv
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 Folder = pathlib.Path
 
@@ -18,3 +19,10 @@ def write_files(root: Folder, files: Mapping[str, bytes]) -> Folder:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return root
+
+
+def write_rows(path: Folder, rows: Sequence[Sequence[object]]) -> Folder:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    return path

@@ -1,25 +1,21 @@
 """Features of every kind from the command line to what TensorFlow reads."""
 
+import csv
 import pathlib
 import shutil
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import beam_pipeline
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support import coco
-from tests.support.declared_features import (
-    facts,
-    spec_file,
-    table,
-    with_features,
-    with_spec,
-)
 from tests.support.image_sources import image_bytes, write_images
 from tests.support.outputs import contents, dataset, records
 from tests.support.runs import command, convert, refused
@@ -29,6 +25,34 @@ from transforms.storage.folders import exclusive_lock
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
 Row = dict[str, Any]
+
+
+def spec_file(folder: Folder, settings: Mapping[str, Any]) -> Folder:
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump(dict(settings), allow_unicode=True))
+    return path
+
+
+def with_spec(source: object, out: Folder, *options: object, **settings: Any) -> Folder:
+    """Converts under a spec with these settings; returns the output."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    spec = spec_file(out.parent, settings)
+    convert(source, out, "--spec", spec, "--no-shuffle", *options)
+    return out
+
+
+def with_features(source: object, out: Folder, **features: Any) -> Folder:
+    return with_spec(source, out, features=features)
+
+
+def facts(out: Folder, name: str) -> Row:
+    return next(f for f in dataset(out)["features"] if f["name"] == name)
+
+
+def table(path: Folder, *rows: Sequence[object]) -> Folder:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
 
 
 def tree(root: Folder, *names: str) -> Folder:

@@ -27,9 +27,9 @@ from tests.support.image_sources import (
     write_images,
     write_metadata,
 )
-from tests.support.manifest_sources import write_rows
 from tests.support.outputs import account, dataset, records, rejects, split_sizes
 from tests.support.runs import command, convert, refused
+from tests.support.sources import write_rows
 from transforms.core.schema import Feature, Kind
 from transforms.formats.csv import sample as csv_sample
 from transforms.formats.detection.automl import recognise

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import floats, int64s, message
+from tests.support.sequences import field
 from transforms.codec.examples import (
     decode_example,
     decode_rows,
@@ -23,7 +24,7 @@ from transforms.codec.examples import (
     encode_rows,
 )
 from transforms.codec.typed import coding_of, encode_table
-from transforms.core.example.messages import CLASSES, Example
+from transforms.core.example.messages import CLASSES
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import EncodingError, SpecError
 
@@ -43,14 +44,7 @@ def in_order(values: dict[str, tuple[str, list[Any]]]) -> bytes:
         getattr(one.feature[name], kind).SetInParent()
         getattr(one.feature[name], kind).value.extend(items)
         inner += one.SerializeToString()
-    outer = Example()
-    outer.features.SetInParent()
-    size = bytearray()
-    left = len(inner)
-    while left > 0x7F:
-        size.append(left & 0x7F | 0x80)
-        left >>= 7
-    return b"\x0a" + bytes([*size, left]) + inner
+    return field(1, inner)
 
 
 INTS = ("int64_list", [7])

@@ -1,7 +1,6 @@
 """The files behind views: threads, processes, replaced and damaged ones."""
 
 import datetime
-import io
 import logging
 import pathlib
 import pickle
@@ -14,6 +13,7 @@ from PIL import Image
 
 import beam_tfrecord
 from tests.support.datasets import animals, write_dataset
+from tests.support.drawn_images import saved
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
@@ -178,17 +178,14 @@ def test_times(tmp_path: Folder) -> None:
     }
 
 
-def _encoded(mode: str, suffix: str) -> bytes:
-    file = io.BytesIO()
-    Image.new(mode, (3, 2), 1 if mode == "L" else (1, 2, 3, 4)[: len(mode)]).save(
-        file, suffix
-    )
-    return file.getvalue()
+def _png(mode: str) -> bytes:
+    colour = 1 if mode == "L" else (1, 2, 3, 4)[: len(mode)]
+    return saved(Image.new(mode, (3, 2), colour), "PNG")
 
 
 def test_images_as_arrays(tmp_path: Folder) -> None:
     """Of one channel or three, writable; what no image is, is an error."""
-    images = [_encoded("L", "png"), _encoded("RGB", "png"), _encoded("RGBA", "png")]
+    images = [_png("L"), _png("RGB"), _png("RGBA")]
     rows = [{"image": data} for data in (*images, b"BM")]
     write_kinds(tmp_path / "d", [*rows, {}], [Feature("image", Kind.IMAGE)])
     stored = beam_tfrecord.open_dataset(tmp_path / "d")["train"]
@@ -238,7 +235,7 @@ def test_missing_values_of_the_schema(tmp_path: Folder) -> None:
     row = {
         **{"n": 3, "below": -7, "x": 1.5, "flag": True, "note": "a", "raw": b"b"},
         **{
-            "image": _encoded("L", "png"),
+            "image": _png("L"),
             "label": "cat",
             "at": 0,
             "list": [1],

@@ -19,10 +19,9 @@ from tests.support.format_sources import (
     write_coco,
 )
 from tests.support.image_sources import write_images
-from tests.support.manifest_sources import write_rows
 from tests.support.outputs import account, payloads, records, rejects, split_sizes
 from tests.support.runs import command, convert, refused
-from tests.support.sources import write_files
+from tests.support.sources import write_files, write_rows
 from tests.support.voc import annotate, thing
 
 Folder = pathlib.Path

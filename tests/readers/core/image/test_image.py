@@ -11,8 +11,7 @@ from tests.readers.decoded import tensorflow_shape
 from tests.support.damaged_images import KINDS_OF_DAMAGE, damaged, intact_images
 from tests.support.drawn_images import overflowing_jpeg, real_images
 from tests.support.idx import noise
-from tests.support.images import check_image
-from tests.support.prepared_images import SMALLER, oriented, prepared
+from tests.support.prepared_images import SMALLER, check_image, oriented, prepared
 from transforms.core.image.formats import ImageInfo
 from transforms.core.image.png_encode import encode_png
 from transforms.core.image.policy import ImagePolicy

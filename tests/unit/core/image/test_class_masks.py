@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import struct
 import zlib
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.drawn_images import chunk
+from tests.support.drawn_images import chunk, ihdr, saved
 from transforms.core.image.masks import MaskClasses
 from transforms.core.image.png_encode import encode_class_png
 from transforms.core.image.policy import ImagePolicy, prepare_image
@@ -25,10 +24,8 @@ BINARY = (IDS == 1).astype(np.uint8)
 
 
 def encoded(image: Image.Image | Array, kind: str = "PNG", **options: Any) -> bytes:
-    out = io.BytesIO()
     image = image if isinstance(image, Image.Image) else Image.fromarray(image)
-    image.save(out, kind, **options)
-    return out.getvalue()
+    return saved(image, kind, **options)
 
 
 def palette(ids: Array) -> Image.Image:
@@ -59,9 +56,8 @@ def grey(bits: int) -> bytes:
     fields = np.unpackbits(BINARY[..., np.newaxis], axis=-1)[..., -bits:]
     rows = np.packbits(fields.reshape(20, -1), axis=-1)
     raw = b"".join(b"\0" + row.tobytes() for row in rows)
-    head = struct.pack(">IIBBBBB", 40, 20, bits, 0, 0, 0, 0)
-    parts = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(raw))
-    return b"\x89PNG\r\n\x1a\n" + parts + chunk(b"IEND", b"")
+    pixels = chunk(b"IDAT", zlib.compress(raw))
+    return ihdr(20, 40, bits, 0, False) + pixels + chunk(b"IEND", b"")
 
 
 def rgba(alpha: int) -> Array:

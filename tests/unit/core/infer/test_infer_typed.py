@@ -2,15 +2,14 @@
 
 import datetime
 import decimal
-import io
 import math
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
 
+from tests.support.image_sources import picture
 from transforms.core.infer.evidence import example_text
 from transforms.core.infer.texts import infer_columns
 from transforms.core.infer.typed import _examples, looks_like_image_paths
@@ -18,12 +17,6 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
 
 ANY, EACH = (None,), (None, None)
-
-
-def image(form: str) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (3, 2), (200, 10, 10)).save(out, form)
-    return out.getvalue()
 
 
 def inferred(column: pa.Array) -> Feature:
@@ -200,9 +193,9 @@ def test_bytes_that_start_as_images_are_images() -> None:
     Of few values, one that is no image is enough.
     """
     for form in ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"):
-        column = pa.array([None, image(form), b"", image(form)], pa.large_binary())
+        column = pa.array([None, picture(form), b"", picture(form)], pa.large_binary())
         assert inferred(column) == Feature("x", Kind.IMAGE, inline=True)
-    mixed = [image("PNG"), b"text"]
+    mixed = [picture("PNG"), b"text"]
     for values in ([None, b""], mixed, [b"BMW is no bitmap"], [b"\xff\xd8"]):
         assert inferred(pa.array(values, pa.binary())).kind is Kind.BYTES
 

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from tests.support.drawn_images import saved
 from transforms.core.rows.values import rows_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError
@@ -39,13 +40,7 @@ class Word(enum.Enum):
 
 
 def _image() -> Image.Image:
-    return Image.open(io.BytesIO(_png()))
-
-
-def _png() -> bytes:
-    file = io.BytesIO()
-    Image.new("L", (1, 1)).save(file, "PNG")
-    return file.getvalue()
+    return Image.open(io.BytesIO(saved(Image.new("L", (1, 1)), "PNG")))
 
 
 _SEOUL = datetime.timezone(datetime.timedelta(hours=9))
