@@ -47,7 +47,11 @@ def intact_images(seed: int, rounds: int) -> Iterator[tuple[str, bytes]]:
             )
         yield "jpeg arithmetic", ARITHMETIC
         yield "jpeg arithmetic", ARITHMETIC_PROGRESSIVE
-        for bits, tone in ((1, 0), (2, 0), (4, 0), (8, 0), (16, 0), (8, 2), (16, 2)):
+        gamma = chunk(b"gAMA", b"\0\0\xb1\x8f") if number & 4 else b""
+        for bits, tone in (
+            *((1, 0), (2, 0), (4, 0), (8, 0), (16, 0), (8, 2), (16, 2)),
+            *((1, 3), (2, 3), (4, 3), (8, 3), (8, 4), (16, 4), (8, 6)),
+        ):
             yield (
                 "png",
                 make_png(
@@ -56,22 +60,8 @@ def intact_images(seed: int, rounds: int) -> Iterator[tuple[str, bytes]]:
                     height=height,
                     width=width,
                     interlaced=bool(number & 1),
-                    transparent=bool(number & 2),
-                    extra=chunk(b"gAMA", b"\0\0\xb1\x8f") if number & 4 else b"",
-                    pieces=1 + number % 3,
-                    seed=number,
-                ),
-            )
-        for bits, tone in ((1, 3), (2, 3), (4, 3), (8, 3), (8, 4), (16, 4), (8, 6)):
-            yield (
-                "png",
-                make_png(
-                    tone,
-                    bits,
-                    height=height,
-                    width=width,
-                    interlaced=bool(number & 1),
-                    transparent=tone == 3 and bool(number & 2),
+                    transparent=tone < 4 and bool(number & 2),
+                    extra=gamma if tone < 3 else b"",
                     pieces=1 + number % 3,
                     seed=number,
                 ),

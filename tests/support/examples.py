@@ -13,17 +13,6 @@ int64s = st.integers(-(2**63), 2**63 - 1)
 floats = st.floats(width=32)
 
 
-kinds: st.SearchStrategy[tuple[str, list[Any]]] = st.one_of(
-    st.tuples(st.just("int64_list"), st.lists(int64s, max_size=4)),
-    st.tuples(st.just("float_list"), st.lists(floats, max_size=4)),
-    st.tuples(st.just("bytes_list"), st.lists(st.binary(max_size=9), max_size=4)),
-    st.tuples(st.just(""), st.just([])),
-)
-
-
-examples = st.dictionaries(st.text(max_size=3), kinds, max_size=5)
-
-
 def serialise(values: Values) -> bytes:
     example = Example()
     for name, (kind, items) in values.items():

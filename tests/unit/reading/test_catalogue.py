@@ -1,6 +1,7 @@
 """Catalogues from shards, and their columns by ranges of records."""
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Sequence
 
@@ -56,22 +57,15 @@ def record(number: int) -> bytes:
     return example(row | {"animal": names.index(row["animal"])})
 
 
-def make(shards: list[pathlib.Path], path: pathlib.Path) -> None:
-    schema = catalogue_schema(FEATURES, NAMES)
-    batches = (
-        batch
-        for number, shard in enumerate(shards)
-        for batch in rows_of_shard(str(shard), number, FEATURES)
-    )
-    assert write_part(str(path), batches, schema, NAMES) == sum(COUNTS)
-
-
 def test_every_record_is_where_its_row_says(
     shards: list[pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     """Its bytes, their CRC32C and its features; also of long records."""
-    make(shards, tmp_path / "a.pq")
-    for number, row in enumerate(pq.read_table(tmp_path / "a.pq").to_pylist()):
+    path, schema = tmp_path / "a.pq", catalogue_schema(FEATURES, NAMES)
+    parts = (rows_of_shard(str(s), n, FEATURES) for n, s in enumerate(shards))
+    rows = itertools.chain.from_iterable(parts)
+    assert write_part(str(path), rows, schema, NAMES) == sum(COUNTS)
+    for number, row in enumerate(pq.read_table(path).to_pylist()):
         payload = record(number)
         assert row["_size"] == len(payload)
         assert row["_crc32c"] == google_crc32c.value(payload)

@@ -70,21 +70,18 @@ def test_by_position(tmp_path: pathlib.Path, index: bool, stated: bool) -> None:
     assert span(found, 5, 5) == []
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[Shard]:
+    return shards(tmp_path_factory.mktemp("made"), THREE, index=True, stated=True)
+
+
 @given(st.lists(st.integers(0, len(RECORDS) - 1), max_size=30))
-def test_many_at_once(positions: list[int]) -> None:
+def test_many_at_once(made: list[Shard], positions: list[int]) -> None:
     """Any positions at once give the records one by one, in their order."""
-    found = records_of(MADE)
+    found = records_of(made)
     assert [*found.many(np.array(positions, np.int64))] == [
         RECORDS[i] for i in positions
     ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _made(tmp_path_factory: pytest.TempPathFactory) -> None:
-    MADE[:] = shards(tmp_path_factory.mktemp("made"), THREE, index=True, stated=True)
-
-
-MADE: list[Shard] = []
 
 
 @pytest.mark.parametrize("index", [True, False])

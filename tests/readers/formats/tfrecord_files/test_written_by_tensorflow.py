@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.readers.written import write_with_tfds
+from tests.support.examples import Values, serialise
 from tests.support.format_sources import kinds_of, sorted_messages
 from tests.support.image_sources import image_bytes
 from tests.support.outputs import payloads
@@ -14,21 +15,15 @@ from tests.support.runs import convert
 Folder = pathlib.Path
 
 
-def tensorflow_example(number: int) -> bytes:
-    """Serialises a record with TensorFlow's own messages."""
-    tf = pytest.importorskip("tensorflow")
-    train = tf.train
-    features = {
-        "photo": train.Feature(bytes_list=train.BytesList(value=[image_bytes(number)])),
-        "count": train.Feature(int64_list=train.Int64List(value=[number - 5])),
-        "scores": train.Feature(
-            float_list=train.FloatList(value=[number / 2] * (number % 3))
-        ),
+def stored(number: int) -> bytes:
+    """Returns a record; every fourth has no count."""
+    values: Values = {
+        "photo": ("bytes_list", [image_bytes(number)]),
+        "scores": ("float_list", [number / 2] * (number % 3)),
     }
-    if number % 4 == 0:
-        del features["count"]
-    message = train.Example(features=train.Features(feature=features))
-    return bytes(message.SerializeToString(deterministic=True))
+    if number % 4:
+        values["count"] = ("int64_list", [number - 5])
+    return serialise(values)
 
 
 def test_bare_files_of_tensorflow(tmp_path: Folder) -> None:
@@ -36,7 +31,7 @@ def test_bare_files_of_tensorflow(tmp_path: Folder) -> None:
     tf = pytest.importorskip("tensorflow")
     root = tmp_path / "in"
     root.mkdir()
-    records = [tensorflow_example(number) for number in range(30)]
+    records = [stored(number) for number in range(30)]
     for i, kind in enumerate(("", "GZIP", "ZLIB")):
         # The suffixes are wrong: compressed files have none, plain ones have .gz.
         name = f"part-{i}.tfrecord" + (".gz" if not kind else "")

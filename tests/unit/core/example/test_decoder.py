@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.support.examples import (
     Values,
-    examples,
     floats,
     int64s,
     ints,
@@ -30,15 +29,6 @@ from transforms.errors import ExampleError, RecordKindError, SpecError
 
 def entry(name: bytes, feature: bytes) -> bytes:
     return field(1, field(1, name) + field(2, feature))
-
-
-@given(examples)
-def test_values_come_back(values: Values) -> None:
-    """Every type, with its values in order, by name."""
-    expected = {name: values[name][1] for name in sorted(values)}
-    found = parse_example(serialise(values))
-    assert same(found, expected)
-    assert list(found) == list(expected)
 
 
 ONE = field(3, field(1, b"\x01"))
