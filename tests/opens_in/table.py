@@ -33,6 +33,10 @@ class Reader:
 _NULLS = (None, None, None)
 _DEFAULTS = (-1, None, "")
 _INT_MIN, _FLOAT_MIN = -(2**63), -3.4028234663852886e38
+_PANDAS, _POLARS, _DUCKDB = (
+    (("LIBRARY", library),) for library in ("pandas", "polars", "duckdb")
+)
+# Program, and a word that tells its lines apart.
 READERS = {
     "tf_data": Reader("`tf.data`", "tensorflow", _DEFAULTS, "the stated default"),
     "tfds_load": Reader(
@@ -75,31 +79,35 @@ READERS = {
         _DEFAULTS,
         "what `missing=` says",
     ),
-    "keras_tensorflow": Reader(
+    "keras tensorflow": Reader(
         "Keras on TensorFlow, `PyDataset` of a view",
         "tensorflow",
         _NULLS,
         "`None`, or what `missing=` says",
         (("KERAS_BACKEND", "tensorflow"),),
     ),
-    "keras_torch": Reader(
+    "keras torch": Reader(
         "Keras on PyTorch, `PyDataset` of a view",
         "torch",
         _NULLS,
         "`None`, or what `missing=` says",
         (("KERAS_BACKEND", "torch"),),
     ),
-    "pandas_view": Reader("pandas, `from_arrow` of a view", "torch", _NULLS, "NaN"),
-    "polars_view": Reader("Polars, `DataFrame` of a view", "torch", _NULLS, "null"),
-    "duckdb_view": Reader("DuckDB, SQL over a view", "torch", _NULLS, "NULL"),
-    "pandas_catalogue": Reader(
-        "pandas, `read_parquet` of the catalogue", "torch", _NULLS, "NaN"
+    "views pandas": Reader(
+        "pandas, `from_arrow` of a view", "torch", _NULLS, "NaN", _PANDAS
     ),
-    "polars_catalogue": Reader(
-        "Polars, `read_parquet` of the catalogue", "torch", _NULLS, "null"
+    "views polars": Reader(
+        "Polars, `DataFrame` of a view", "torch", _NULLS, "null", _POLARS
     ),
-    "duckdb_catalogue": Reader(
-        "DuckDB, `read_parquet` of the catalogue", "torch", _NULLS, "NULL"
+    "views duckdb": Reader("DuckDB, SQL over a view", "torch", _NULLS, "NULL", _DUCKDB),
+    "catalogues pandas": Reader(
+        "pandas, `read_parquet` of the catalogue", "torch", _NULLS, "NaN", _PANDAS
+    ),
+    "catalogues polars": Reader(
+        "Polars, `read_parquet` of the catalogue", "torch", _NULLS, "null", _POLARS
+    ),
+    "catalogues duckdb": Reader(
+        "DuckDB, `read_parquet` of the catalogue", "torch", _NULLS, "NULL", _DUCKDB
     ),
 }
 

@@ -18,9 +18,8 @@ from tests.opens_in.table import READERS, Line
 def test_it_opens(program: str, datasets: Datasets, lines: dict[str, Line]) -> None:
     """All records, once, with the right values."""
     reader = READERS[program]
-    module = "keras" if program.startswith("keras") else program
     found = rows_read(
-        module,
+        program.partition(" ")[0],
         reader.environment,
         [datasets.photos, datasets.table],
         dict(reader.variables),
