@@ -7,8 +7,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["ENVIRONMENTS", "ROOT", "python_of", "rows_read"]
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 ENVIRONMENTS = {

@@ -11,8 +11,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["ANIMALS", "GATHERED", "PHOTOS", "TABLE", "gather", "report"]
-
 ANIMALS = ("cat", "dog", "goat")
 """The names of labels, in the order of their ids."""
 

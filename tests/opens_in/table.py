@@ -6,8 +6,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["READERS", "Line", "Reader", "write"]
-
 _RESULT = pathlib.Path(__file__).with_name("result.json")
 
 

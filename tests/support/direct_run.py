@@ -35,8 +35,6 @@ from transforms.stages.commit import commit_dataset
 from transforms.stages.write import count_shards, counts_of, merged
 from transforms.storage.paths import Access
 
-__all__ = ["forked", "run_directly", "run_job"]
-
 _Crossing = TypeVar("_Crossing")
 
 # The messages of a child about how it ended.

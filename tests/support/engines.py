@@ -10,9 +10,6 @@ from beam_pipeline.engines.checks import values_of
 from beam_pipeline.engines.presets import ENGINES, Engine, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
 
-__all__ = ["ROOM", "Chosen", "choose", "put_jar"]
-
-
 ROOM = "/some folder"
 
 

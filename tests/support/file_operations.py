@@ -18,8 +18,6 @@ import pytest
 
 from transforms.storage import folders
 
-__all__ = ["CHANGES", "Hook", "failing_once", "watched"]
-
 # (what, path): called before the operation; may raise, or not return.
 Hook = Callable[[str, str], None]
 

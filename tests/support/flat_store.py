@@ -9,8 +9,6 @@ import pytest
 
 from transforms.storage import stores
 
-__all__ = ["WRITTEN", "FlatStore", "install"]
-
 WRITTEN = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
 
 

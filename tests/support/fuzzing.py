@@ -28,22 +28,6 @@ from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
 from transforms.formats.source import Source
 from transforms.storage import entries
 
-__all__ = [
-    "CORPUS",
-    "LONGEST_SECONDS",
-    "OUTCOMES",
-    "Outcome",
-    "Subject",
-    "at_most",
-    "corpus",
-    "fuzzed",
-    "mutated",
-    "outcome_of",
-    "planned_source",
-    "read_planned",
-    "replayed",
-]
-
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 # Processor time: a busy machine is not the reader's fault.
 LONGEST_SECONDS = 2.0

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from tests.support.direct_run import COMMITTED, forked
 from tests.support.file_operations import watched
 
-__all__ = ["at_operation", "failing", "kill", "operations"]
-
 Run = Callable[[], object]
 
 

@@ -10,8 +10,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Peak", "run_measured"]
-
 _LOOK_SECONDS = 0.05
 _PROC = pathlib.Path("/proc")
 

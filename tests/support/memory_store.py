@@ -17,8 +17,6 @@ from transforms.storage import stores
 from transforms.storage.buckets import Bucket
 from transforms.storage.entries import Look, OvertakenError
 
-__all__ = ["MemoryStore", "install"]
-
 # Seconds since 1970: ages are counted from the start of the test.
 _NOW = int(time.time())
 _SECOND_NS = 10**9

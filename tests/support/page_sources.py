@@ -15,8 +15,6 @@ from beam_pipeline import sample
 from tests.support.sequences import sequence
 from transforms.core.tfrecord.frame import frame
 
-__all__ = ["write_everything"]
-
 Folder = pathlib.Path
 
 

@@ -27,17 +27,6 @@ from collections.abc import Iterator
 
 from tests.support import runs
 
-__all__ = [
-    "ELSEWHERE",
-    "ENGINES",
-    "PAGES",
-    "ROOT",
-    "Block",
-    "blocks_of",
-    "packages_of",
-    "run_page",
-]
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _DOCS = sorted(
     path.relative_to(ROOT).as_posix()

@@ -50,16 +50,6 @@ from transforms.storage.row_spool import RowSpool
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
 
-__all__ = [
-    "Turns",
-    "Writers",
-    "check_dataset",
-    "commit",
-    "explore",
-    "names_of",
-    "plan_of",
-]
-
 _JOBS = 4
 _WAIT_SECONDS = 60
 # Steps of one writer, about.

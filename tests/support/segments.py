@@ -14,8 +14,6 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 
-__all__ = ["IN_FILES", "IN_MEMORY", "decide", "program", "split", "waiting"]
-
 IN_FILES = "rows in files"
 IN_MEMORY = "rows in memory"
 # The largest tables whose rows wait in memory; no table is smaller than nothing.

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["CASES", "FIRST", "STRESS", "sizes"]
-
 FIRST = int(os.environ.get("BEAM_TFRECORD_STRESS") or 0)
 STRESS = FIRST > 0
 # 10,000 damaged files take a reader one to three minutes.

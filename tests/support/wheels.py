@@ -5,8 +5,6 @@ import shutil
 import subprocess
 import sys
 
-__all__ = ["build_wheel"]
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms", "tests")
 _FILES = ("setup.py", "pyproject.toml", "README.md", "MANIFEST.in", "LICENSE")

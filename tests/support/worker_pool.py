@@ -18,8 +18,6 @@ from apache_beam.portability.api import (
     endpoints_pb2,
 )
 
-__all__ = ["PROGRAM", "Pool", "await_that", "runs"]
-
 Folder = pathlib.Path
 PROGRAM = [
     sys.executable,

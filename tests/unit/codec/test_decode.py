@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.examples import serialise
@@ -29,33 +28,6 @@ def test_together_as_alone() -> None:
         records = [encode_example(row) for row in some]
         assert decode_rows(records, None) == some
         assert [decode_example(record) for record in records] == some
-
-
-def test_a_schema_gives_the_types() -> None:
-    """str, bool, lists of a shape, arrays, boxes; None where a record lacks one."""
-    schema: dict[str, Any] = {
-        "t": "text",
-        "ok": "bool",
-        "m": {"kind": "float", "shape": [2, None]},
-        "r": {"kind": "text", "shape": [None, None]},
-        "box": "box",
-        "raw": {"kind": "tensor", "dtype": "uint8", "shape": [None, 2]},
-        "left": "int64",
-    }
-    row = {
-        "t": "é",
-        "ok": True,
-        "m": [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]],
-        "r": [["a"], [], ["b", "c"]],
-        "box": [[0.0, 0.25, 0.5, 1.0]],
-        "raw": np.array([[1, 2], [3, 4]], np.uint8),
-    }
-    found = decode_example(encode_example(row, schema), schema)
-    raw = found.pop("raw")
-    assert raw.dtype == np.uint8
-    assert raw.tolist() == [[1, 2], [3, 4]]
-    del row["raw"]
-    assert found == {**row, "left": None}
 
 
 def test_other_features_are_left_out() -> None:

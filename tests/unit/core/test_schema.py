@@ -5,7 +5,6 @@ import json
 import pickle
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +15,6 @@ from transforms.core.schema import (
     Schema,
     Unknown,
     record_fields,
-    record_type,
-    row_type,
 )
 
 FEATURES = st.builds(
@@ -34,19 +31,6 @@ FEATURES = st.builds(
     vocabulary=st.none() | st.lists(st.text(max_size=4), max_size=3).map(tuple),
     unknown=st.sampled_from(Unknown),
 )
-TYPES = {
-    Kind.INT64: (pa.int64(), pa.int64()),
-    Kind.FLOAT: (pa.float32(), pa.float32()),
-    Kind.BOOL: (pa.bool_(), pa.bool_()),
-    Kind.TEXT: (pa.string(), pa.string()),
-    Kind.BYTES: (pa.binary(), pa.binary()),
-    Kind.LABEL: (pa.string(), pa.int64()),
-    Kind.IMAGE: (pa.string(), pa.large_binary()),
-    Kind.FILE: (pa.string(), pa.large_binary()),
-    Kind.TIMESTAMP: (pa.int64(), pa.int64()),
-    Kind.TENSOR: (pa.binary(), pa.binary()),
-    Kind.BOX: (pa.list_(pa.list_(pa.float32(), 4)), pa.list_(pa.float32())),
-}
 
 
 @given(st.lists(FEATURES, max_size=5))
@@ -54,13 +38,6 @@ def test_json_round_trip(features: list[Feature]) -> None:
     """Any schema comes back from its JSON text."""
     schema = Schema(tuple(features))
     assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
-
-
-@pytest.mark.parametrize("kind", Kind)
-def test_types_of_every_kind(kind: Kind) -> None:
-    """Each kind has one Arrow type in rows and one in records."""
-    feature = Feature("x", kind)
-    assert (row_type(feature), record_type(feature)) == TYPES[kind]
 
 
 def test_keys_in_records() -> None:

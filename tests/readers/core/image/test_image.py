@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +10,9 @@ from tests.readers.decoded import tensorflow_shape
 from tests.support.damaged_images import KINDS_OF_DAMAGE, damaged, intact_images
 from tests.support.drawn_images import overflowing_jpeg, real_images
 from tests.support.idx import noise
-from tests.support.prepared_images import SMALLER, check_image, oriented, prepared
+from tests.support.prepared_images import check_image
 from transforms.core.image.formats import ImageInfo
 from transforms.core.image.png_encode import encode_png
-from transforms.core.image.policy import ImagePolicy
 from transforms.core.image.resize import Check
 from transforms.core.reasons import Fault
 
@@ -107,16 +105,3 @@ def test_png_decodes_to_its_pixels(
             assert np.array_equal(found, wanted.reshape(found.shape))
             info = ImageInfo("png", *sides, channels or 1)
             assert check_image(data, "decode") == info
-
-
-@pytest.mark.parametrize("output", ["jpeg", "png"])
-def test_tensorflow_reads_what_carries_a_tag(output: Any) -> None:
-    """The tag changes neither shape nor pixels of what TensorFlow decodes."""
-    tf = pytest.importorskip("tensorflow")
-    for kind in ("JPEG", "PNG", "TIFF", "WEBP"):
-        for policy in (ImagePolicy(output=output), SMALLER):
-            turned = prepared(oriented(kind, 6), policy).data
-            upright = prepared(oriented(kind, 1), policy).data
-            np.testing.assert_array_equal(
-                tf.io.decode_image(turned), tf.io.decode_image(upright)
-            )

@@ -24,8 +24,6 @@ from transforms.core.rows.values import rows_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError
 
-__all__ = ["table"]
-
 
 class Number(enum.IntEnum):
     """An enum whose values are integers."""
