@@ -1,7 +1,6 @@
 """TFDS's files: read back by TFDS itself, every row with the right values."""
 
 import dataclasses
-import io
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.support.datasets import ANIMALS, Row, animals, write_dataset
+from tests.support.drawn_images import saved
 from tests.support.image_sources import image_bytes
 from tests.support.kinds import LISTS, write_kinds
 from tests.support.runs import convert
@@ -61,11 +61,9 @@ def write(
 
 def picture(mode: str, kind: str, size: tuple[int, int] = (4, 3)) -> Row:
     """Returns the row of a drawn image."""
-    file = io.BytesIO()
-    Image.new(mode, size).save(file, kind)
     depth = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}[mode]
     return {
-        "image": file.getvalue(),
+        "image": saved(Image.new(mode, size), kind),
         "height": size[1],
         "width": size[0],
         "depth": depth,

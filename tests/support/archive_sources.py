@@ -4,8 +4,6 @@ import csv
 import functools
 import io
 import pathlib
-import tarfile
-import zipfile
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +12,8 @@ from PIL import Image
 from beam_pipeline.planning.inputs import PlannedSource, find_inputs
 from beam_pipeline.planning.tables import plan_tables
 from beam_pipeline.settings.spec import make_spec
+from tests.support.archives import PACKERS, tar_of, zip_of
+from tests.support.drawn_images import saved
 from transforms.core.model import Block, Reading
 from transforms.formats.input_files import write_listing
 from transforms.formats.source import Source
@@ -24,10 +24,8 @@ Folder = pathlib.Path
 @functools.cache
 def png(number: int) -> bytes:
     """A small image of its own colour."""
-    out = io.BytesIO()
     colour = (number * 40 % 256, number * 7 % 256, 9)
-    Image.new("RGB", (4 + number % 3, 3), colour).save(out, "PNG")
-    return out.getvalue()
+    return saved(Image.new("RGB", (4 + number % 3, 3), colour), "PNG")
 
 
 ARCHIVES = ["a.zip", "a.tar", "a.tar.gz", "a.tar.xz"]
@@ -43,17 +41,9 @@ PETS = [
 def write(path: Folder, members: Iterable[tuple[str, bytes]]) -> Folder:
     """Writes an archive of the kind that its name says."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
-            for name, data in members:
-                made.writestr(name, data)
-        return path
-    mode = {".tar": "w", ".gz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz"}[path.suffix]
-    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    make = zip_of if path.suffix == ".zip" else tar_of
+    pack = PACKERS.get(path.suffix.removeprefix("."), bytes)
+    path.write_bytes(pack(make(dict(members))))
     return path
 
 

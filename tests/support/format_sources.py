@@ -1,6 +1,5 @@
 """Sources of binary, archive and detection formats, and the records made from them."""
 
-import io
 import os
 import pathlib
 from typing import Any
@@ -12,6 +11,7 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support import coco
 from tests.support.detection import write_json
+from tests.support.drawn_images import saved
 from tests.support.image_sources import image_bytes
 from tests.support.outputs import dataset, payloads
 from tests.support.sources import write_files
@@ -72,9 +72,7 @@ def marked(size: tuple[int, int], box: tuple[int, int, int, int], **more: Any) -
     pixels = np.zeros((size[1], size[0], 3), np.uint8)
     x, y, width, height = box
     pixels[y : y + height, x : x + width] = 255
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "JPEG", quality=95, **more)
-    return out.getvalue()
+    return saved(Image.fromarray(pixels), "JPEG", quality=95, **more)
 
 
 def write_coco(root: Folder, boxes: list[tuple[int, int, int, int]]) -> Folder:

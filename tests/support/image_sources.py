@@ -1,7 +1,6 @@
 """Small images, and sources that hold or name them."""
 
 import csv
-import io
 import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +11,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from tests.support.drawn_images import saved
+
 
 def picture(form: str, size: tuple[int, int] = (9, 7), **options: object) -> bytes:
     """Returns a drawn image, encoded."""
@@ -20,9 +21,7 @@ def picture(form: str, size: tuple[int, int] = (9, 7), **options: object) -> byt
     for x in range(min(width, 64)):
         for y in range(min(height, 64)):
             image.putpixel((x, y), (x * 20 % 256, y * 30 % 256, (x * y) % 256))
-    data = io.BytesIO()
-    image.save(data, form, **options)
-    return data.getvalue()
+    return saved(image, form, **options)
 
 
 FRAMES = [Image.new("RGB", (4, 4), colour) for colour in ("red", "green")]
@@ -34,9 +33,7 @@ Folder = pathlib.Path
 def image_bytes(seed: int, kind: str = "PNG", size: tuple[int, int] = (6, 4)) -> bytes:
     """Returns an encoded image that differs from all others."""
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3))
-    file = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).save(file, kind)
-    return file.getvalue()
+    return saved(Image.fromarray(pixels.astype(np.uint8)), kind)
 
 
 def write_images(folder: Folder, names: Iterable[str]) -> dict[str, bytes]:
@@ -82,9 +79,7 @@ def noise(height: int, width: int, *, mode: str = "RGB") -> Image.Image:
 
 
 def encoded(image: Image.Image, form: str = "JPEG", **options: Any) -> bytes:
-    out = io.BytesIO()
-    image.save(out, form, **options)
-    return out.getvalue()
+    return saved(image, form, **options)
 
 
 def tree(root: Folder, **files: bytes) -> Folder:

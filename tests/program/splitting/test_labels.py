@@ -12,7 +12,7 @@ import pytest
 
 import beam_pipeline
 from tests.support.image_sources import write_images
-from tests.support.manifest_sources import write_rows
+from tests.support.sources import write_rows
 from tests.support.outputs import (
     account,
     dataset,

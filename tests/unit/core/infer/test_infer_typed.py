@@ -3,7 +3,6 @@
 import datetime
 import decimal
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -132,11 +131,7 @@ def test_examples_of_long_lists(kind: pa.DataType, value: int) -> None:
     shown = {pa.string(): str(item), pa.list_(pa.int8()): [item]}
     values = [shown.get(kind.value_type, item)] * 300
     column = pa.array([values, None, values[::-1]], kind)
-    assert _examples(column) == (example_text(values_as(kind, values)),)
-
-
-def values_as(kind: pa.DataType, values: Sequence[object]) -> object:
-    return pa.scalar(values, kind).as_py()
+    assert _examples(column) == (example_text(pa.scalar(values, kind).as_py()),)
 
 
 TENSORS = np.zeros((3, 2, 2), np.uint8)
