@@ -63,19 +63,18 @@ def holes(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return write_csv(path, "id,int,float,flag,text,colour", lines)
 
 
-def files(out: Folder, split: str | None = None) -> list[str]:
+def files(out: Folder) -> list[str]:
     return [
         str(out / shard["file"])
         for facts in dataset(out)["splits"]
-        if split in (None, facts["name"])
         for shard in facts["shards"]
     ]
 
 
-def examples(tf: Any, out: Folder, compression: str = "") -> list[Row]:
+def examples(tf: Any, out: Folder) -> list[Row]:
     """Returns every record of a dataset, parsed by TensorFlow's own message."""
     found = []
-    for record in tf.data.TFRecordDataset(files(out), compression_type=compression):
+    for record in tf.data.TFRecordDataset(files(out)):
         row = {}
         message = tf.train.Example.FromString(record.numpy())
         for name, feature in message.features.feature.items():

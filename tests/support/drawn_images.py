@@ -30,11 +30,10 @@ def flat_jpeg(
     restart: int = 0,
     wide_tables: bool = False,
     huffman: bytes = TINY_CODE,
-    front: bytes = b"",
 ) -> bytes:
     """A gray JPEG of any sampling factors (h, v): every block is two bits, 00."""
     table = b"\x10" + 64 * b"\x00\x01" if wide_tables else b"\x00" + 64 * b"\x01"
-    out = b"\xff\xd8" + front + segment(0xDB, table)
+    out = b"\xff\xd8" + segment(0xDB, table)
     components = b"".join(
         bytes([i + 1, h << 4 | v, 0]) for i, (h, v) in enumerate(factors)
     )
@@ -135,10 +134,9 @@ def make_bmp(
     width: int = 11,
     header_bytes: int = 40,
     compression: int = 0,
-    seed: int = 0,
 ) -> bytes:
     """A BMP of random pixels; a negative height puts the first row at the top."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     pixels = rng.bytes((width * bits + 31) // 32 * 4 * abs(height))
     palette = rng.bytes(4 << bits) if bits <= 8 else b""
     offset = 14 + header_bytes + len(palette)

@@ -37,7 +37,7 @@ def pets(folder: Folder) -> Folder:
     return write_files(folder, {**files, "train/cat/bad.bmp": b"BM"})
 
 
-def measures(path: Folder, count: int = 1000) -> Folder:
+def measures(path: Folder) -> Folder:
     """Writes a table of five kinds with missing cells and a bad row."""
     lines = [
         ",".join(
@@ -49,7 +49,7 @@ def measures(path: Folder, count: int = 1000) -> Folder:
                 "abc"[number % 3],
             )
         )
-        for number in range(count)
+        for number in range(1000)
     ]
     return write_csv(path, "i,f,b,t,c", [*lines[:500], "1,2", *lines[500:]])
 

@@ -69,13 +69,10 @@ def image_struct(values: Sequence[tuple[bytes | None, str | None]]) -> pa.Array:
     return pa.array([{"bytes": b, "path": p} for b, p in values], kind)
 
 
-def noise(height: int, width: int, *, mode: str = "RGB") -> Image.Image:
+def noise(height: int, width: int) -> Image.Image:
     """A picture of which every pixel differs from its neighbours."""
-    depth = len(Image.new(mode, (1, 1)).getbands())
-    values = np.random.default_rng(height * width).integers(
-        0, 256, (height, width, depth), np.uint8
-    )
-    return Image.fromarray(values.squeeze(), mode)
+    random = np.random.default_rng(height * width)
+    return Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8))
 
 
 def encoded(image: Image.Image, form: str = "JPEG", **options: Any) -> bytes:

@@ -21,9 +21,9 @@ def numbers(*values: int) -> Array:
     )
 
 
-def write_photo(path: Folder, seed: int, size: tuple[int, int] = SIZE) -> None:
+def write_photo(path: Folder, seed: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(image_bytes(seed, "JPEG", size))
+    path.write_bytes(image_bytes(seed, "JPEG", SIZE))
 
 
 def write_mask(path: Folder, pixels: Array, *, palette: bool = False) -> None:

@@ -9,6 +9,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.support.outputs import contents, manifest
 
 Folder = pathlib.Path
 Steps = Callable[[beam.Pipeline], "beam.PCollection[Any]"]
@@ -54,18 +55,10 @@ def write_rows(
 
 def bytes_of(dataset: Folder) -> dict[str, bytes]:
     """Returns every file of a dataset, without what the manifest says of the run."""
-    files = {
-        str(path.relative_to(dataset)): path.read_bytes()
-        for path in sorted(dataset.rglob("*"))
-        if path.is_file()
-    }
-    manifest = json.loads(files["manifest.json"])
-    del manifest["run"]
-    files["manifest.json"] = json.dumps(manifest).encode()
-    return files
+    stated = {**manifest(dataset), "run": None}
+    return {**contents(dataset), "manifest.json": json.dumps(stated).encode()}
 
 
 def digest_of(dataset: Folder) -> str:
-    manifest = json.loads((dataset / "manifest.json").read_bytes())
-    found: str = manifest["dataset"]["digest"]
+    found: str = manifest(dataset)["dataset"]["digest"]
     return found

@@ -5,6 +5,7 @@ import pathlib
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.segments import waiting
+from tests.support.sources import write_csv
 
 Folder = pathlib.Path
 
@@ -26,7 +27,5 @@ def everything(folder: Folder) -> dict[str, tuple[int, int, int]]:
 
 
 def write_numbers(path: Folder, rows: int = 100) -> Folder:
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{i},{i / 4},{'cat' if i % 2 else 'dog'}" for i in range(rows)]
-    path.write_text("\n".join(["id,weight,animal", *lines, ""]), encoding="utf-8")
-    return path
+    return write_csv(path, "id,weight,animal", lines)

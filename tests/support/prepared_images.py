@@ -46,9 +46,9 @@ def oriented(kind: str, orientation: int) -> bytes:
     return saved(picture(), kind, exif=exif.tobytes() if kind != "TIFF" else exif)
 
 
-def frames(kind: str, count: int = 3) -> bytes:
+def frames(kind: str) -> bytes:
     """An animation, or as many pages; no two frames alike."""
-    images = [picture(height=24, width=40).rotate(90 * i) for i in range(count)]
+    images = [picture(height=24, width=40).rotate(90 * i) for i in range(3)]
     return saved(images[0], kind, save_all=True, append_images=images[1:])
 
 

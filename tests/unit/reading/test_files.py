@@ -28,8 +28,8 @@ from transforms.reading.view import View
 Folder = pathlib.Path
 
 
-def opened(folder: Folder, split: str = "train") -> View:
-    return beam_tfrecord.open_dataset(folder)[split]
+def opened(folder: Folder) -> View:
+    return beam_tfrecord.open_dataset(folder)["train"]
 
 
 def shards(folder: Folder) -> list[Folder]:

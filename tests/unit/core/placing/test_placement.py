@@ -28,10 +28,8 @@ def shares(**parts: str) -> SplitRule:
     return SplitRule(SplitSource.SHARES, tuple(parts), tuple(parts.values()))
 
 
-def hashes(
-    count: int, purpose: str, seed: int = 0, origin: str = "a.csv"
-) -> npt.NDArray[Any]:
-    return placement.hash_rows(origin, np.arange(count), purpose=purpose, seed=seed)
+def hashes(count: int, purpose: str) -> npt.NDArray[Any]:
+    return placement.hash_rows("a.csv", np.arange(count), purpose=purpose, seed=0)
 
 
 GOLDEN_SPLITMIX = {
