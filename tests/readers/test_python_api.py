@@ -45,39 +45,30 @@ class Tensor:
         return self._array
 
 
-class TestImages:
-    @pytest.mark.parametrize(
-        ("source", "declared"),
-        [
-            (Shapes(lambda i: PIL.Image.fromarray(pixels(i))), {}),
-            (Shapes(lambda i: Tensor(pixels(i))), {"image_columns": ["image"]}),
-            (
-                {"image": np.stack([pixels(i) for i in range(5)]), "label": range(5)},
-                {"features": {"image": {"kind": "image"}}},
-            ),
-            (
-                pa.table(
-                    {
-                        "image": pa.FixedShapeTensorArray.from_numpy_ndarray(
-                            np.stack([pixels(i) for i in range(5)])
-                        ),
-                        "label": range(5),
-                    }
-                ),
-                {"features": {"image": {"kind": "image"}}},
-            ),
-        ],
-        ids=["pillow", "torch", "dict", "arrow"],
-    )
-    def test_images_are_stored_without_a_loss(
-        self, tmp_path: Folder, source: Any, declared: dict[str, Any]
-    ) -> None:
-        """TensorFlow decodes the very pixels, with their label."""
-        tf = pytest.importorskip("tensorflow")
-        beam_pipeline.convert(source, tmp_path / "o", **declared)
-        found = rows(tmp_path / "o")
-        assert sorted(row["label"] for row in found) == [0, 1, 2, 3, 4]
-        for row in found:
-            decoded = tf.io.decode_image(row["image"]).numpy()
-            assert np.array_equal(decoded, pixels(row["label"]))
-            assert (row["height"], row["width"]) == (6, 7)
+STACK = np.stack([pixels(index) for index in range(5)])
+TENSORS = pa.FixedShapeTensorArray.from_numpy_ndarray(STACK)
+DECLARED = {"features": {"image": {"kind": "image"}}}
+
+
+@pytest.mark.parametrize(
+    ("source", "declared"),
+    [
+        (Shapes(lambda i: PIL.Image.fromarray(pixels(i))), {}),
+        (Shapes(lambda i: Tensor(pixels(i))), {"image_columns": ["image"]}),
+        ({"image": STACK, "label": range(5)}, DECLARED),
+        (pa.table({"image": TENSORS, "label": range(5)}), DECLARED),
+    ],
+    ids=["pillow", "torch", "dict", "arrow"],
+)
+def test_images_are_stored_without_a_loss(
+    tmp_path: Folder, source: Any, declared: dict[str, Any]
+) -> None:
+    """TensorFlow decodes the very pixels, with their label."""
+    tf = pytest.importorskip("tensorflow")
+    beam_pipeline.convert(source, tmp_path / "o", **declared)
+    found = rows(tmp_path / "o")
+    assert sorted(row["label"] for row in found) == [0, 1, 2, 3, 4]
+    for row in found:
+        decoded = tf.io.decode_image(row["image"]).numpy()
+        assert np.array_equal(decoded, pixels(row["label"]))
+        assert (row["height"], row["width"]) == (6, 7)

@@ -138,62 +138,55 @@ def tfds_rows(tfds: Any, out: Folder) -> dict[str, list[Row]]:
     }
 
 
-class TestScalars:
-    def test_every_value_of_a_table_with_holes(
-        self, tf: Any, holes: Folder, tmp_path: Folder
-    ) -> None:
-        """Values are the table's, and what is missing there has no key."""
-        out = tmp_path / "out"
-        convert(holes, out, "--label-column", "colour", "--splits", "a=1,b=1")
-        assert {f["name"]: f["kind"] for f in dataset(out)["features"]} == {
-            "id": "int64",
-            "int": "int64",
-            "float": "float",
-            "flag": "bool",
-            "text": "text",
-            "colour": "label",
-        }
-        assert by_repr(examples(tf, out)) == by_repr(expected(holes, out))
+def test_every_value_of_a_table_with_holes(
+    tf: Any, holes: Folder, tmp_path: Folder
+) -> None:
+    """Values are the table's, and what is missing there has no key."""
+    out = tmp_path / "out"
+    convert(holes, out, "--label-column", "colour", "--splits", "a=1,b=1")
+    assert {f["name"]: f["kind"] for f in dataset(out)["features"]} == {
+        "id": "int64",
+        "int": "int64",
+        "float": "float",
+        "flag": "bool",
+        "text": "text",
+        "colour": "label",
+    }
+    assert by_repr(examples(tf, out)) == by_repr(expected(holes, out))
 
 
-class TestImages:
-    def test_the_tutorials_description(
-        self, tf: Any, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """The tutorial's own reader takes what --preset tutorial writes (W5)."""
-        convert(photos, tmp_path / "out", "--preset", "tutorial")
-        description = {
-            "height": tf.io.FixedLenFeature([], tf.int64),
-            "width": tf.io.FixedLenFeature([], tf.int64),
-            "depth": tf.io.FixedLenFeature([], tf.int64),
-            "label": tf.io.FixedLenFeature([], tf.int64),
-            "image_raw": tf.io.FixedLenFeature([], tf.string),
-        }
-        data = tf.data.TFRecordDataset(files(tmp_path / "out"))
-        parsed = [tf.io.parse_single_example(record, description) for record in data]
-        stored = {row["image_raw"].numpy() for row in parsed}
-        assert stored == {path.read_bytes() for path in photos.rglob("*.*")}
+def test_the_tutorials_description(tf: Any, photos: Folder, tmp_path: Folder) -> None:
+    """The tutorial's own reader takes what --preset tutorial writes (W5)."""
+    convert(photos, tmp_path / "out", "--preset", "tutorial")
+    description = {
+        "height": tf.io.FixedLenFeature([], tf.int64),
+        "width": tf.io.FixedLenFeature([], tf.int64),
+        "depth": tf.io.FixedLenFeature([], tf.int64),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+        "image_raw": tf.io.FixedLenFeature([], tf.string),
+    }
+    data = tf.data.TFRecordDataset(files(tmp_path / "out"))
+    parsed = [tf.io.parse_single_example(record, description) for record in data]
+    stored = {row["image_raw"].numpy() for row in parsed}
+    assert stored == {path.read_bytes() for path in photos.rglob("*.*")}
 
 
-class TestTfds:
-    def test_images_of_every_split(
-        self, tfds: Any, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """Every image, with the name of its label, and decoded to its shape."""
-        convert(photos, tmp_path / "out", "--shards", 2)
-        found = tfds_rows(tfds, tmp_path / "out")
-        builder = tfds.builder_from_directory(str(tmp_path / "out"))
-        names = builder.info.features["label"].names
-        assert names == ["circle", "square", "triangle"]
-        assert {k: len(v) for k, v in found.items()} == sample.IMAGES_PER_SPLIT
-        for rows in found.values():
-            for row in rows:
-                name = row["filename"].decode()
-                assert row["image"] == (photos / name).read_bytes()
-                assert names[row["label"]] == name.split("/")[1]
-        for row in builder.as_dataset(split="test"):
-            shape = (row["height"], row["width"], row["depth"])
-            assert row["image"].shape == tuple(int(n) for n in shape)
+def test_images_of_every_split(tfds: Any, photos: Folder, tmp_path: Folder) -> None:
+    """Every image, with the name of its label, and decoded to its shape."""
+    convert(photos, tmp_path / "out", "--shards", 2)
+    found = tfds_rows(tfds, tmp_path / "out")
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    names = builder.info.features["label"].names
+    assert names == ["circle", "square", "triangle"]
+    assert {k: len(v) for k, v in found.items()} == sample.IMAGES_PER_SPLIT
+    for rows in found.values():
+        for row in rows:
+            name = row["filename"].decode()
+            assert row["image"] == (photos / name).read_bytes()
+            assert names[row["label"]] == name.split("/")[1]
+    for row in builder.as_dataset(split="test"):
+        shape = (row["height"], row["width"], row["depth"])
+        assert row["image"].shape == tuple(int(n) for n in shape)
 
 
 @pytest.mark.stress
