@@ -30,24 +30,26 @@ class Reader:
 
 _NULLS = (None, None, None)
 _DEFAULTS = (-1, None, "")
-_INT_MIN, _FLOAT_MIN = -(2**63), -3.4028234663852886e38
+_LEAST = (-(2**63), -3.4028234663852886e38, "")
 _PANDAS, _POLARS, _DUCKDB = (
     (("LIBRARY", library),) for library in ("pandas", "polars", "duckdb")
 )
 # Program, and a word that tells its lines apart.
 READERS = {
     "tf_data": Reader("`tf.data`", "tensorflow", _DEFAULTS, "the stated default"),
-    "tfds_load": Reader(
+    "tfds name": Reader(
         "TFDS, `tfds.load`",
         "tensorflow",
-        (_INT_MIN, _FLOAT_MIN, ""),
+        _LEAST,
         "the smallest number, empty text",
+        (("OPENED_BY", "name"),),
     ),
-    "tfds_folder": Reader(
+    "tfds folder": Reader(
         "TFDS, `builder_from_directory`",
         "tensorflow",
-        (_INT_MIN, _FLOAT_MIN, ""),
+        _LEAST,
         "the smallest number, empty text",
+        (("OPENED_BY", "folder"),),
     ),
     "tfx_bsl": Reader("TFX, `TFExampleRecord`", "tensorflow", _NULLS, "null"),
     "beam_tfrecord": Reader(
