@@ -12,7 +12,6 @@ import pytest
 
 import beam_pipeline
 from tests.support.image_sources import write_images
-from tests.support.sources import write_rows
 from tests.support.outputs import (
     account,
     dataset,
@@ -22,6 +21,7 @@ from tests.support.outputs import (
     rejects,
 )
 from tests.support.runs import command, convert, refused
+from tests.support.sources import write_rows
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
