@@ -1,10 +1,9 @@
 """The stages on Beam's own runner: a user's steps, types, retries and sums."""
 
-import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import apache_beam as beam
@@ -21,6 +20,7 @@ from beam_pipeline.running.convert import convert_plan, open_work_folder
 from beam_pipeline.settings.spec import make_spec
 from tests.support.format_sources import BOXES, write_coco
 from tests.support.outputs import contents, first_values
+from tests.support.placing import batch_of
 from tests.support.segments import IN_FILES, IN_MEMORY, waiting
 from transforms.core.manifest import Manifest
 from transforms.core.model import Batch, Block
@@ -31,7 +31,6 @@ from transforms.core.placing.placement import (
     hash_rows,
 )
 from transforms.core.placing.splitting import SplitTables, split_rows
-from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import (
     BeamTFRecordError,
     ConservationError,
@@ -42,8 +41,6 @@ from transforms.errors import (
 )
 from transforms.publishing import target
 from transforms.stages import place
-from transforms.stages.place import PlaceRows
-from transforms.stages.read import ReadBlocks
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -340,21 +337,6 @@ def test_steps_that_are_refused(
     assert [path.name for path in source.parent.iterdir()] == ["in"]
 
 
-def failing(batch: Batch) -> Batch:
-    raise ValueError("what the user's step says")
-
-
-def test_steps_that_fail(source: Folder) -> None:
-    """The error names the step and what it said; nothing is committed."""
-    plan = plan_of(source)
-    step = "Mine" >> beam.Map(failing).with_output_types(Batch)
-    with pytest.raises(
-        BeamTFRecordError, match=r"Between.*ValueError: what the user's step says"
-    ):
-        convert_plan(plan, between=step)
-    assert [path.name for path in source.parent.iterdir()] == ["in"]
-
-
 def test_datasets_of_steps_are_never_up_to_date(source: Folder) -> None:
     """Another step, the same one and none at all: each run does its work."""
     out = source.parent / "out"
@@ -431,35 +413,6 @@ def test_wrong_types_are_refused_at_construction(source: Folder) -> None:
         )
 
 
-@pytest.mark.parametrize("stage", ["read", "place"])
-def test_stages_check_their_input(source: Folder, stage: str) -> None:
-    """Each stage refuses a PCollection of other elements."""
-    plan = plan_of(source)
-    job = make_job(plan, Store(plan.work_folder))
-    transform: beam.PTransform[Any, Any] = ReadBlocks(job.source, job.plan.store)
-    if stage == "place":
-        transform = PlaceRows(job.plan)
-    texts = beam.Pipeline(runner="FnApiRunner") | beam.Create(["no block"])
-    with pytest.raises(beam.typehints.TypeCheckError):
-        texts | transform
-
-
-SCHEMA = Schema((Feature("x", Kind.INT64),))
-
-
-def batch_of(
-    count: int, *, splits: Sequence[str | None] | None = None, origin: str = "a.csv"
-) -> Batch:
-    block = Block(origin, 0, 1000, rows=count)
-    rows = pa.record_batch([pa.array(range(count), pa.int64())], SCHEMA.row_schema)
-    return Batch(
-        block,
-        rows,
-        np.arange(count),
-        splits=None if splits is None else pa.array(splits, pa.string()),
-    )
-
-
 def cut(batch: Batch, sharding: Sharding) -> dict[tuple[str, int], list[int]]:
     return {
         key: rows["x"].to_pylist()
@@ -472,7 +425,7 @@ def cut(batch: Batch, sharding: Sharding) -> dict[tuple[str, int], list[int]]:
 def test_rows_go_where_their_hash_says() -> None:
     """`cut_batch` agrees with the formulas, row by row."""
     rule = SplitRule(SplitSource.SHARES, ("train", "test"), ("3", "1"), seed=0)
-    found = cut(batch_of(400), Sharding(rule, {"train": 4, "test": 2}, seed=9))
+    found = cut(batch_of(range(400)), Sharding(rule, {"train": 4, "test": 2}, seed=9))
     wanted: dict[tuple[str, int], list[int]] = {}
     numbers = np.arange(400)
     splits = hash_rows("a.csv", numbers, purpose="split", seed=0).tolist()
@@ -489,7 +442,7 @@ def test_rows_with_splits_of_their_own() -> None:
     rule = SplitRule(SplitSource.COLUMN, ("a", "b"))
     splits = ["b", "a", "new", "b", "new"]
     sharding = Sharding(rule, {"a": 1, "b": 1})
-    assert cut(batch_of(5, splits=splits), sharding) == {
+    assert cut(batch_of(range(5), splits=splits), sharding) == {
         ("a", 0): [1],
         ("b", 0): [0, 3],
         ("new", 0): [2, 4],
@@ -500,7 +453,7 @@ def test_unseen_splits_without_shuffling() -> None:
     """Also without shuffling a split that the sample had not shown gets its shard."""
     rule = SplitRule(SplitSource.COLUMN, ("a",))
     sharding = Sharding(rule, {"a": 2}, shuffle=False, total_bytes={"a": 1000})
-    found = cut(batch_of(4, splits=["a", "new", "a", "new"]), sharding)
+    found = cut(batch_of(range(4), splits=["a", "new", "a", "new"]), sharding)
     assert found == {("a", 0): [0], ("a", 1): [2], ("new", 0): [1, 3]}
 
 
@@ -509,19 +462,4 @@ def test_rows_without_a_split(splits: list[str | None] | None) -> None:
     """A rule by column needs a split on every row."""
     rule = SplitRule(SplitSource.COLUMN, ("a",))
     with pytest.raises(EncodingError, match="must carry its split"):
-        cut(batch_of(3, splits=splits), Sharding(rule, {"a": 1}))
-
-
-def test_a_target_that_fills_meanwhile(source: Folder) -> None:
-    """A file that someone puts into the old dataset during the run is not deleted."""
-    convert_plan(plan_of(source))
-    plan = plan_of(source, overwrite=True, seed=1)
-    precious = pathlib.Path(plan.spec.output, "precious")
-
-    def put(batch: Batch) -> Batch:
-        precious.write_bytes(b"precious")
-        return batch
-
-    with contextlib.suppress(BeamTFRecordError):
-        convert_plan(plan, between=beam.Map(put).with_output_types(Batch))
-    assert precious.exists()
+        cut(batch_of(range(3), splits=splits), Sharding(rule, {"a": 1}))
