@@ -163,18 +163,6 @@ class TestTypes:
         seconds = {"s": 1, "us": 10**6, "ns": 10**9}[unit]
         assert list(found["time"].int64_list.value) == [86_400 * seconds]
 
-    @pytest.mark.parametrize("values", [[1, 2, 2.5], pd.Series([1, None, 2.5])])
-    def test_fractions_are_no_declared_integers(
-        self, tmp_path: Folder, values: Any
-    ) -> None:
-        """As in files: a fraction is a reject, a whole float an integer (W2)."""
-        declared = {"a": {"kind": "int64"}}
-        with pytest.raises(RejectLimitError, match=r"row 3: column 'a' holds 2\.5"):
-            beam_pipeline.convert({"a": values}, tmp_path / "o", features=declared)
-        whole = {"a": np.array([1.0, 2.0])}
-        beam_pipeline.convert(whole, tmp_path / "o", features=declared)
-        assert features(tmp_path / "o")["a"]["kind"] == "int64"
-
 
 def late(after: Any, before: Any = 0, at: int = 5000) -> Iterator[dict[str, Any]]:
     """Yields 9,000 rows; the values change at one of them."""

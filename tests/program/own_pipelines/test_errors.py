@@ -7,7 +7,6 @@ cannot build again as RuntimeErrors: the types must survive that.
 import json
 import pathlib
 import re
-from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
@@ -86,34 +85,12 @@ def test_rejects_name_rows_by_their_keys(tmp_path: Folder) -> None:
     }
 
 
-def blocked_by_file(folder: Folder) -> Folder:
-    (folder / "file").write_text("text")
-    return folder / "file" / "out"
-
-
-def is_file(folder: Folder) -> Folder:
-    (folder / "out").write_text("text")
-    return folder / "out"
-
-
-def holds_more(folder: Folder) -> Folder:
-    (folder / "out").mkdir()
-    (folder / "out/mine.txt").write_text("text")
-    return folder / "out"
-
-
-def in_kernel(_folder: Folder) -> Folder:
-    return Folder("/proc/none/out")
-
-
-@pytest.mark.parametrize("place", [blocked_by_file, is_file, holds_more, in_kernel])
-def test_an_output_that_cannot_be(
-    place: Callable[[Folder], Folder], tmp_path: Folder
-) -> None:
+@pytest.mark.parametrize("place", ["file", "/proc/none/out"])
+def test_an_output_that_cannot_be(place: str, tmp_path: Folder) -> None:
     """What the operating system refuses is an error of ours, too, with the path."""
-    output = place(tmp_path)
+    (tmp_path / "file").write_text("text")
     with pytest.raises((TargetError, StorageError)) as caught:
-        write_rows(ROWS, output)
+        write_rows(ROWS, tmp_path / place)
     assert_readable(caught.value)
     assert re.search(r"Choose another output|choose another output", str(caught.value))
 

@@ -23,7 +23,7 @@ from tests.support.stress import sizes
 from transforms.core.example import messages
 from transforms.core.placing import placement
 from transforms.core.tfrecord import TFRecordReader
-from transforms.errors import EncodingError, InputError, RejectLimitError
+from transforms.errors import EncodingError, InputError
 from transforms.publishing import target
 
 Folder = pathlib.Path
@@ -212,15 +212,6 @@ def test_the_committed_element_counts_rejects(tmp_path: Folder) -> None:
         )
     seen = json.loads((tmp_path / "seen").read_text())
     assert seen == [{"train": 300}, {"not_a_number": 1, "wrong_type": 1}]
-
-
-def test_more_rejects_than_are_tolerated_fail_the_job(tmp_path: Folder) -> None:
-    """They are left beside the target."""
-    with pytest.raises(RejectLimitError, match="6 of 26 were"):
-        write_rows([*sound(20), *bad_rows()], tmp_path / "out", key="id")
-    lines = (tmp_path / "out.rejects.jsonl").read_text().splitlines()
-    assert len(lines) == 6
-    assert not (tmp_path / "out").exists()
 
 
 def test_rejects_behind_a_read_source(tmp_path: Folder) -> None:
