@@ -140,22 +140,6 @@ def test_standard_output(before: str, table: Folder, tmp_path: Folder) -> None:
     assert json.loads(text.removeprefix(before))["status"] == "committed"
 
 
-@pytest.mark.parametrize(
-    "place",
-    ["in/table.csv", "in/lock", "out/lock", ".out.beam-tfrecord/lock", "no/lock"],
-)
-def test_a_lock_is_no_part_of_source_or_output(
-    place: str, table: Folder, tmp_path: Folder
-) -> None:
-    """It would be written over what the job reads or makes."""
-    before = states(tmp_path)
-    flags = ("--splits", "a=1,b=1", "--split-lock", tmp_path / place)
-    run = failed(2, "convert", table.parent, tmp_path / "out", *flags)
-    assert "split_lock" in run.err
-    assert repr(str(tmp_path / place)) in run.err
-    assert states(tmp_path) == before
-
-
 def test_a_lock_that_cannot_be_written_after_the_commit(
     table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from beam_pipeline.planning.splits import (
     share_notes,
 )
 from beam_pipeline.settings.spec import make_spec
+from tests.support.plans import everything
+from tests.support.sources import write_csv
 from transforms.core.placing.placement import SplitSource
 from transforms.core.placing.splitting import Assignments
 from transforms.core.schema import Feature, Kind, Schema
@@ -129,17 +131,25 @@ def test_an_earlier_lock(tmp_path: Folder) -> None:
 
 
 def test_locks_that_cannot_be_used(tmp_path: Folder) -> None:
-    """Another identity, unknown splits, a folder that is not there, the output."""
+    """Another identity, and splits that are unknown."""
     keyed = locked(tmp_path / "k", identity="key column 'id'", names=("a",))
     with pytest.raises(SpecError, match="as this run does"):
         planned(tmp_path, splits="a=1,b=1", split_lock=keyed)
     planned(tmp_path, splits="a=1,b=1", split_lock=keyed, key_column="id")
     with pytest.raises(SpecError, match=r"found \['a'\]"):
         planned(tmp_path, splits="b=1", split_lock=keyed, key_column="id")
-    given = {"source": str(tmp_path / "in.csv"), "output": str(tmp_path / "out")}
-    (tmp_path / "in.csv").write_text("id,weight\n1,2\n")
-    for bad in (tmp_path / "gone" / "lock", tmp_path / "out" / "lock"):
-        (tmp_path / "out").mkdir(exist_ok=True)
-        spec = make_spec({**given, "splits": "a=1", "split_lock": str(bad)})
-        with pytest.raises(UsageError, match="outside the source and the output"):
-            prepare(spec)
+
+
+@pytest.mark.parametrize(
+    "place", ["in/t.csv", "in/lock", "out/lock", ".out.beam-tfrecord/lock", "no/lock"]
+)
+def test_a_lock_is_no_part_of_source_or_output(tmp_path: Folder, place: str) -> None:
+    """It would be written over what the job reads or makes."""
+    write_csv(tmp_path / "in" / "t.csv", "id,weight", ["1,2"])
+    given = {"source": str(tmp_path / "in"), "output": str(tmp_path / "out")}
+    before = everything(tmp_path)
+    lock = str(tmp_path / place)
+    with pytest.raises(UsageError, match="split_lock .*outside the source") as caught:
+        prepare(make_spec({**given, "splits": "a=1,b=1", "split_lock": lock}))
+    assert repr(lock) in str(caught.value)
+    assert everything(tmp_path) == before

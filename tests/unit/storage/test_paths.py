@@ -1,6 +1,7 @@
 """Paths with a scheme, and paths that a worker never saw."""
 
 import pathlib
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -143,17 +144,28 @@ def test_another_job_may_print_it_again() -> None:
     assert paths.parameters_of("s3://b") == {"secret_key": "right", "access_key": "me"}
 
 
-@pytest.mark.parametrize("path", ["http://host/a", "ftp://host/a", "x://y"])
-def test_unknown_schemes(path: str) -> None:
-    """What cannot be reached is refused with what can."""
-    with pytest.raises(SpecError, match=r"s3://.*found '"):
-        paths.plain(path)
+def test_access_goes_to_other_processes_and_shows_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unpickled elsewhere, the parameters hold there; printed, they do not show."""
+    paths.plain("s3://b/k?secret_key=hush")
+    assert "hush" not in repr(paths.Access())
+    data = pickle.dumps(paths.Access())
+    monkeypatch.setattr(paths, "_parameters", {})
+    pickle.loads(data)
+    assert paths.parameters_of("s3://b") == {"secret_key": "hush"}
 
 
-@pytest.mark.parametrize("path", ["s3://", "gs:///key", "s3:///"])
-def test_no_bucket(path: str) -> None:
-    """A path must name a bucket."""
-    with pytest.raises(SpecError, match="must name a bucket"):
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        *((f"{scheme}://y/a", r"s3://.*found '") for scheme in ("http", "ftp", "x")),
+        *((path, "must name a bucket") for path in ("s3://", "gs:///key", "s3:///")),
+    ],
+)
+def test_unknown_places(path: str, said: str) -> None:
+    """What cannot be reached is refused with what can; a path must name a bucket."""
+    with pytest.raises(SpecError, match=said):
         paths.plain(path)
 
 
