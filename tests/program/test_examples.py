@@ -18,6 +18,8 @@ Folder = pathlib.Path
 
 EXAMPLES = Folder(__file__).parents[2] / "examples"
 CRON = EXAMPLES / "cron.sh"
+# The examples import the program from where it is.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
 
 
 def cron(
@@ -25,16 +27,11 @@ def cron(
     *arguments: str,
     program: str = f"{sys.executable} -m beam_pipeline",
 ) -> "subprocess.CompletedProcess[str]":
-    environment = {
-        **os.environ,
-        "BEAM_TFRECORD": program,
-        "LOGS": str(folder / "logs"),
-        "PYTHONPATH": str(EXAMPLES.parent),
-    }
+    given = {"BEAM_TFRECORD": program, "LOGS": str(folder / "logs")}
     return subprocess.run(
         ["sh", str(CRON), *arguments],
         cwd=folder,
-        env=environment,
+        env=ENVIRONMENT | given,
         capture_output=True,
         text=True,
         check=False,
@@ -48,11 +45,8 @@ def report(folder: Folder) -> dict[str, object]:
 
 def test_five_nights_of_parts(tmp_path: Folder) -> None:
     """Killed runs, drift, days at once and a reader: whole days, each row once."""
-    done = python(
-        EXAMPLES / "nightly" / "five_days.py",
-        tmp_path / "events",
-        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
-    )
+    program = EXAMPLES / "nightly" / "five_days.py"
+    done = python(program, tmp_path / "events", env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "5 days, classes b, d, a\n"
 
@@ -141,12 +135,8 @@ def test_cron_stops_the_run_with_itself(tmp_path: Folder, number: int) -> None:
 
 def test_own_pipeline(tmp_path: Folder) -> None:
     """Rows are scored, written and read again."""
-    program = os.fspath(EXAMPLES / "own_pipeline.py")
-    command = [sys.executable, program, os.fspath(tmp_path / "out"), "--parts", "2"]
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False
-    )
+    arguments = (tmp_path / "out", "--parts", 2)
+    done = python(EXAMPLES / "own_pipeline.py", *arguments, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     result, *rows = done.stdout.splitlines()
     found = re.search(r"records=\{'train': (\d+), 'test': (\d+)\}", result)
@@ -165,14 +155,9 @@ def test_dataset_statistics(tmp_path: Folder) -> None:
     lines += [f"{i},{i / 2 if i % 4 else ''},a,true,{'xyx'[i % 3]}" for i in range(12)]
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
     api.convert(tmp_path / "rows.csv", tmp_path / "out", label_column="species")
-    command = [sys.executable, str(EXAMPLES / "dataset_statistics.py"), "out"]
-    done = subprocess.run(
-        [*command, "--label=species", "--runner=FnApiRunner"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
-        capture_output=True,
-        text=True,
-    )
+    program = EXAMPLES / "dataset_statistics.py"
+    options = ("--label=species", "--runner=FnApiRunner")
+    done = python(program, "out", *options, cwd=tmp_path, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert [line.split() for line in done.stdout.splitlines()] == [
         ["feature", "count", "missing", "mean", "min", "max"],

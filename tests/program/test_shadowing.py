@@ -2,10 +2,10 @@
 
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
+
+from tests.support import runs
 
 Folder = pathlib.Path
 ROOT = Folder(__file__).parents[2]
@@ -24,16 +24,9 @@ def shadow(request: pytest.FixtureRequest, tmp_path: Folder) -> Folder:
 
 def python(folder: Folder, *arguments: str, **more: str) -> tuple[int, str]:
     """Runs Python in a folder; returns its exit code and what it printed."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
+    done = runs.python(*arguments, cwd=folder, env=environment)
+    return done.returncode, done.stdout + done.stderr
 
 
 def sentence(shadow: Folder) -> str:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from beam_pipeline import open_dataset
-from tests.support.outputs import account, contents, manifest, rows
+from tests.support.outputs import account, rows
 from tests.support.runs import convert, done, refused
 
 Folder = pathlib.Path
@@ -63,17 +63,6 @@ def test_rows_keep_the_split_that_they_have_without_it(
         assert sum(map(len, some.values())) < ROWS / 2
         for split, numbers in some.items():
             assert set(numbers) <= set(everywhere[split])
-
-
-def test_it_decides_bytes(table: Folder, tmp_path: Folder) -> None:
-    """Another condition is another job; the manifest has it, and it runs again."""
-    out = tmp_path / "out"
-    convert(table, out, "--where", "age > 30")
-    assert manifest(out)["dataset"]["settings"]["where"] == "age > 30"
-    before = contents(out)
-    assert "up to date" in convert(table, out, "--where", "age > 30").out
-    refused(2, table, out, "--where", "age > 31")
-    assert contents(out) == before
 
 
 def test_plan_says_how_many_rows_match(table: Folder) -> None:

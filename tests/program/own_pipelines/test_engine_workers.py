@@ -15,6 +15,7 @@ from beam_pipeline.own_pipelines import read_rows, write_dataset
 from beam_pipeline.own_pipelines.engine_workers import workers_of
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.support.sources import write_csv
 from transforms.errors import TargetError, WorkerError
 from transforms.publishing.shared_run import SharedRun
 from transforms.storage import visibility
@@ -107,10 +108,14 @@ def test_the_folder_of_images_must_be_where_the_workers_are() -> None:
         )
 
 
-def test_sources(tmp_path: Folder) -> None:
+@pytest.fixture
+def table(tmp_path: Folder) -> Folder:
+    """A small table."""
+    return write_csv(tmp_path / "rows.csv", "id", [1, 2])
+
+
+def test_sources(table: Folder) -> None:
     """`ReadRows` has the same words."""
-    table = tmp_path / "rows.csv"
-    table.write_text("id\n1\n2\n")
     with pytest.raises(TargetError, match="PrismRunner must see the source") as caught:
         pipeline_of("PrismRunner", *POOL) | ReadRows(table)
     assert "  " not in str(caught.value)
@@ -147,16 +152,8 @@ def test_workers_of_other_versions(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture
-def table(tmp_path: Folder) -> Folder:
-    """A small table."""
-    path = tmp_path / "rows.csv"
-    path.write_text("id\n1\n2\n")
-    return path
-
-
 def test_readers_of_other_versions(
-    tmp_path: Folder, table: Folder, monkeypatch: pytest.MonkeyPatch
+    table: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ReadRows` alone checks its workers before they read."""
     monkeypatch.setattr(read_rows, "WorkerRules", of_the_future)

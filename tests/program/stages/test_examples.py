@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
-from apache_beam.typehints.decorators import TypeCheckError
 
 from tests.support.tfrecord_pipelines import payloads, pipeline
 from transforms.codec.examples import encode_example
@@ -168,8 +167,6 @@ def test_counters() -> None:
         ([{"id": 1}, {"id": 1.5}], SCHEMA, "row 2.*'id'.*1.5.*an integer is needed"),
         ([{"id": 1}, 5], None, "Every element must be a row.*found int: 5"),
         ([{"id": 1}, b"x"], None, "Every element must be a row.*found bytes"),
-        ([{"id": object()}], None, "row 1.*'id'.*give a schema"),
-        ([pa.table({"id": [1.0]})], SCHEMA, "'id'.*column of double"),
     ],
 )
 def test_rows_that_do_not_fit_fail_the_job(
@@ -195,12 +192,9 @@ def test_records_that_do_not_fit_fail_the_job() -> None:
             )
 
 
-def test_types_and_schemas_are_checked_when_made() -> None:
+def test_schemas_are_checked_when_made() -> None:
     """Before a pipeline runs."""
     with pytest.raises(SpecError, match="'int32'"):
         EncodeExamples({"x": "int32"})
     with pytest.raises(SpecError, match="kind must be said"):
         DecodeExamples({"x": {}})
-    p = pipeline()
-    with pytest.raises(TypeCheckError, match="bytes"):
-        p | beam.Create([{"id": 1}]) | DecodeExamples()

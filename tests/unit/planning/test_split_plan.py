@@ -149,7 +149,7 @@ def test_a_lock_is_no_part_of_source_or_output(tmp_path: Folder, place: str) -> 
     given = {"source": str(tmp_path / "in"), "output": str(tmp_path / "out")}
     before = everything(tmp_path)
     lock = str(tmp_path / place)
-    with pytest.raises(UsageError, match="split_lock .*outside the source") as caught:
+    with pytest.raises(UsageError, match=r"split_lock .*outside the source") as caught:
         prepare(make_spec({**given, "splits": "a=1,b=1", "split_lock": lock}))
     assert repr(lock) in str(caught.value)
     assert everything(tmp_path) == before
