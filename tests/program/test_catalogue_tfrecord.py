@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from beam_pipeline.commands import verify
-from tests.support.datasets import animals, example, write_dataset, write_records
-from tests.support.runs import failed
+from tests.support.datasets import animals, example, write_dataset
 from tests.support.stress import sizes
 from tests.support.tfrecords import HOSTILE, needs_proc, run_child
 from transforms.core.manifest import MANIFEST_NAME
@@ -147,16 +146,6 @@ def test_fault_060_files_that_other_programs_leave(
         (folder / name).write_bytes(b"nothing of the kind")
     report = verdict(folder, capsys)
     assert (report["code"], report["records"], report["files"]) == (0, 9, 2)
-
-
-def test_fault_066_shards_that_disagree_with_one_another(tmp_path: Folder) -> None:
-    """Of a folder without a manifest: both types, each with a file that has it."""
-    for number, value in enumerate((1, 2, 0.5, 3)):
-        path = tmp_path / f"x.tfrecord-{number:05d}-of-00004"
-        write_records(path, [example({"a": value, "b": "x"})] * 3)
-    run = failed(4, "spec", tmp_path)
-    assert "'a' is int64 in x.tfrecord-00000-of-00004" in run.err
-    assert "float in x.tfrecord-00002-of-00004" in run.err
 
 
 def test_fault_068_a_loop_of_links_is_a_usage_error(tmp_path: Folder) -> None:

@@ -56,19 +56,3 @@ class TestPlan:
         run = done("plan", small, tmp_path / "out")
         assert run.out.startswith("up to date")
         assert command("plan", tmp_path / "nothing.csv", tmp_path / "o").code == 2
-
-
-class TestTwoRuns:
-    def test_the_second_of_two_at_once_is_refused(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """While one run holds the target, another ends with an error (row 25)."""
-        from beam_pipeline.planning.plan import make_plan
-        from beam_pipeline.running.convert import open_work_folder
-        from beam_pipeline.settings.spec import make_spec
-
-        out = tmp_path / "out"
-        plan = make_plan(make_spec({"source": str(small), "output": str(out)}))
-        with open_work_folder(plan):
-            assert "another" in refused(5, small, out)
-        convert(small, out)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.outputs import names
 from tests.support.runs import command, done, failed
+from tests.support.sources import write_csv
 from transforms.errors import COMMITTED_NOTE
 from transforms.storage.local import LocalPath
 
@@ -20,10 +21,7 @@ pytestmark = pytest.mark.usefixtures("without_runner")
 
 @pytest.fixture
 def table(tmp_path: Folder) -> Folder:
-    path = tmp_path / "in" / "table.csv"
-    path.parent.mkdir()
-    path.write_text("a,b\n" + "".join(f"{i},row{i}\n" for i in range(100)))
-    return path
+    return write_csv(tmp_path / "in" / "table.csv", "a", range(100))
 
 
 def states(folder: Folder) -> dict[str, bytes]:

@@ -17,7 +17,13 @@ from typing import Any
 
 import pytest
 
-from transforms.errors import CommitError, SourceError, StorageError, TargetError
+from transforms.errors import (
+    BusyError,
+    CommitError,
+    SourceError,
+    StorageError,
+    TargetError,
+)
 from transforms.storage import folders, local, retry
 from transforms.storage.drafts import written
 from transforms.storage.entries import FileEntry
@@ -422,7 +428,7 @@ def test_lock_is_exclusive_and_freed(tmp_path: Folder) -> None:
     path = str(tmp_path / "lock")
     with (
         exclusive_lock(path),
-        pytest.raises(TargetError, match=r"Only one run.*lock"),
+        pytest.raises(BusyError, match=r"Only one run.*lock"),
         exclusive_lock(path),
     ):
         pass

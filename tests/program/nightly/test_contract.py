@@ -7,6 +7,7 @@ import pytest
 from tests.support.outputs import account, manifest, rejects
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import convert, done, refused
+from tests.support.sources import write_csv
 from transforms.errors import RecordCountError
 
 Folder = pathlib.Path
@@ -36,10 +37,9 @@ def job(tmp_path: Folder) -> tuple[Folder, Folder]:
         BAD[number][0] if number in BAD else f"{18 + number % 73},dog,ab-1,2026-01-02"
         for number in range(ROWS)
     ]
-    table, spec = tmp_path / "rows.csv", tmp_path / "spec.yaml"
-    table.write_text("\n".join(["age,kind,code,day", *rows, ""]))
+    spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC)
-    return table, spec
+    return write_csv(tmp_path / "rows.csv", "age,kind,code,day", rows), spec
 
 
 def test_rows_that_break_a_rule_are_rejected(

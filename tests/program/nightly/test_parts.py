@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.outputs import contents, dataset, manifest, names
 from tests.support.runs import command, convert, refused
+from tests.support.sources import write_csv
 from transforms.publishing.parts import read_model
 
 Folder = pathlib.Path
@@ -35,9 +36,7 @@ def day(
         f"{',x' if column else ''}"
         for n in range(ROWS)
     ]
-    path = folder / f"{name}.csv"
-    path.write_text("\n".join([head, *lines, ""]))
-    return path
+    return write_csv(folder / f"{name}.csv", head, lines)
 
 
 def classes_of(folder: Folder) -> list[str]:

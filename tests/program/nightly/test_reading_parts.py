@@ -13,6 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from beam_pipeline import ReadDataset, open_dataset
 from tests.support.outputs import dataset, flip
 from tests.support.runs import command, convert, done
+from tests.support.sources import write_csv
 from transforms.errors import DamageError, SpecError, UsageError
 from transforms.tfrecord.read import ReadTFRecords
 
@@ -35,9 +36,7 @@ def source(folder: Folder, number: int) -> tuple[Folder, list[Row]]:
     ]
     columns = ["id", "kind", *(["extra"] if is_new else [])]
     lines = [",".join(str(row[name]) for name in columns) for row in rows]
-    path = folder / f"{number}.csv"
-    path.write_text("\n".join([",".join(columns), *lines, ""]))
-    return path, rows
+    return write_csv(folder / f"{number}.csv", ",".join(columns), lines), rows
 
 
 @pytest.fixture(scope="module")

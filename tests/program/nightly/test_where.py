@@ -8,6 +8,7 @@ import pytest
 from beam_pipeline import open_dataset
 from tests.support.outputs import account, rows
 from tests.support.runs import convert, done, refused
+from tests.support.sources import write_csv
 
 Folder = pathlib.Path
 pytestmark = pytest.mark.usefixtures("without_runner")
@@ -23,9 +24,7 @@ def table(tmp_path: Folder) -> Folder:
         for number in range(ROWS)
     ]
     lines[7] = "7,old,dog"
-    path = tmp_path / "rows.csv"
-    path.write_text("\n".join(["id,age,kind", *lines, ""]))
-    return path
+    return write_csv(tmp_path / "rows.csv", "id,age,kind", lines)
 
 
 def ids(folder: Folder) -> dict[str, list[int]]:

@@ -22,6 +22,7 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.format_sources import BOXES, write_coco
 from tests.support.outputs import examples, manifest_of, payloads
 from tests.support.own_pipelines import bytes_of
+from tests.support.sources import write_csv
 from tests.support.stress import sizes
 from transforms.core.manifest import Manifest
 from transforms.errors import SourceError, SpecError
@@ -34,14 +35,12 @@ ROWS = 400
 @pytest.fixture
 def table(tmp_path: Folder) -> Folder:
     """A CSV file of 400 rows, two of which do not fit."""
-    lines = ["id,weight,animal,part"]
+    lines = []
     for i in range(ROWS):
         weight = "heavy" if i in (7, 300) else f"{i / 4}"
         part = "test" if i % 10 == 0 else "train"
         lines.append(f"{i},{weight},{'cat' if i % 3 else 'dog'},{part}")
-    path = tmp_path / "animals.csv"
-    path.write_text("\n".join([*lines, ""]))
-    return path
+    return write_csv(tmp_path / "animals.csv", "id,weight,animal,part", lines)
 
 
 @pytest.fixture

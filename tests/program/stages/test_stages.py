@@ -22,6 +22,7 @@ from tests.support.format_sources import BOXES, write_coco
 from tests.support.outputs import contents, first_values
 from tests.support.placing import batch_of
 from tests.support.segments import IN_FILES, IN_MEMORY, waiting
+from tests.support.sources import write_csv
 from transforms.core.manifest import Manifest
 from transforms.core.model import Batch, Block
 from transforms.core.placing.placement import (
@@ -50,15 +51,13 @@ ROWS = 500
 @pytest.fixture
 def source(tmp_path: Folder) -> Folder:
     """Two CSV files of 500 rows in all, two of which do not fit."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    for name, start in (("a", 0), ("b", 250)):
-        lines = ["id,weight,animal"]
-        for i in range(start, start + 250):
-            number = "x" if i in (7, 300) else str(i)
-            lines.append(f"{number},{i / 4},{'cat' if i % 3 else 'dog'}")
-        (folder / f"{name}.csv").write_text("\n".join([*lines, ""]))
-    return folder
+    lines = [
+        f"{'x' if i in (7, 300) else i},{i / 4},{'cat' if i % 3 else 'dog'}"
+        for i in range(ROWS)
+    ]
+    for name, some in (("a", lines[:250]), ("b", lines[250:])):
+        write_csv(tmp_path / "in" / f"{name}.csv", "id,weight,animal", some)
+    return tmp_path / "in"
 
 
 def plan_of(source: Folder, where: str = "", **settings: Any) -> Plan:

@@ -30,13 +30,6 @@ MARKER = "made-by-beam-tfrecord"
 
 
 @pytest.fixture
-def table(tmp_path: Folder) -> Folder:
-    path = tmp_path / "table.csv"
-    path.write_text("a,b\n" + "".join(f"{i},row{i}\n" for i in range(100)))
-    return path
-
-
-@pytest.fixture
 def parent(tmp_path: Folder) -> Folder:
     """A folder of datasets."""
     path = tmp_path / "sets"
@@ -121,14 +114,14 @@ def layout(
 
 def test_what_is_not_ours_is_refused_and_not_touched(
     layout: Callable[[Folder], None],
-    table: Folder,
+    small: Folder,
     parent: Folder,
     tmp_path: Folder,
 ) -> None:
     """Exit 2 before anything is read, and `clean` leaves it too and says so."""
     layout(hidden(parent))
     before = tree(tmp_path)
-    run = command("convert", table, parent / "out")
+    run = command("convert", small, parent / "out")
     assert run.code == 2, run.err
     assert f"/{hidden(parent).name}" in run.err
     assert tree(tmp_path) == before
@@ -143,14 +136,14 @@ def test_what_is_not_ours_is_refused_and_not_touched(
 @pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize("name", [".DS_Store", ".nfs000000001", "._x", "Thumbs.db"])
 def test_what_systems_leave_in_it_is_left(
-    name: str, marked: bool, table: Folder, parent: Folder
+    name: str, marked: bool, small: Folder, parent: Folder
 ) -> None:
     """The output is converted; `clean` names the file, which stays."""
     hidden(parent).mkdir()
     (hidden(parent) / name).write_text("mine")
     if marked:
         (hidden(parent) / MARKER).write_bytes(b"")
-    run = command("convert", table, parent / "out")
+    run = command("convert", small, parent / "out")
     assert run.code == 0, run.err
     for _ in range(2):
         assert tree(hidden(parent)).keys() == {name, MARKER}
@@ -163,13 +156,13 @@ def test_what_systems_leave_in_it_is_left(
 
 
 def test_foreign_files_in_a_marked_folder_are_left(
-    table: Folder, parent: Folder
+    small: Folder, parent: Folder
 ) -> None:
     """The marker says that the folder is ours, not what others put into it."""
     (hidden(parent) / "mine").mkdir(parents=True)
     (hidden(parent) / "mine" / "p").write_text("precious")
     (hidden(parent) / MARKER).write_bytes(b"")
-    for work in (("convert", table, parent / "out"), ("clean", parent / "out")):
+    for work in (("convert", small, parent / "out"), ("clean", parent / "out")):
         (hidden(parent) / RUN / "segments").mkdir(parents=True)
         run = command(*work)
         assert run.code == 0, run.err
@@ -180,18 +173,18 @@ def test_foreign_files_in_a_marked_folder_are_left(
 
 @pytest.mark.parametrize("names", [[], ["lock"]])
 def test_a_folder_that_lost_its_marker_to_a_kill(
-    names: list[str], table: Folder, parent: Folder
+    names: list[str], small: Folder, parent: Folder
 ) -> None:
     """The next run goes on in a folder that was just made, or was being removed."""
     hidden(parent).mkdir()
     for name in names:
         (hidden(parent) / name).write_bytes(b"")
-    run = command("convert", table, parent / "out")
+    run = command("convert", small, parent / "out")
     assert run.code == 0, run.err
     assert os.listdir(parent) == ["out"]
 
 
-def test_the_folder_is_never_without_its_marker(table: Folder, parent: Folder) -> None:
+def test_the_folder_is_never_without_its_marker(small: Folder, parent: Folder) -> None:
     """At no step of a run is there a work folder of ours without a marker in it."""
     seen = []
 
@@ -204,17 +197,17 @@ def test_the_folder_is_never_without_its_marker(table: Folder, parent: Folder) -
 
     def work() -> None:
         with watched(look):
-            run_directly({"source": str(table), "output": str(parent / "out")})
+            run_directly({"source": str(small), "output": str(parent / "out")})
         assert len(seen) > 20
 
     assert forked(work) == 0
 
 
-def test_overtaken_by_a_run_of_the_same_job(table: Folder, parent: Folder) -> None:
+def test_overtaken_by_a_run_of_the_same_job(small: Folder, parent: Folder) -> None:
     """The run denies its own commit, though what is there is what it would write."""
-    spec = make_spec({"source": str(table), "output": str(parent / "out")})
+    spec = make_spec({"source": str(small), "output": str(parent / "out")})
     plan = make_plan(spec)
-    assert command("convert", table, parent / "out").code == 0
+    assert command("convert", small, parent / "out").code == 0
     with pytest.raises(RaceError, match="this one has committed nothing") as caught:
         convert_plan(plan)
     assert not getattr(caught.value, "__notes__", [])

@@ -259,7 +259,7 @@ def test_drift_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
     write(tmp_path / "a.tfrecord", [example(x=1, y=b"t")])
     write(tmp_path / "b.tfrecord", [example(x=0.5)])
     write(tmp_path / "c.tfrecord", [example(x=1)])
-    with pytest.raises(SourceError, match=r"'x' is int64 in a\.tfrecord and float in"):
+    with pytest.raises(InputError, match=r"'x' is int64 in a\.tfrecord and float in"):
         TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord", "b.tfrecord"]))
     read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord", "c.tfrecord"])
     assert read.columns["y"] == [b"t", None]
