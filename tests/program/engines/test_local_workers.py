@@ -36,16 +36,8 @@ NEW = ("-c", "import sys; from beam_pipeline.cli import main; main(sys.argv[1:])
 
 
 @contextlib.contextmanager
-def started(
-    csv: Folder,
-    folder: Folder,
-    *flags: str,
-    under: Sequence[str] = (),
-    program: Sequence[str] = FORKS,
-) -> Iterator[subprocess.Popen[str]]:
-    """Runs the command in a session of its own; ends it in any case."""
-    command = [*under, sys.executable, *program, "convert", str(csv), "out"]
-    command += flags
+def session(command: Sequence[str], folder: Folder) -> Iterator[subprocess.Popen[str]]:
+    """Runs a command in a session of its own; ends all of it in any case."""
     environment = os.environ | {
         "PYTHONPATH": str(pathlib.Path(__file__).parents[3]),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -65,6 +57,18 @@ def started(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def started(
+    csv: Folder,
+    folder: Folder,
+    *flags: str,
+    under: Sequence[str] = (),
+    program: Sequence[str] = FORKS,
+) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    """Runs a conversion, perhaps under another program."""
+    arguments = ("convert", str(csv), "out", *flags)
+    return session([*under, sys.executable, *program, *arguments], folder)
 
 
 def status(pid: int | str) -> tuple[str, int] | None:
@@ -288,21 +292,11 @@ def script(
     code: str, folder: Folder, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs Python code; ends it and its workers when it hangs."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(pathlib.Path(__file__).parents[3])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, errors = process.communicate(timeout=60)
-    except subprocess.TimeoutExpired:
-        out, errors = "", "it hangs"
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    with session([sys.executable, "-c", code, *arguments], folder) as process:
+        try:
+            out, errors = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            out, errors = "", "it hangs"
     return subprocess.CompletedProcess(code, process.returncode, out, errors)
 
 

@@ -13,7 +13,6 @@ from tests.support.outputs import (
     dataset,
     manifest,
     names,
-    payloads,
     rows,
 )
 from tests.support.runs import convert, process, python
@@ -24,21 +23,6 @@ from transforms.core.placing import placement
 Folder = pathlib.Path
 
 pytestmark = pytest.mark.usefixtures("without_runner")
-
-
-def test_fault_135_features_are_in_the_order_of_their_names(tmp_path: Folder) -> None:
-    """Records are the same bytes however the columns of the source are ordered."""
-    columns = {"b": "1", "a/b": "x", "가": "y", "a": "2.5", "B": "z"}
-    for order in (list(columns), sorted(columns), sorted(columns, reverse=True)):
-        path = tmp_path / "".join(order).replace("/", "") / "t.csv"
-        lines = [",".join(columns[name] for name in order)] * 3
-        write_csv(path, ",".join(order), lines)
-        convert(path, path.parent / "out")
-    made = [payloads(folder / "out") for folder in tmp_path.iterdir()]
-    assert len(made) == 3
-    assert made[0] == made[1] == made[2]
-    places = [made[0][0].index(name.encode()) for name in ("B", "a", "a/b", "b", "가")]
-    assert places == sorted(places)
 
 
 def test_fault_136_a_locale_of_another_encoding(tmp_path: Folder) -> None:
