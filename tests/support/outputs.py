@@ -53,6 +53,18 @@ def contents(directory: Folder) -> dict[str, bytes]:
     }
 
 
+def tree(folder: Folder) -> dict[str, bytes | str | None]:
+    """Returns every path below a folder: bytes, a link's target, None for folders."""
+    found: dict[str, bytes | str | None] = {}
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        else:
+            found[name] = path.read_bytes() if path.is_file() else None
+    return found
+
+
 def payloads(directory: Folder, split: str | None = None) -> list[bytes]:
     """Returns the records of a split, or of all splits, in the shards' order."""
     shards = directory / manifest(directory)["run"].get("folder", "")

@@ -18,6 +18,7 @@ from beam_pipeline import (
 )
 from tests.support.memory_store import MemoryStore, install
 from tests.support.runs import command, convert
+from tests.support.sources import write_files
 from transforms.core.image.png_encode import encode_png
 from transforms.errors import InputError, SpecError, TargetError
 
@@ -128,9 +129,7 @@ def test_parts_agree_in_what_decides_splits(tmp_path: Folder) -> None:
 def test_parts_of_images(tmp_path: Folder) -> None:
     """Rows name images by paths or hold them; sizes are read off them again."""
     photos, output = tmp_path / "photos", tmp_path / "parts"
-    for name in ("a/1.png", "a/2.png", "b/1.png"):
-        (photos / name).parent.mkdir(parents=True, exist_ok=True)
-        (photos / name).write_bytes(PNG)
+    write_files(photos, dict.fromkeys(("a/1.png", "a/2.png", "b/1.png"), PNG))
     convert(photos, output, "--part", "1")
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         read = pipeline | ReadRows(photos)

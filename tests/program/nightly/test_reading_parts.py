@@ -12,7 +12,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipeline import ReadDataset, open_dataset
 from tests.support.outputs import dataset, flip
-from tests.support.runs import command, convert, done
+from tests.support.runs import command, convert, done, failed
 from tests.support.sources import write_csv
 from transforms.errors import DamageError, SpecError, UsageError
 from transforms.tfrecord.read import ReadTFRecords
@@ -161,8 +161,7 @@ def test_subset_makes_one_folder_of_chosen_rows(
     shards = [shard["file"] for split in facts["splits"] for shard in split["shards"]]
     links = [os.stat(tmp_path / "one" / name).st_nlink for name in shards]
     assert sum(count > 1 for count in links) == 4
-    run = command("subset", folder, folder, *options, "--overwrite")
-    assert run.code == 2, run
+    failed(2, "subset", folder, folder, *options, "--overwrite")
 
 
 @pytest.mark.parametrize(
@@ -201,8 +200,7 @@ def test_verify_finds_damage_and_doubled_keys(tmp_path: Folder) -> None:
     assert f"{ROWS} keys of 'id'" in run.out
     shard = next((tmp_path / "sets" / "part=a").glob("sets-train*"))
     flip(shard, 20)
-    run = command("verify", tmp_path / "sets", "--json")
-    assert run.code == 1
+    run = failed(1, "verify", tmp_path / "sets", "--json")
     (finding,) = json.loads(run.out)["findings"]
     assert finding["file"] == f"part=a/{shard.name}"
 

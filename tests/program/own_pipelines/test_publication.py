@@ -22,7 +22,7 @@ from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.rows_plan import Committed, commit_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, manifest, rows
-from tests.support.runs import Run, command, convert
+from tests.support.runs import Run, command, convert, failed
 from transforms.core import segment
 from transforms.core.model import Fact, RejectLog, Segment, ShardFile
 from transforms.core.placing.shard_rows import ShardCounts
@@ -400,8 +400,7 @@ def test_clean_leaves_a_running_pipeline_alone(tmp_path: Folder) -> None:
     assert convert(table, other).out.startswith("up to date")
     assert os.listdir(hidden(other))[0]
     run_of.open_plan("c0ffee")
-    found = command("clean", other)
-    assert found.code == 1
+    found = failed(1, "clean", other)
     assert "rows of a pipeline, which may be running" in found.out
     assert command("clean", other, "--pipelines").code == 0
     assert not hidden(other).exists()

@@ -17,7 +17,7 @@ from beam_pipeline.settings.spec import make_spec
 from beam_pipeline.version import deciding_versions
 from tests.support.golden_datasets import bmp
 from tests.support.outputs import contents, flip, manifest
-from tests.support.runs import command, convert, refused
+from tests.support.runs import command, convert, done, failed, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv, write_files
 from tests.support.stress import sizes
@@ -112,8 +112,7 @@ def broken_off(
     """Runs until some shards are written; the next one fails."""
     work.written.clear()
     work.fail_at = after
-    run = command("convert", source, out, *options)
-    assert run.code == 1
+    run = failed(1, "convert", source, out, *options)
     assert "power of the test" in run.err
     work.fail_at = None
     assert len(work.written) == after
@@ -397,8 +396,7 @@ class TestUpToDate:
         kinds = [("--fingerprint", kind) for kind in ("stat", "content")]
         for made, asked in (kinds, kinds[::-1]):
             convert(source, out, *OPTIONS, *made, "--overwrite")
-            run = command("convert", source, out, *OPTIONS, *asked)
-            assert run.code == 2
+            run = failed(2, "convert", source, out, *OPTIONS, *asked)
             assert f"it was made with {' '.join(made)}" in run.err
             assert "changed since" not in run.err
             run = command("convert", source, out, *OPTIONS, *made)
@@ -464,8 +462,7 @@ class TestClean:
         """First only listed, then removed; a second time there is nothing."""
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         broken_off(work, source, out, *OPTIONS)
-        run = command("clean", out, "--dry-run")
-        assert run.code == 0
+        run = done("clean", out, "--dry-run")
         head, line = run.out.splitlines()
         assert head.split() == ["left", "size", "holds"]
         assert re.fullmatch(
@@ -473,12 +470,10 @@ class TestClean:
             line,
         )
         assert hidden(out).is_dir()
-        run = command("clean", out)
-        assert run.code == 0
+        run = done("clean", out)
         assert run.out.splitlines()[1].endswith("work on a dataset  removed")
         assert not hidden(out).exists()
-        run = command("clean", tmp_path)
-        assert run.code == 0
+        run = done("clean", tmp_path)
         assert "no dead run" in run.out
 
     def test_a_folder_of_targets_is_cleaned_as_a_whole(
@@ -490,8 +485,7 @@ class TestClean:
         work.written.clear()
         before = states(tmp_path / "sets" / "good")
         broken_off(work, source, tmp_path / "sets" / "bad", *OPTIONS)
-        run = command("clean", tmp_path / "sets")
-        assert run.code == 0
+        done("clean", tmp_path / "sets")
         assert [path.name for path in (tmp_path / "sets").iterdir()] == ["good"]
         assert states(tmp_path / "sets" / "good") == before
 
@@ -499,15 +493,13 @@ class TestClean:
         """Exit 1, and its folder is named."""
         out = tmp_path / "out"
         with target.at(str(out)).held():
-            run = command("clean", out)
-            assert run.code == 1
+            run = failed(1, "clean", out)
             assert "in use by a run" in run.out
             assert hidden(out).is_dir()
 
     def test_a_path_that_does_not_exist_is_an_error(self, tmp_path: Folder) -> None:
         """A misspelt path is not reported as "no dead run has left anything"."""
-        run = command("clean", tmp_path / "no")
-        assert run.code == 2
+        run = failed(2, "clean", tmp_path / "no")
         assert "Correct the path" in run.err
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from beam_pipeline.planning import plan
 from tests.support.outputs import contents, names
-from tests.support.runs import command, convert, python, refused
+from tests.support.runs import convert, failed, python, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from transforms.core.tfrecord import TFRecordWriter
@@ -384,8 +384,7 @@ class TestWholeRuns:
 
 def last_words(source: object, output: object, *options: object) -> str:
     """Runs `convert`, which must end with 1; returns its error, the last line."""
-    run = command("convert", source, output, *options)
-    assert run.code == 1, run
+    run = failed(1, "convert", source, output, *options)
     error = run.err.splitlines()[-1]
     assert error.startswith("error: ")
     return error

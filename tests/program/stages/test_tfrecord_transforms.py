@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import beam_tfrecord
+from tests.support.sources import write_files
 from tests.support.tfrecord_pipelines import (
     RECORDS,
     contents,
@@ -304,9 +305,7 @@ def test_windows_are_dropped(tmp_path: Folder) -> None:
 )
 def test_neighbours_stay(tmp_path: Folder, written: str, neighbour: str) -> None:
     """Names that start alike, or that the path would match as a pattern."""
-    beside = tmp_path / neighbour
-    beside.parent.mkdir(exist_ok=True)
-    beside.write_bytes(b"precious")
+    beside = write_files(tmp_path, {neighbour: b"precious"}) / neighbour
     write(tmp_path / written, num_shards=2)
     assert beside.read_bytes() == b"precious"
     folder = (tmp_path / written).parent
@@ -412,10 +411,8 @@ def test_a_damaged_manifest_is_no_dataset(tmp_path: Folder) -> None:
 
 def test_read_all(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names, globs and relative paths, each element by itself, with the file's name."""
-    for name in ("a/x-1", "a/x-2", "b/x-1", "b/x[1]"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(frame.frame(name.encode()))
+    names = ("a/x-1", "a/x-2", "b/x-1", "b/x[1]")
+    write_files(tmp_path, {name: frame.frame(name.encode()) for name in names})
     monkeypatch.chdir(tmp_path)
     patterns = [f"{tmp_path}/a/*", "b/x-1", "b/x[1]", "b/x-1"]
     wanted = [b"a/x-1", b"a/x-2", b"b/x-1", b"b/x-1", b"b/x[1]"]
@@ -476,10 +473,8 @@ def test_missing_files(tmp_path: Folder) -> None:
 
 def test_patterns(tmp_path: Folder) -> None:
     """Globs are expanded; names that exist literally are not."""
-    for name in ("a/x-1", "a/x-2", "b/x-1", "[a]/x-1", "[a]/x*"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(frame.frame(name.encode()))
+    held = ("a/x-1", "a/x-2", "b/x-1", "[a]/x-1", "[a]/x*")
+    write_files(tmp_path, {name: frame.frame(name.encode()) for name in held})
     for pattern, names in {
         "a/x-*": [b"a/x-1", b"a/x-2"],
         "?/x-1": [b"a/x-1", b"b/x-1"],

@@ -6,7 +6,6 @@ import pathlib
 import re
 from collections.abc import Callable
 
-import apache_beam as beam
 import pytest
 
 from beam_pipeline.planning.plan import make_plan
@@ -14,12 +13,13 @@ from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.direct_run import forked, run_directly
 from tests.support.file_operations import failing_once, watched
-from tests.support.runs import command
+from tests.support.outputs import tree
+from tests.support.runs import command, done, failed
+from tests.support.tfrecord_pipelines import write
 from transforms.errors import RaceError, TargetError
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage import folders, retry
 from transforms.storage.files import storage
-from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
 
@@ -39,20 +39,6 @@ def parent(tmp_path: Folder) -> Folder:
 
 def hidden(parent: Folder) -> Folder:
     return parent / ".out.beam-tfrecord"
-
-
-def tree(folder: Folder) -> dict[str, bytes | str | None]:
-    """Returns each path below a folder and what it holds; links are not followed."""
-    found: dict[str, bytes | str | None] = {}
-    for place, inner, names in os.walk(folder):
-        for name in (*inner, *names):
-            path = pathlib.Path(place) / name
-            key = str(path.relative_to(folder))
-            if path.is_symlink():
-                found[key] = os.readlink(path)
-            else:
-                found[key] = path.read_bytes() if path.is_file() else None
-    return found
 
 
 def precious(folder: Folder) -> Folder:
@@ -121,13 +107,11 @@ def test_what_is_not_ours_is_refused_and_not_touched(
     """Exit 2 before anything is read, and `clean` leaves it too and says so."""
     layout(hidden(parent))
     before = tree(tmp_path)
-    run = command("convert", small, parent / "out")
-    assert run.code == 2, run.err
+    run = failed(2, "convert", small, parent / "out")
     assert f"/{hidden(parent).name}" in run.err
     assert tree(tmp_path) == before
     for place in (parent / "out", parent):
-        run = command("clean", place)
-        assert run.code == 2
+        run = failed(2, "clean", place)
         assert f"/{hidden(parent).name}" in run.err
         assert "not ours, left" in run.out
         assert tree(tmp_path) == before
@@ -143,13 +127,11 @@ def test_what_systems_leave_in_it_is_left(
     (hidden(parent) / name).write_text("mine")
     if marked:
         (hidden(parent) / MARKER).write_bytes(b"")
-    run = command("convert", small, parent / "out")
-    assert run.code == 0, run.err
+    run = done("convert", small, parent / "out")
     for _ in range(2):
         assert tree(hidden(parent)).keys() == {name, MARKER}
         assert (hidden(parent) / name).read_text() == "mine"
-        run = command("clean", parent / "out")
-        assert run.code == 0
+        run = done("clean", parent / "out")
         assert "left, for it holds" in run.out
         assert name in run.out
     assert (parent / "out" / "manifest.json").exists()
@@ -164,8 +146,7 @@ def test_foreign_files_in_a_marked_folder_are_left(
     (hidden(parent) / MARKER).write_bytes(b"")
     for work in (("convert", small, parent / "out"), ("clean", parent / "out")):
         (hidden(parent) / RUN / "segments").mkdir(parents=True)
-        run = command(*work)
-        assert run.code == 0, run.err
+        run = done(*work)
         assert (hidden(parent) / "mine" / "p").read_text() == "precious"
         assert not (hidden(parent) / RUN).exists()
     assert "the folder stays" in run.out
@@ -179,8 +160,7 @@ def test_a_folder_that_lost_its_marker_to_a_kill(
     hidden(parent).mkdir()
     for name in names:
         (hidden(parent) / name).write_bytes(b"")
-    run = command("convert", small, parent / "out")
-    assert run.code == 0, run.err
+    done("convert", small, parent / "out")
     assert os.listdir(parent) == ["out"]
 
 
@@ -277,11 +257,6 @@ def test_a_folder_that_cannot_be_removed(
 # --- WriteTFRecords ------------------------------------------------------------------
 
 
-def write(prefix: Folder) -> None:
-    with beam.Pipeline(runner="FnApiRunner") as p:
-        p | beam.Create([b"a", b"b"]) | WriteTFRecords(str(prefix))
-
-
 @pytest.mark.parametrize("layout", ["foreign folder", "link in it"], indirect=True)
 def test_files_are_not_written_beside_what_is_not_ours(
     layout: Callable[[Folder], None], parent: Folder, tmp_path: Folder
@@ -291,5 +266,5 @@ def test_files_are_not_written_beside_what_is_not_ours(
     layout(at)
     before = tree(tmp_path)
     with pytest.raises(TargetError, match="work folder"):
-        write(parent / "x")
+        write(parent / "x", [b"a", b"b"])
     assert tree(tmp_path) == before

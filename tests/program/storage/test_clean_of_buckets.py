@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from tests.support.memory_store import MemoryStore, install
-from tests.support.runs import command
+from tests.support.runs import command, done
 from tests.support.sources import write_csv
 from transforms.errors import StorageError
 from transforms.publishing.bucket import BucketTarget
@@ -42,15 +42,13 @@ def left(
 
 def test_what_is_young_stays(store: MemoryStore, left: list[str]) -> None:
     """A run may be at work there."""
-    run = command("clean", OUT)
-    assert run.code == 0
+    run = done("clean", OUT)
     assert "not 7 days old" in run.out
     assert store.keys == left
     store.age(2 * DAY)
     assert command("clean", OUT).code == 0
     assert store.keys == left
-    run = command("clean", OUT, "--older-than", "1")
-    assert run.code == 0
+    run = done("clean", OUT, "--older-than", "1")
     assert "removed" in run.out
     assert store.keys == []
 
@@ -58,8 +56,7 @@ def test_what_is_young_stays(store: MemoryStore, left: list[str]) -> None:
 def test_a_dry_run_removes_nothing(store: MemoryStore, left: list[str]) -> None:
     """It says what would be removed."""
     store.age(8 * DAY)
-    run = command("clean", OUT, "--dry-run")
-    assert run.code == 0
+    run = done("clean", OUT, "--dry-run")
     assert "would be removed" in run.out
     assert store.keys == left
 

@@ -15,6 +15,8 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.datasets import animals, seen_at, write_dataset
 from tests.support.file_operations import CHANGES, failing_once
+from tests.support.outputs import tree
+from tests.support.sources import write_files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
@@ -33,18 +35,6 @@ OLD = {"train": animals(3, 2), "test": animals(1)}
 NEW = {"train": animals(4, start=9)}
 
 
-def contents(folder: Folder) -> dict[str, bytes | str | None]:
-    """Returns every path below a folder: bytes, a link's target, None for folders."""
-    found: dict[str, bytes | str | None] = {}
-    for path in folder.rglob("*"):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            found[name] = os.readlink(path)
-        else:
-            found[name] = path.read_bytes() if path.is_file() else None
-    return found
-
-
 def build(parent: Folder, name: str = "out") -> Folder:
     """Returns a finished dataset in the work folder of a target."""
     folder = pathlib.Path(work_folder(str(parent / name))) / "job" / "dataset"
@@ -54,7 +44,7 @@ def build(parent: Folder, name: str = "out") -> Folder:
 
 
 def published(parent: Folder, name: str = "out") -> dict[str, bytes | str | None]:
-    found = contents(parent)
+    found = tree(parent)
     work = os.path.basename(work_folder(str(parent / name)))
     return {path: data for path, data in found.items() if not path.startswith(work)}
 
@@ -62,10 +52,10 @@ def published(parent: Folder, name: str = "out") -> dict[str, bytes | str | None
 def refused(directory: Folder, *, overwrite: bool = True) -> str:
     """Returns why a target is refused, after checking that nothing has changed."""
     parent = directory.parent
-    before = contents(parent)
+    before = tree(parent)
     with pytest.raises(TargetError) as caught:
         seen_at(str(directory), overwrite=overwrite)
-    assert contents(parent) == before
+    assert tree(parent) == before
     assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
     assert caught.value.exit_code == 2
     return str(caught.value)
@@ -117,9 +107,7 @@ def test_folder_that_is_no_dataset(
     tmp_path: Folder, made: dict[str, bytes], name: str, why: str, overwrite: bool
 ) -> None:
     """What is there is refused by its name, with or without --overwrite, and stays."""
-    for path, data in made.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(data)
+    write_files(tmp_path, made)
     assert why in refused(tmp_path / name, overwrite=overwrite)
 
 
@@ -205,7 +193,7 @@ class Publication:
         self._root, self._standing = root, standing
         self.directory = root / "out"
         folder, _ = self.begin()
-        self.wanted = contents(folder)
+        self.wanted = tree(folder)
 
     def begin(self) -> tuple[Folder, str]:
         """Returns a finished dataset and the contents of the target."""
@@ -221,7 +209,7 @@ class Publication:
 
     def check(self, folder: Folder) -> None:
         """Asserts that it is published and nothing is left of it elsewhere."""
-        assert contents(self.directory) == self.wanted
+        assert tree(self.directory) == self.wanted
         assert os.listdir(folder.parent) == []
         own = {"out", os.path.basename(work_folder(str(self.directory)))}
         assert set(os.listdir(self._root)) == own
@@ -306,7 +294,7 @@ def test_a_folder_that_cannot_be_renamed_keeps_the_dataset_before(
     """Without an exchange the old one was moved aside, and goes back."""
     place = Publication(tmp_path / "place", "dataset")
     folder, seen = place.begin()
-    before = contents(place.directory)
+    before = tree(place.directory)
 
     def rename(source: str, target: str) -> None:
         if source == str(folder):
@@ -317,7 +305,7 @@ def test_a_folder_that_cannot_be_renamed_keeps_the_dataset_before(
     monkeypatch.setattr(local, "rename", rename)
     with pytest.raises(PermissionError):
         local.publish(str(folder), str(place.directory), seen=seen)
-    assert contents(place.directory) == before
+    assert tree(place.directory) == before
 
 
 def dies(*_: object) -> None:
@@ -360,10 +348,10 @@ def test_target_changed_since_the_start(
         # An empty folder may be removed meanwhile.
         local.publish(str(folder), str(directory), seen=seen)
         return
-    before = contents(tmp_path)
+    before = tree(tmp_path)
     with pytest.raises(CommitError):
         local.publish(str(folder), str(directory), seen=seen)
-    assert contents(tmp_path) == before
+    assert tree(tmp_path) == before
 
 
 def test_the_same_dataset_made_again_is_another(tmp_path: Folder) -> None:
@@ -405,9 +393,9 @@ def test_any_name_can_be_a_target(tmp_path: Folder, name: str) -> None:
         directory = tmp_path / name
         seen = seen_at(str(directory))
         folder = build(tmp_path, name)
-        wanted = contents(folder)
+        wanted = tree(folder)
         local.publish(str(folder), str(directory), seen=seen)
-        assert contents(directory) == wanted
+        assert tree(directory) == wanted
         storage(work_folder(str(directory))).remove_tree()
     assert os.listdir(tmp_path) == [name]
 
