@@ -17,11 +17,10 @@ from tests.support.datasets import animals, seen_at, write_dataset
 from tests.support.file_operations import CHANGES, failing_once
 from tests.support.outputs import tree
 from tests.support.sources import write_files
-from transforms.core.manifest import MANIFEST_NAME, FileFacts
+from transforms.core.manifest import MANIFEST_NAME
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     CommitError,
-    DamageError,
     TargetError,
     UsageError,
 )
@@ -363,24 +362,6 @@ def test_the_same_dataset_made_again_is_another(tmp_path: Folder) -> None:
     write_dataset(directory, OLD)
     with pytest.raises(CommitError, match="another run"):
         local.publish(str(build(tmp_path)), str(directory), seen=seen)
-
-
-def test_names_in_an_old_manifest_lead_nowhere_else(tmp_path: Folder) -> None:
-    """An old manifest that names a path outside deletes nothing there."""
-    precious = tmp_path / "precious"
-    precious.write_bytes(b"precious")
-    directory = tmp_path / "out"
-    manifest = write_dataset(directory, OLD)
-    evil = dataclasses.replace(
-        manifest, files=(*manifest.files, FileFacts(str(precious), 8, 0))
-    )
-    (directory / MANIFEST_NAME).write_bytes(evil.to_bytes())
-    try:
-        seen = seen_at(str(directory))
-        local.publish(str(build(tmp_path)), str(directory), seen=seen)
-    except (TargetError, DamageError):
-        pass
-    assert precious.exists()
 
 
 @pytest.mark.parametrize(
