@@ -112,16 +112,10 @@ def test_fault_113_spaces_in_names_and_labels_are_reported(tmp_path: Folder) -> 
     assert manifest(tmp_path / "plain")["run"]["notes"] == []
 
 
-@pytest.mark.parametrize("how", ["flag", "spec"])
-def test_fault_113_spaces_are_trimmed_on_request(how: str, tmp_path: Folder) -> None:
+def test_fault_113_spaces_are_trimmed_on_request(tmp_path: Folder) -> None:
     """From names and cells, quoted or not; a cell of nothing else is missing."""
     data = ' n , label \n 1,cat\n2 ,"\u3000cat "\n3,  \n'
-    options: tuple[object, ...] = ("--trim",)
-    if how == "spec":
-        (tmp_path / "s").mkdir()
-        (tmp_path / "s/spec.yaml").write_text("trim: true\n")
-        options = ("--spec", tmp_path / "s/spec.yaml")
-    found = converted(tmp_path, data, *options, "--label-column", "label")
+    found = converted(tmp_path, data, "--trim", "--label-column", "label")
     assert found == [{"n": 1, "label": 0}, {"n": 2, "label": 0}, {"n": 3}]
     (note,) = manifest(tmp_path / "out")["run"]["notes"]
     assert "1 has no 'label'" in note
