@@ -8,34 +8,23 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.support.placing import batch_of
-from transforms.core.model import Batch, PlaceFacts
+from transforms.core.model import PlaceFacts
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.core.segment import (
-    load_classes,
-    put_names,
-)
+from transforms.core.schema import Schema, Unknown
+from transforms.core.segment import load_classes, put_names
 from transforms.core.vocabulary import Vocabulary
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, Publication
-from transforms.stages.place import PlaceRows
-from transforms.stages.write import (
-    CountShards,
-)
+from transforms.stages.write import CountShards
 from transforms.work.store import Store
 
 
-def job_plan(
-    store: Store,
-    schema: Schema | None = None,
-    vocabularies: Mapping[str, Vocabulary] | None = None,
-) -> JobPlan:
+def job_plan(store: Store, vocabularies: Mapping[str, Vocabulary] = {}) -> JobPlan:
     """Returns the plan of a job on rows, of one split."""
-    layout = ShardLayout("set", schema or Schema(()), Sharding(SplitRule(), {}))
+    layout = ShardLayout("set", Schema(()), Sharding(SplitRule(), {}))
     publication = Publication("out", "", "job", layout, {}, {}, {})
-    return JobPlan(store, publication, vocabularies or {})
+    return JobPlan(store, publication, vocabularies)
 
 
 def facts_of(store: Store, *names: str) -> PlaceFacts:
@@ -55,7 +44,7 @@ def test_shard_counts_decide_vocabularies(tmp_path: pathlib.Path) -> None:
         "label": Vocabulary(("z",), Unknown.APPEND),
         "other": Vocabulary(("q",), Unknown.REJECT),
     }
-    plan = job_plan(store, vocabularies=vocabularies)
+    plan = job_plan(store, vocabularies)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         several = [facts_of(store, *names) for names in (("b", "a"), ("c",), ())]
         found = pipeline | beam.Create(several) | CountShards(plan)
@@ -84,21 +73,3 @@ def test_many_names_are_in_files(tmp_path: pathlib.Path) -> None:
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         found = pipeline | beam.Create(several) | CountShards(job_plan(store))
         assert_that(found, check)
-
-
-def test_shard_counts_of_lists(tmp_path: pathlib.Path) -> None:
-    """Names in lists of labels are counted like single ones, nulls left out."""
-    store = Store(str(tmp_path), inline=True)
-    schema = Schema((Feature("tags", Kind.LABEL, shape=(None,)),))
-    tags = [["b", "a"], None, [], ["c", None], ["a"]]
-    rows = pa.record_batch([pa.array(tags, pa.list_(pa.string()))], schema.row_schema)
-    plain = batch_of(range(5))
-    batch = Batch(plain.block, rows, plain.numbers)
-    plan = job_plan(store, schema)
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        placed = (
-            pipeline | beam.Create([batch]).with_output_types(Batch) | PlaceRows(plan)
-        )
-        counts = placed.facts | CountShards(plan)
-        found = counts | beam.Map(names_in, store)
-        assert_that(found, equal_to([{"tags": ["a", "b", "c"]}]))
