@@ -57,7 +57,7 @@ def test_rows_of_every_form(first: float) -> None:
         rows = p | beam.Create([0]) | beam.FlatMap(lambda _: elements)
         found = rows | EncodeExamples(schema)
         assert found.element_type is bytes
-        wanted = [{"id": first, "name": "a"}, {"id": first * 2}]
+        wanted: list[dict[str, Any]] = [{"id": first, "name": "a"}, {"id": first * 2}]
         assert_that(found, equal_to([*map(encode_example, wanted)] * len(FORMS)))
 
 
