@@ -173,16 +173,3 @@ class TestRejects:
             found = beam_pipeline.convert(source, out, fingerprint="content")
             assert found.status == "up to date"
         assert not (tmp_path / "out.rejects.jsonl").exists()
-
-
-def test_a_column_that_has_changed_is_asked_about(tmp_path: Folder) -> None:
-    """Every row rejected for one reason: the message names the column and its kind."""
-    source = write_csv(
-        tmp_path / "t.csv", "id,amount", [f"{n},{n}.5" for n in range(9)]
-    )
-    spec = tmp_path / "spec.yaml"
-    spec.write_text("features: {amount: int64}\n")
-    message = refused(3, source, tmp_path / "out", "--spec", spec)
-    assert "is 'amount' no longer int64?" in message
-    assert "column 'amount' holds '0.5'" in message
-    assert "--min-records 0" not in message
