@@ -2,17 +2,14 @@
 
 import datetime
 import decimal
-import pathlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pytest
 
 from tests.support.gathered_rows import gather
-from tests.support.own_pipelines import run_steps
 from transforms.core.schema import InexactIntegers, Kind
 from transforms.errors import BeamTFRecordError, EncodingError
 
@@ -182,20 +179,3 @@ def test_a_bool_is_no_float() -> None:
     """Arrow alone would read True among floats as 1.0."""
     found = gather([[{"a": 1.5}] * 300 + [{"a": True}]])
     assert [rejection.reason for rejection in found.rejections] == ["not_a_number"]
-
-
-def _some_and_then_none(count: int) -> Iterator[dict[str, int]]:
-    yield from ({"a": n} for n in range(count))
-    raise ValueError("the source has ended early")
-
-
-def test_a_generator_that_raises_leaves_no_dataset(tmp_path: pathlib.Path) -> None:
-    """Its own error is shown, and what was gathered before it is not published."""
-    with pytest.raises(Exception, match="the source has ended early"):
-        run_steps(
-            lambda pipeline: (
-                pipeline | beam.Create([9_000]) | beam.FlatMap(_some_and_then_none)
-            ),
-            tmp_path / "out",
-        )
-    assert not (tmp_path / "out").exists()
