@@ -141,13 +141,3 @@ def test_five_days(nights: Nights) -> None:
     for split, rows in before.items():
         ids = {row["id"] for row in again[split]}
         assert {row["id"] for row in rows} <= ids
-
-
-def test_a_backfill_in_any_order_gives_the_same_rows(nights: Nights) -> None:
-    """Days of one class each: whichever was first begins the list."""
-    for day, kinds in enumerate("cabab", start=1):
-        nights.deliver(day, kinds)
-    for day in (4, 2, 5, 1, 3):
-        nights.night(day, "--allow", "new-classes")
-    nights.check(1, 2, 3, 4, 5)
-    assert open_dataset(nights.output).classes == {"kind": ("a", "b", "c")}

@@ -263,17 +263,6 @@ def test_rows_that_steps_add(table: Folder, tmp_path: Folder) -> None:
     assert account.balance == 0
 
 
-def test_too_many_rejects_of_the_source(table: Folder, tmp_path: Folder) -> None:
-    """The tolerated share is of what was read, with the rejects of both."""
-    output = tmp_path / "out"
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    read = pipeline | ReadRows(table)
-    read.rows | WriteDataset(output, accounts=read.accounts, max_reject_rate=0.001)
-    with pytest.raises(Exception, match=r"At most 0\.100% of the items may be"):
-        pipeline.run().wait_until_finish()
-    assert not output.exists()
-
-
 @pytest.mark.parametrize("source", ["table", "photos"])
 def test_long_listings_are_made_again(
     source: str,
