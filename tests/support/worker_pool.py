@@ -19,7 +19,7 @@ from apache_beam.portability.api import (
 )
 
 Folder = pathlib.Path
-PROGRAM = [
+_PROGRAM = [
     sys.executable,
     "-c",
     "from beam_pipeline.engines.worker import main; main()",
@@ -42,7 +42,7 @@ class Pool:
 
     def __init__(self, folder: Folder, *, code: Folder | None = None) -> None:
         program = folder / "beam-tfrecord-worker"
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(_PROGRAM)} "$@"\n')
         program.chmod(0o755)
         with socket.create_server(("localhost", 0)) as free:
             self.port = free.getsockname()[1]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from beam_pipeline.engines.worker import write_worker
-from tests.support.worker_pool import PROGRAM, Pool, await_that, runs
+from tests.support.worker_pool import Pool, await_that, runs
 
 Folder = pathlib.Path
 
@@ -41,25 +41,6 @@ def test_workers_end_with_the_pool(pool: Pool) -> None:
 def _watches(pid: int) -> bool:
     """Whether a worker has started its threads."""
     return len(os.listdir(f"/proc/{pid}/task")) > 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        ([], 2, "--provision_endpoint"),
-        # As an engine calls it.
-        (["--id=1"], 2, "the following arguments are required: --prov"),
-        (["--help"], 0, "--provision_endpoint"),
-    ],
-)
-def test_use(arguments: list[str], code: int, says: str) -> None:
-    """Exit code 2 and what is missing, without Beam and without a traceback."""
-    done = subprocess.run(
-        [*PROGRAM, *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code
-    assert says in done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
 
 
 def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
