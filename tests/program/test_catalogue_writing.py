@@ -23,7 +23,6 @@ from tests.support.direct_run import run_directly
 from tests.support.file_operations import watched
 from tests.support.outputs import contents
 from tests.support.runs import command, convert, failed
-from tests.support.sources import write_csv
 from transforms.errors import BeamTFRecordError
 from transforms.storage import local
 from transforms.storage.files import storage
@@ -31,22 +30,15 @@ from transforms.storage.files import storage
 Folder = pathlib.Path
 
 
-@pytest.fixture
-def table(tmp_path: Folder) -> Folder:
-    return write_csv(
-        tmp_path / "in" / "t.csv", "a,b", [f"{i},{i / 4}" for i in range(60)]
-    )
+def settings(source: Folder, out: Folder, **others: Any) -> dict[str, Any]:
+    return {"source": str(source), "output": str(out), "name": "set", **others}
 
 
-def settings(table: Folder, out: Folder, **others: Any) -> dict[str, Any]:
-    return {"source": str(table), "output": str(out), "name": "set", **others}
-
-
-def test_row_6_synced_before_it_is_named(table: Folder, tmp_path: Folder) -> None:
+def test_row_6_synced_before_it_is_named(small: Folder, tmp_path: Folder) -> None:
     """Data, then name, then folder: in that order, for all that is published."""
     seen: list[tuple[str, str]] = []
     with watched(lambda what, path: seen.append((what, path))):
-        run_directly(settings(table, tmp_path / "out", shards=3))
+        run_directly(settings(small, tmp_path / "out", shards=3))
     steps = [what for what, _ in seen]
     named = [
         index
@@ -72,11 +64,11 @@ def test_row_6_synced_before_it_is_named(table: Folder, tmp_path: Folder) -> Non
 
 
 def test_row_10_an_attempt_that_ends_late_is_never_seen(
-    table: Folder, tmp_path: Folder
+    small: Folder, tmp_path: Folder
 ) -> None:
     """After the commit its file has nowhere to go: an error, and no file."""
     out = tmp_path / "out"
-    plan = make_plan(make_spec(settings(table, out)))
+    plan = make_plan(make_spec(settings(small, out)))
     with open_work_folder(plan) as (store, _):
         late = storage(
             os.path.join(store.dataset, "set-train.tfrecord-00000-of-00001")
@@ -88,11 +80,11 @@ def test_row_10_an_attempt_that_ends_late_is_never_seen(
         with pytest.raises((OSError, BeamTFRecordError)):
             late.__exit__(None, None, None)
     assert contents(out) == before
-    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+    assert sorted(os.listdir(tmp_path)) == ["out", "source"]
 
 
 def test_row_34_shards_are_read_again_before_the_commit(
-    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bit that flips between the write and the commit is found."""
     out = tmp_path / "out"
@@ -109,9 +101,9 @@ def test_row_34_shards_are_read_again_before_the_commit(
         path.write_bytes(data)
 
     monkeypatch.setattr(local._LocalDraft, "publish", spoilt)
-    run = failed(1, "convert", table, out)
-    assert "t-train.tfrecord-00000-of-00001" in run.err
+    run = failed(1, "convert", small, out)
+    assert "small-train.tfrecord-00000-of-00001" in run.err
     assert not out.exists()
     monkeypatch.setattr(local._LocalDraft, "publish", publish)
-    convert(table, out)
+    convert(small, out)
     assert command("verify", out).code == 0
