@@ -114,14 +114,6 @@ def test_parts_agree_in_what_decides_splits(events: Folder, tmp_path: Folder) ->
     refused(2, source, tmp_path / "new", "--part", "1", *OPTIONS[:4])
 
 
-@pytest.mark.parametrize("name", ["a/b", "", ".hidden", "a b", "*"])
-def test_names_that_would_be_taken_apart_are_refused(
-    tmp_path: Folder, name: str
-) -> None:
-    """A part is one folder, for every shell and store."""
-    refused(2, day(tmp_path, "day"), tmp_path / "out", "--part", name)
-
-
 def test_a_dataset_has_no_parts(tmp_path: Folder) -> None:
     """And a folder of parts is not replaced by a dataset."""
     source = day(tmp_path, "day")

@@ -162,6 +162,7 @@ def test_what_must_be_given() -> None:
         ("resize", "shorter:224:sharp"),
         ("resize", "shorter:224:enlarge:box"),
         ("runner", "flnk"),
+        *(("part", name) for name in ("a/b", ".hidden", "a b", "*")),
         ("max_reject_rate", 1.01),
         ("max_reject_rate", -0.1),
         ("max_reject_rate", float("nan")),
