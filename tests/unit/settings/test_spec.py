@@ -22,7 +22,6 @@ from beam_pipeline.settings.spec import (
 )
 from beam_pipeline.settings.values import parse_size
 from transforms.core.image.resize import Resize
-from transforms.core.manifest import Account, Manifest
 from transforms.errors import MAX_MESSAGE_BYTES, SpecError
 
 Folder = pathlib.Path
@@ -316,17 +315,6 @@ def test_yaml(tmp_path: Folder) -> None:
         "day": FeatureSpec(**limits),
     }
     assert make_spec(json.loads(json.dumps(spec.to_json()))) == spec
-
-
-def test_manifest_as_spec(tmp_path: Folder) -> None:
-    """A committed dataset's manifest repeats its job."""
-    spec = make(shards=3, splits="a=1/3,b=2/3", seed=5)
-    manifest = Manifest(
-        "n", "none", (), (), (), Account(0, 0), {}, {}, run={"spec": spec.to_json()}
-    )
-    path = tmp_path / "manifest.json"
-    path.write_bytes(manifest.to_bytes())
-    assert make_spec(load_spec(str(path))) == spec
 
 
 @pytest.mark.parametrize(
