@@ -85,16 +85,6 @@ def test_type_checkers_see_what_is_imported(package: str) -> None:
             assert getattr(beam_tfrecord, name) is own
 
 
-@pytest.mark.parametrize("package", [*FRONTS, "beam_tfrecord", "transforms.tfrecord"])
-def test_importing_is_cheap(package: str) -> None:
-    """Neither Beam nor Arrow is loaded until a name is asked for that needs them."""
-    heavy = {"apache_beam", "pyarrow", "numpy", "pydantic", "click"}
-    code = f"import sys, {package} as p; dir(p); print(*sys.modules)"
-    done = python("-c", code, cwd=ROOT)
-    assert not heavy & set(done.stdout.split()), done.stderr
-    assert {package} <= set(done.stdout.split())
-
-
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """As of any module; the shell can guess the name that was meant."""
     with pytest.raises(AttributeError, match="no attribute 'read_exampels'") as caught:
