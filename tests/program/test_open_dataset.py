@@ -4,8 +4,6 @@ import concurrent.futures
 import multiprocessing
 import pathlib
 import pickle
-import subprocess
-import sys
 
 import pytest
 
@@ -95,6 +93,5 @@ def test_a_quarter_of_the_files_that_a_process_may_have(tmp_path: Folder) -> Non
     """Of 100 shards, at most 15 are open, and the folder, where 60 files may be."""
     write_dataset(tmp_path / "d", {"train": animals(*[2] * 100)})
     assert command("index", tmp_path / "d").code == 0
-    program = [sys.executable, "-c", _FEW_FILES, str(tmp_path / "d")]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    done = python("-c", _FEW_FILES, tmp_path / "d", check=True)
     assert 1 < int(done.stdout) <= 16

@@ -3,8 +3,6 @@
 import ast
 import importlib
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -99,7 +97,7 @@ def test_names_keep_working_where_they_were_documented() -> None:
         for name in names.split():
             lines.append(f"from {module} import {name}")
             lines.append(f"assert {name} is beam_tfrecord.{name}")
-    subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True)
+    python("-c", "\n".join(lines), cwd=ROOT, check=True)
 
 
 @pytest.mark.parametrize("module", ["beam_pipeline", "beam_pipeline.sample"])

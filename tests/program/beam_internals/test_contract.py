@@ -8,8 +8,6 @@ import importlib
 import inspect
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import apache_beam as beam
@@ -53,7 +51,7 @@ def test_notebooks_convert_without_beams_interactive_environment(
         "assert beam_tfrecord.convert('rows.csv', 'out').records == 2\n"
         "assert 'apache_beam.runners.interactive' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    python("-c", code, check=True, cwd=tmp_path)
 
 
 # loading.py
@@ -72,7 +70,7 @@ def test_loading_spares_what_beam_does_not_need(module: str) -> None:
         "beam.Pipeline(runner='FnApiRunner') | beam.Create([1])\n"
         f"assert {module!r} not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python("-c", code, check=True)
 
 
 def test_loading_remembers_what_is_one_for_a_class() -> None:
