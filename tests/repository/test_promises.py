@@ -12,6 +12,7 @@ ROOT = Folder(__file__).parents[2]
 PAGE = (ROOT / "docs" / "internals" / "promises.md").read_text(encoding="utf-8")
 INVARIANTS = 6
 _TEST = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py)(?:::(\w+))?`")
+_NAME = re.compile(r"\btest_\w+")
 _ROW = re.compile(r"^\| (?!promise |---)(.+?) \| (.+) \| (.+) \|$", re.M)
 
 
@@ -57,6 +58,17 @@ def test_the_tests_exist(path: str) -> None:
     (found,) = [place for place in places if place.exists()]
     wanted = {name for each, name in _TEST.findall(PAGE) if each == path and name}
     assert wanted <= names_in(found)
+
+
+def test_no_page_names_a_test_that_is_gone() -> None:
+    """Nor do the tables of tests that are run elsewhere."""
+    pages = [*(ROOT / "docs").glob("*/*.md"), *(ROOT / "tests").glob("*.t*")]
+    named = {name for page in pages for name in _NAME.findall(page.read_text())}
+    tests = {*(ROOT / "tests").rglob("test_*.py")}
+    exist = {name for path in tests for name in {path.stem, *names_in(path)}}
+    assert len(named) > 50
+    # A file of CIFAR-10.
+    assert named - exist == {"test_batch"}
 
 
 def test_the_commands_exist() -> None:
