@@ -53,8 +53,8 @@ def test_workers_without_keys(site: Site, prism: None) -> None:
 def test_workers_without_the_program(site: Site, engine: str, tmp_path: Folder) -> None:
     """Beam's own pool, in an image that lacks it; the message says what to install.
 
-    In about half of its attempts Flink waits for three minutes for the worker to take
-    data, and does not see the error that the worker has sent.
+    In about half of its attempts, and in most on a busy machine, Flink waits for three
+    minutes for the worker to take data, and does not see the error that it has sent.
     """
     image = tmp_path / "image"
     shutil.copytree(site.image, image, symlinks=True, copy_function=link)
