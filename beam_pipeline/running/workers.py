@@ -36,9 +36,11 @@ _LAST_BYTES = 500
 # Where this program is: another package of its name may have come before it since.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # The new interpreter searches for other modules where this one does. Ctrl-C while it
-# loads is the parent's.
+# loads is the parent's. It says an error in one write: others write to the same file.
 _START = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "sys.excepthook = lambda kind, error, _: "
+    "os.write(2, f'{kind.__name__}: {error}\\n'.encode()); "
     "root, parent, *path = sys.argv[1:]; sys.path[:] = [root, *path]; "
     "from beam_pipeline.beam_internals.loading import load_for_worker; "
     "load_for_worker(); sys.path[:] = path; "
