@@ -101,9 +101,10 @@ def run_on_engine(
         options = PipelineOptions([*flags, *hooks.beam_flags])
         log = os.path.join(room, "job-server.log")
         portable = options.view_as(PortableOptions)
+        until_ready: Callable[[], None] = lambda: None
         if not (engine.is_service or portable.job_endpoint):
             server = _job_server(engine, options, log)
-            portable.job_endpoint = stack.enter_context(server)
+            portable.job_endpoint, until_ready = stack.enter_context(server)
         watch = JobWatch(engine.name, reports, hooks.say)
         given = options.get_all_options()
         # The cluster of [local] and [auto] is in the job server, and ends with it.
@@ -115,6 +116,7 @@ def run_on_engine(
             pipeline = beam.Pipeline(engine.runner, options)
             stack.callback(storage(pipeline.local_tempdir).remove_tree)
             add_stages(pipeline)
+            until_ready()
             with watch.watching():
                 run_watched(pipeline, watch, hooks)
         except BeamTFRecordError:
@@ -142,8 +144,13 @@ def last_words(log: str, error: str = "") -> str:
 
 
 @contextlib.contextmanager
-def _job_server(engine: Engine, options: PipelineOptions, log: str) -> Iterator[str]:
-    """Starts a job server, which Beam may download, yields its address, and ends it.
+def _job_server(
+    engine: Engine, options: PipelineOptions, log: str
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Starts a job server, which Beam may download, and ends it.
+
+    Yields its address, and a function that waits until it listens there: meanwhile the
+    caller can build the graph.
 
     It has a session of its own: Ctrl-C in a terminal would reach it too, and end it
     before the job could be cancelled through it. Beam's own start has none, and works
@@ -151,8 +158,18 @@ def _job_server(engine: Engine, options: PipelineOptions, log: str) -> Iterator[
 
     Raises:
       UsageError: it cannot be had, or not be started.
-      BeamTFRecordError: it has ended before it has listened.
+      BeamTFRecordError: of that function: it has ended before it has listened.
     """
+
+    def until_ready() -> None:
+        while why_silent(endpoint):
+            if server.poll() is not None:
+                raise BeamTFRecordError(
+                    f"The job server must listen until the job ends; it has ended with "
+                    f"{server.returncode}.{last_words(log)}"
+                )
+            time.sleep(_LOOK_SECONDS)
+
     try:
         server_of = pkgutil.resolve_name(engine.job_server)
         command, endpoint = server_of(options).subprocess_cmd_and_endpoint()
@@ -177,14 +194,7 @@ def _job_server(engine: Engine, options: PipelineOptions, log: str) -> Iterator[
             f"by JAVA_HOME or the PATH."
         ) from error
     try:
-        while why_silent(endpoint):
-            if server.poll() is not None:
-                raise BeamTFRecordError(
-                    f"The job server must listen until the job ends; it has ended with "
-                    f"{server.returncode}.{last_words(log)}"
-                )
-            time.sleep(_LOOK_SECONDS)
-        yield endpoint
+        yield endpoint, until_ready
     finally:
         server.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

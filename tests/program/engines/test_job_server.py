@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -54,8 +54,9 @@ def test_commands_of_job_servers(
     options = PipelineOptions([*flags_of(name), named, *own])
     with (
         pytest.raises(BeamTFRecordError, match="has ended with 0"),
-        submit._job_server(ENGINES[name], options, str(tmp_path / "log")),
+        submit._job_server(ENGINES[name], options, str(tmp_path / "log")) as server,
     ):
+        server[1]()
         pytest.fail("it listens")
     command = said.read_text().split()
     assert str(program) in command
@@ -98,7 +99,7 @@ class Server:
 
 def server_of(
     monkeypatch: pytest.MonkeyPatch, log: Folder, *command: str
-) -> contextlib.AbstractContextManager[str]:
+) -> contextlib.AbstractContextManager[tuple[str, Callable[[], None]]]:
     """Returns the server that a command is."""
     monkeypatch.setattr(Server, "command", command)
     kind = f"{__name__}.{Server.__name__}"
@@ -122,8 +123,9 @@ def test_one_that_ends_early(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) 
     command = ("sh", "-c", "echo Error: no such jar; exit 3")
     with (
         pytest.raises(BeamTFRecordError, match=r"ended with 3.*Error: no such jar"),
-        server_of(monkeypatch, tmp_path / "log", *command),
+        server_of(monkeypatch, tmp_path / "log", *command) as (_, until_ready),
     ):
+        until_ready()
         pytest.fail("it listens")
 
 
@@ -133,7 +135,8 @@ def test_one_that_listens(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
         port = free.getsockname()[1]
     monkeypatch.setattr(Server, "endpoint", f"localhost:{port}")
     command = (sys.executable, "-c", _LISTENS, str(port))
-    with server_of(monkeypatch, tmp_path / "log", *command) as endpoint:
+    with server_of(monkeypatch, tmp_path / "log", *command) as (endpoint, until_ready):
+        until_ready()
         assert not why_silent(endpoint)
         assert (tmp_path / "log").read_text() == "listening\n"
     assert why_silent(endpoint)
