@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from beam_pipeline.beam_internals.local_runner import NO_THREAD, serve_runner
-from beam_pipeline.engines.submit import end_with_parent
+from beam_pipeline.engines.job_server import end_with_parent
 from beam_pipeline.running.retry_notes import only_print_retries
 from transforms.errors import BeamTFRecordError, no_memory
 from transforms.storage.visibility import python_command

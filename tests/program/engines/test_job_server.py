@@ -11,8 +11,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 
-from beam_pipeline.engines import submit
 from beam_pipeline.engines.checks import why_silent
+from beam_pipeline.engines.job_server import job_server
 from beam_pipeline.engines.presets import ENGINES
 from tests.support.engines import spec
 from transforms.errors import BeamTFRecordError, UsageError
@@ -53,11 +53,10 @@ def test_commands_of_job_servers(
     named = flag.format(program=program)
     options = PipelineOptions([*flags_of(name), named, *own])
     with (
+        job_server(ENGINES[name], options, str(tmp_path / "log")) as (_, until_ready),
         pytest.raises(BeamTFRecordError, match="has ended with 0"),
-        submit._job_server(ENGINES[name], options, str(tmp_path / "log")) as server,
     ):
-        server[1]()
-        pytest.fail("it listens")
+        until_ready()
     command = said.read_text().split()
     assert str(program) in command
     assert "5" in command
@@ -79,7 +78,7 @@ def test_a_job_server_that_cannot_be_had(
     monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path))
     with (
         pytest.raises(UsageError, match=f"cluster {name} up.*--{name}_.*=PATH"),
-        submit._job_server(ENGINES[name], options, str(tmp_path / "log")),
+        job_server(ENGINES[name], options, str(tmp_path / "log")),
     ):
         pytest.fail("it has started")
 
@@ -104,7 +103,7 @@ def server_of(
     monkeypatch.setattr(Server, "command", command)
     kind = f"{__name__}.{Server.__name__}"
     engine = dataclasses.replace(ENGINES["flink"], job_server=kind)
-    return submit._job_server(engine, PipelineOptions([]), str(log))
+    return job_server(engine, PipelineOptions([]), str(log))
 
 
 def test_java_that_is_not_there(
@@ -122,11 +121,10 @@ def test_one_that_ends_early(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) 
     """The error has its last words."""
     command = ("sh", "-c", "echo Error: no such jar; exit 3")
     with (
-        pytest.raises(BeamTFRecordError, match=r"ended with 3.*Error: no such jar"),
         server_of(monkeypatch, tmp_path / "log", *command) as (_, until_ready),
+        pytest.raises(BeamTFRecordError, match=r"ended with 3.*Error: no such jar"),
     ):
         until_ready()
-        pytest.fail("it listens")
 
 
 def test_one_that_listens(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
