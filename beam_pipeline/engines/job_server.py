@@ -3,23 +3,25 @@
 import contextlib
 import ctypes
 import functools
+import os
 import pkgutil
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.engines.checks import why_silent
-from beam_pipeline.engines.presets import Engine
+from beam_pipeline.engines.presets import Engine, brought
 from transforms.errors import BeamTFRecordError, UsageError
 
 _LOOK_SECONDS = 0.1
-# After it a job server is ended by force.
-_LEAVE_SECONDS = 5.0
+# After it a job server is ended by force; it archives its classes in 3 s.
+_LEAVE_SECONDS = 20.0
 _FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 _PR_SET_PDEATHSIG = 1
 # Loaded before the fork: between fork and exec a child may call hardly anything.
@@ -55,10 +57,12 @@ def job_server(
 
     try:
         server_of = pkgutil.resolve_name(engine.job_server)
-        command, endpoint = server_of(options).subprocess_cmd_and_endpoint()
+        words, endpoint = server_of(options).subprocess_cmd_and_endpoint()
+        program, made = brought(engine.program), f"{log}.jsa"
+        command = _with_classes([str(word) for word in words], program, made)
         with open(log, "wb") as out:
             server = subprocess.Popen(
-                [str(word) for word in command],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -84,6 +88,38 @@ def job_server(
             server.wait(_LEAVE_SECONDS)
         server.kill()
         server.wait()
+    # Of a job that has not failed: it has loaded all that jobs load.
+    with contextlib.suppress(OSError):
+        copy = shutil.copyfile(made, f"{_classes(program)}.{os.getpid()}")
+        os.replace(copy, _classes(program))
+
+
+def _classes(jar: str) -> str:
+    """Returns the path of the archive of a jar's classes."""
+    return f"{jar}.jsa"
+
+
+def _with_classes(command: Sequence[str], jar: str, made: str) -> Sequence[str]:
+    """Returns a command of Java that maps its classes from an archive, or makes one.
+
+    That starts a job 1.2 s earlier than by the jar. Java itself ignores an archive that
+    does not fit (https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html).
+
+    Args:
+      command: that starts a job server.
+      jar: in our own cache, with its archive beside it; other jars have none.
+      made: where Java makes an archive as it ends.
+    """
+    java = shutil.which(command[0])
+    if java is None or jar not in command or not jar.endswith(".jar"):
+        return command
+    option = f"-XX:ArchiveClassesAtExit={made}"
+    with contextlib.suppress(FileNotFoundError):
+        # Both change when they are installed, whatever time their files have.
+        installed = max(os.stat(java).st_ctime, os.stat(jar).st_ctime)
+        if os.stat(_classes(jar)).st_mtime > installed:
+            option = f"-XX:SharedArchiveFile={_classes(jar)}"
+    return [java, option, *command[1:]]
 
 
 def last_words(log: str, error: str = "") -> str:

@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -14,7 +16,7 @@ from apache_beam.runners.portability.prism_runner import PrismJobServer
 from beam_pipeline.engines.checks import why_silent
 from beam_pipeline.engines.job_server import job_server
 from beam_pipeline.engines.presets import ENGINES
-from tests.support.engines import spec
+from tests.support.engines import put_jar, spec
 from transforms.errors import BeamTFRecordError, UsageError
 
 Folder = pathlib.Path
@@ -138,3 +140,42 @@ def test_one_that_listens(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
         assert not why_silent(endpoint)
         assert (tmp_path / "log").read_text() == "listening\n"
     assert why_silent(endpoint)
+
+
+def test_archives_of_classes(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first job of a jar of ours makes one; those after it start from that."""
+    java = tmp_path / "java"
+    java.write_text(
+        "#!/bin/sh\n"
+        'trap "touch ${1#*=}; exit" TERM\n'
+        f'echo "$1" >{tmp_path}/option\n'
+        "while sleep 0.1; do :; done\n"
+    )
+    java.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jar = put_jar("flink")
+
+    def option(named: str, *, fails: bool = False) -> str:
+        """Returns the first option of Java in a job."""
+        said = tmp_path / "option"
+        said.unlink(missing_ok=True)
+        server = server_of(monkeypatch, tmp_path / "log", str(java), "-jar", named)
+        with contextlib.suppress(ZeroDivisionError), server:
+            while not (said.exists() and said.read_text()):
+                time.sleep(0.01)
+            if fails:
+                raise ZeroDivisionError
+        return said.read_text().partition("=")[0].strip()
+
+    assert option(jar, fails=True) == "-XX:ArchiveClassesAtExit"
+    assert option(jar) == "-XX:ArchiveClassesAtExit"
+    assert option(jar) == "-XX:SharedArchiveFile"
+    # Another file in its place, as old as it may be.
+    os.utime(jar, (0, 0))
+    assert option(jar) == "-XX:ArchiveClassesAtExit"
+    assert option(jar) == "-XX:SharedArchiveFile"
+    own = tmp_path / "own.jar"
+    own.touch()
+    assert option(str(own)) == "-jar"
+    names = [path.name for path in pathlib.Path(jar).parent.iterdir()]
+    assert sorted(names) == [pathlib.Path(jar).name, f"{pathlib.Path(jar).name}.jsa"]
