@@ -20,13 +20,13 @@ from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_columns
 from transforms.core.model import ReadFacts
 from transforms.core.rows.conform import blamed_of, conform
-from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import BeamTFRecordError, SourceError, SpecError
 from transforms.formats.file_names import is_image_name, is_split_word
 from transforms.formats.input_files import InputFiles
 from transforms.formats.label_join import Labels, Orphan, join_labels
+from transforms.formats.raw_rows import with_nulls, with_points
 from transforms.formats.registry import (
     TABLE_FORMATS,
     TREES,

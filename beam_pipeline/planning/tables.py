@@ -50,10 +50,10 @@ from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.json_text import type_nesting
 from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes
-from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError
 from transforms.formats.input_files import InputFiles
+from transforms.formats.raw_rows import with_nulls, with_points
 from transforms.formats.registry import FORMATS
 from transforms.formats.source import Source
 from transforms.formats.table import (

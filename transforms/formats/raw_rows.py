@@ -1,4 +1,4 @@
-"""Raw rows of several files joined, and rejections of raw rows, built on demand."""
+"""Raw rows: null words and decimal commas, rows of files joined, and rejections."""
 
 import dataclasses
 import hashlib
@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.model import Block, Rejection
 from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import python_value
+from transforms.core.rows.text_cells import DECIMAL, Texts, nulled, trimmed
+from transforms.core.schema import Feature, Kind
 from transforms.errors import bounded
 from transforms.formats.table import Complaint, RawRows
 
@@ -21,10 +24,88 @@ STAGE = "read"
 # Rejections created at a time: enough to make the fixed cost of a run negligible.
 _RUN_ROWS = 16_384
 
+# Numbers with a decimal comma, and perhaps points between thousands. Without a comma
+# such a number begins with another digit than 0: 0.217 has a decimal point.
+_GROUPED = r"^[+-]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]{1,3}(\.[0-9]{3})+,[0-9]*)$"
+_WITH_COMMA = r"^[+-]?([0-9]+(,[0-9]*)?|,[0-9]+)([eE][+-]?[0-9]+)?$"
+
 _Item = TypeVar("_Item")
 _Places = npt.NDArray[np.int64]
 # Above this count, rejections are built only when needed.
 _MADE_AT_ONCE = 4096
+
+
+def with_points(
+    columns: Mapping[str, Texts], features: Iterable[Feature], decimal: str
+) -> Mapping[str, Texts]:
+    """Returns the columns with decimal commas in numbers turned into points.
+
+    What has a decimal point gets a comma, and is no number then. Only columns of text
+    that become numbers change.
+
+    Args:
+      columns: of any types, by name.
+      features: what they become.
+      decimal: the decimal character of the source, "." or ",".
+    """
+    if decimal == ".":
+        return columns
+    out = dict(columns)
+    for feature in features:
+        name = feature.source_column
+        if feature.kind not in (Kind.INT64, Kind.FLOAT) or feature.pattern:
+            continue
+        column = columns.get(name)
+        if column is None or not pa.types.is_string(column.type):
+            continue
+        if isinstance(column, pa.ChunkedArray):
+            chunks = [_swapped(chunk, feature.separator) for chunk in column.chunks]
+            out[name] = pa.chunked_array(chunks, pa.string())
+        else:
+            out[name] = _swapped(column, feature.separator)
+    return out
+
+
+def _swapped(column: pa.StringArray, separator: str) -> pa.StringArray:
+    """Returns texts of numbers with "." for ","; those with "." become no numbers."""
+    if separator:
+        lists = pc.split_pattern(column, separator)
+        items = _swapped(lists.values, "")
+        lists = pa.ListArray.from_arrays(lists.offsets, items)
+        joined = pc.binary_join(lists, separator)
+        return pc.if_else(column.is_valid(), joined, column)
+    texts = trimmed(column)
+    grouped = pc.match_substring_regex(texts, _GROUPED)
+    number = pc.or_(grouped, pc.match_substring_regex(texts, _WITH_COMMA))
+    other = pc.match_substring_regex(texts, DECIMAL)
+    whole = pc.replace_substring(texts, ".", "")
+    whole = pc.replace_substring_regex(whole, r"^([+-]?)0+([0-9])", r"\1\2")
+    pointed = pc.replace_substring(pc.if_else(grouped, whole, texts), ",", ".")
+    refused = pc.replace_substring(texts, ".", ",")
+    return pc.case_when(pc.make_struct(number, other), pointed, refused, column)
+
+
+def with_nulls(
+    columns: Mapping[str, Texts], words: Sequence[str]
+) -> Mapping[str, Texts]:
+    """Returns the columns; texts that are one of the words are null.
+
+    Spaces and tabs around them do not count, as around numbers. Columns of another
+    type than string stay as they are.
+
+    Args:
+      columns: of any types, by name.
+      words: the texts; "" is for empty texts that are not null, such as quoted cells.
+    """
+    if not words:
+        return columns
+    null_words = trimmed(pa.array(words, pa.string()))
+    return {
+        name: nulled(column, trimmed(column), null_words)
+        if pa.types.is_string(column.type)
+        else column
+        for name, column in columns.items()
+    }
 
 
 class RejectedRows(Sequence[Rejection]):

@@ -26,12 +26,11 @@ from transforms.core.reasons import Reason
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, blamed_of, conform
 from transforms.core.rows.record_columns import count_parts
-from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import HeldListing, opened
-from transforms.formats.raw_rows import rejections_of
+from transforms.formats.raw_rows import rejections_of, with_nulls, with_points
 from transforms.formats.table import RawRows, RowReader
 from transforms.storage.paths import without_access
 from transforms.storage.visibility import first_local, is_elsewhere, unseen

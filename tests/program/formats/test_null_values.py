@@ -13,9 +13,9 @@ from tests.support.image_sources import image_bytes
 from tests.support.outputs import manifest_of, rejects, rows
 from tests.support.runs import convert, refused
 from tests.support.sources import write_files
-from transforms.core.rows.text_cells import with_nulls
 from transforms.core.schema import Kind
 from transforms.errors import SpecError
+from transforms.formats.raw_rows import with_nulls
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path

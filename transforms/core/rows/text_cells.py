@@ -18,7 +18,7 @@ so; an instant that the unit does not hold. No zone is UTC. Source: ISO 8601:200
 import datetime
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -50,10 +50,6 @@ INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
 DECIMAL = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 NUMBER_WORD = r"^(?i:nan|[+-]?inf|[+-]?infinity)$"
 ZERO_LED = r"^[+-]?0[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
-# The same with a decimal comma, and perhaps points between thousands. Without a comma
-# such a number begins with another digit than 0: 0.217 has a decimal point.
-_GROUPED = r"^[+-]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]{1,3}(\.[0-9]{3})+,[0-9]*)$"
-_WITH_COMMA = r"^[+-]?([0-9]+(,[0-9]*)?|,[0-9]+)([eE][+-]?[0-9]+)?$"
 # All integers of up to 18 digits are inside int64.
 _SHORT = r"^[+-]?(0|[1-9][0-9]{0,17})$"
 # Times that Arrow reads as the rules do, the unit that holds them, and their zone. Days
@@ -139,7 +135,7 @@ def exact(column: pa.Array, kind: Kind) -> Column:
 def without_missing(column: pa.Array) -> pa.Array:
     """Returns the texts trimmed; the words that mean "no number" are null."""
     column = trimmed(column)
-    return _with_nulls(column, column, pa.array(MISSING_WORDS))
+    return nulled(column, column, pa.array(MISSING_WORDS))
 
 
 def trimmed(column: pa.Array) -> pa.Array:
@@ -351,80 +347,7 @@ def _instant(text: str, scale: int) -> int | Reason:
     return count if not rest and count in _INT64 else Reason.OUT_OF_RANGE
 
 
-def with_points(
-    columns: Mapping[str, Texts], features: Iterable[Feature], decimal: str
-) -> Mapping[str, Texts]:
-    """Returns the columns with decimal commas in numbers turned into points.
-
-    What has a decimal point gets a comma, and is no number then. Only columns of text
-    that become numbers change.
-
-    Args:
-      columns: of any types, by name.
-      features: what they become.
-      decimal: the decimal character of the source, "." or ",".
-    """
-    if decimal == ".":
-        return columns
-    out = dict(columns)
-    for feature in features:
-        name = feature.source_column
-        if feature.kind not in (Kind.INT64, Kind.FLOAT) or feature.pattern:
-            continue
-        column = columns.get(name)
-        if column is None or not pa.types.is_string(column.type):
-            continue
-        if isinstance(column, pa.ChunkedArray):
-            chunks = [_swapped(chunk, feature.separator) for chunk in column.chunks]
-            out[name] = pa.chunked_array(chunks, pa.string())
-        else:
-            out[name] = _swapped(column, feature.separator)
-    return out
-
-
-def _swapped(column: pa.StringArray, separator: str) -> pa.StringArray:
-    """Returns texts of numbers with "." for ","; those with "." become no numbers."""
-    if separator:
-        lists = pc.split_pattern(column, separator)
-        items = _swapped(lists.values, "")
-        lists = pa.ListArray.from_arrays(lists.offsets, items)
-        joined = pc.binary_join(lists, separator)
-        return pc.if_else(column.is_valid(), joined, column)
-    texts = trimmed(column)
-    grouped = pc.match_substring_regex(texts, _GROUPED)
-    number = pc.or_(grouped, pc.match_substring_regex(texts, _WITH_COMMA))
-    other = pc.match_substring_regex(texts, DECIMAL)
-    whole = pc.replace_substring(texts, ".", "")
-    whole = pc.replace_substring_regex(whole, r"^([+-]?)0+([0-9])", r"\1\2")
-    pointed = pc.replace_substring(pc.if_else(grouped, whole, texts), ",", ".")
-    refused = pc.replace_substring(texts, ".", ",")
-    return pc.case_when(pc.make_struct(number, other), pointed, refused, column)
-
-
-def with_nulls(
-    columns: Mapping[str, Texts], words: Sequence[str]
-) -> Mapping[str, Texts]:
-    """Returns the columns; texts that are one of the words are null.
-
-    Spaces and tabs around them do not count, as around numbers. Columns of another
-    type than string stay as they are.
-
-    Args:
-      columns: of any types, by name.
-      words: the texts; "" is for empty texts that are not null, such as quoted cells.
-    """
-    if not words:
-        return columns
-    null_words = trimmed(pa.array(words, pa.string()))
-    return {
-        name: _with_nulls(column, trimmed(column), null_words)
-        if pa.types.is_string(column.type)
-        else column
-        for name, column in columns.items()
-    }
-
-
-def _with_nulls(column: Texts, texts: Texts, words: pa.StringArray) -> Texts:
+def nulled(column: Texts, texts: Texts, words: pa.StringArray) -> Texts:
     """Returns a column without the values whose texts are words for missing ones."""
     matches = pc.is_in(texts, value_set=words)
     if not pc.any(matches).as_py():

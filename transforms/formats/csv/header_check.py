@@ -29,8 +29,6 @@ from transforms.core.rows.text_cells import (
     MISSING_WORDS,
     NUMBER_WORD,
     ZERO_LED,
-    with_nulls,
-    with_points,
 )
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
@@ -40,6 +38,7 @@ from transforms.errors import (
     shortened,
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
+from transforms.formats.raw_rows import with_nulls, with_points
 from transforms.formats.table import RawRows, listed
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
