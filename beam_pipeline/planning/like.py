@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.planning.image_columns import Columns
 from beam_pipeline.settings.spec import Spec
+from transforms.core.arrays import one_array
 from transforms.core.files import folder_of_parts, part_name
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME
 from transforms.core.rows.conform import Misfit, conform
@@ -303,7 +304,7 @@ def _new_in(
 def _source_column(columns: Columns, feature: Feature) -> pa.Array | None:
     """Returns a feature's sampled column as one array; None where there is none."""
     column = columns.get(feature.source_column)
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return None if column is None else one_array(column)
 
 
 def _typed(column: pa.Array, feature: Feature) -> tuple[pa.Array, Sequence[Misfit]]:

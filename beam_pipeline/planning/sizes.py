@@ -15,6 +15,7 @@ from beam_pipeline.planning.image_columns import image_places, items_of
 from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.options import MAX_SHARDS
 from beam_pipeline.settings.spec import Spec
+from transforms.core.arrays import one_array
 from transforms.core.infer.evidence import Evidence
 from transforms.core.rows.column import FLOAT32_EXACT
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
@@ -278,8 +279,7 @@ def _items(column: pa.Array) -> int:
 
 def part_of(column: pa.Array | pa.ChunkedArray, start: int, count: int) -> pa.Array:
     """Returns the `count` values from `start` on, or what there is, in one piece."""
-    piece = column.slice(start, count)
-    return piece.combine_chunks() if isinstance(piece, pa.ChunkedArray) else piece
+    return one_array(column.slice(start, count))
 
 
 def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:

@@ -58,6 +58,19 @@ def values_and_rows(column: pa.Array) -> tuple[pa.Array, Sizes]:
     return column, rows
 
 
+def chunks_of(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    """Returns the chunks of a column; an array is the only one of its own."""
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Returns a column in one piece."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    # `combine_chunks` copies a single chunk, too.
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def decoded(array: pa.Array) -> pa.Array:
     """Returns dictionary-encoded values as plain values; others unchanged."""
     if not pa.types.is_dictionary(array.type):

@@ -17,6 +17,7 @@ numbers of a column decide which of them it holds:
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -40,6 +41,8 @@ _LOOKED_AT = 4096
 # The most frequent texts of each piece that are kept.
 _KEPT = 16
 _CHARS = 40
+# Cells among which the first few distinct ones are sought, step by step.
+_EXAMPLE_CELLS = (8, 64, 1000)
 # Distinct texts are few if each occurs this often on average, and up to this many.
 _REPEATS = 10
 _FEW = 20
@@ -54,6 +57,9 @@ _MEASURED_IN_100 = 1
 _BOOLS = frozenset(["true", "false"])
 EXAMPLES = 3
 """How many example values a message shows."""
+
+Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
+"""The cells of a text column."""
 
 EXAMPLE_ITEMS = 4
 """Items of a list that are enough for its text, which is the same with more."""
@@ -337,6 +343,19 @@ def first_distinct(
         if len(distinct) == EXAMPLES:
             break
     return tuple(distinct)
+
+
+def first_texts(texts: Cells) -> tuple[str, ...]:
+    """Returns the first distinct texts, shortened, which messages show; no nulls."""
+    distinct: dict[str | None, None] = {}
+    # The first 1,000 cells suffice; finding distinct texts of millions would cost more
+    # than the inference.
+    for start, stop in itertools.pairwise((0, *_EXAMPLE_CELLS)):
+        distinct |= dict.fromkeys(texts.slice(start, stop - start).to_pylist())
+        distinct.pop(None, None)
+        if len(distinct) >= EXAMPLES or stop >= len(texts):
+            break
+    return tuple(str(value)[:_CHARS] for value in list(distinct)[:EXAMPLES])
 
 
 def example_text(value: object) -> str:

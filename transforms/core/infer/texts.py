@@ -16,16 +16,16 @@ numbers or bools: a column of nothing else is text, and NA a class like any othe
 """
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import one_array
 from transforms.core.infer.evidence import (
     EXAMPLES,
+    Cells,
     Evidence,
     Found,
     Inference,
@@ -34,6 +34,7 @@ from transforms.core.infer.evidence import (
     Texts,
     as_float32,
     extent_of,
+    first_texts,
     inference,
 )
 from transforms.core.reasons import Reason
@@ -49,6 +50,7 @@ from transforms.core.rows.text_cells import (
     MISSING_WORDS,
     ZERO_LED,
     cast_plain,
+    cast_together,
     exact,
     trimmed,
     without_missing,
@@ -64,7 +66,6 @@ _EXACT = (
     "whole numbers outside int64 are exact as text; kind: float would round them to "
     "24 bits"
 )
-_EXAMPLE_CHARS = 40
 # Cells that are cast at once, and bytes of their text: bounds the memory of the cast.
 # The first piece is this share of a column: it shows most columns of text to be
 # certainly text.
@@ -85,12 +86,6 @@ _BOOLS = ("true", "false")
 _NOT_WHOLE = re.compile(r"[+-]?([0-9]*\.[0-9]*[1-9][0-9]*|0[0-9]+)")
 # Cells that show most columns of numbers not to be words.
 _PROBED = 64
-# Cells among which the first few distinct ones are sought, step by step.
-_EXAMPLE_CELLS = (8, 64, 1000)
-
-
-Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
-"""The cells of a text column."""
 
 
 def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
@@ -103,10 +98,7 @@ def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
         # A copy of the whole column would double the memory of a sample.
         piece = texts.slice(first, size)
         first += len(piece)
-        if isinstance(piece, pa.ChunkedArray):
-            is_one = piece.num_chunks == 1
-            piece = piece.chunk(0) if is_one else piece.combine_chunks()
-        yield piece
+        yield one_array(piece)
         size = most
 
 
@@ -121,7 +113,7 @@ class _Some:
         """Adds all of these cells."""
         self.count += len(texts)
         if len(self.first) < EXAMPLES and len(texts):
-            self.first = tuple(dict.fromkeys((*self.first, *_examples(texts))))
+            self.first = tuple(dict.fromkeys((*self.first, *first_texts(texts))))
 
 
 @dataclasses.dataclass
@@ -166,12 +158,28 @@ class _Tally:
     first: tuple[str, ...] = ()
     first_present: tuple[str, ...] = ()
 
-    def add(self, texts: Cells) -> None:
-        """Adds cells; null where one is blank and not quoted."""
+    def add(self, texts: Cells, plain: pa.Array | None = None) -> None:
+        """Adds cells; null where one is blank and not quoted.
+
+        Args:
+          texts: the cells.
+          plain: the same as int64 or float32, where `cast_plain` takes them all.
+        """
         self.cells += len(texts)
         self.nulls += texts.null_count
-        self.first = self.first or _examples(texts)
+        examples: tuple[str, ...] = ()
+        if not (self.first and self.first_present):
+            examples = first_texts(texts)
+        self.first = self.first or examples
         if self.is_settled:
+            return
+        if plain is not None and (self.first_present or examples):
+            self.first_present = self.first_present or examples
+            if pa.types.is_integer(plain.type):
+                self.int_extent = wider(self.int_extent, extent_of(plain))
+            else:
+                self.whole = False
+            self._add_numbers(one_array(texts), plain, len(plain) - plain.null_count)
             return
         for piece in _pieces(texts):
             if self.is_settled:
@@ -265,28 +273,32 @@ class _Tally:
             return
         numbers = doubles_of(texts, places)
         lost = places[unheld(numbers)]
-        first = _examples(texts.take(pa.array(lost[:EXAMPLES])))
+        first = first_texts(texts.take(pa.array(lost[:EXAMPLES])))
         large = LargeNumbers.of(numbers, unheld=len(lost), examples=first)
         self.large_numbers = self.large_numbers.merge(large)
 
     def _add_words(self, words: pa.StringArray) -> None:
         if len(words):
-            self.first_present = self.first_present or _examples(words)
+            self.first_present = self.first_present or first_texts(words)
             self.present += len(words)
             self.words.add(words)
             self.texts.add(words)
 
+    def number_kind(self, texts: Cells) -> Kind:
+        """Returns the kind that cells with these in front may have, if numbers."""
+        head = filter(None, texts.slice(0, _HEAD_CELLS).to_pylist())
+        as_whole = self.whole and not any(map(_NOT_WHOLE.fullmatch, head))
+        return Kind.INT64 if as_whole else Kind.FLOAT
+
     def _add_piece(self, present: pa.StringArray) -> None:
         """Adds cells that are not null; some may be words for missing values."""
-        head = present.slice(0, _HEAD_CELLS).to_pylist()
-        as_whole = self.whole and not any(map(_NOT_WHOLE.fullmatch, head))
-        kind = Kind.INT64 if as_whole else Kind.FLOAT
+        kind = self.number_kind(present)
         plain = cast_plain(present, kind)
         if plain is None:
             present = without_missing(present).drop_null()
         if not len(present):
             return
-        self.first_present = self.first_present or _examples(present)
+        self.first_present = self.first_present or first_texts(present)
         if present[0].as_py().lower() in _BOOLS and (
             exact(present, Kind.BOOL).faults is None
         ):
@@ -295,7 +307,7 @@ class _Tally:
             return
         cells = exact(present, kind) if plain is None else Column(plain)
         wholes = -1
-        if as_whole:
+        if kind is Kind.INT64:
             wholes = self._add_whole(present, cells)
             if cells.faults is not None:
                 cells = exact(present, Kind.FLOAT)
@@ -338,19 +350,6 @@ def _are_words(cells: pa.StringArray) -> bool:
     if any(map(_find_no_word, filter(None, cells.slice(0, _PROBED).to_pylist()))):
         return False
     return not pc.any(pc.match_substring_regex(cells, _NO_WORD)).as_py()
-
-
-def _examples(texts: Cells) -> tuple[str, ...]:
-    """Returns the first distinct texts, shortened, which messages show; no nulls."""
-    distinct: dict[str | None, None] = {}
-    # The first 1,000 cells suffice; finding distinct texts of millions would cost more
-    # than the inference.
-    for start, stop in itertools.pairwise((0, *_EXAMPLE_CELLS)):
-        distinct |= dict.fromkeys(texts.slice(start, stop - start).to_pylist())
-        distinct.pop(None, None)
-        if len(distinct) >= EXAMPLES or stop >= len(texts):
-            break
-    return tuple(str(value)[:_EXAMPLE_CHARS] for value in list(distinct)[:EXAMPLES])
 
 
 def infer_columns(
@@ -402,11 +401,32 @@ def infer_batches(
         others = {k: v for k, v in batch.items() if not pa.types.is_string(v.type)}
         if others:
             _gather(others, typed)
-        for name in batch:
-            if name not in others:
-                texts.setdefault(name, _Tally(rows)).add(batch[name])
+        cells = {name: batch[name] for name in batch if name not in others}
+        for name in cells.keys() - texts.keys():
+            texts[name] = _Tally(rows)
+        plain = _plain_numbers(cells, texts)
+        for name in cells:
+            texts[name].add(cells[name], plain.get(name))
     found = typed | {name: tally.found(name) for name, tally in texts.items()}
     return inference({name: found[name] for name in order}, label_column)
+
+
+def _plain_numbers(
+    columns: Mapping[str, Cells], tallies: Mapping[str, _Tally]
+) -> dict[str, pa.Array]:
+    """Returns the columns that are all numbers, cast in groups of small ones."""
+    by_kind: dict[Kind, dict[str, Cells]] = {Kind.INT64: {}, Kind.FLOAT: {}}
+    for name, cells in columns.items():
+        head = cells.slice(0, _HEAD_CELLS).to_pylist()
+        if _find_no_word(next(filter(None, head), "")):
+            by_kind[tallies[name].number_kind(cells)][name] = cells
+    out: dict[str, pa.Array] = {}
+    for kind, alike in by_kind.items():
+        for names, values in cast_together(alike, kind):
+            rows = len(values) // len(names)
+            for at, name in enumerate(names):
+                out[name] = values.slice(at * rows, rows)
+    return out
 
 
 def _gather(

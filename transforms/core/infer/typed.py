@@ -41,6 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import (
+    chunks_of,
     is_bytes,
     is_list,
     numpy_mask,
@@ -102,7 +103,7 @@ def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
     """
     inferred = {}
     for name, given in columns.items():
-        chunks = [plain_array(chunk) for chunk in _chunks(given)]
+        chunks = [plain_array(chunk) for chunk in chunks_of(given)]
         column = pa.chunked_array(chunks, plain_type(given.type, FILES))
         feature, remark = _inferred(name, column)
         evidence = _evidence(column, feature)
@@ -121,7 +122,7 @@ def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
       suffixes: in lower case, with the dot, like ".jpg".
     """
     named = ended = 0
-    for chunk in _chunks(column):
+    for chunk in chunks_of(column):
         texts = plain_array(chunk)
         if not pa.types.is_string(texts.type):
             return False
@@ -131,11 +132,6 @@ def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
         named += len(texts)
         ended += sum(ends)
     return named > 0 and ended * 100 >= named * _PATHS_IN_100
-
-
-def _chunks(column: Column) -> list[pa.Array]:
-    """Returns the chunks of a column; an array is the only one of its own."""
-    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
 def _inferred(name: str, column: Column) -> tuple[Feature, str]:
@@ -234,7 +230,7 @@ def are_images(column: Column) -> bool:
 def _image_starts(column: Column) -> list[bool]:
     """Returns whether the first non-empty values start like image files, for each."""
     starts: list[bool] = []
-    for chunk in _chunks(column):
+    for chunk in chunks_of(column):
         values, _ = values_and_rows(chunk)
         if is_image_struct(values.type):
             values = plain_array(pc.struct_field(values, "bytes"))
@@ -267,7 +263,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
         leaf = leaf.value_type
     is_double = feature.kind is Kind.FLOAT and pa.types.is_float64(leaf)
     numbers = LargeNumbers() if is_double else None
-    for chunk in _chunks(column):
+    for chunk in chunks_of(column):
         cells = cast(chunk, feature)
         missing += cells.values.null_count
         bad = cells.bad

@@ -31,6 +31,7 @@ from transforms.core.arrays import is_bytes, is_number, numpy_mask, values_and_r
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import (
+    NO_PLACES,
     NULL_IN_LIST,
     NULL_INSIDE,
     Column,
@@ -39,6 +40,7 @@ from transforms.core.rows.column import (
     complaint,
     fault,
     first_fault,
+    large_places,
     nothing_fits,
     present_faults,
     reason_of,
@@ -48,6 +50,7 @@ from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.nested import Nested, fitted, nested_of
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
+from transforms.core.rows.text_cells import cast_together
 from transforms.core.rows.typed_cells import scalars
 from transforms.core.schema import (
     BOX_SIDES,
@@ -286,6 +289,7 @@ def conform(
     arrays: list[pa.Array] = []
     misfits: list[Misfit] = []
     nulls: dict[pa.DataType, pa.Array] = {}
+    plain = _plain_numbers(columns, schema)
     for feature in schema.features:
         if feature.derived:
             continue
@@ -304,8 +308,38 @@ def conform(
             arrays.append(nulls[kind])
             continue
         raw = pa.nulls(count, pa.string()) if raw is None else raw
-        arrays.append(_filled(feature, raw, cast(raw, feature), misfits))
+        cells = plain.get(feature.name) or cast(raw, feature)
+        arrays.append(_filled(feature, raw, cells, misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
+
+
+def _plain_numbers(
+    columns: Mapping[str, pa.Array], schema: Schema
+) -> dict[str, Column]:
+    """Returns values of features of numbers whose texts are cast in groups.
+
+    Large numbers that float32 may not hold are left to `cast`.
+    """
+    out: dict[str, Column] = {}
+    for kind in (Kind.INT64, Kind.FLOAT):
+        texts = {
+            feature.name: columns[feature.source_column]
+            for feature in schema.features
+            if feature.kind is kind
+            and not (feature.shape or feature.pattern or feature.derived)
+            and feature.source_column in columns
+            and columns[feature.source_column].type == pa.string()
+        }
+        for names, values in cast_together(texts, kind):
+            rows = len(values) // len(names)
+            large = large_places(values) if kind is Kind.FLOAT else NO_PLACES
+            left = set((large // rows).tolist())
+            for at, name in enumerate(names):
+                if at not in left:
+                    # A copy: pickling a slice would pickle the whole array.
+                    part = pa.concat_arrays([values.slice(at * rows, rows)])
+                    out[name] = Column(part)
+    return out
 
 
 def _filled(

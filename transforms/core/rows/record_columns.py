@@ -16,7 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import flattened, is_bytes, lists_like, numpy_mask
+from transforms.core.arrays import (
+    flattened,
+    is_bytes,
+    lists_like,
+    numpy_mask,
+    one_array,
+)
 from transforms.core.schema import (
     BOX_SIDES,
     LOADED,
@@ -62,7 +68,7 @@ def record_columns(rows: pa.Table, features: Sequence[Feature]) -> dict[str, pa.
     for feature in features:
         if feature.derived or feature.internal or feature.kind in LOADED:
             continue
-        array = _one_array(rows[feature.name])
+        array = one_array(rows[feature.name])
         if feature.kind is Kind.BOX:
             parts = _sides(array)
         elif feature.is_ragged:
@@ -107,14 +113,6 @@ def count_parts(
     return {"boxes": sum(counts)} if boxes else {}
 
 
-def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Returns a column in one piece."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    # `combine_chunks` copies a single chunk, too.
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
 def label_ids(
     names: pa.Array | pa.ChunkedArray, classes: pa.StringArray, *, others: bool = False
 ) -> pa.Array | pa.ChunkedArray:
@@ -129,7 +127,7 @@ def label_ids(
       EncodingError: a name is no class: rows were changed after they were counted.
     """
     if pa.types.is_list(names.type):
-        lists = _one_array(names)
+        lists = one_array(names)
         inner = label_ids(lists.flatten(), classes, others=others)
         return lists_like(lists, inner)
     ids = pc.index_in(names, value_set=classes)

@@ -259,7 +259,7 @@ def _as_text(cells: pa.Array, undecodable: Mask | None, dialect: CsvDialect) -> 
     """Returns bytes as texts, null for what is not valid text."""
     if undecodable is not None:
         cells = pc.if_else(pa.array(undecodable), pa.scalar(None, cells.type), cells)
-    texts = cells.cast(pa.string(), safe=False)
+    texts = cells.view(pa.string())
     return trimmed(texts) if dialect.trim else texts
 
 

@@ -3,14 +3,16 @@
 import dataclasses
 import datetime
 import math
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from transforms.core.infer.texts import infer_columns
 from transforms.core.model import Reason
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
@@ -280,3 +282,41 @@ def test_nulls_in_lists(column: list[Any], shape: tuple[int | None, ...]) -> Non
     ((row, reason, message),) = told(absent)
     assert (row, reason) == (1, Reason.MISSING_VALUE)
     assert "--drop" not in message
+
+
+CELLS: Sequence[Sequence[str | None]] = (
+    *(["1", "-20"], ["1.5", "-.5e3", None], ["7.0", "1e3", "2"], ["16777217", "3"]),
+    *(["1e39", "2"], ["9223372036854775808", "1"], ["NA", "3", "4.5"], ["nan", "1"]),
+    *([" 1", "2\t"], ["007", "1"], ["true", "False"], ["a", "1"], ["", "5"], [None]),
+)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_many_columns_are_as_each_alone(seed: int) -> None:
+    """Small columns are cast in groups, with the same kinds, values and faults."""
+    chance = random.Random(seed)
+    count = chance.choice([0, 1, 5, 200])
+
+    def column() -> pa.Array:
+        """Returns cells of one sort, and in few columns one of another."""
+        cells = chance.choices(chance.choice(CELLS[:3]), k=count)
+        if cells and chance.random() < 0.2:
+            cells[chance.randrange(count)] = chance.choice(chance.choice(CELLS))
+        return pa.array(cells, pa.string())
+
+    columns = {f"c{index}": column() for index in range(100)}
+    inferred = infer_columns(columns)
+    alone = [infer_columns({name: cells}) for name, cells in columns.items()]
+    assert inferred.features == tuple(one.features[0] for one in alone)
+    assert inferred.evidence == tuple(one.evidence[0] for one in alone)
+    features = [
+        dataclasses.replace(feature, kind=chance.choice([Kind.INT64, Kind.FLOAT]))
+        for feature in inferred.features
+    ]
+    rows, misfits = conform(columns, Schema(tuple(features)), count, "f")
+    expected = []
+    for feature in features:
+        row, faults = conform(columns, Schema((feature,)), count, "f")
+        assert rows[feature.name].equals(row[feature.name])
+        expected += [(misfit.feature, misfit.faults.tolist()) for misfit in faults]
+    assert [(m.feature, m.faults.tolist()) for m in misfits] == expected
