@@ -189,10 +189,8 @@ def cast_together(
     """
     names = list(columns)
     rows = max(map(len, columns.values()), default=0)
-    size = _GROUP_CELLS // max(rows, 1)
-    groups = (
-        [names[at : at + size] for at in range(0, len(names), size)] if rows else []
-    )
+    size = max(_GROUP_CELLS // max(rows, 1), 1)
+    groups = [names[at : at + size] for at in range(0, len(names), size)]
     while groups:
         group = groups.pop()
         if len(group) < _LEAST_GROUP:
