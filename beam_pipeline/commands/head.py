@@ -25,7 +25,7 @@ from transforms.core.image.check import check_image
 from transforms.core.image.formats import ImageInfo
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Kind
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import ExampleError, UsageError
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute

@@ -34,7 +34,7 @@ from transforms.core.manifest import (
     Manifest,
     ShardFacts,
 )
-from transforms.core.tfrecord import PayloadBatch, TFRecordReader
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
 from transforms.storage.files import storage
 

@@ -11,10 +11,10 @@ from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.example.messages import replaced_ids
 from transforms.core.files import ShardName
 from transforms.core.manifest import FileFacts, ShardFacts, SplitFacts
-from transforms.core.tfrecord import TFRecordReader, TFRecordWriter
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import FOOTER_BYTES, HEADER_BYTES
-from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
+from transforms.core.tfrecord.writer import TFRecordWriter
 from transforms.errors import DamageError, SpecError
 from transforms.storage.files import storage
 from transforms.work.store import Store

@@ -30,7 +30,7 @@ from beam_pipeline.terminal import count_text, counts_text
 from transforms.core.manifest import FeatureFacts, Manifest, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics, summarize_feature
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.core.vocabulary import LABEL_MAP_NAME, parse_label_map
 from transforms.errors import ExampleError, InputError, bounded, first_few
 from transforms.formats.tfrecord_files.columns import decode, record_types

@@ -11,9 +11,9 @@ import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.manifest import SplitFacts
-from transforms.core.tfrecord import PayloadBatch
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
+from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.core.tfrecord.walk import (
     index_file,
     scan_records,

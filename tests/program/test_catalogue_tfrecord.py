@@ -22,8 +22,8 @@ from tests.support.datasets import animals, example, write_dataset
 from tests.support.stress import sizes
 from tests.support.tfrecords import HOSTILE, needs_proc, run_child
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame, header
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import TFRecordError, UsageError
 
 Folder = pathlib.Path

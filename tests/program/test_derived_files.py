@@ -18,7 +18,7 @@ from tests.support.runs import command, convert, done, failed, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.publishing import local
 from transforms.storage import folders
 from transforms.work.store import Store

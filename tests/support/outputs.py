@@ -9,7 +9,7 @@ from typing import Any
 
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest, SplitFacts
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 
 Folder = pathlib.Path
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()

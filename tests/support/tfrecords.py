@@ -11,7 +11,7 @@ import zlib
 import google_crc32c
 import pytest
 
-from transforms.core.tfrecord import FrameFacts, TFRecordWriter
+from transforms.core.tfrecord.writer import FrameFacts, TFRecordWriter
 
 # Ten small records of several lengths, two of them empty: 16 * 10 + 68 bytes.
 RECORDS = [b"", b"a", b"bc" * 5, b"d" * 10, b"e" * 10, b"f" * 10, b"g" * 17, b"", b"hh"]
@@ -43,7 +43,7 @@ def flipped(stored: bytes, position: int, bit: int = 0) -> bytes:
 # The peak of `resource.getrusage` is no use here: a child starts with its parent's.
 PEAK = """
     import sys
-    from transforms.core.tfrecord import TFRecordReader
+    from transforms.core.tfrecord.reader import TFRecordReader
     from transforms.errors import TFRecordError
 
     def peak_kib():

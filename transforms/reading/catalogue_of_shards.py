@@ -15,8 +15,8 @@ from transforms.core.catalogue import (
 )
 from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature
-from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import Compression
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading.catalogue import Catalogue

@@ -12,7 +12,6 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import (
     DAMAGE_KINDS,
@@ -24,7 +23,7 @@ from transforms.core.tfrecord.frame import (
     length_crcs,
     mask,
 )
-from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.walk import index_file, parse_index, scan_records
 from transforms.errors import DamageError, SourceError, SpecError, TFRecordError
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard

@@ -21,7 +21,7 @@ from transforms.core.rows.record_columns import (
 )
 from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.statistics import Statistics, merge_all, summarize_columns
-from transforms.core.tfrecord import TFRecordWriter
+from transforms.core.tfrecord.writer import TFRecordWriter
 from transforms.shards.image_loading import load_images
 from transforms.shards.image_rows import (
     ImageColumn,

@@ -21,7 +21,7 @@ from transforms.core.manifest import FileFacts
 from transforms.core.model import ShardFile
 from transforms.core.rows.record_columns import count_parts, record_columns
 from transforms.core.statistics import summarize_columns
-from transforms.core.tfrecord import TFRecordWriter
+from transforms.core.tfrecord.writer import TFRecordWriter
 from transforms.errors import BeamTFRecordError
 from transforms.shards.image_rows import store_fingerprints
 from transforms.shards.shard_job import ShardJob, ShardTask, encoder_of, most_rows

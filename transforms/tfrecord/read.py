@@ -27,8 +27,8 @@ from transforms.core.manifest import (
     Manifest,
     ShardFacts,
 )
-from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.compression import Compression
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import SourceError, SpecError, source_error
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, plain, shown

@@ -23,8 +23,9 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
-from transforms.core.tfrecord import FrameFacts, TFRecordReader
 from transforms.core.tfrecord.compression import Compression
+from transforms.core.tfrecord.reader import TFRecordReader
+from transforms.core.tfrecord.writer import FrameFacts
 from transforms.errors import (
     CommitError,
     ConservationError,

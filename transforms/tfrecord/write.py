@@ -38,8 +38,8 @@ from transforms.core import segment
 from transforms.core.model import Segment
 from transforms.core.placing.placement import UInt64s, shard_of_keys
 from transforms.core.segment import KEY_COLUMN, PIECE_BYTES
-from transforms.core.tfrecord import FrameFacts, TFRecordWriter
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
+from transforms.core.tfrecord.writer import FrameFacts, TFRecordWriter
 from transforms.errors import EncodingError, SpecError
 from transforms.storage.files import storage
 from transforms.storage.retry import persistently

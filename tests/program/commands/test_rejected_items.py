@@ -15,7 +15,7 @@ from tests.support.outputs import account, dataset, payloads, rejects, row_of
 from tests.support.runs import command, convert, refused
 from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv, write_files
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path

@@ -20,7 +20,7 @@ from tests.support.outputs import row_of
 from tests.support.runs import command, failed, python
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import DamageError, StorageError, TargetError
 from transforms.publishing.earlier_rejects import find_rejects
 from transforms.storage import retry, row_spool

@@ -18,9 +18,10 @@ from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset, write_records
 from tests.support.outputs import names
 from tests.support.tfrecords import flipped
-from transforms.core.tfrecord import FrameFacts, TFRecordReader
 from transforms.core.tfrecord.frame import frame
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.core.tfrecord.walk import Kept, LostRange, Salvage
+from transforms.core.tfrecord.writer import FrameFacts
 from transforms.errors import CommitError, TargetError, UsageError
 
 Folder = pathlib.Path

@@ -19,7 +19,7 @@ from beam_pipeline.settings.spec import make_spec
 from tests.support.datasets import animals, write_dataset
 from tests.support.fuzzing import at_most
 from tests.support.runs import Run, command
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import InputError, SourceError
 from transforms.storage.files import storage
 from transforms.storage.local import LocalPath

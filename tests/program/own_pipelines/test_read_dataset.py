@@ -30,7 +30,8 @@ from tests.support.outputs import flip
 from tests.support.own_pipelines import write_rows
 from tests.support.stress import sizes
 from tests.support.tfrecord_pipelines import given_by, pipeline
-from transforms.core.tfrecord import TFRecordReader, frame
+from transforms.core.tfrecord import frame
+from transforms.core.tfrecord.reader import TFRecordReader
 
 Folder = pathlib.Path
 Row = dict[str, Any]

@@ -22,7 +22,7 @@ from tests.support.python_sources import TAKEN
 from tests.support.stress import sizes
 from transforms.core.example import messages
 from transforms.core.placing import placement
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import EncodingError, InputError
 from transforms.publishing import target
 

@@ -22,7 +22,7 @@ from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv, write_files
 from tests.support.stress import sizes
 from transforms.core.model import Block
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.table_source import RunSource, TableSource

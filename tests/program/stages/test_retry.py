@@ -18,7 +18,7 @@ from tests.support.outputs import contents, names
 from tests.support.runs import convert, failed, python, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
-from transforms.core.tfrecord import TFRecordWriter
+from transforms.core.tfrecord.writer import TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, StorageError
 from transforms.storage import local, retry
 from transforms.storage.files import storage

@@ -17,8 +17,8 @@ from transforms.core import catalogue
 from transforms.core.catalogue import catalogue_features, catalogue_schema, write_part
 from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord import TFRecordWriter
 from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.core.tfrecord.writer import TFRecordWriter
 from transforms.errors import DamageError, TFRecordError
 from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading import catalogue_of_shards

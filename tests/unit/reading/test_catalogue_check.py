@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.tfrecords import write
 from transforms.core.catalogue import catalogue_schema, write_part
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading.catalogue import Catalogue

@@ -35,8 +35,7 @@ from transforms.core.model import Reason
 from transforms.core.rows.column import not_utf8
 from transforms.core.rows.nested import fitted
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord import TFRecordReader
-from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.errors import (
     DamageError,
     ExampleError,

@@ -8,9 +8,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from tests.support.tfrecords import RECORDS, write
-from transforms.core.tfrecord import (
-    TFRecordReader,
-)
+from transforms.core.tfrecord.reader import TFRecordReader
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])

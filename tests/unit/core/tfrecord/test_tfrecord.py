@@ -18,12 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.tfrecords import HOSTILE, RECORDS, flipped, write
-from transforms.core.tfrecord import (
-    FrameFacts,
-    TFRecordReader,
-    TFRecordWriter,
-    frame,
-)
+from transforms.core.tfrecord import frame
+from transforms.core.tfrecord.reader import TFRecordReader
+from transforms.core.tfrecord.writer import FrameFacts, TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, SourceError, TFRecordError
 from transforms.storage.drafts import written
 from transforms.storage.files import storage

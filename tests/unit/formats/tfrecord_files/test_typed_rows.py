@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from transforms.core.example.encoder import encode_examples
 from transforms.core.schema import RAGGED_LENGTHS, RAGGED_VALUES, Feature, Kind
-from transforms.core.tfrecord import TFRecordReader, frame
+from transforms.core.tfrecord import frame
+from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import ExampleError
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
