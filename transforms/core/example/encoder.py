@@ -169,17 +169,8 @@ class ExampleEncoder:
 
         Raises EncodingError as `encode` does.
         """
-        chunks = list(self.framed_chunks(batch))
-        if len(chunks) == 1:
-            return chunks[0]
-        starts = []
-        end = 0
-        for chunk in chunks:
-            starts.append(chunk.offsets[:-1] + end)
-            end += chunk.buffer.size
-        starts.append(np.array([end], np.int64))
-        joined = pa.py_buffer(b"".join(chunk.buffer for chunk in chunks))
-        return Framed(joined, np.concatenate(starts))
+        records = self._binary_array(batch, "frame")
+        return _framed(records.buffers()[2] or pa.py_buffer(b""), offsets_of(records))
 
     def framed_chunks(self, batch: pa.RecordBatch) -> Iterator[Framed]:
         """Yields the records of `encode_framed` in chunks of some thousand rows.
@@ -187,8 +178,7 @@ class ExampleEncoder:
         Raises EncodingError as `encode` does.
         """
         for start, chunk in self._chunks(batch):
-            data, offsets = self._record(chunk, start, "frame").finish()
-            yield Framed(data.slice(0, int(offsets[-1])), offsets)
+            yield _framed(*self._record(chunk, start, "frame").finish())
 
     def entries(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns the entries of n Examples, without what is around them.
@@ -263,6 +253,11 @@ class ExampleEncoder:
         if around != "nothing":
             record.surround(framed=around == "frame")
         return record
+
+
+def _framed(data: pa.Buffer, offsets: _Sizes) -> Framed:
+    """Returns records without what may be behind them in their buffer."""
+    return Framed(data.slice(0, int(offsets[-1])), offsets)
 
 
 def _check_names(names: Sequence[str]) -> None:
