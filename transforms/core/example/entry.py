@@ -30,6 +30,7 @@ and masks spread the 7-bit groups of a value to one a byte:
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -257,7 +258,7 @@ class Entry:
         self._key = b"\x0a" + varint(len(key)) + key
         self._kind = kind.value
         self._form = form
-        self._layouts: dict[tuple[int, int], PrefixLayout | None] = {}
+        self.layout = functools.lru_cache(maxsize=1000)(self._layout)
         self._table = pa.array([], pa.large_binary())
 
     def prefix(self, size: int) -> bytes:
@@ -266,16 +267,6 @@ class Entry:
         tail = self._kind + varint(len(tail) + size) + tail
         tail = self._key + b"\x12" + varint(len(tail) + size) + tail
         return b"\x0a" + varint(len(tail) + size) + tail
-
-    def layout(self, smallest: int, largest: int) -> PrefixLayout | None:
-        """Returns the one layout of all sizes of a range; None if it has several."""
-        layout = self._layouts.get((smallest, largest))
-        if layout is None and (smallest, largest) not in self._layouts:
-            layout = self._new_layout(smallest, largest)
-            if len(self._layouts) > 1000:
-                self._layouts.clear()
-            self._layouts[smallest, largest] = layout
-        return layout
 
     def views(
         self, sizes: npt.NDArray[np.int64], largest: int, buffers: DataBuffers
@@ -297,7 +288,8 @@ class Entry:
     def _has_inner(self, size: int) -> bool:
         return self._form is Form.SINGLE or (self._form is Form.PACKED and size > 0)
 
-    def _new_layout(self, smallest: int, largest: int) -> PrefixLayout | None:
+    def _layout(self, smallest: int, largest: int) -> PrefixLayout | None:
+        """Returns the one layout of all sizes of a range; None if it has several."""
         template = self.prefix(smallest)
         if smallest == largest:
             return PrefixLayout(template)
