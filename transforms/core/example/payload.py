@@ -132,8 +132,6 @@ class PayloadColumn:
         Raises EncodingError: a uint64 over 2**63 - 1, a float64 beyond the range of
         float32, a null inside a list, a value over MAX_EXAMPLE_BYTES.
         """
-        if array.null_count == len(array):
-            return None
         location = _FlatRows(self.name, first_row, None)
         array = decoded(array)
         if array.null_count == len(array):

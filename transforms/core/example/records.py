@@ -241,12 +241,8 @@ def _write_footers(data: pa.Buffer, offsets: Sizes) -> None:
             pa.binary_view(), count, [None, pa.py_buffer(views), data], 0
         ).to_numpy(zero_copy_only=False)
     else:
-        ends = starts + sizes
-        whole = memoryview(data)
-        payloads = np.array(
-            [bytes(whole[start:end]) for start, end in zip(starts, ends, strict=True)],
-            object,
-        )
+        bounds = np.ravel((starts, starts + sizes), "F")
+        payloads = binary_values(data, bounds).to_numpy(zero_copy_only=False)[::2]
     crcs = np.fromiter(map(google_crc32c.value, payloads.tolist()), np.uint32, count)
     # Overlapping words, one that begins at every byte: footers have any alignment.
     words = np.ndarray((data.size - 3,), "<u4", data, 0, (1,))
