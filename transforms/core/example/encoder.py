@@ -180,13 +180,6 @@ class ExampleEncoder:
         for start, chunk in self._chunks(batch):
             yield _framed(*self._record(chunk, start, "frame").finish())
 
-    def entries(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-        """Returns the entries of n Examples, without what is around them.
-
-        Raises EncodingError as `encode` does.
-        """
-        return self._binary_array(batch, "nothing")
-
     def _binary_array(
         self, batch: pa.RecordBatch, around: _Around
     ) -> pa.LargeBinaryArray:
@@ -321,7 +314,9 @@ class AroundValues:
 
         Raises EncodingError as `ExampleEncoder.encode` does.
         """
-        after = self._behind.entries(batch.select(self._behind.schema.names))
+        after = self._behind._binary_array(
+            batch.select(self._behind.schema.names), "nothing"
+        )
         if not len(values):
             return FramedPieces([], 0, np.zeros(1, np.int64), crcs)
         sizes = _lengths(values)

@@ -254,7 +254,7 @@ class _Cursors:
         for index in range(1, len(head.masks)):
             word = words[places + 8 * index]
             table = head.table[index]
-            word ^= table[0] if head.constant[index] else table[sizes]
+            word ^= table if len(table) == 1 else table[sizes]
             word &= head.masks[index]
             wrong |= word
         ends = places + (sizes + 2)
@@ -334,13 +334,11 @@ class _PlainHead:
     Attributes:
       size: how many bytes it has.
       table: for each word an array of 256: the word by E; of 1 where it is constant.
-      constant: whether a word is the same for each E.
       masks: for each word, its bytes that are before the payload.
     """
 
     size: int
     table: Sequence[_Words]
-    constant: Sequence[bool]
     masks: Sequence[np.uint64]
 
 
@@ -368,6 +366,5 @@ def _plain_head(key: bytes, tag: int) -> _PlainHead:
             table[: 256 if index in varying else 1, index].copy()
             for index in range(count)
         ],
-        [index not in varying for index in range(count)],
         [np.uint64((1 << 8 * width) - 1) for width in inside],
     )
