@@ -322,14 +322,13 @@ def _packed_integers(data: bytes, starts: Longs, stops: Longs) -> Values:
     """Returns the varints of m packed lists; lists with a broken one are bad."""
     joined = PaddedBytes(_joined(data, starts, stops))
     bounds = np.concatenate(([0], np.cumsum(stops - starts)))
-    size = int(bounds[-1])
-    ends = np.flatnonzero(joined.bytes[:size] < 0x80)
+    ends = np.flatnonzero(joined.bytes[: int(bounds[-1])] < 0x80)
     filled = np.flatnonzero(stops > starts)
     whole = joined.bytes[bounds[filled + 1] - 1] < 0x80
     if not whole.all():
         return Values(None, None, filled[~whole])
-    begins = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
-    sizes = ends + 1 - begins
+    sizes = np.diff(ends, prepend=-1)
+    begins = ends + 1 - sizes
     wrong = sizes > MAX_VARINT_BYTES
     items, right = read_varints(
         joined.bytes, joined.words, begins, np.minimum(sizes, MAX_VARINT_BYTES)
@@ -342,15 +341,13 @@ def _packed_integers(data: bytes, starts: Longs, stops: Longs) -> Values:
 
 
 def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
-    """Returns where the values are in m lists of bytes between starts and stops."""
+    """Returns where the values are in m >= 1 lists between starts and stops."""
     spans: list[tuple[Longs, Longs, Longs]] = []
     bad: list[Longs] = []
     rows, cursor = np.arange(len(starts)), starts
-    while True:
+    while len(rows):
         going = cursor < stops[rows]
         rows, cursor = rows[going], cursor[going]
-        if not len(rows):
-            break
         if len(spans) >= _MANY_VALUES and len(rows) <= _FEW_LISTS:
             bad.append(rows)
             break
@@ -360,11 +357,9 @@ def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
         bad.append(rows[~right])
         rows, cursor = rows[right], ends[right]
         spans.append((rows, begin[right], cursor))
-    wrong = np.concatenate(bad) if bad else _NO_RECORDS
+    wrong = np.concatenate(bad)
     if len(wrong):
         return Values(None, None, wrong)
-    if not spans:
-        return Values(np.zeros(len(starts), np.int64), (_NO_RECORDS, _NO_RECORDS))
     rows, begins, ends = (np.concatenate(chunks) for chunks in zip(*spans, strict=True))
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows, minlength=len(starts))
@@ -373,11 +368,8 @@ def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
 
 def _joined(data: bytes, starts: Longs, stops: Longs) -> bytes:
     """Returns the pieces [start, stop) of `data` one after another."""
-    if not len(starts):
-        return b""
-    pieces = gathered(data, starts, stops)
-    joined = pieces.buffers()[2]
-    return b"" if joined is None else joined.to_pybytes()
+    joined: bytes = gathered(data, starts, stops).buffers()[2].to_pybytes()
+    return joined
 
 
 def gathered(data: bytes, starts: Longs, stops: Longs) -> pa.LargeBinaryArray:
