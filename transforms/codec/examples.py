@@ -143,8 +143,6 @@ def encode_rows(rows: Sequence[Row], coding: Coding | None) -> list[bytes]:
     Raises:
       EncodingError: as `encode_example`; the row is numbered from 1.
     """
-    if not rows:
-        return []
     names = set().union(*rows)
     try:
         if coding is None:
@@ -374,8 +372,6 @@ def decode_rows(
     Raises:
       ExampleError: as `decode_example`; the example is numbered from 0.
     """
-    if not payloads:
-        return []
     if coding is None:
         return _untyped_rows(payloads)
     if not coding.features:
