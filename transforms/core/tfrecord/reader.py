@@ -335,10 +335,7 @@ class TFRecordReader:
                 first_record=self.records,
                 offsets=starts[:good] + (self._offset - HEADER_BYTES),
             )
-            self.records += good
-            self.payload_bytes += int(batch.lengths.sum())
-            self._offset += int(starts[good - 1] + lengths[good - 1]) + FOOTER_BYTES
-            yield batch
+            yield self._counted(batch)
         if damage is not None:
             begin = int(starts[good]) - HEADER_BYTES
             self._fail(damage[1], data[begin:])
@@ -381,9 +378,14 @@ class TFRecordReader:
             offsets=np.array([self._offset], np.int64),
             crcs=np.array([crc], np.uint32),
         )
-        self.records += 1
-        self.payload_bytes += length
-        self._offset += length + OVERHEAD_BYTES
+        return self._counted(batch)
+
+    def _counted(self, batch: PayloadBatch) -> PayloadBatch:
+        """Moves on behind the records of a batch."""
+        size = int(batch.lengths.sum())
+        self.records += len(batch)
+        self.payload_bytes += size
+        self._offset += size + OVERHEAD_BYTES * len(batch)
         return batch
 
     def _fail(self, kind: str, data: bytes, detail: str = "") -> NoReturn:

@@ -159,19 +159,16 @@ def record_ends(
     while position < size:
         data = read(position, min(position + step, size))
         starts, lengths, stop = boundaries(data)
-        if not len(starts):
+        if len(starts):
+            crcs = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
+            wrong = crcs[starts - FOOTER_BYTES] != length_crcs(lengths)
+        else:
             # A record that is longer than what was read.
-            starts = np.full(1, HEADER_BYTES)
-            lengths = np.frombuffer(data[:8].ljust(8, b"\0"), "<i8").astype(np.int64)
+            length = framed_length(data)
+            wrong = np.full(1, length is None)
+            starts, lengths = np.full(1, HEADER_BYTES), np.full(1, length or 0)
             stop = int(lengths[0]) + OVERHEAD_BYTES
-        ends = starts + lengths + (OVERHEAD_BYTES - HEADER_BYTES)
-        crcs = np.ndarray((max(len(data) - 3, 0),), "<u4", data, 0, (1,))
-        wrong = np.ones(len(starts), np.bool_)
-        whole = starts <= len(data)
-        sound = lengths >= 0
-        wrong[whole & sound] = crcs[starts[whole & sound] - 4] != length_crcs(
-            lengths[whole & sound]
-        )
+        ends = starts + lengths + FOOTER_BYTES
         kind = "length-crc" if len(data) >= HEADER_BYTES else "truncated"
         if not wrong.any() and position + stop > size:
             wrong[-1], kind = True, "truncated"
