@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import keep_freed_memory
+from transforms.core.arrays import keep_freed_memory, offsets_of
 from transforms.core.example.encoder import AroundValues, ExampleEncoder
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
@@ -119,9 +119,9 @@ def write_rows(
             out.log.add_rows(placed, positions, columns.__getitem__)
             batch = pa.record_batch([columns[name] for name in schema.names], schema)
             for framed in encoder.framed_chunks(batch):
-                out.log.add(framed.offsets, framed.buffer)
-                count = len(framed.offsets) - 1
-                behind.do(writer.write_framed, framed.buffer, records=count)
+                data = framed.buffers()[2]
+                out.log.add(offsets_of(framed), data)
+                behind.do(writer.write_framed, data, records=len(framed))
             out.note_facts(summarize_columns(layout.schema.stored, columns))
 
 
@@ -220,10 +220,10 @@ def write_images(
                     for feature, column in zip(images, loaded, strict=True)
                 }
                 records = pa.record_batch([whole[k] for k in full.names], full)
-                encoded = encoder_of(full).encode_framed(records)
-                out.log.add(encoded.offsets, encoded.buffer)
-                count = records.num_rows
-                behind.do(writer.write_framed, encoded.buffer, records=count)
+                framed = encoder_of(full).encode_framed(records)
+                data = framed.buffers()[2]
+                out.log.add(offsets_of(framed), data)
+                behind.do(writer.write_framed, data, records=len(framed))
             pairs = zip(images, loaded, strict=True)
             of_images = {feature.name: column.statistics for feature, column in pairs}
             out.note_facts(summarize_columns(layout.schema.stored, columns), of_images)

@@ -15,7 +15,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.arrays import return_freed_memory
+from transforms.core.arrays import offsets_of, return_freed_memory
 from transforms.core.files import ShardName
 from transforms.core.manifest import FileFacts
 from transforms.core.model import ShardFile
@@ -339,20 +339,21 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     batch = pa.record_batch([columns[name] for name in schema.names], schema)
     framed = encoder_of(schema).encode_framed(batch)
     bounds = np.concatenate(([0], np.cumsum(lengths)))
-    places = framed.offsets[bounds].tolist()
+    offsets, data = offsets_of(framed), framed.buffers()[2]
+    places = offsets[bounds].tolist()
     placed = rows.without_values()
     encoded = []
     for index, count in enumerate(lengths):
         start, stop = places[index : index + 2]
         first, last = bounds[index : index + 2].tolist()
         out = Written.nothing(tasks[index], job)
-        out.log.add(framed.offsets[first : last + 1], framed.buffer)
+        out.log.add(offsets[first : last + 1], data)
         out.note_repeated(rows, layout, first, last)
         own = {name: array.slice(first, count) for name, array in columns.items()}
         out.log.add_rows(placed, positions[first:last], own.__getitem__)
         if count:
             out.held.update(count_parts(table.slice(first, count), features))
             out.note_facts(summarize_columns(layout.schema.stored, own))
-        records = framed.buffer.slice(start, stop - start)
+        records = data.slice(start, stop - start)
         encoded.append(EncodedShard(records, count, out))
     return encoded

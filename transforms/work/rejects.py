@@ -241,11 +241,7 @@ def _records(rejections: Sequence[Rejection]) -> pa.LargeBinaryArray:
         ],
     }
     batch = pa.RecordBatch.from_pydict(columns, schema=_RECORD_SCHEMA)
-    framed = ExampleEncoder(_RECORD_SCHEMA).encode_framed(batch)
-    offsets = pa.py_buffer(framed.offsets)
-    return pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(rejections), [None, offsets, framed.buffer]
-    )
+    return ExampleEncoder(_RECORD_SCHEMA).encode_framed(batch)
 
 
 def read_log(log: RejectLog) -> Iterator[pa.RecordBatch]:

@@ -64,19 +64,6 @@ _Sizes = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Framed:
-    """n records in the bytes of a TFRecord file.
-
-    Attributes:
-      buffer: headers, payloads and footers, one record after another.
-      offsets: int64 array of n + 1: where each record starts, and the end.
-    """
-
-    buffer: pa.Buffer
-    offsets: npt.NDArray[np.int64]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class FramedPieces:
     """The bytes of whole records of a TFRecord file, in pieces.
 
@@ -162,34 +149,36 @@ class ExampleEncoder:
         """
         return self._binary_array(batch, "example")
 
-    def encode_framed(self, batch: pa.RecordBatch) -> Framed:
+    def encode_framed(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns the n rows of a batch as TFRecord records with their checksums.
 
-        Uses up to twice the memory of the result.
+        The data buffer of the array is the bytes of a TFRecord file. Uses up to twice
+        the memory of the result.
 
         Raises EncodingError as `encode` does.
         """
-        records = self._binary_array(batch, "frame")
-        return _framed(records.buffers()[2] or pa.py_buffer(b""), offsets_of(records))
+        return self._binary_array(batch, "frame")
 
-    def framed_chunks(self, batch: pa.RecordBatch) -> Iterator[Framed]:
+    def framed_chunks(self, batch: pa.RecordBatch) -> Iterator[pa.LargeBinaryArray]:
         """Yields the records of `encode_framed` in chunks of some thousand rows.
 
         Raises EncodingError as `encode` does.
         """
-        for start, chunk in self._chunks(batch):
-            yield _framed(*self._record(chunk, start, "frame").finish())
+        return self._pieces(batch, "frame")
 
     def _binary_array(
         self, batch: pa.RecordBatch, around: _Around
     ) -> pa.LargeBinaryArray:
-        chunks = [
-            binary_values(*self._record(chunk, start, around).finish())
-            for start, chunk in self._chunks(batch)
-        ]
-        if len(chunks) == 1:
-            return chunks[0]
-        return pa.concat_arrays([pa.array([], pa.large_binary()), *chunks])
+        pieces = list(self._pieces(batch, around))
+        if len(pieces) == 1:
+            return pieces[0]
+        return pa.concat_arrays([pa.array([], pa.large_binary()), *pieces])
+
+    def _pieces(
+        self, batch: pa.RecordBatch, around: _Around
+    ) -> Iterator[pa.LargeBinaryArray]:
+        for start, chunk in self._chunks(batch):
+            yield binary_values(*self._record(chunk, start, around).finish())
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
@@ -246,11 +235,6 @@ class ExampleEncoder:
         if around != "nothing":
             record.surround(framed=around == "frame")
         return record
-
-
-def _framed(data: pa.Buffer, offsets: _Sizes) -> Framed:
-    """Returns records without what may be behind them in their buffer."""
-    return Framed(data.slice(0, int(offsets[-1])), offsets)
 
 
 def _check_names(names: Sequence[str]) -> None:
