@@ -57,6 +57,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import binary_values, offsets_of
 from transforms.core.tfrecord.frame import after_zeros
 
 Words = npt.NDArray[np.uint64]
@@ -115,22 +116,14 @@ class DataBuffers:
         The values span less than 2**31 bytes; the views of nulls are arbitrary.
         """
         count = len(values)
-        _, offsets, data = values.buffers()
+        data = values.buffers()[2]
         if not count or data is None:
             return np.zeros((count, 2), np.uint64)
-        start = values.offset
-        if pa.types.is_large_binary(values.type) or pa.types.is_large_string(
-            values.type
-        ):
-            # View offsets have 32 bits: count them from the first value instead.
-            wide = np.frombuffer(offsets, np.int64, count + 1, start * 8)
-            first, last = int(wide[0]), int(wide[-1])
-            offsets, start = pa.py_buffer(wide - first), 0
-            data = data.slice(first, last - first)
-        bare = pa.Array.from_buffers(
-            values.type, count, [None, offsets, data], 0, start
-        )
-        cast = bare.cast(pa.binary_view())
+        # View offsets have 32 bits: count them from the first value instead.
+        offsets = offsets_of(values)
+        first, last = int(offsets[0]), int(offsets[-1])
+        data = data.slice(first, last - first)
+        cast = binary_values(data, offsets - first).cast(pa.binary_view())
         words = np.frombuffer(cast.buffers()[1], np.uint64, count * 2, cast.offset * 16)
         return self.renumbered(words.reshape(count, 2), data)
 
