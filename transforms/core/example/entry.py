@@ -74,15 +74,6 @@ _SPREAD = tuple(
 _WITHIN = np.array(
     [(1 << 8 * min(size, 8)) - 1 for size in range(MAX_VARINT_BYTES + 1)], np.uint64
 )
-# Groups of 7, 14 and 28 bits: (those that stay, those that move, by how many bits).
-_JOIN = tuple(
-    (np.uint64(stay), np.uint64(move), np.uint64(shift))
-    for stay, move, shift in (
-        (0x007F007F007F007F, 0x7F007F007F007F00, 1),
-        (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
-        (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
-    )
-)
 # Prefixes of smaller payloads are kept in a table that is indexed by size.
 _TABLE_BYTES = 1 << 13
 
@@ -183,8 +174,8 @@ def read_varints(
     words &= _WITHIN[sizes]
     right = words & _SIGNS == _CONTINUATION[sizes]
     words &= ~_SIGNS
-    for stay, move, shift in _JOIN:
-        moved = words & move
+    for _, stay, move, shift in reversed(_SPREAD):
+        moved = words & move << shift
         if moved.any():
             words &= stay
             words |= moved >> shift
