@@ -54,12 +54,7 @@ begins_with_list = re.compile(
 ).match
 
 
-_SCALARS = {
-    "bytes": _Field.TYPE_BYTES,
-    "float": _Field.TYPE_FLOAT,
-    "int64": _Field.TYPE_INT64,
-    "string": _Field.TYPE_STRING,
-}
+_SCALARS = ("bytes", "float", "int64", "string")
 # A field: its name, its type, and whether it is repeated.
 _Fields = Sequence[tuple[str, str, bool]]
 _MESSAGES: Mapping[str, _Fields] = {
@@ -120,11 +115,12 @@ def _classes(*, ordered: bool = False) -> dict[str, Any]:
 def _add_fields(message: Any, fields: _Fields) -> None:
     """Adds fields to a descriptor, numbered from 1; those of a Feature are a oneof."""
     for number, (name, kind, repeated) in enumerate(fields, 1):
+        word = kind if kind in _SCALARS else "message"
         field = message.field.add(
             name=name,
             number=number,
             label=_Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL,
-            type=_SCALARS.get(kind, _Field.TYPE_MESSAGE),
+            type=_Field.Type.Value(f"TYPE_{word.upper()}"),
             type_name=None if kind in _SCALARS else f".tensorflow.{kind}",
         )
         if kind in ("float", "int64"):
