@@ -134,6 +134,7 @@ def read_columns(
       wanted: the features to return; None: all.
       parse: returns the message of an irregular record, or raises ExampleError.
     """
+    payloads = payloads.trimmed()
     count = len(payloads)
     parts: _Parts = {}
     untyped: set[bytes] = set()
@@ -186,7 +187,8 @@ def _column(
     """Returns the values in the spans, and the records that protobuf must decide."""
     rows, starts, stops = spans.rows, spans.starts, spans.stops
     if kind != "bytes_list":
-        numbers = read_values(padded, kind, starts, stops)
+        read = _floats if kind == "float_list" else _integers
+        numbers = read(padded, starts, stops)
         bad = numbers.bad if rows is None else rows[numbers.bad]
         items = np.empty(0) if len(bad) else numbers.items
         return FeatureColumn(rows, numbers.counts, pa.array(items)), bad
@@ -289,41 +291,29 @@ class Values:
     bad: Longs = dataclasses.field(default_factory=lambda: _NO_RECORDS)
 
 
-def read_values(padded: PaddedBytes, kind: str, starts: Longs, stops: Longs) -> Values:
-    """Returns the numbers that m records hold, packed, between starts and stops.
-
-    Args:
-      padded: holds them.
-      kind: "int64_list" or "float_list".
-      starts, stops: int64 arrays of m.
-    """
-    sizes = stops - starts
-    if kind == "float_list":
-        return _floats(padded, starts, sizes)
-    if len(sizes) and sizes.min() >= 1 and sizes.max() <= MAX_VARINT_BYTES:
-        items, ends_there = read_varints(padded.bytes, padded.words, starts, sizes)
-        if ends_there.all():
-            return Values(None, items)
-    return _packed_integers(padded.data, starts, stops)
-
-
-def _floats(padded: PaddedBytes, starts: Longs, sizes: Longs) -> Values:
+def _floats(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
     """Returns the floats of m packed lists; those of no multiple of 4 bytes are bad."""
+    sizes = stops - starts
     if (sizes == 4).all():
         return Values(None, padded.floats[starts])
     odd = np.flatnonzero(sizes % 4)
     if len(odd):
         return Values(None, None, odd)
-    data = _joined(padded.data, starts, starts + sizes)
+    data = _joined(padded.data, starts, stops)
     return Values(sizes // 4, np.frombuffer(data, "<f4").astype(np.float32, copy=False))
 
 
-def _packed_integers(data: bytes, starts: Longs, stops: Longs) -> Values:
-    """Returns the varints of m packed lists; lists with a broken one are bad."""
-    joined = PaddedBytes(_joined(data, starts, stops))
-    bounds = np.concatenate(([0], np.cumsum(stops - starts)))
+def _integers(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
+    """Returns the varints of m >= 1 packed lists; lists with a broken one are bad."""
+    sizes = stops - starts
+    if sizes.min() >= 1 and sizes.max() <= MAX_VARINT_BYTES:
+        items, ends_there = read_varints(padded.bytes, padded.words, starts, sizes)
+        if ends_there.all():
+            return Values(None, items)
+    joined = PaddedBytes(_joined(padded.data, starts, stops))
+    bounds = np.concatenate(([0], np.cumsum(sizes)))
     ends = np.flatnonzero(joined.bytes[: int(bounds[-1])] < 0x80)
-    filled = np.flatnonzero(stops > starts)
+    filled = np.flatnonzero(sizes)
     whole = joined.bytes[bounds[filled + 1] - 1] < 0x80
     if not whole.all():
         return Values(None, None, filled[~whole])

@@ -163,7 +163,6 @@ def decode(
       types: by name: int64, float32, large_binary, or lists of them.
       parse: `any_example` to read SequenceExamples and lists of Examples, too.
     """
-    payloads = payloads.trimmed()
     count = len(payloads)
     expected = {name: _list_of(kind) for name, kind in types.items()}
     parsed = read_columns(payloads, wanted=types, parse=parse)

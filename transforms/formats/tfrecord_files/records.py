@@ -189,7 +189,6 @@ def combined(a: Learned, b: Learned) -> Learned:
 
 def learn(payloads: PayloadBatch) -> Learned:
     """Returns the features of n payloads."""
-    payloads = payloads.trimmed()
     parsed = read_columns(payloads, parse=any_example)
     kinds: dict[str, collections.Counter[str]] = {}
     lists: set[str] = set()
