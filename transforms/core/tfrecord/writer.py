@@ -58,7 +58,7 @@ class TFRecordWriter:
         with open(name, "wb", buffering=0) as file:
             with TFRecordWriter(file) as writer:
                 writer.write(payload)
-        writer.facts()   # FileFacts, no need to read the file again
+        writer.facts()   # FrameFacts, no need to read the file again
 
     The sink stays open: the caller flushes, syncs, renames or deletes it. When the
     `with` block raises, the stream stays without its end and `facts()` raises.
@@ -161,10 +161,8 @@ class TFRecordWriter:
     ) -> None:
         if kind is None:
             self.close()
-        else:
-            # An incomplete file must not look complete: no trailer, no facts.
-            self._closed = True
-            self._parts.clear()
+        # An incomplete file must not look complete: no trailer, no facts.
+        self._closed = True
 
     def _add(self, data: bytes) -> None:
         if self._closed:
