@@ -58,7 +58,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import binary_values, offsets_of
-from transforms.core.tfrecord.frame import after_zeros
 
 Words = npt.NDArray[np.uint64]
 Store = tuple[int, npt.NDArray[np.generic], int]
@@ -431,13 +430,15 @@ def _look_up(
 
 @functools.cache
 def _table(count: int) -> _Registers:
-    """Returns the rows T[-12] to T[count - 1] as (count + 12, 256)."""
+    """Returns the rows T[-12] to T[count - 1] as (count + 12, 256); count is 2**k."""
+    if count > 1:
+        half = _table(count // 2)
+        farther = _after_zeros(half[_LEAD:].reshape(-1), count // 2)
+        return np.concatenate((half, farther.reshape(-1, 256)))
     bytes_ = np.arange(256, dtype=np.uint32)
-    table = np.zeros((_LEAD + count, 256), np.uint32)
+    table = np.zeros((_LEAD + 1, 256), np.uint32)
     for index in range(_REGISTER_BYTES):
         table[_LEAD - 1 - index] = bytes_ << np.uint32(8 * index)
-    distances = np.arange(1, count + 1)[:, None]
-    table[_LEAD:] = after_zeros(
-        np.tile(bytes_, count), np.repeat(distances, 256)
-    ).reshape(count, 256)
+    zero = google_crc32c.value(b"\0")
+    table[_LEAD] = [google_crc32c.value(bytes([byte])) ^ zero for byte in range(256)]
     return table
