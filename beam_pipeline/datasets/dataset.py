@@ -23,7 +23,7 @@ import shlex
 from collections.abc import Sequence
 
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest, ShardFacts
-from transforms.core.tfrecord.compression import is_frame_header
+from transforms.core.tfrecord.compression import framed_length
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import DamageError, SourceError, UsageError, first_few
 from transforms.formats.file_names import is_image_name
@@ -298,7 +298,7 @@ def _is_tfrecord(path: str) -> bool:
     if _has_other_suffix(name):
         return False
     is_named = _WORD.search(name) or _NUMBERED.fullmatch(name)
-    return bool(is_named) or is_frame_header(_first_bytes(path))
+    return bool(is_named) or framed_length(_first_bytes(path)) is not None
 
 
 def _check_format(path: str) -> None:
@@ -307,7 +307,7 @@ def _check_format(path: str) -> None:
     is_other = table_format(name) or is_image_name(name) or _has_other_suffix(name)
     if ".tfrecord" in name or not is_other:
         return
-    if not is_frame_header(_first_bytes(path)):
+    if framed_length(_first_bytes(path)) is None:
         raise UsageError(
             f"There must be a dataset or a TFRecord file; by its name and first bytes "
             f"{path!r} is neither. {_what_else(path)}"

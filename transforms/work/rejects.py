@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from transforms.core.manifest import REJECTS_NAME, FileFacts
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
-from transforms.core.tfrecord.compression import is_frame_header
+from transforms.core.tfrecord.compression import framed_length
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import StorageError, TargetError, bounded
 from transforms.storage import folders
@@ -336,7 +336,7 @@ def _is_left(path: str) -> bool | None:
     if not head:
         return True
     if path.endswith(".items"):
-        is_framed = is_frame_header(head[:HEADER_BYTES])
+        is_framed = framed_length(head) is not None
         return is_framed and _ITEM.match(head, HEADER_BYTES) is not None
     try:
         fields = json.loads(head.partition(b"\n")[0])

@@ -152,13 +152,11 @@ def parse_compression(name: str) -> Compression:
         ) from None
 
 
-def is_frame_header(head: bytes) -> bool:
-    """True if the first 12 bytes are a TFRecord header with the right checksum."""
-    return framed_length(head) is not None
-
-
 def framed_length(head: bytes) -> int | None:
-    """Returns the length in the header that `head` begins with; None for no header."""
+    """Returns the length in the header that `head` begins with.
+
+    None where the first 12 bytes are no header with the right checksum.
+    """
     if len(head) < HEADER_BYTES:
         return None
     (length,) = struct.unpack_from("<Q", head)
@@ -174,7 +172,7 @@ def detect(head: bytes, *, path: str = "") -> Compression:
     Raises:
       TFRecordError: no TFRecord reader reads the compression of the content.
     """
-    if is_frame_header(head):
+    if framed_length(head) is not None:
         return Compression.NONE
     if head.startswith(_GZIP_MAGIC):
         return Compression.GZIP

@@ -21,7 +21,6 @@ from transforms.core.tfrecord.compression import (
     StoredBytes,
     detect,
     framed_length,
-    is_frame_header,
     opened,
     parse_compression,
     source_name,
@@ -289,7 +288,8 @@ class TFRecordReader:
             self.compression = detect(head, path=self.path)
         else:
             self.compression = self._insisted
-            if self.compression is not Compression.NONE and is_frame_header(head):
+            is_framed = framed_length(head) is not None
+            if self.compression is not Compression.NONE and is_framed:
                 self._fail("compression", head, ": the file is not compressed")
         if self.compression is Compression.NONE:
             return stored

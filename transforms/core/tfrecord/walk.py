@@ -30,7 +30,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.tfrecord.compression import framed_length, is_frame_header
+from transforms.core.tfrecord.compression import framed_length
 from transforms.core.tfrecord.frame import (
     DAMAGE_KINDS,
     DEFAULT_MAX_RECORD_BYTES,
@@ -282,7 +282,7 @@ class Salvage:
             kind = "truncated"
         else:
             data = self._fetch(position, position + HEADER_BYTES)
-            kind = "too-long" if is_frame_header(data) else "length-crc"
+            kind = "length-crc" if framed_length(data) is None else "too-long"
         return LostRange(position, self._next_record(position + 1), kind)
 
     def _next_record(self, start: int) -> int:
