@@ -24,6 +24,7 @@ Values of other libraries become those first, and pixels files:
 import datetime
 import decimal
 import enum
+import functools
 import io
 import os
 import uuid
@@ -56,8 +57,6 @@ _FAMILIES: dict[str, tuple[type, ...]] = {
     "list": (list, tuple, range),
     "mapping": (Mapping,),
 }
-_CONVERTERS: dict[type[Any], Callable[[Any], Any] | None] = {}
-_FAMILY_OF: dict[type[Any], str] = {}
 # Modes of Pillow that PNG stores without a conversion.
 _PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
 
@@ -74,29 +73,21 @@ class OddValueError(ValueError):
         self.index = index
 
 
+@functools.cache
 def family_of(kind: type[Any]) -> str:
     """Returns the family of a Python type; "" if no feature holds its values."""
-    family = _FAMILY_OF.get(kind)
-    if family is None:
-        names = (n for n, types in _FAMILIES.items() if issubclass(kind, types))
-        family = _FAMILY_OF[kind] = next(names, "")
-    return family
+    names = (n for n, types in _FAMILIES.items() if issubclass(kind, types))
+    return next(names, "")
 
 
 def plain_values(values: list[Any]) -> list[Any]:
     """Returns n values as types of the table above; the list itself if they are."""
-    if not any(map(_known_converter, set(map(type, values)))):
+    if not any(map(_converter, set(map(type, values)))):
         return values
     return [_converted(value) for value in values]
 
 
-def _known_converter(kind: type[Any]) -> Callable[[Any], Any] | None:
-    """Returns what `_converter` does, remembered for each type."""
-    if kind not in _CONVERTERS:
-        _CONVERTERS[kind] = _converter(kind)
-    return _CONVERTERS[kind]
-
-
+@functools.cache
 def _converter(kind: type[Any]) -> Callable[[Any], Any] | None:
     """Returns what converts values of a type to a known one; None if nothing must."""
     if issubclass(kind, enum.Enum):
@@ -117,7 +108,7 @@ def _converter(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 def _converted(value: Any) -> Any:
     """Converts a value until it is of a known type: an Enum's value may be an Enum."""
-    while (convert := _known_converter(type(value))) is not None:
+    while (convert := _converter(type(value))) is not None:
         changed = convert(value)
         if changed is value or type(changed) is type(value):
             return changed
