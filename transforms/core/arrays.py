@@ -146,19 +146,15 @@ def flattened(
 
     `present` is None if no list is null; null lists become empty.
     """
-    count = len(lists)
     if pa.types.is_fixed_size_list(lists.type):
-        width = lists.type.list_size
-        if present is None:
-            values = lists.values.slice(lists.offset * width, count * width)
-            return np.arange(count + 1, dtype=np.int64) * width, values
-        lengths = present * np.int64(width)
+        lengths = np.full(len(lists), lists.type.list_size)
     else:
         offsets = offsets_of(lists)
         if present is None:
-            first, last = int(offsets[0]), int(offsets[-1])
-            return offsets - first, lists.values.slice(first, last - first)
-        lengths = np.where(present, np.diff(offsets), 0)
+            return offsets - offsets[0], lists.flatten()
+        lengths = np.diff(offsets)
+    if present is not None:
+        lengths = lengths * present
     return np.concatenate(([0], np.cumsum(lengths))), lists.flatten()
 
 
