@@ -189,7 +189,6 @@ def write_part(
     # Loaded where it is needed: most of those who ask here write nothing.
     import pyarrow.parquet as pq
 
-    named = frozenset(classes).intersection(schema.names)
     chosen = (
         pa.record_batch([b[n] for n in schema.names], schema.names) for b in batches
     )
@@ -205,7 +204,7 @@ def write_part(
         for group in regrouped(chosen, _GROUP_ROWS, _GROUP_BYTES):
             columns = [
                 _named(name, group[name], classes[name])
-                if name in named
+                if name in classes
                 else _storable(group[name], kind)
                 for name, kind in zip(schema.names, schema.types, strict=True)
             ]

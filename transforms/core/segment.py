@@ -103,9 +103,6 @@ def cut(
     ordered = shards[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
     stops = np.append(starts[1:], len(ordered))
-    if len(starts) == 1:
-        yield int(ordered[0]), rows
-        return
     is_ordered = bool((ordered == shards).all())
     taken = rows if is_ordered else rows.take(pa.array(order))
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
