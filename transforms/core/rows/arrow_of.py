@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import list_of
 from transforms.core.json_text import MAX_NESTING, TOO_DEEP, check_key
 from transforms.core.rows.column import FLOAT64_EXACT
 from transforms.core.rows.python_kinds import (
@@ -259,8 +260,12 @@ def _structs(values: list[Any], level: int) -> pa.Array:
         except OddValueError as error:
             path = f"in {key!r}, " if len(str(error)) < _LONG_CHARS else ""
             raise OddValueError(f"{path}{error}", error.index) from error
-    mask = pa.array([value is None for value in values], pa.bool_())
-    return pa.StructArray.from_arrays(fields, list(keys), mask=mask)
+    return pa.StructArray.from_arrays(fields, list(keys), mask=_absent(values))
+
+
+def _absent(values: list[Any]) -> pa.BooleanArray:
+    """Returns which of n values are missing."""
+    return pa.array([value is None for value in values], pa.bool_())
 
 
 def _lists(values: list[Any], level: int) -> pa.Array:
@@ -274,7 +279,7 @@ def _lists(values: list[Any], level: int) -> pa.Array:
         if index >= 0:
             index = int(np.searchsorted(starts, index, side="right")) - 1
         raise OddValueError(str(error), index) from error
-    return _list_array(items, starts, [value is None for value in values])
+    return list_of(items, np.diff(starts), _absent(values))
 
 
 def _items(value: Any) -> Sequence[Any]:
@@ -287,32 +292,26 @@ def _items(value: Any) -> Sequence[Any]:
     ]
 
 
-def _list_array(items: pa.Array, starts: Array, absent: list[bool]) -> pa.Array:
-    """Returns n lists of the items between n + 1 starts; absent ones are null."""
-    mask = pa.array(absent) if any(absent) else None
-    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), items, mask=mask)
-
-
 def _arrays(values: list[Any], level: int) -> pa.Array:
     """Returns arrays of one shape as tensors, others of one dimension as lists."""
     present = [value for value in values if value is not None]
     if any(array.dtype.kind not in "biuf" for array in present):
         return _lists(values, level)
     dtype = _common_dtype(values, present)
-    shape, absent = present[0].shape, [value is None for value in values]
+    shape = present[0].shape
     if any(array.shape != shape for array in present):
         if any(array.ndim > 1 for array in present):
             why = f"is among arrays of shape {shape}"
             _refuse(values, lambda array: array.shape != shape, why)
         flat = _of_array(np.concatenate(present).astype(dtype, copy=False))
         sizes = [0 if value is None else len(value) for value in values]
-        return _list_array(flat, np.concatenate(([0], np.cumsum(sizes))), absent)
+        return list_of(flat, sizes, _absent(values))
     _check_masks(present)
     rows = np.zeros((len(values), *shape), dtype)
     for index, value in enumerate(values):
         if value is not None:
             rows[index] = value
-    return tensor_array(rows, absent if any(absent) else None)
+    return _tensor_array(rows, _absent(values))
 
 
 def _common_dtype(values: list[Any], known: list[Array]) -> np.dtype[Any]:
@@ -355,7 +354,7 @@ def _of_array(array: Array) -> pa.Array:
         return _of_values(list(array) if array.dtype.kind in "mM" else array.tolist())
     if array.ndim > 1:
         _check_masks([array])
-        return tensor_array(np.ascontiguousarray(array))
+        return _tensor_array(np.ascontiguousarray(array))
     if array.dtype.kind in "mM":
         return _of_times(array)
     return pa.array(_native(array))
@@ -389,7 +388,7 @@ def _check_masks(arrays: Sequence[Array]) -> None:
             raise OddValueError("an array of lists has no place for masked values")
 
 
-def tensor_array(rows: Array, absent: Sequence[bool] | None = None) -> pa.Array:
+def _tensor_array(rows: Array, absent: pa.BooleanArray | None = None) -> pa.Array:
     """Returns an array of shape (n, ...) as n fixed-size lists, or n tensors.
 
     Args:
@@ -401,10 +400,8 @@ def tensor_array(rows: Array, absent: Sequence[bool] | None = None) -> pa.Array:
     if not math.prod(shape):
         if len(shape) > 1:
             raise OddValueError(f"arrays of shape {shape} hold nothing")
-        starts = np.zeros(len(rows) + 1, np.int64)
-        return _list_array(flat, starts, list(absent or [False] * len(rows)))
-    mask = None if absent is None else pa.array(absent, pa.bool_())
-    lists = pa.FixedSizeListArray.from_arrays(flat, math.prod(shape), mask=mask)
+        return list_of(flat, np.zeros(len(rows)), absent)
+    lists = pa.FixedSizeListArray.from_arrays(flat, math.prod(shape), mask=absent)
     if len(shape) == 1:
         return lists
     kind = pa.fixed_shape_tensor(flat.type, list(shape))

@@ -144,11 +144,19 @@ def first_fault(*faults: Faults | None) -> Faults | None:
     return out
 
 
-def present_faults(faults: Faults | None, absent: Mask | None) -> Faults | None:
-    """Returns the faults of rows that are present; None if there are none."""
-    if faults is not None and absent is not None:
-        faults = faults * ~absent
-    return faults if faults is not None and faults.any() else None
+def present_faults(
+    faults: Faults | None, present: Mask | None
+) -> tuple[Faults | None, Mask | None]:
+    """Returns the faults of rows that are present, and which rows are absent or bad.
+
+    None if there are none.
+    """
+    absent = None if present is None else ~present
+    if faults is not None and present is not None:
+        faults = faults * present
+    if faults is None or not faults.any():
+        return None, absent
+    return faults, faults > 0 if absent is None else absent | (faults > 0)
 
 
 def rows_with_faults(
@@ -244,11 +252,8 @@ def valid_text(column: pa.Array) -> Column:
 
 def not_utf8(column: pa.Array) -> Mask | None:
     """Tells which of n texts or bytes are not valid UTF-8; None if all are."""
-    kind = column.type
-    is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    text = pa.large_string() if is_large else pa.string()
     # Arrow checks the encoding only on the way from bytes to texts.
-    data = column.view(pa.large_binary() if is_large else pa.binary())
+    data, text = column.cast(pa.large_binary()), pa.large_string()
     if _casts(data, text):
         return None
     bad = np.zeros(len(data), np.bool_)

@@ -309,12 +309,10 @@ def _lists_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
         mask = array.is_null() if array.null_count else None
         values = as_type(items, kind.value_type)
         return pa.FixedSizeListArray.from_arrays(values, kind.list_size, mask=mask)
-    lengths = pc.fill_null(pc.list_value_length(array), 0)
-    starts = np.concatenate(([0], np.cumsum(lengths.to_numpy(), dtype=np.int64)))
     try:
         items = as_type(array.flatten(), kind.value_type)
     except OddValueError as error:
-        index = int(np.searchsorted(starts, error.index, side="right")) - 1
+        index = pc.list_parent_indices(array)[error.index].as_py()
         raise OddValueError(str(error), index) from error
     lists = lists_like(array, items)
     return lists.cast(kind) if pa.types.is_large_list(kind) else lists

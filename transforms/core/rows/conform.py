@@ -27,7 +27,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_number, numpy_mask, values_and_rows
+from transforms.core.arrays import (
+    is_bytes,
+    is_number,
+    list_of,
+    numpy_mask,
+    values_and_rows,
+)
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import (
@@ -39,15 +45,13 @@ from transforms.core.rows.column import (
     Mask,
     complaint,
     fault,
-    first_fault,
     large_places,
     nothing_fits,
     present_faults,
     reason_of,
-    rows_with_faults,
 )
 from transforms.core.rows.common_type import plain_array
-from transforms.core.rows.nested import Nested, fitted, nested_of
+from transforms.core.rows.nested import Ints, Nested, faults_of, fitted, nested_of
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
 from transforms.core.rows.text_cells import cast_together
@@ -62,8 +66,6 @@ from transforms.core.schema import (
     row_type,
 )
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded, shortened
-
-Ints = npt.NDArray[np.int64]
 
 _MAX_OFFSET = 2**31 - 1
 
@@ -115,7 +117,6 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
     kind = Kind.FLOAT if is_box else feature.kind
     item = dataclasses.replace(feature, kind=kind, shape=())
     cells = _filled_items(scalars(found.values, item), item)
-    missing = fault(numpy_mask(cells.values.is_null()), Reason.MISSING_VALUE)
     if feature.is_ragged:
         misshapen = np.zeros(len(found.sizes), np.bool_)
         if found.inner is None:
@@ -123,27 +124,19 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
             misshapen = np.diff(found.starts) > 0
     else:
         _, misshapen = fitted(found.sizes, np.diff(found.starts), feature.shape)
-    faults = first_fault(
-        found.faults,
-        fault(misshapen, Reason.WRONG_SHAPE),
-        rows_with_faults(first_fault(cells.faults, missing), found.starts),
-    )
-    absent = None if found.present is None else ~found.present
-    faults = present_faults(faults, absent)
-    if faults is not None:
-        absent = faults > 0 if absent is None else absent | (faults > 0)
-    values, starts = cells.values, found.starts
+    faults = faults_of(found, cells, misshapen)
+    faults, absent = present_faults(faults, found.present)
+    values, counts = cells.values, np.diff(found.starts)
+    if feature.is_ragged:
+        values, counts = _ragged_lists(values, found)
+    if faults is not None and absent is not None:
+        # Whoever reads the items assumes that null rows have none.
+        values = values.filter(pa.array(np.repeat(~absent, counts)))
+        counts = np.where(absent, 0, counts)
     if is_box:
-        values, starts = _boxes(values, starts, absent)
-    elif feature.is_ragged:
-        values, starts = _ragged_lists(values, found)
-    if faults is not None and not is_box:
-        # `take` also empties null rows: whoever reads the items assumes they have none.
-        rows = pa.array(np.arange(len(starts) - 1), mask=absent)
-        lists = _list_array(values, starts, None).take(rows)
-    else:
-        lists = _list_array(values, starts, absent)
-    return Column(lists, faults)
+        values = pa.FixedSizeListArray.from_arrays(values, len(BOX_SIDES))
+        counts = counts // len(BOX_SIDES)
+    return Column(_list_array(values, counts, absent), faults)
 
 
 def _filled_items(cells: Column, item: Feature) -> Column:
@@ -176,39 +169,24 @@ def filling_of(value: object, feature: Feature) -> pa.Array:
     return cells.values
 
 
-def _boxes(
-    values: pa.Array, starts: Ints, absent: Mask | None
-) -> tuple[pa.Array, Ints]:
-    """Returns the boxes of the rows that fit, and offsets; other rows have no boxes."""
-    sides = len(BOX_SIDES)
-    counts = np.diff(starts)
-    if absent is not None:
-        values = values.filter(pa.array(np.repeat(~absent, counts)))
-        counts = np.where(absent, 0, counts)
-    boxes = pa.FixedSizeListArray.from_arrays(values, sides)
-    return boxes, np.concatenate(([0], np.cumsum(counts))) // sides
-
-
 def _ragged_lists(values: pa.Array, found: Nested) -> tuple[pa.Array, Ints]:
-    """Returns the inner lists of all rows, and where among them each row begins."""
+    """Returns the inner lists of all rows, and how many of them each row has."""
     if found.inner is None or found.outer is None:
-        none = np.zeros(1, np.int64)
-        return _list_array(values.slice(0, 0), none, None), np.zeros_like(found.starts)
-    return _list_array(values, found.inner, None), found.outer
+        none = np.zeros(0, np.int64)
+        rows = len(found.starts) - 1
+        return _list_array(values.slice(0, 0), none, None), np.zeros(rows, np.int64)
+    return _list_array(values, np.diff(found.inner), None), np.diff(found.outer)
 
 
-def _list_array(values: pa.Array, starts: Ints, absent: Mask | None) -> pa.ListArray:
+def _list_array(values: pa.Array, counts: Ints, absent: Mask | None) -> pa.ListArray:
     """Returns n lists of values; EncodingError beyond the range of int32 offsets."""
-    if starts[-1] > _MAX_OFFSET:
+    if len(values) > _MAX_OFFSET:
         raise EncodingError(
             "the lists of a column must hold fewer than 2^31 values in one batch of "
-            f"rows; found {starts[-1]}; write the source with smaller row groups or "
+            f"rows; found {len(values)}; write the source with smaller row groups or "
             "record batches"
         )
-    mask = None if absent is None else pa.array(absent)
-    return pa.ListArray.from_arrays(
-        pa.array(starts.astype(np.int32)), values, mask=mask
-    )
+    return list_of(values, counts, None if absent is None else pa.array(absent))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

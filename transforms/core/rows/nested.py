@@ -40,11 +40,13 @@ from transforms.core.arrays import flattened, is_list, numpy_mask
 from transforms.core.json_text import check_json_nesting
 from transforms.core.reasons import FaultError, Reason
 from transforms.core.rows.column import (
+    Column,
     Faults,
     Mask,
     fault,
     first_fault,
     number_of,
+    rows_with_faults,
 )
 from transforms.core.schema import Feature
 
@@ -79,13 +81,6 @@ class Nested:
     outer: Ints | None = None
 
 
-def _rows_of(parts: Ints, starts: Ints, count: int) -> Mask:
-    """Tells which of `count` rows one of the parts, by number, belongs to."""
-    out = np.zeros(count, np.bool_)
-    out[np.searchsorted(starts, parts, "right") - 1] = True
-    return out
-
-
 def nested_of(column: pa.Array, feature: Feature) -> Nested | None:
     """Returns lists of any type, tensors, or texts of lists as flat values.
 
@@ -100,21 +95,20 @@ def nested_of(column: pa.Array, feature: Feature) -> Nested | None:
         return _nested_tensors(column)
     if not is_list(column.type):
         return None
-    count = len(column)
     present = numpy_mask(column.is_valid()) if column.null_count else None
     starts, values = flattened(column, present)
     offsets = [starts]
     sizes = [np.diff(starts)]
-    uneven = np.zeros(count, np.bool_)
-    lacking = np.zeros(count, np.bool_)
+    uneven = lacking = None
     while is_list(values.type):
         there = numpy_mask(values.is_valid()) if values.null_count else None
         if there is not None:
-            lacking |= _rows_of(np.flatnonzero(~there), starts, count)
+            nulls = fault(~there, Reason.MISSING_VALUE)
+            lacking = first_fault(lacking, rows_with_faults(nulls, starts))
         inner, values = flattened(values, there)
         size, mixed = _inner_sizes(np.diff(inner), starts)
         sizes.append(size)
-        uneven |= mixed
+        uneven = first_fault(uneven, mixed)
         offsets.append(inner)
         starts = inner.take(starts)
     if isinstance(values.type, pa.FixedShapeTensorType):
@@ -124,28 +118,24 @@ def nested_of(column: pa.Array, feature: Feature) -> Nested | None:
         starts,
         np.column_stack(sizes),
         present,
-        first_fault(
-            fault(lacking, Reason.MISSING_VALUE),
-            None if feature.is_ragged else fault(uneven, Reason.WRONG_SHAPE),
-        ),
+        first_fault(lacking, None if feature.is_ragged else uneven),
         inner=offsets[1] if len(offsets) == 2 else None,
         outer=offsets[0] if len(offsets) == 2 else None,
     )
 
 
-def _inner_sizes(sizes: Ints, starts: Ints) -> tuple[Ints, Mask]:
-    """Returns for n rows the one size of their lists, and where there are several.
+def _inner_sizes(sizes: Ints, starts: Ints) -> tuple[Ints, Faults | None]:
+    """Returns for n rows the one size of their lists, and the faults of several.
 
     `sizes` are those of m lists, row i has the lists from starts[i] to starts[i + 1].
     """
     filled = np.diff(starts) > 0
     first = np.full(len(filled), UNKNOWN, np.int64)
     first[filled] = sizes[starts[:-1][filled]]
-    mixed = np.zeros(len(filled), np.bool_)
-    if len(sizes) and sizes.min() < sizes.max():
-        whole = np.repeat(first, np.diff(starts))
-        mixed = _rows_of(np.flatnonzero(sizes != whole), starts, len(filled))
-    return first, mixed
+    if not len(sizes) or sizes.min() == sizes.max():
+        return first, None
+    others = fault(sizes != np.repeat(first, np.diff(starts)), Reason.WRONG_SHAPE)
+    return first, rows_with_faults(others, starts)
 
 
 def _nested_tensors(column: pa.FixedShapeTensorArray) -> Nested:
@@ -170,6 +160,22 @@ def _nested_tensors(column: pa.FixedShapeTensorArray) -> Nested:
         outer = np.concatenate(([0], np.cumsum(heights)))
         inner = np.arange(outer[-1] + 1, dtype=np.int64) * width
     return Nested(values, starts, sizes, present, None, inner, outer)
+
+
+def faults_of(lists: Nested, items: Column, misshapen: Mask) -> Faults | None:
+    """Returns the faults of n rows: their own, of their shape, of their items.
+
+    Args:
+      lists: the rows.
+      items: their values, converted.
+      misshapen: n bools, true where the sizes do not fit.
+    """
+    missing = fault(numpy_mask(items.values.is_null()), Reason.MISSING_VALUE)
+    return first_fault(
+        lists.faults,
+        fault(misshapen, Reason.WRONG_SHAPE),
+        rows_with_faults(first_fault(items.faults, missing), lists.starts),
+    )
 
 
 def fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
@@ -199,14 +205,12 @@ def fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
 
 def _separated(column: pa.StringArray, separator: str) -> Nested:
     """Returns texts cut at a separator; the empty text is the empty list."""
-    parts = pc.split_pattern(column, separator)
+    empty = pc.equal(column, "")
+    filled = pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
+    parts = pc.split_pattern(filled, separator)
+    there = numpy_mask(parts.is_valid()) if parts.null_count else None
+    starts, values = flattened(parts, there)
     present = numpy_mask(column.is_valid()) if column.null_count else None
-    starts, values = flattened(parts, present)
-    empty = numpy_mask(pc.equal(column, ""))
-    if empty.any():
-        values = values.filter(pa.array(np.repeat(~empty, np.diff(starts))))
-        counts = np.where(empty, 0, np.diff(starts))
-        starts = np.concatenate(([0], np.cumsum(counts)))
     return Nested(values, starts, np.diff(starts)[:, None], present)
 
 

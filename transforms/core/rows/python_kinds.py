@@ -57,6 +57,7 @@ _FAMILIES: dict[str, tuple[type, ...]] = {
     "list": (list, tuple, range),
     "mapping": (Mapping,),
 }
+_FAMILY_OF: dict[type[Any], str] = {}
 # Modes of Pillow that PNG stores without a conversion.
 _PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
 
@@ -73,11 +74,13 @@ class OddValueError(ValueError):
         self.index = index
 
 
-@functools.cache
 def family_of(kind: type[Any]) -> str:
     """Returns the family of a Python type; "" if no feature holds its values."""
-    names = (n for n, types in _FAMILIES.items() if issubclass(kind, types))
-    return next(names, "")
+    family = _FAMILY_OF.get(kind)
+    if family is None:
+        names = (n for n, types in _FAMILIES.items() if issubclass(kind, types))
+        family = _FAMILY_OF[kind] = next(names, "")
+    return family
 
 
 def plain_values(values: list[Any]) -> list[Any]:
@@ -108,7 +111,7 @@ def _converter(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 def _converted(value: Any) -> Any:
     """Converts a value until it is of a known type: an Enum's value may be an Enum."""
-    while (convert := _converter(type(value))) is not None:
+    while (convert := _converter(type(value))) is not None:  # type: ignore[arg-type]
         changed = convert(value)
         if changed is value or type(changed) is type(value):
             return changed

@@ -37,7 +37,6 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,9 +51,8 @@ from transforms.core.rows.column import (
     first_fault,
     nothing_fits,
     present_faults,
-    rows_with_faults,
 )
-from transforms.core.rows.nested import Nested, fitted
+from transforms.core.rows.nested import Ints, Nested, faults_of, fitted
 from transforms.core.rows.text_cells import exact_float, without_missing
 from transforms.core.rows.typed_cells import (
     decimal_text,
@@ -89,10 +87,6 @@ DATA_TYPES: Mapping[str, int] = {
 }
 """Names of dtypes to the numbers of `DataType`."""
 PROTO = "proto"
-
-
-Ints = npt.NDArray[np.int64]
-Elements = npt.NDArray[np.generic]
 
 
 def tensor_protos(
@@ -153,24 +147,16 @@ def _joined_pairs(first: pa.Array, second: pa.Array) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(first, second, pa.scalar(b"", pa.large_binary()))
 
 
-def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
-    """Returns m values as elements of a numeric dtype or bool, and which do not fit.
-
-    Missing values do not fit. Elements that do not fit are undefined.
-    """
+def _elements(values: pa.Array, dtype: str) -> Column:
+    """Returns m values as elements of a numeric dtype or bool."""
     target = pa.from_numpy_dtype(np.dtype(dtype))
     if pa.types.is_null(values.type):
-        cells = Column(values.cast(target))
-    elif pa.types.is_boolean(target):
-        cells = scalars(values, Feature("", Kind.BOOL))
-    elif pa.types.is_floating(target):
-        cells = _float_elements(values, target)
-    else:
-        cells = integers(values, target)
-    missing = fault(numpy_mask(cells.values.is_null()), Reason.MISSING_VALUE)
-    faults = first_fault(cells.faults, missing)
-    of = numpy_mask if pa.types.is_boolean(target) else raw_values
-    return of(cells.values), faults
+        return Column(values.cast(target))
+    if pa.types.is_boolean(target):
+        return scalars(values, Feature("", Kind.BOOL))
+    if pa.types.is_floating(target):
+        return _float_elements(values, target)
+    return integers(values, target)
 
 
 def _float_elements(values: pa.Array, target: pa.DataType) -> Column:
@@ -202,18 +188,14 @@ def tensors(found: Nested, feature: Feature) -> Column:
         misshapen[:] = True
     if feature.dtype == STRING:
         cells = scalars(found.values, Feature("", Kind.BYTES))
-        missing = fault(numpy_mask(cells.values.is_null()), Reason.MISSING_VALUE)
-        items_faults = first_fault(cells.faults, missing)
         contents = string_values(pc.fill_null(cells.values, b""), found.starts)
     else:
-        items, items_faults = elements(found.values, feature.dtype)
+        cells = _elements(found.values, feature.dtype)
+        is_bool = pa.types.is_boolean(cells.values.type)
+        items = numpy_mask(cells.values) if is_bool else raw_values(cells.values)
         data = np.ascontiguousarray(items, items.dtype.newbyteorder("<"))
         contents = binary_values(data, found.starts * data.itemsize)
-    faults = first_fault(
-        found.faults,
-        fault(misshapen, Reason.WRONG_SHAPE),
-        rows_with_faults(items_faults, found.starts),
-    )
+    faults = faults_of(found, cells, misshapen)
     return _stored_tensors(contents, sizes, faults, found.present, feature)
 
 
@@ -228,11 +210,8 @@ def _stored_tensors(
     rows = contents
     if feature.encoding == PROTO:
         rows = tensor_protos(contents, sizes, feature.dtype)
-    absent = np.zeros(len(rows), np.bool_) if present is None else ~present
-    faults = present_faults(faults, absent)
-    if faults is not None:
-        absent = absent | (faults > 0)
-    if absent.any():
+    faults, absent = present_faults(faults, present)
+    if absent is not None and absent.any():
         rows = pc.if_else(pa.array(absent), pa.scalar(None, rows.type), rows)
     return Column(rows.cast(pa.binary()), faults)
 
