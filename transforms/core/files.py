@@ -47,8 +47,7 @@ def parse_shard_name(text: str, name: str) -> ShardName | None:
 
     The dataset's name is needed, because both it and the split may contain '-'.
     """
-    prefix = f"{name}-"
-    match = _REST.fullmatch(text[len(prefix) :]) if text.startswith(prefix) else None
+    match = _REST.fullmatch(text.removeprefix(f"{name}-"))
     if match is None:
         return None
     compression = {v: k for k, v in COMPRESSION_SUFFIXES.items()}

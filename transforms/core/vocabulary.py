@@ -206,8 +206,7 @@ def vocabulary_warnings(
     padded = [name for name in classes if name != name.strip()]
     empty = []
     if counts is not None:
-        empty = [name for name in classes if not counts.get(name)]
-        empty = [name for name in empty if name != UNKNOWN_NAME]
+        empty = [n for n in classes if n != UNKNOWN_NAME and not counts.get(n)]
     out = []
     if groups:
         shown = "; ".join(" and ".join(map(repr, names)) for names in groups[:5])

@@ -194,11 +194,8 @@ def _dictionary_of(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
     for chunk in texts.chunks:
         for start in range(0, len(chunk), _PIECE):
             piece = chunk.slice(start, _PIECE).dictionary_encode()
-            if len(piece.dictionary) > _FEW:
-                return None
             distinct = pa.concat_arrays([distinct, piece.dictionary]).unique()
             if len(distinct) > _FEW:
                 return None
             pieces.append(piece)
-    whole = pa.chunked_array(pieces).unify_dictionaries()
-    return pa.chunked_array([whole.combine_chunks()])
+    return pa.chunked_array([pa.concat_arrays(pieces)])
