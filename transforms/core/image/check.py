@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from PIL import BmpImagePlugin, Image, ImageFile, features
+from PIL.ExifTags import Base
 
 from transforms.core.image.formats import (
     ImageFormat,
@@ -54,9 +55,6 @@ from transforms.core.image.structure import (
     read_png,
 )
 from transforms.core.reasons import Fault, FaultError, Reason
-
-_ORIENTATION, _BITS_PER_SAMPLE = 274, 258
-_IMAGE_WIDTH, _IMAGE_HEIGHT, _TILE_WIDTH, _TILE_HEIGHT = 256, 257, 322, 323
 
 _quiet = threading.Lock()
 _UNDONE = {**TURNED, 6: TURNED[8], 8: TURNED[6]}
@@ -209,7 +207,7 @@ def open_lazily(
             info, several = _describe_tiff(image)
             tags = cast(Any, image).tag_v2
             # Decoders allocate whole tiles, even for a small image.
-            tile = tags.get(_TILE_HEIGHT, 1), tags.get(_TILE_WIDTH, 1)
+            tile = tags.get(Base.TileLength, 1), tags.get(Base.TileWidth, 1)
             check_pixels(info.height, info.width, limit)
             check_pixels(*tile, max(limit, 1 << 20))
         else:
@@ -276,12 +274,12 @@ def _describe_tiff(image: ImageFile.ImageFile) -> tuple[ImageInfo, bool]:
     # Pillow's TiffImageFile, a class that only TIFF needs to import.
     tags = cast(Any, image).tag_v2
     # Before loading, which applies it; Pillow also finds it in XMP.
-    stated = image.getexif().get(_ORIENTATION, 1)
+    stated = image.getexif().get(Base.Orientation, 1)
     orientation = stated if stated in range(1, 9) else 1
-    bits = tags.get(_BITS_PER_SAMPLE, (8,))
+    bits = tags.get(Base.BitsPerSample, (8,))
     bits = max(bits) if isinstance(bits, tuple) else int(bits)
     # From the tags: Pillow's `size` is the one after turning.
-    height, width = int(tags[_IMAGE_HEIGHT]), int(tags[_IMAGE_WIDTH])
+    height, width = int(tags[Base.ImageLength]), int(tags[Base.ImageWidth])
     info = ImageInfo("tiff", height, width, 0, orientation, bits)
     return info, bool(cast(Any, image).is_animated)
 

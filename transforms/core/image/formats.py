@@ -56,7 +56,6 @@ class ImageInfo(NamedTuple):
       orientation: of EXIF or XMP, 1 (upright) to 8. HEIC is turned by its decoder:
         always 1.
       bits: of a sample, 1 to 16. TensorFlow decodes every image to 8.
-      has_palette: whether its pixels are numbers of colors.
       notes: those of a source, in the order of `ImageNote`.
     """
 
@@ -66,7 +65,6 @@ class ImageInfo(NamedTuple):
     depth: int
     orientation: int = 1
     bits: int = 8
-    has_palette: bool = False
     notes: tuple[ImageNote, ...] = ()
 
     def noting(

@@ -13,10 +13,10 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from PIL import Image
+from PIL import ExifTags, Image
 
 from transforms.core.image.formats import damaged, unsupported
-from transforms.core.image.resize import ImageStep, make_exif
+from transforms.core.image.resize import ImageStep
 from transforms.core.reasons import FaultError, Reason
 
 _DAMAGE = (
@@ -228,8 +228,8 @@ def encode(
             options["bits"] = 8
     image.info = {}
     if orientation > 1:
-        exif = make_exif(orientation)
-        options["exif"] = b"Exif\0\0" + exif if name == "jpeg" else exif
+        options["exif"] = Image.Exif()
+        options["exif"][ExifTags.Base.Orientation] = orientation
     out = io.BytesIO()
     image.save(out, name.upper(), **options)
     return out.getvalue()

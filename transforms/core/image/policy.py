@@ -271,10 +271,9 @@ def _prepare(
     notes: set[ImageNote] = set()
     if opened is not None:
         image = load(source, opened)
-        is_cmyk = image.mode == "CMYK"
-        notes = (
-            {ImageNote.REENCODED, ImageNote.CMYK} if is_cmyk else {ImageNote.REENCODED}
-        )
+        notes.add(ImageNote.REENCODED)
+        if image.mode == "CMYK":
+            notes.add(ImageNote.CMYK)
     elif (
         step is None
         and policy.channels in (None, source.depth)

@@ -53,17 +53,6 @@ def turns(orientation: int) -> bool:
     return orientation >= 5
 
 
-def make_exif(orientation: int) -> bytes:
-    """Returns EXIF data that holds only the orientation.
-
-    It begins with the TIFF header, as in a PNG's eXIf chunk. The segment of a JPEG has
-    the name `Exif` before it.
-    """
-    head = b"MM\0*" + struct.pack(">IH", 8, 1)
-    # A SHORT fills the first half of its four bytes. The last 0: no other directory.
-    return head + struct.pack(">HHIHHI", _ORIENTATION, _SHORT, 1, orientation, 0, 0)
-
-
 def read_orientation(exif: Buffer, xmp: Buffer = b"") -> int:
     """Reads the orientation.
 

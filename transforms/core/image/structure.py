@@ -349,7 +349,7 @@ def read_png(data: bytes, check: Check, limit: int) -> ImageInfo:
         decode_png(data)
     depth = 3 + bool(transparent) if has_palette else _CHANNELS[color_type]
     orientation = read_orientation(exif) if exif else 1
-    info = ImageInfo("png", height, width, depth, orientation, bits, has_palette)
+    info = ImageInfo("png", height, width, depth, orientation, bits)
     return info.noting(several=several, trailing=end < len(data))
 
 
