@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import data_of, numpy_mask, offsets_of, raw_values
-from transforms.core.placing.leakage import without_images
+from transforms.core.placing.leakage import Mask, without_images
 from transforms.core.placing.placement import (
     UInt64s,
     hash_texts,
@@ -59,7 +59,6 @@ from transforms.core.rows.text_cells import (
     zero_led,
 )
 
-Mask = npt.NDArray[np.bool_]
 # The words of n values, and which of the values are present; None for all.
 _Words = tuple[UInt64s, Mask | None]
 

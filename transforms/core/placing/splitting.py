@@ -112,12 +112,10 @@ class Assignments:
     def with_new(self, other: "Assignments") -> "Assignments":
         """Returns these units, and those of `other` that are not among them."""
         new = self.find(other.units) < 0
-        names = tuple(dict.fromkeys((*self.names, *other.names)))
-        code_map = np.array([names.index(name) for name in other.names], np.int64)
-        codes = code_map[other.codes[new]] if len(code_map) else np.zeros(0, np.int64)
+        names, code_map = _joined(self.names, other.names)
         return Assignments.of(
             np.concatenate([self.units, other.units[new]]),
-            np.concatenate([self.codes, codes]),
+            np.concatenate([self.codes, code_map[other.codes[new]]]),
             names=names,
             identity=self.identity,
         )
@@ -154,6 +152,14 @@ class Assignments:
         if not (is_ours and inside and rising and units.dtype == np.uint64):
             raise _not_ours(path)
         return cls(units, codes, names, identity)
+
+
+def _joined(
+    first: Sequence[str], others: Sequence[str]
+) -> tuple[tuple[str, ...], Codes]:
+    """Returns all names, and the index among them of each of the others."""
+    names = tuple(dict.fromkeys((*first, *others)))
+    return names, np.array([names.index(name) for name in others], np.int64)
 
 
 def _not_ours(path: str) -> SpecError:
@@ -255,8 +261,7 @@ def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     is_locked = positions >= 0
     if not is_locked.any():
         return splits
-    names = tuple(dict.fromkeys((*splits.names, *tables.lock.names)))
-    code_map = np.array([names.index(name) for name in tables.lock.names])
+    names, code_map = _joined(splits.names, tables.lock.names)
     index = np.where(is_locked, code_map[positions], splits.index)
     return Splits(names, index)
 
@@ -306,10 +311,9 @@ def _by_column(batch: Batch, rule: SplitRule) -> Splits:
         )
     encoded = given.dictionary_encode()
     names = tuple(encoded.dictionary.to_pylist())
-    if not given.null_count:
-        return Splits(names, encoded.indices.to_numpy().astype(np.int64))
     index = encoded.indices.fill_null(NOWHERE).to_numpy().astype(np.int64)
-    return _filled(Splits(names, index), batch, rule)
+    splits = Splits(names, index)
+    return _filled(splits, batch, rule) if given.null_count else splits
 
 
 def _by_table(batch: Batch, rule: SplitRule, table: Assignments | None) -> Splits:
@@ -327,8 +331,7 @@ def _by_table(batch: Batch, rule: SplitRule, table: Assignments | None) -> Split
 def _filled(splits: Splits, batch: Batch, rule: SplitRule) -> Splits:
     """Assigns rows without a split by the rule's shares."""
     shared = rule.names[: len(rule.shares)]
-    names = tuple(dict.fromkeys((*splits.names, *shared)))
-    code_map = np.array([names.index(name) for name in shared])
+    names, code_map = _joined(splits.names, shared)
     by_shares = code_map[split_of_keys(_split_hashes(batch, rule), rule)]
     return Splits(names, np.where(splits.index < 0, by_shares, splits.index))
 
