@@ -109,13 +109,8 @@ def cut(
         yield int(ordered[start]), taken.slice(start, stop - start)
 
 
-def serialize(rows: pa.RecordBatch) -> pa.Buffer:
-    """Returns the IPC message of the rows; of a slice, only its own data."""
-    return rows.serialize()
-
-
 def deserialize(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """Inverse of `serialize`, under `segment_schema`."""
+    """Returns the rows of a message of `RecordBatch.serialize`, under a schema."""
     return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
 
 
@@ -194,7 +189,7 @@ def put_names(
 
 def _inline_names(names: pa.StringArray) -> Segment:
     """Returns names as a segment that holds them itself."""
-    message = serialize(pa.record_batch([names], schema=_NAMES))
+    message = pa.record_batch([names], schema=_NAMES).serialize()
     return Segment("", 0, len(names), message.size, payload=message.to_pybytes())
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core import segment
 from transforms.core.image.formats import ImageInfo, ImageNote, contradicts_suffix
 from transforms.core.image.policy import PreparedImage
 from transforms.core.image.resize import AS_STORED, Geometry, turns
@@ -375,7 +374,7 @@ def store_fingerprints(
     )
     # The rows of another plan may be others.
     name = f"images\0{split}\0{store.plan}"
-    parts = [(packed.num_rows, segment.serialize(packed))]
+    parts = [(packed.num_rows, packed.serialize())]
     (piece,) = store.put(name, number, parts)
     return Fingerprints(
         Subject.IMAGE,

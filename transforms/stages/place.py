@@ -221,7 +221,7 @@ class CutByShard(beam.DoFn):
         parts = []
         for key, rows in cut_batch(batch, sharding, splits):
             counts[key] = rows.num_rows
-            parts.append((rows.num_rows, segment.serialize(rows)))
+            parts.append((rows.num_rows, rows.serialize()))
         # What has come inside its descriptor goes on in it.
         inline = isinstance(element, Segment) and not element.file
         at = dataclasses.replace(store, inline=True) if inline else store
@@ -298,7 +298,7 @@ def _store_fingerprints(batch: Batch, splits: Splits, store: Store) -> Fingerpri
     (piece,) = store.put(
         f"units\0{batch.block.origin}",
         batch.block.start,
-        [(rows.num_rows, segment.serialize(rows))],
+        [(rows.num_rows, rows.serialize())],
     )
     return Fingerprints(
         Subject.UNIT,

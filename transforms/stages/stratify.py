@@ -109,7 +109,7 @@ class _HashClasses(beam.DoFn):
             batch.block.start,
             [
                 (len(counts[0]), pack(*counts)),
-                (rows.num_rows, segment.serialize(rows)),
+                (rows.num_rows, rows.serialize()),
             ],
         )
         yield summed, hashed

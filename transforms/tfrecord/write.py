@@ -315,7 +315,7 @@ def _cut_by_shard(
         places, messages = [], []
         for number, some in segment.cut(rows, numbers):
             places.append(divmod(number, plan.parts))
-            messages.append((some.num_rows, segment.serialize(some)))
+            messages.append((some.num_rows, some.serialize()))
         stored = store.put(piece.origin, 0, messages)
     return [
         (shard, segment.pack(dataclasses.replace(descriptor, start=part)))

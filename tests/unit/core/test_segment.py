@@ -45,7 +45,7 @@ def test_message_round_trip(values: list[int], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(values)))
     length = data.draw(st.integers(0, len(values) - start))
     piece = rows.slice(start, length)
-    message = segment.serialize(piece)
+    message = piece.serialize()
     assert segment.deserialize(message.to_pybytes(), ROWS).equals(piece)
 
 
@@ -53,13 +53,13 @@ def test_message_holds_its_own_rows_only() -> None:
     """A slice of one row does not carry its neighbours' bytes to disk."""
     texts = pa.array(["x" * 1000] * 1000)
     rows = pa.record_batch([pa.array(range(1000)), texts], ROWS)
-    assert segment.serialize(rows.slice(500, 1)).size < 2_000
+    assert rows.slice(500, 1).serialize().size < 2_000
 
 
 def test_equal_rows_give_messages_of_one_size() -> None:
     """A second attempt's message fits the first one's descriptor."""
-    first = segment.serialize(rows_of(list(range(20))).slice(5, 4))
-    second = segment.serialize(rows_of(list(range(20))).slice(5, 4))
+    first = rows_of(list(range(20))).slice(5, 4).serialize()
+    second = rows_of(list(range(20))).slice(5, 4).serialize()
     assert first.size == second.size
     message = second.slice(0, first.size)
     assert segment.deserialize(message, ROWS).equals(rows_of([5, 6, 7, 8]))

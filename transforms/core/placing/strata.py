@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core import segment
+from transforms.core.arrays import list_of, raw_values
 from transforms.core.placing.placement import UInt64s
 from transforms.errors import EncodingError
 
@@ -34,7 +35,7 @@ ClassCounts: TypeAlias = tuple[pa.StringArray, UInt64s]
 # Classes held beyond the distinct ones before counts are merged.
 _SPARE_CLASSES = 1 << 20
 _ABOVE_ALL = np.uint64(2**64 - 1)
-_ROWS = pa.schema([("class", pa.string()), ("numbers", pa.binary())])
+_ROWS = pa.schema([("class", pa.string()), ("numbers", pa.list_(pa.uint64()))])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -78,20 +79,15 @@ class Strata:
 
 def pack(classes: pa.StringArray, numbers: UInt64s) -> pa.Buffer:
     """Returns n names and their numbers [n, k] as the message of a segment."""
-    numbers = np.ascontiguousarray(numbers)
-    width = numbers.shape[1] * numbers.itemsize
-    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(width)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(numbers)]
-    packed = pa.Array.from_buffers(pa.binary(), len(numbers), buffers)
-    return segment.serialize(pa.record_batch([classes, packed], schema=_ROWS))
+    count, width = numbers.shape
+    lists = list_of(pa.array(numbers.ravel()), np.full(count, width))
+    return pa.record_batch([classes, lists], schema=_ROWS).serialize()
 
 
 def unpack(message: bytes | pa.Buffer, columns: int) -> tuple[pa.StringArray, UInt64s]:
     """Inverse of `pack`; `columns` is k."""
     rows = segment.deserialize(message, _ROWS)
-    size = rows.num_rows * columns
-    numbers = np.frombuffer(rows["numbers"].buffers()[2] or b"", np.uint64, size)
-    return rows["class"], numbers.reshape(-1, columns)
+    return rows["class"], raw_values(rows["numbers"].flatten()).reshape(-1, columns)
 
 
 def sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:

@@ -84,7 +84,7 @@ def stored(
         np.zeros(len(items), np.int64),
         pa.array([origin for origin, _ in items], pa.string()),
     )
-    (piece,) = store.put(split, 0, [(len(items), segment.serialize(rows))])
+    (piece,) = store.put(split, 0, [(len(items), rows.serialize())])
     return Fingerprints(subject, (split,), segment=piece)
 
 

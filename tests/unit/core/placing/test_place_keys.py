@@ -268,7 +268,7 @@ def test_shards_are_ordered_by_key() -> None:
             schema = segment.segment_schema(
                 batch.rows.schema, many_origins=False, ordered=True
             )
-            stored = segment.deserialize(segment.serialize(rows), schema)
+            stored = segment.deserialize(rows.serialize(), schema)
             parts.setdefault(shard, []).append((origin, stored))
     for shard, segments in parts.items():
         rows = ShardRows.of(segments, seed=2, shuffle=True)
