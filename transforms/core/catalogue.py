@@ -21,7 +21,6 @@ range, some 292 million years.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -220,9 +219,8 @@ def write_part(
 
 def _named(name: str, ids: pa.Array, classes: pa.StringArray) -> pa.DictionaryArray:
     """Returns class names; the dictionary has those that occur, in order of ids."""
-    unique_ids = pc.unique(ids).drop_null()
-    unique_ids = unique_ids.take(pc.sort_indices(unique_ids))
-    for end in itertools.chain(unique_ids[:1].to_pylist(), unique_ids[-1:].to_pylist()):
+    unique_ids = pc.unique(ids).drop_null().sort()
+    for end in unique_ids[:1].to_pylist() + unique_ids[-1:].to_pylist():
         if not 0 <= end < len(classes):
             raise ExampleError(
                 f"label {name!r} must be one of {len(classes):,} class ids; found "

@@ -257,12 +257,11 @@ def fitted_each(
     sizes: list[list[int]], counts: Ints, shape: Shape
 ) -> tuple[Ints, Mask]:
     """Fits rows to a shape as `fitted` does; each is flat or as deep as the shape."""
-    depths = np.array([len(size) for size in sizes], np.int64)
     levels = len(shape)
     padded = [size if len(size) == levels else [UNKNOWN] * levels for size in sizes]
     deep = np.array(padded, np.int64).reshape(len(sizes), levels)
     full, bad = fitted(deep, counts, shape)
-    flat = depths != levels
+    flat = np.array([len(size) != levels for size in sizes], np.bool_)
     if flat.any():
         full_flat, bad_flat = fitted(counts[:, None], counts, shape)
         full[flat], bad[flat] = full_flat[flat], bad_flat[flat]

@@ -192,8 +192,7 @@ def converter_of(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 def _png(pixels: np.ndarray) -> bytes:
     """Returns the pixels of an image, (height, width[, channels]), as a PNG file."""
-    file: bytes = encode_png(pixels[np.newaxis])[0].as_py()
-    return file
+    return encode_png(pixels[np.newaxis])[0].as_py()
 
 
 def _png_of_pillow(image: Any) -> bytes:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import (
     flattened,
     is_bytes,
+    list_of,
     lists_like,
     numpy_mask,
     one_array,
@@ -156,8 +157,7 @@ def _unragged(lists: pa.Array) -> list[pa.Array]:
     mask = lists.is_null() if lists.null_count else None
     starts, inner = flattened(lists, None if mask is None else ~numpy_mask(mask))
     bounds, flat = flattened(inner, None)
-    offsets = pa.array(bounds[starts], pa.int32())
-    values = pa.ListArray.from_arrays(offsets, flat, mask=mask)
+    values = list_of(flat, np.diff(bounds[starts]), mask)
     return [values, lists_like(lists, pa.array(np.diff(bounds)))]
 
 
