@@ -26,7 +26,8 @@ from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.version import deciding_versions
 from transforms.core.arrays import is_bytes, is_list
-from transforms.core.model import Batch, ReadFacts, RejectLog
+from transforms.core.model import Batch, ReadFacts
+from transforms.core.reasons import RejectLog
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, raising_in_python
 from transforms.formats.input_files import HeldListing, InlineListing

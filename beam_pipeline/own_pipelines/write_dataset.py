@@ -30,8 +30,8 @@ from beam_pipeline.own_pipelines.rows_plan import (
 )
 from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.version import deciding_versions
-from transforms.core.model import Fact
 from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.reasons import Fact
 from transforms.errors import SpecError
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.row_types import check_row_type

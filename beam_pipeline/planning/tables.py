@@ -48,8 +48,8 @@ from transforms.core.arrays import return_freed_memory
 from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.json_text import type_nesting
-from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes
+from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError
 from transforms.formats.input_files import InputFiles

@@ -13,8 +13,7 @@ from tests.support.foreign_images import POLICIES, foreign_images
 from tests.support.fuzzing import at_most, mutated, nothing_unraised
 from tests.support.stress import CASES
 from transforms.core.image.policy import PreparedImage, prepare_image
-from transforms.core.model import Reason
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import MAX_MESSAGE_BYTES
 
 # These bytes decide an image's size and layout.

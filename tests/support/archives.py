@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import zstandard
 
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.formats.archive.archives import Archive
 from transforms.formats.archive.members import Item, Limits
 

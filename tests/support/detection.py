@@ -17,7 +17,8 @@ from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.model import Reading, Rejection
+from transforms.core.model import Reading
+from transforms.core.reasons import Rejection
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection.objects import BOXES, BoxPolicy
 from transforms.formats.input_files import InlineListing, InputFiles

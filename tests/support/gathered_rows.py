@@ -13,7 +13,8 @@ from beam_pipeline.own_pipelines.given import types_of_rows
 from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.model import Reading, Rejection, Segment
+from transforms.core.model import Reading, Segment
+from transforms.core.reasons import Rejection
 from transforms.core.rows.record_columns import (
     number_labels,
     record_columns,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.model import Block, Rejection
+from transforms.core.model import Block
+from transforms.core.reasons import Rejection
 from transforms.core.schema import Schema
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (

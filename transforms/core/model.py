@@ -19,13 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.manifest import FileFacts
-from transforms.core.reasons import Fact as Fact
-from transforms.core.reasons import Reason as Reason
-from transforms.core.reasons import Rejection as Rejection
-from transforms.core.reasons import RejectLog as RejectLog
-from transforms.core.reasons import Skipped as Skipped
-from transforms.core.reasons import reject_in_words as reject_in_words
-from transforms.core.reasons import task_of as task_of
+from transforms.core.reasons import Fact, Rejection, RejectLog
 from transforms.core.statistics import Statistics
 from transforms.errors import ConservationError
 

@@ -35,8 +35,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.core.model import Block
 from transforms.core.placing.placement import usual_order
+from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError, SpecError, first_few

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.errors import InputError
 from transforms.formats.file_names import in_nfc, is_image_name, split_in_path
 from transforms.storage.file_list import FileList

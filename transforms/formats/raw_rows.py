@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.model import Block, Rejection
+from transforms.core.model import Block
+from transforms.core.reasons import Rejection
 from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.text_cells import DECIMAL, Texts, nulled, trimmed

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import lists_like, numpy_mask
-from transforms.core.model import Batch, Block, Reading, Rejection, Rounding, Skipped
+from transforms.core.model import Batch, Block, Reading, Rounding
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
-from transforms.core.reasons import Reason
+from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, blamed_of, conform
 from transforms.core.rows.record_columns import count_parts

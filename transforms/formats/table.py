@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.model import Block, Rejection
-from transforms.core.reasons import Reason
+from transforms.core.model import Block
+from transforms.core.reasons import Reason, Rejection
 from transforms.core.schema import Feature
 from transforms.errors import (
     BeamTFRecordError,

@@ -10,7 +10,7 @@ from typing import Any
 import google_crc32c
 
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
-from transforms.core.model import reject_in_words
+from transforms.core.reasons import reject_in_words
 from transforms.errors import DamageError, UsageError
 from transforms.publishing import target
 from transforms.storage.files import storage

@@ -10,7 +10,8 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.model import Reading, Skipped
+from transforms.core.model import Reading
+from transforms.core.reasons import Skipped
 from transforms.core.rows.record_columns import count_parts
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError

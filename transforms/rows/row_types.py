@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from transforms.core.json_text import MAX_NESTING, check_key
-from transforms.core.model import Rejection
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Rejection
 from transforms.errors import EncodingError, InputError, SpecError, bounded
 
 A_ROW = "a row: a dict, beam.Row, named tuple, dataclass"

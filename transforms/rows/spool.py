@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.arrays import in_one_piece
-from transforms.core.model import Rejection, Segment
+from transforms.core.model import Segment
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
-from transforms.core.reasons import Fault, Reason
+from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.core.rows.column import fault as faults_where
 from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of

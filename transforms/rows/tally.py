@@ -26,7 +26,8 @@ from transforms.core.arrays import (
 )
 from transforms.core.infer.evidence import LargeNumbers, example_text
 from transforms.core.infer.typed import is_named_like_images, starts_as_image
-from transforms.core.model import Fact, RejectLog, Segment
+from transforms.core.model import Segment
+from transforms.core.reasons import Fact, RejectLog
 from transforms.core.rows.column import FLOAT32_EXACT, FLOAT64_EXACT
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import conform

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_holding
-from transforms.core.model import Block, Reading, Reason, Rejection, Segment
+from transforms.core.model import Block, Reading, Segment
 from transforms.core.placing.placement import order_hashes
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import fault
 from transforms.core.rows.common_type import PYTHON, wider_type

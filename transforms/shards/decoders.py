@@ -41,8 +41,7 @@ from transforms.core.image.policy import (
     PreparedImage,
     prepare_image,
 )
-from transforms.core.model import Reason
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import BeamTFRecordError
 from transforms.storage.visibility import python_command
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from transforms.core.image.formats import ImageInfo, ImageNote, contradicts_suffix
 from transforms.core.image.policy import PreparedImage
 from transforms.core.image.resize import AS_STORED, Geometry, turns
-from transforms.core.model import Reason, Rejection, ShardKey
+from transforms.core.model import ShardKey
 from transforms.core.placing.leakage import (
     Fingerprints,
     Subject,
@@ -25,7 +25,7 @@ from transforms.core.placing.leakage import (
     pack_fingerprints,
 )
 from transforms.core.placing.shard_rows import ShardRows
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
 from transforms.core.statistics import Statistics
 from transforms.storage.paths import without_access

@@ -15,17 +15,14 @@ from transforms.core.manifest import (
 )
 from transforms.core.model import (
     CataloguePart,
-    Fact,
     PlaceFacts,
     ReadFacts,
-    RejectLog,
     ShardFile,
     added_rows,
-    task_of,
 )
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.reasons import Reason, Skipped
+from transforms.core.reasons import Fact, Reason, RejectLog, Skipped, task_of
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import (

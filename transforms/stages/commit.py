@@ -17,8 +17,9 @@ from transforms.core.manifest import (
     DerivedFile,
     Manifest,
 )
-from transforms.core.model import Fact, PlaceFacts, ShardFile
+from transforms.core.model import PlaceFacts, ShardFile
 from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.reasons import Fact
 from transforms.core.schema import Kind
 from transforms.core.segment import get_names
 from transforms.core.vocabulary import vocabulary_warnings

@@ -15,23 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core import segment
-from transforms.core.model import (
-    Batch,
-    Block,
-    PlaceFacts,
-    Reason,
-    Rejection,
-    RejectLog,
-    Segment,
-    ShardKey,
-    task_of,
-)
+from transforms.core.model import Batch, Block, PlaceFacts, Segment, ShardKey
 from transforms.core.placing import placement
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
 from transforms.core.placing.placement import LOCK, Sharding, order_hashes, unit_hashes
 from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
 from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata
+from transforms.core.reasons import Reason, Rejection, RejectLog, task_of
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import NO_RECORD, put_names
 from transforms.errors import EncodingError

@@ -22,11 +22,9 @@ from transforms.core.model import (
     PlaceFacts,
     ReadFacts,
     Reading,
-    Rejection,
-    RejectLog,
     Segment,
-    task_of,
 )
+from transforms.core.reasons import Rejection, RejectLog, task_of
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
 from transforms.publishing.shared_run import SharedRun

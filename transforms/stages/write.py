@@ -14,12 +14,12 @@ from transforms.core.arrays import return_freed_memory
 from transforms.core.model import (
     CataloguePart,
     PlaceFacts,
-    Reason,
     Segment,
     ShardFile,
     ShardKey,
 )
 from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.reasons import Reason
 from transforms.core.segment import (
     distinct_names,
     in_source_order,

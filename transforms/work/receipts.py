@@ -31,12 +31,12 @@ from transforms.core.model import (
     Piece,
     PlaceFacts,
     ReadFacts,
-    RejectLog,
     Segment,
     ShardFile,
     ShardKey,
 )
 from transforms.core.placing.leakage import Fingerprints
+from transforms.core.reasons import RejectLog
 from transforms.storage.files import storage
 from transforms.work.store import Store, crc32c_of
 

@@ -32,8 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.manifest import REJECTS_NAME, FileFacts
-from transforms.core.model import Rejection, RejectLog
-from transforms.core.reasons import Reason
+from transforms.core.reasons import Reason, Rejection, RejectLog
 from transforms.core.tfrecord.compression import framed_length
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import StorageError, TargetError, bounded

@@ -24,7 +24,7 @@ from transforms.core.json_text import (
     parse_json,
     type_nesting,
 )
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.errors import SourceError, SpecError
 from transforms.formats.json_lines.reader import JsonLinesReader
 

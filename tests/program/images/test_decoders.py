@@ -22,8 +22,7 @@ from tests.support.sources import write_files
 from tests.support.worker_pool import runs
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import Resize
-from transforms.core.model import Reason
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
 from transforms.shards import decoders
 from transforms.shards.decoders import DecoderPool

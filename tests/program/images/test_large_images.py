@@ -14,8 +14,7 @@ from tests.support.outputs import first_values, rejects
 from tests.support.runs import convert
 from tests.support.stress import sizes
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.model import Reason
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason
 from transforms.shards.image_loading import load_image
 from transforms.storage import entries
 from transforms.storage.entries import TooLargeError

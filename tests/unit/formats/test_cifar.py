@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.cifar import listed, pixels_of, read_all, real_folder, rows_of
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
 from transforms.formats.columnar.class_images import Cifar10Reader, Cifar100Reader

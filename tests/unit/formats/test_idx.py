@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cifar import listed, rows_of
 from tests.support.idx import IMAGES, LABELS, TYPES, digits, read_all, write
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, SourceError
 from transforms.formats.columnar.class_images import IdxReader

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.sources import write_files
-from transforms.core.model import Block, Skipped
+from transforms.core.model import Block
+from transforms.core.reasons import Skipped
 from transforms.errors import SourceError, SpecError
 from transforms.formats import images
 from transforms.formats.file_names import is_image_name

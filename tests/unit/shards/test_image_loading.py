@@ -9,9 +9,8 @@ import pytest
 
 from tests.support.drawn_images import picture, saved
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.model import Reason
 from transforms.core.placing.shard_rows import ShardRows
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN
 from transforms.shards import image_loading

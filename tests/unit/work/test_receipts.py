@@ -7,7 +7,8 @@ import pathlib
 import google_crc32c
 import pytest
 
-from transforms.core.model import Reason, RejectLog, ShardFile
+from transforms.core.model import ShardFile
+from transforms.core.reasons import Reason, RejectLog
 from transforms.core.statistics import Statistics
 from transforms.work.receipts import (
     FinishedShards,

@@ -7,8 +7,7 @@ import pathlib
 import pyarrow as pa
 import pytest
 
-from transforms.core.model import Rejection, RejectLog
-from transforms.core.reasons import Reason
+from transforms.core.reasons import Reason, Rejection, RejectLog
 from transforms.errors import StorageError
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import in_one_piece
-from transforms.core.model import Fact, Segment
+from transforms.core.model import Segment
 from transforms.core.placing import placement
+from transforms.core.reasons import Fact
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, PLACE_COLUMNS, ROW_COLUMN
 
 # Segments are joined into pieces while they are read: of this size, or of this part of

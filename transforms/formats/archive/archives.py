@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, ClassVar, Literal, NamedTuple
 
 from transforms.core.image.resize import MAX_BYTES
-from transforms.core.model import Block, Reason, Skipped
+from transforms.core.model import Block
+from transforms.core.reasons import Reason, Skipped
 from transforms.errors import DamageError, InputError, SpecError
 from transforms.formats.archive.members import (
     Item,

@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from transforms.core.image.policy import too_many_bytes
 from transforms.core.image.resize import MAX_BYTES
-from transforms.core.model import Reason
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError, InputError, bounded
 from transforms.formats.file_names import in_nfc, is_image_name
 from transforms.formats.registry import FORMATS

@@ -24,8 +24,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.model import Block, Reason, Rejection, Skipped
-from transforms.core.reasons import Fault
+from transforms.core.model import Block
+from transforms.core.reasons import Fault, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, SpecError, bounded
 from transforms.formats.archive.archives import Archives, Row, RowArchive

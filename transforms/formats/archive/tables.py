@@ -22,7 +22,8 @@ from typing import IO, ClassVar, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.model import Block, Reason, Skipped
+from transforms.core.model import Block
+from transforms.core.reasons import Reason, Skipped
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.archives import Archives
 from transforms.formats.archive.members import Member, MemberList, shown_name

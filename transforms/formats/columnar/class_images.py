@@ -24,7 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.image.png_encode import MAX_PNG_BYTES, encode_png, png_channels
-from transforms.core.model import Block, Rejection
+from transforms.core.model import Block
+from transforms.core.reasons import Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.vocabulary import parse_names
 from transforms.errors import InputError, SpecError

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.model import Block, Rejection
+from transforms.core.model import Block
+from transforms.core.reasons import Rejection
 from transforms.core.rows.column import is_text
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import scanned

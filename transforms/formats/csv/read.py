@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.model import Block, Rejection, Skipped
-from transforms.core.reasons import Reason
+from transforms.core.model import Block
+from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.rows.column import Mask, is_text, not_utf8
 from transforms.errors import ConservationError, bounded, shortened
 from transforms.formats.csv.blocks import (

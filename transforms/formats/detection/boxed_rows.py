@@ -24,8 +24,8 @@ from transforms.core.arrays import list_of
 from transforms.core.image.masks import object_mask
 from transforms.core.image.png_encode import encode_class_png
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.model import Block, Rejection
-from transforms.core.reasons import Fault, FaultError, Reason
+from transforms.core.model import Block
+from transforms.core.reasons import Fault, FaultError, Reason, Rejection
 from transforms.formats.detection.objects import (
     ANY_SIZE,
     BOXES,

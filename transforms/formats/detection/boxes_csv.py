@@ -27,8 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.model import Rejection
-from transforms.core.reasons import Fault, Reason
+from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.errors import InputError
 from transforms.formats.csv.sample import CsvReader
 from transforms.formats.detection.boxed_rows import Numbers

@@ -38,8 +38,8 @@ import pyarrow as pa
 
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
-from transforms.core.model import Block, Rejection
-from transforms.core.reasons import Fault, FaultError, Reason
+from transforms.core.model import Block
+from transforms.core.reasons import Fault, FaultError, Reason, Rejection
 from transforms.errors import InputError, first_few
 from transforms.formats.detection.coco_file import (
     CocoFile,

@@ -39,8 +39,7 @@ import numpy.typing as npt
 
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
-from transforms.core.model import Rejection
-from transforms.core.reasons import Fault, Reason
+from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
 from transforms.formats.pairs import mask_features

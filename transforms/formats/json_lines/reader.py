@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.json
 
 from transforms.core.json_text import json_nesting, openings
-from transforms.core.model import Block, Rejection
-from transforms.core.reasons import FaultError
+from transforms.core.model import Block
+from transforms.core.reasons import FaultError, Rejection
 from transforms.core.rows.column import FLOAT64_EXACT, is_text
 from transforms.errors import ConservationError, InputError
 from transforms.formats.columnar.arrow_batches import (

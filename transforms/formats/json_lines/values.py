@@ -47,8 +47,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.json_text import MAX_NESTING, check_json_nesting
-from transforms.core.model import Reason
-from transforms.core.reasons import FaultError
+from transforms.core.reasons import FaultError, Reason
 from transforms.core.rows.column import FLOAT32_EXACT, FLOAT64_EXACT
 from transforms.errors import shortened
 from transforms.formats.columnar.arrow_types import flat_columns, flat_types

@@ -25,7 +25,8 @@ from typing import BinaryIO, ClassVar
 import pyarrow as pa
 
 from transforms.core.infer.typed import are_images
-from transforms.core.model import Block, Rejection
+from transforms.core.model import Block
+from transforms.core.reasons import Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.reader import PayloadBatch

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import list_lengths, list_of, numpy_mask, values_and_rows
 from transforms.core.example.messages import check_kind
 from transforms.core.manifest import Manifest
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.rows.column import not_utf8
 from transforms.core.rows.nested import fitted
 from transforms.core.schema import Feature, Kind

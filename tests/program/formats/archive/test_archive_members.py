@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.archives import FILES, contents, faults, found_in, zip_of
 from tests.support.sources import write_files
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 
 
 @pytest.mark.parametrize("tool", ["zip", "tar", "tar -z", "tar -J", "tar -j", "tar -I"])

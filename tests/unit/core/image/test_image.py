@@ -29,8 +29,7 @@ from transforms.core.image.formats import (
 )
 from transforms.core.image.pixels import decoding
 from transforms.core.image.resize import Check
-from transforms.core.model import Reason
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason
 
 
 @pytest.fixture(scope="module")

@@ -30,8 +30,7 @@ from transforms.core.image import check
 from transforms.core.image.formats import ImageInfo, ImageNote, contradicts_suffix
 from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.resize import Resize
-from transforms.core.model import Reason
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import SpecError
 
 END = chunk(b"IEND", b"")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.casting import ANY, RAGGED, found, tensor
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.rows.conform import cast
 from transforms.core.schema import Feature, InexactIntegers, Kind
 

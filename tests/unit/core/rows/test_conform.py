@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from transforms.core.infer.texts import infer_columns
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 

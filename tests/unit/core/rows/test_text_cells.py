@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.rows.column import complaint
 from transforms.core.rows.record_columns import with_dictionaries
 from transforms.core.rows.text_cells import (

@@ -36,7 +36,7 @@ from tests.support.archives import (
 )
 from tests.support.fuzzing import at_most, mutated
 from tests.support.stress import CASES
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.errors import BeamTFRecordError, DamageError, SourceError, SpecError
 from transforms.formats.archive.archives import Archive
 from transforms.formats.archive.members import (

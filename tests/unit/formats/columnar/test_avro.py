@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.table_reading import Read, listed, read_all, rows_of
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.errors import InputError, UsageError
 from transforms.formats.columnar import avro
 from transforms.formats.columnar.avro import AvroReader

@@ -12,7 +12,7 @@ import pytest
 from tests.support.arrow_ipc import write as write_arrow
 from tests.support.arrow_tables import expected, mixed
 from tests.support.table_reading import listed, read_all, rows_of
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
 from transforms.formats.columnar import parquet

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.model import Batch, Block, Reason, Rejection
+from transforms.core.model import Batch, Block
+from transforms.core.reasons import Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import (
     MAX_MESSAGE_BYTES,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.table_reading import listed
-from transforms.core.model import Rejection
+from transforms.core.reasons import Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.csv import reader as csv_reader

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.table_reading import listed
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.joined import JoinedFiles, join_files
 from transforms.formats.csv.sample import CsvReader

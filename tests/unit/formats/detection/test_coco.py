@@ -23,7 +23,7 @@ from tests.support.detection import (
     write_image,
     write_json,
 )
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError
 from transforms.formats.detection import coco_file

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.detection import inputs, read_all, source_of, write_image
 from tests.support.voc import annotate, example, thing, write_xml
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.errors import SourceError, SpecError
 from transforms.formats.detection.voc import VocReader
 

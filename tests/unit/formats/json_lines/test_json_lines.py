@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.archives import zstd
 from tests.support.table_reading import listed, read_all, read_later, rows_of
-from transforms.core.model import Reason, Rejection
+from transforms.core.reasons import Reason, Rejection
 from transforms.errors import SourceError
 from transforms.formats.json_lines import reader as json_lines
 from transforms.formats.json_lines.cut import cut, items_of_block, lines_of

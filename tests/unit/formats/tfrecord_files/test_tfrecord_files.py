@@ -15,7 +15,7 @@ import pytest
 from tests.support import datasets, sequences
 from tests.support.sequences import RANKING, SEQUENCE, sequence
 from tests.support.table_reading import listed, read_all, read_later, rows_of
-from transforms.core.model import Reason, Rejection
+from transforms.core.reasons import Reason, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import InputError, SourceError, TFRecordError
