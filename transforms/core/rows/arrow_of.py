@@ -275,9 +275,7 @@ def _lists(values: list[Any], level: int) -> pa.Array:
     try:
         items = _of_values([item for sequence in parts for item in sequence], level)
     except OddValueError as error:
-        index = error.index
-        if index >= 0:
-            index = int(np.searchsorted(starts, index, side="right")) - 1
+        index = int(np.searchsorted(starts, error.index, side="right")) - 1
         raise OddValueError(str(error), index) from error
     return list_of(items, np.diff(starts), _absent(values))
 

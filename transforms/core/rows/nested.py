@@ -284,10 +284,8 @@ def _measured(value: list[Any], levels: int) -> tuple[list[int], list[Any]]:
     """Returns the sizes along one dimension or all of them, and the items."""
     sizes = [len(value)]
     while value and len(sizes) < levels and isinstance(value[0], list):
-        if not all(isinstance(child, list) for child in value):
-            raise FaultError(Reason.WRONG_SHAPE)
         size = len(value[0])
-        if any(len(child) != size for child in value):
+        if not all(isinstance(child, list) and len(child) == size for child in value):
             raise FaultError(Reason.WRONG_SHAPE)
         sizes.append(size)
         value = [item for child in value for item in child]
