@@ -1,5 +1,6 @@
 """Raw rows: null words and decimal commas, rows of files joined, and rejections."""
 
+import collections
 import dataclasses
 import hashlib
 import itertools
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import one_array
 from transforms.core.model import Block
 from transforms.core.reasons import Rejection
 from transforms.core.rows.conform import Misfit
@@ -59,11 +61,7 @@ def with_points(
         column = columns.get(name)
         if column is None or not pa.types.is_string(column.type):
             continue
-        if isinstance(column, pa.ChunkedArray):
-            chunks = [_swapped(chunk, feature.separator) for chunk in column.chunks]
-            out[name] = pa.chunked_array(chunks, pa.string())
-        else:
-            out[name] = _swapped(column, feature.separator)
+        out[name] = _swapped(one_array(column), feature.separator)
     return out
 
 
@@ -288,7 +286,7 @@ def _joined_files(raws: Sequence[RawRows]) -> RawRows:
     if len(raws) == 1:
         return raws[0]
     first = raws[0]
-    skipped: dict[str, int] = {}
+    skipped = collections.Counter[str]()
     refused: list[Complaint] = []
     places: list[npt.NDArray[np.int64]] = []
     # Where the places of each begin, and what to add to its own ones.
@@ -302,8 +300,7 @@ def _joined_files(raws: Sequence[RawRows]) -> RawRows:
         begins.append(base)
         shifts.append(shift)
         base += raw.block.rows
-        for reason, count in raw.skipped.items():
-            skipped[reason] = skipped.get(reason, 0) + count
+        skipped.update(raw.skipped)
     return RawRows(
         dataclasses.replace(first.block, rows=sum(raw.block.rows for raw in raws)),
         {
@@ -314,7 +311,7 @@ def _joined_files(raws: Sequence[RawRows]) -> RawRows:
         refused,
         _rejecter(raws, begins, shifts),
         pa.concat_arrays(map(_origins, raws)),
-        skipped,
+        dict(skipped),
         places=np.concatenate(places),
         positions=np.concatenate(
             [

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from transforms.core.arrays import numpy_mask
+from transforms.core.arrays import numpy_mask, one_array
 from transforms.core.model import Block
 from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.rows.column import Mask, is_text, not_utf8
@@ -349,10 +349,7 @@ def parse(
         kept = b"".join(view[i:j] for i, j in zip(begins, ends, strict=True))
         table = _table_of(kept or b"\n", names, wanted, dialect)
     indices = np.arange(table.num_rows + len(others), dtype=np.int64)
-    columns = tuple(
-        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        for column in table.itercolumns()
-    )
+    columns = tuple(map(one_array, table.itercolumns()))
     indices = np.delete(indices, others)
     return CsvRecords(columns, indices, tuple(miscounted), tuple(end_marks))
 

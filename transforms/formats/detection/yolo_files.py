@@ -35,18 +35,15 @@ from transforms.formats.file_names import (
 from transforms.formats.table import spread
 from transforms.storage.files import storage
 
-_SPLITS = {
-    "train": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "test": "test",
-}
+# What names a split, as a key of the YAML or as a list of images.
+_SPLIT_WORDS = ("train", "val", "valid", "validation", "test")
 # Folders of images -> those of their labels.
 _LABELS_OF = {"images": "labels", "Images": "Labels"}
+# The last one on a path.
+_IMAGES = re.compile(r"(?s)(.*/|^)(images|Images)(?=/)")
 _IS_YAML = re.compile(r"(?i)\.ya?ml$")
 IS_NAMES = re.compile(r"(?i)(\.names|(^|/)(classes\.txt|_darknet\.labels))$")
-_IS_LIST = re.compile(rf"(^|/)({'|'.join(_SPLITS)})\.txt$")
+_IS_LIST = re.compile(rf"(^|/)({'|'.join(_SPLIT_WORDS)})\.txt$")
 _NAMES_KEY = re.compile(rb"(?m)^(names|nc)\s*:")
 _SPLIT_KEY = re.compile(rb"(?m)^(train|val|valid|validation|test)\s*:")
 # Semantic masks, which are no objects.
@@ -88,16 +85,10 @@ def label_path(image: str, texts: Container[str] = ()) -> str:
       image: its path.
       texts: of the source; one beside an image in `Images` is its label.
     """
-    folder, name = posixpath.split(image)
     beside = posixpath.splitext(image)[0] + ".txt"
-    parts = folder.split("/") if folder else []
-    if beside in texts and "images" not in parts:
+    if beside in texts and "images" not in image.split("/")[:-1]:
         return beside
-    for index in range(len(parts) - 1, -1, -1):
-        if labels := _LABELS_OF.get(parts[index]):
-            parts[index] = labels
-            break
-    return "/".join([*parts, posixpath.splitext(name)[0] + ".txt"])
+    return _IMAGES.sub(lambda match: match[1] + _LABELS_OF[match[2]], beside, count=1)
 
 
 def splits_of(
@@ -167,7 +158,7 @@ def config_of(root: str, texts: Collection[str]) -> YoloConfig:
     for path in by_depth:
         listed = _IS_LIST.search(path)
         if listed and posixpath.dirname(path) in ("", posixpath.dirname(near[0])):
-            splits.setdefault(_SPLITS[listed[2]], []).append(f"/{path}")
+            splits.setdefault(split_in_path(listed[2]), []).append(f"/{path}")
     return YoloConfig(near[0], names[near[0]], splits)
 
 
@@ -223,13 +214,13 @@ def _of_yaml(text: str) -> YoloConfig:
     if len(shape) != 2 or shape[1] not in (0, 2, 3) or not 0 <= shape[0] <= 1000:
         raise ValueError(f"kpt_shape must be K, 2 or K, 3; it is {shape[:4]}")
     splits: dict[str, list[str]] = {}
-    for key, split in _SPLITS.items():
+    for key in _SPLIT_WORDS:
         entries = config.get(key) or []
         entries = entries if isinstance(entries, list) else [entries]
         if not all(isinstance(entry, str) for entry in entries):
             raise ValueError(f"{key} must be a path or a list of paths")
         if entries:
-            splits.setdefault(split, []).extend(entries)
+            splits.setdefault(split_in_path(key), []).extend(entries)
     base = config.get("path") or ""
     base = base if isinstance(base, str) else ""
     return YoloConfig("", names, splits, base, (shape[0], shape[1]))
