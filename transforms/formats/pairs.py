@@ -121,7 +121,7 @@ def layout_of(files: FileList, masks: FileList, base: str) -> PairFolders:
     Raises:
       InputError: no mask is of an image.
     """
-    index = index_of("", masks)
+    index = MaskIndex("", _under(masks, ""))
     paths = _sample(files, "")
     hits = {s: sum(bool(index.of("", p, s)) for p in paths) for s in _SUFFIXES}
     suffix = max(hits, key=hits.__getitem__)
@@ -166,7 +166,7 @@ def pair(
     Raises:
       InputError: a mask is that of two images.
     """
-    indexes = {mask: index_of(mask, masks) for _, mask in layout.folders}
+    indexes = {mask: MaskIndex(mask, _under(masks, mask)) for _, mask in layout.folders}
     mask_paths: list[str | None] = []
     owners: dict[str, str] = {}
     paired: set[str] = set()
@@ -222,7 +222,8 @@ def pair(
 class MaskIndex:
     """The masks of a folder, by their stems; its length is their number."""
 
-    def __init__(self, folder: str, paths: Sequence[str]) -> None:
+    def __init__(self, folder: str, paths: Iterable[str]) -> None:
+        """Takes the masks in a folder, whose name ends with a `/` or is empty."""
         self._by_stem: dict[str, str] = {}
         names: dict[str, str] = {}
         twice: set[str] = set()
@@ -293,13 +294,8 @@ def masks_in(folder: str) -> MaskIndex:
     if not storage(folder).is_folder():
         return MaskIndex("", [])
     listed = storage(folder).list_tree()
-    paths = [entry.path for entry in listed if not entry.skipped]
-    return MaskIndex("", [path for path in paths if is_image_name(path)])
-
-
-def index_of(folder: str, files: FileList) -> MaskIndex:
-    """Returns the masks in a folder, whose name ends with a `/` or is empty."""
-    return MaskIndex(folder, [*_under(files, folder)])
+    paths = (entry.path for entry in listed if not entry.skipped)
+    return MaskIndex("", filter(is_image_name, paths))
 
 
 def _candidates(folders: Iterable[str]) -> dict[str, list[str]]:
@@ -331,7 +327,7 @@ def _best(
 ) -> PairFolders | None:
     """Returns the layout with most pairs among samples; None below the least share."""
     indexes = {
-        mask: index_of(mask, files)
+        mask: MaskIndex(mask, _under(files, mask))
         for mask in {mask for masks in candidates.values() for mask in masks}
     }
     hits: dict[str, dict[str, tuple[float, str]]] = {suffix: {} for suffix in _SUFFIXES}
@@ -373,7 +369,7 @@ def _beside(files: FileList, least: int) -> PairFolders | None:
         images, masks = sort_files(files, layout)
         if not masks:
             continue
-        index = index_of("", masks)
+        index = MaskIndex("", _under(masks, ""))
         if _share(index, "", _sample(images, ""), suffix) * 100 >= least:
             return layout
     return None

@@ -213,7 +213,6 @@ class Tar:
             size=size,
             offset=self._offset - BLOCK_BYTES,
             data_offset=self._offset,
-            packed=size,
             fault=fault,
         )
 

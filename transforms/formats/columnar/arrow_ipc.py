@@ -10,7 +10,7 @@ an error and never a read beyond a buffer.
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
@@ -30,8 +30,8 @@ from transforms.formats.columnar.arrow_batches import (
 from transforms.formats.columnar.arrow_types import (
     flat_columns,
     flat_types,
+    sources,
     stated_features,
-    wanted_fields,
 )
 from transforms.formats.raw_rows import grouped
 from transforms.formats.table import InputFile, RawRows, SourceFile, only, spread
@@ -68,9 +68,10 @@ class _Batches(ColumnarFile):
         self.features = stated_features(self._schema)
         if columns is not None:
             only(self.types, columns, origin)
-            self._reader = self._opened(wanted_fields(self._schema, columns))
+            fields = {field for field, _ in sources(self._schema, columns)}
+            self._reader = self._opened(fields)
 
-    def _opened(self, names: Sequence[str] | None) -> Any:
+    def _opened(self, names: Iterable[str] | None) -> Any:
         """Returns a reader of some fields, or of all."""
         fields = None
         if names is not None:

@@ -122,17 +122,7 @@ def _named_classes(name: str, stated: Any) -> Iterator[tuple[str, tuple[str, ...
         yield from _named_classes(name, stated["feature"])
 
 
-def wanted_fields(schema: pa.Schema, wanted: Iterable[str]) -> list[str]:
-    """Returns the names of the fields that flat columns come from."""
-    return list(dict.fromkeys(top for top, _ in _sources(schema, wanted)))
-
-
-def wanted_paths(schema: pa.Schema, wanted: Iterable[str]) -> list[str]:
-    """Returns where in a schema flat columns come from: names with dots between."""
-    return list(dict.fromkeys(path for _, path in _sources(schema, wanted)))
-
-
-def _sources(schema: pa.Schema, wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
+def sources(schema: pa.Schema, wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yields for each wanted flat column the field it is in, and its path with dots."""
     names = set(wanted)
     for field in schema:
@@ -151,7 +141,7 @@ def flat_columns(
 ) -> dict[str, pa.Array]:
     """Returns the flat columns of rows, of plain types; all, or those wanted."""
     names = None if wanted is None else set(wanted)
-    fields = None if names is None else set(wanted_fields(batch.schema, names))
+    fields = None if names is None else {f for f, _ in sources(batch.schema, names)}
     out: dict[str, pa.Array] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if fields is not None and field.name not in fields:

@@ -43,8 +43,8 @@ from transforms.formats.columnar.arrow_types import (
     CommonColumns,
     flat_columns,
     flat_types,
+    sources,
     stated_features,
-    wanted_paths,
 )
 from transforms.formats.raw_rows import grouped
 from transforms.formats.table import (
@@ -184,7 +184,7 @@ class _Parquet(ColumnarFile):
 
     def read(self, block: Block, columns: Sequence[str]) -> Iterator[RawRows]:
         """Yields the rows of a block in pieces of about 16 MiB, once decoded."""
-        paths = wanted_paths(self._schema, columns)
+        paths = [*dict.fromkeys(path for _, path in sources(self._schema, columns))]
         groups, begin = [], 0
         for index, group in enumerate(_row_groups(self._views[0])):
             if group.num_rows and 0 <= begin - block.first_row < block.rows:

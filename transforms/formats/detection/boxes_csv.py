@@ -39,6 +39,7 @@ from transforms.formats.detection.listed import (
 )
 from transforms.formats.detection.objects import (
     NO_BOX,
+    SIDES,
     BoxedObject,
     ImageObjects,
     number_in,
@@ -69,7 +70,6 @@ _FLAGS = {
     "isgroupof": "group_of",
     "isdepiction": "depiction",
 }
-_SIZE = ("width", "height")
 _EDGES = ("box0", "box1", "box2", "box3")
 _KERAS = ("path", "x1", "y1", "x2", "y2", "class")
 _KERAS_ROLES = dict(zip(("image", *_EDGES, "class"), _KERAS, strict=True))
@@ -215,7 +215,7 @@ class BoxesCsvReader(RowsReader):
                 list_images(
                     file,
                     texts["image"],
-                    _cells(texts, ("split", "class", *_EDGES, *_SIZE, *flags)),
+                    _cells(texts, ("split", "class", *_EDGES, *SIDES, *flags)),
                     numbers,
                     place_of.__getitem__,
                     count=len(numbers),
@@ -395,7 +395,7 @@ def _columns_of(fields: Sequence[str]) -> Mapping[str, str] | None:
     if not (image and kind and box):
         return None
     names = {"image": image, "class": kind, **dict(zip(_EDGES, box, strict=True))}
-    beside = {**{name: name for name in (*_SIZE, "split")}, **_FLAGS}
+    beside = {**{name: name for name in (*SIDES, "split")}, **_FLAGS}
     return names | {role: given[n] for n, role in beside.items() if n in given}
 
 

@@ -285,16 +285,15 @@ def stated(file: SourceFile) -> tuple[int, int | None] | None:
     return dataset.shards.get(os.path.basename(file.path))
 
 
-def check_stated(
-    path: str, size: int, rows: int, stated: tuple[int, int | None] | None
-) -> None:
+def check_stated(file: SourceFile, size: int, rows: int) -> None:
     """Raises TFRecordError where a file has other records or bytes than stated."""
-    if stated is None or (rows == stated[0] and stated[1] in (None, size)):
+    facts = stated(file)
+    if facts is None or (rows == facts[0] and facts[1] in (None, size)):
         return
     raise TFRecordError(
-        f"{path} must have {stated[0]:,} records, as stated beside it; found "
+        f"{file.path} must have {facts[0]:,} records, as stated beside it; found "
         f"{rows:,} in {size:,} bytes. Fetch or convert the dataset again.",
-        path=path,
+        path=file.path,
         record=rows,
         kind="truncated",
     )

@@ -162,11 +162,10 @@ class TFRecordFiles(TableReader):
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields blocks of whole records; a compressed file is one block."""
-        facts = stated(file)
         rows = 0
         with file.open() as stream:
             if not file.size:
-                if facts not in ((0, 0), (0, None)):
+                if stated(file) not in ((0, 0), (0, None)):
                     raise damage_of(file.path)
                 return
             if compression_of(stream, file.path) is not Compression.NONE:
@@ -181,7 +180,7 @@ class TFRecordFiles(TableReader):
                 begin, rows = end, rows + records
                 if limit_rows is not None and rows >= limit_rows:
                     return
-        check_stated(file.path, file.size, rows, facts)
+        check_stated(file, file.size, rows)
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
@@ -217,7 +216,7 @@ class TFRecordFiles(TableReader):
             if block.rows and rows >= block.rows:
                 return
         if not block.rows:
-            check_stated(file.path, block.stop, rows, stated(file))
+            check_stated(file, block.stop, rows)
 
     def columns(self) -> Columns:
         """Returns the names and types of all raw columns."""
