@@ -20,7 +20,7 @@ from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading
 from transforms.core.reasons import Rejection
 from transforms.core.schema import Kind, Schema, record_fields
-from transforms.formats.detection.objects import BOXES, BoxPolicy
+from transforms.formats.detection.objects import BOXES
 from transforms.formats.input_files import InlineListing, InputFiles
 from transforms.formats.source import Source
 from transforms.formats.table import InputFile, TableFormat
@@ -28,7 +28,7 @@ from transforms.formats.table_source import RunReader, RunSource, TableSource
 from transforms.storage.files import storage
 
 Folder = pathlib.Path
-POLICIES = [str(policy) for policy in BoxPolicy]
+POLICIES = ["box", "image", "clip"]
 
 
 def write_image(path: Folder, size: tuple[int, int] = (64, 48)) -> None:

@@ -24,7 +24,6 @@ written. The listing is one Arrow IPC file, so a job stays small for a million f
 
 import collections
 import dataclasses
-import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError, SpecError, first_few
 from transforms.formats.file_names import in_nfc, split_in_path
 from transforms.formats.label_join import Labels
-from transforms.formats.raw_rows import rejection_of
+from transforms.formats.raw_rows import rejecter, rejection_of
 from transforms.formats.table import Complaint, RawRows
 from transforms.formats.table_source import RunReader
 from transforms.formats.tree_shape import Surroundings, check_tree, folder_counts
@@ -419,7 +418,7 @@ class ImageListReader(RunReader):
             # Each is the first row of its file.
             np.zeros(len(places), np.int64),
             refused,
-            functools.partial(_rejections, listed),
+            rejecter(_rejection, listed),
             origins=rows["origin"],
             places=places,
             stamps=rows["stamp"],
@@ -427,14 +426,9 @@ class ImageListReader(RunReader):
         )
 
 
-def _rejections(
-    listed: Mapping[str, pa.Array], complaints: Sequence[Complaint]
-) -> list[Rejection]:
-    """Returns the rejections of rows of a listing; an orphan's is in its table."""
-    out = []
-    for index, reason, message in complaints:
-        row = listed["row"][index].as_py() if "row" in listed else None
-        origin, numbered = listed["origin"][index].as_py(), row is not None
-        complaint = (row or 0, reason, message)
-        out.append(rejection_of(origin, complaint, None, numbered=numbered))
-    return out
+def _rejection(listed: Mapping[str, pa.Array], complaint: Complaint) -> Rejection:
+    """Returns the rejection of a row of a listing; an orphan's is in its table."""
+    index, reason, message = complaint
+    row = listed["row"][index].as_py() if "row" in listed else None
+    origin, numbered = listed["origin"][index].as_py(), row is not None
+    return rejection_of(origin, (row or 0, reason, message), None, numbered=numbered)

@@ -310,7 +310,7 @@ def _joined_files(raws: Sequence[RawRows]) -> RawRows:
         np.concatenate([raw.numbers for raw in raws]),
         refused,
         _rejecter(raws, begins, shifts),
-        pa.concat_arrays(map(_origins, raws)),
+        pa.concat_arrays(map(origins_of, raws)),
         dict(skipped),
         places=np.concatenate(places),
         positions=np.concatenate(
@@ -329,7 +329,7 @@ def _shifted(complaints: Iterable[Complaint], shift: int) -> list[Complaint]:
     return [(number + shift, reason, text) for number, reason, text in complaints]
 
 
-def _origins(raw: RawRows) -> pa.StringArray:
+def origins_of(raw: RawRows) -> pa.StringArray:
     """Returns the origin of each row: its own, or else that of the block."""
     if raw.origins is not None:
         return raw.origins

@@ -30,7 +30,12 @@ from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import HeldListing, opened
-from transforms.formats.raw_rows import rejections_of, with_nulls, with_points
+from transforms.formats.raw_rows import (
+    origins_of,
+    rejections_of,
+    with_nulls,
+    with_points,
+)
 from transforms.formats.table import RawRows, RowReader
 from transforms.storage.paths import without_access
 from transforms.storage.visibility import first_local, is_elsewhere, unseen
@@ -216,14 +221,11 @@ class Source(abc.ABC):
                     first_cut=_row(raw, int(at[0])),
                 )
         contents = self._contents(raw)
-        each_origin = raw.origins
-        if each_origin is None and self.many_origins:
-            each_origin = pa.repeat(pa.scalar(origins, pa.string()), count)
         batch = Batch(
             raw.block,
             rows,
             raw.numbers,
-            origins=each_origin,
+            origins=origins_of(raw) if self.many_origins else raw.origins,
             splits=splits,
             keys=keys,
             groups=groups,

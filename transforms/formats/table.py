@@ -10,6 +10,7 @@ block becomes raw columns. All the rest is the same for all formats and lives in
 """
 
 import abc
+import contextlib
 import dataclasses
 import errno
 import io
@@ -23,12 +24,7 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.core.reasons import Reason, Rejection
 from transforms.core.schema import Feature
-from transforms.errors import (
-    BeamTFRecordError,
-    DamageError,
-    InputError,
-    first_few,
-)
+from transforms.errors import DamageError, InputError, first_few
 from transforms.formats.file_names import split_of_table
 from transforms.storage.entries import FileEntry
 from transforms.storage.files import fetched, storage
@@ -411,29 +407,38 @@ class TableReader(TableFormat, RowReader):
           InputError: one cannot be read, or has changed since it was listed.
         """
         for file in read_in_turn(files):
-            try:
-                for block in self.blocks(
-                    file, block_bytes=block_bytes, limit_rows=None
-                ):
+            with reading(file.path):
+                blocks = self.blocks(file, block_bytes=block_bytes, limit_rows=None)
+                for block in blocks:
                     yield from self.read(file, block, columns)
-            except (OSError, DamageError) as error:
-                raise unreadable(file.path, error) from error
 
 
-def unreadable(path: str, error: OSError | DamageError) -> BeamTFRecordError:
-    """Returns what to say of a file that could be listed and cannot be read.
+@contextlib.contextmanager
+def reading(path: str, *, is_root: bool = False) -> Iterator[None]:
+    """Says what is wrong with a file that could be listed and cannot be read.
 
     A damaged file's own message names it, the place and the remedy.
+
+    Args:
+      path: of the file.
+      is_root: whether the path is the root of the source, for errors that name no file.
+
+    Raises:
+      InputError: it is damaged, gone, or has changed.
+      WorkerError: it is on the disk of another machine.
     """
-    if isinstance(error, DamageError):
-        return InputError(str(error))
-    if error.errno == errno.ENOENT:
-        if never_seen := unseen(path):
-            return never_seen
-        problem = "it is gone"
-    else:
-        problem = str(error.strerror or error)
-    return InputError(
-        f"Every file of the source must stay as it is, and readable, during the run; "
-        f"{path!r} did not: {problem}. Run again."
-    )
+    try:
+        yield
+    except DamageError as error:
+        raise InputError(str(error)) from error
+    except OSError as error:
+        if is_root and error.filename:
+            path = str(error.filename)
+        is_gone = error.errno == errno.ENOENT
+        if is_gone and (never_seen := unseen(path)):
+            raise never_seen from error
+        problem = "it is gone" if is_gone else str(error.strerror or error)
+        raise InputError(
+            f"Every file of the source must stay as it is, and readable, during the "
+            f"run; {path!r} did not: {problem}. Run again."
+        ) from error

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from transforms.core.model import Block, Reading
 from transforms.core.placing.placement import origin_bases
 from transforms.core.schema import Kind
-from transforms.errors import DamageError, bounded
+from transforms.errors import bounded
 from transforms.formats.file_names import split_at_start
 from transforms.formats.input_files import opened
 from transforms.formats.raw_rows import gathered
@@ -41,7 +41,7 @@ from transforms.formats.table import (
     RowReader,
     SourceFile,
     TableReader,
-    unreadable,
+    reading,
 )
 
 # Fewer files than these are no worse off each by itself.
@@ -116,12 +116,9 @@ class RunSource(Source):
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a run that fit the schema, and the rest."""
         run = self._run(block)
-        try:
+        with reading(self.root, is_root=True):
             for raw in self.reader.read_run(run, self.root, block, self.wanted):
                 yield self.reading(raw)
-        except (OSError, DamageError) as error:
-            path = getattr(error, "filename", None) or self.root
-            raise unreadable(str(path), error) from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,14 +201,12 @@ class TableSource(Source):
             return
         path = os.path.join(self.root, block.origin)
         file = SourceFile(block.origin, path, stamp=block.stamp)
-        try:
+        with reading(path):
             for raw in self.reader.read(file, block, columns):
-                reading = self.reading(raw)
+                typed = self.reading(raw)
                 # The raw rows would take their memory until the next ones are read.
                 del raw
-                yield reading
-        except (OSError, DamageError) as error:
-            raise unreadable(path, error) from error
+                yield typed
 
     def _read_run(self, block: Block, wanted: Sequence[str]) -> Iterator[Reading]:
         """Yields the rows of a run of files that share what `reading` says of one."""
@@ -235,12 +230,9 @@ class TableSource(Source):
     ) -> Iterator[Block]:
         (row,) = table.slice(index, 1).to_pylist()
         file = self._file_of(row)
-        try:
-            yield from self.reader.blocks(
-                file, block_bytes=self.block_bytes, limit_rows=limit
-            )
-        except (OSError, DamageError) as error:
-            raise unreadable(file.path, error) from error
+        size = self.block_bytes
+        with reading(file.path):
+            yield from self.reader.blocks(file, block_bytes=size, limit_rows=limit)
 
     def _file_of(self, row: Mapping[str, Any]) -> InputFile:
         """Returns the file of a row of the listing."""

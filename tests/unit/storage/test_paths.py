@@ -9,7 +9,7 @@ import pytest
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError, SpecError, WorkerError
-from transforms.formats.table import unreadable
+from transforms.formats.table import reading
 from transforms.shards.image_loading import load_image
 from transforms.storage import paths, visibility
 from transforms.storage.stores import _matches
@@ -225,9 +225,8 @@ def test_the_program_itself_sees_what_is_there(
     """In a local run a file that is missing has gone, whatever else has."""
     path = str(tmp_path / "not" / "here.csv")
     assert unseen(path) is None
-    error = unreadable(path, FileNotFoundError(2, "No such file", path))
-    assert isinstance(error, InputError)
-    assert "it is gone" in str(error)
+    with pytest.raises(InputError, match="it is gone"), reading(path):
+        raise FileNotFoundError(2, "No such file", path)
 
 
 def test_a_worker_elsewhere_sees_no_local_path(
@@ -238,10 +237,11 @@ def test_a_worker_elsewhere_sees_no_local_path(
     path = tmp_path / "rows.csv"
     path.write_text("a\n1\n")
     assert unseen("s3://bucket/rows.csv") is None
-    error = unreadable(str(path), FileNotFoundError(2, "No such file", str(path)))
-    assert isinstance(error, WorkerError)
-    assert f"{str(path)!r} is not visible to the worker on host 'pod-7'" in str(error)
-    assert "the workers are elsewhere" in str(error)
+    with pytest.raises(WorkerError) as error, reading(str(path)):
+        raise FileNotFoundError(2, "No such file", str(path))
+    seen = str(error.value)
+    assert f"{str(path)!r} is not visible to the worker on host 'pod-7'" in seen
+    assert "the workers are elsewhere" in seen
     with pytest.raises(WorkerError, match="the workers are elsewhere"):
         load_image(path.name, 0, str(tmp_path), POLICY)
 
@@ -258,5 +258,5 @@ def test_a_missing_folder_is_told_from_a_missing_file(
     with pytest.raises(WorkerError, match="not even its folder is there"):
         load_image("gone.png", 7, str(tmp_path / "elsewhere"), POLICY)
     path = str(tmp_path / "not" / "here.csv")
-    error = unreadable(path, FileNotFoundError(2, "No such file", path))
-    assert isinstance(error, WorkerError)
+    with pytest.raises(WorkerError), reading(path):
+        raise FileNotFoundError(2, "No such file", path)

@@ -246,7 +246,6 @@ def joined_sample(
     *,
     total_rows: int | None,
     sampled_bytes: int = 0,
-    complete: bool | None = None,
     unread: int = 0,
 ) -> TableSample:
     """Returns a sample from the flat columns of several places.
@@ -259,7 +258,6 @@ def joined_sample(
       parts: the flat columns of each place.
       total_rows: see `TableSample`.
       sampled_bytes: likewise.
-      complete: likewise; None for all of `total_rows`.
       unread: rows that cannot be read, beside those with such texts.
     """
     rows = 0
@@ -280,7 +278,7 @@ def joined_sample(
         unread=unread,
         sampled_bytes=sampled_bytes,
         total_rows=total_rows,
-        complete=rows + unread == total_rows if complete is None else complete,
+        complete=rows + unread == total_rows,
     )
 
 

@@ -332,6 +332,7 @@ def parse(
             miscounted.append((row.number - 1, row.actual_columns))
         return "skip"
 
+    others = np.zeros(0, np.int64)
     try:
         table = _table_of(data, names, wanted, dialect)
     except pa.ArrowInvalid:
@@ -340,9 +341,7 @@ def parse(
         # Replacing other bytes leaves lengths and fields as they are.
         plain = bytes(data).translate(_ONLY_ASCII)
         _table_of(plain, names, names[:1], dialect, note)
-        table = None
-    others = np.array(sorted([*end_marks, *(i for i, _ in miscounted)]), np.int64)
-    if table is None:
+        others = np.array(sorted([*end_marks, *(i for i, _ in miscounted)]), np.int64)
         starts, stops, _ = locate(data, dialect, others)
         begins, ends = [0, *stops.tolist()], [*starts.tolist(), len(data)]
         view = memoryview(data)

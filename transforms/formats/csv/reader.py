@@ -44,7 +44,7 @@ from transforms.formats.table import (
     TableReader,
     listed,
     only_in_one,
-    unreadable,
+    reading,
 )
 from transforms.formats.whole_files import (
     Unpacked,
@@ -374,10 +374,8 @@ class CsvFiles(TableReader):
         dialect = self.dialect_of(file.origin)
         if not may_join(file.size, dialect):
             return file, dialect, None
-        try:
+        with reading(file.path):
             data = storage(file.path).read_bytes(stamp=file.stamp)
-        except OSError as error:
-            raise unreadable(file.path, error) from error
         dialect = self.dialect_in(io.BytesIO(data), file.origin)
         return file, dialect, data if may_join(file.size, dialect) else None
 

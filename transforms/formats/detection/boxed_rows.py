@@ -4,7 +4,7 @@
 
 A layout knows syntax alone. A row is an image. Its boxes, their class names and ids are
 lists that run parallel. A bad box is a rejection of its own, or takes its image with
-it: see `BoxPolicy`. Fields are named as the TF Object Detection API does.
+it: see `BoxedReader`. Fields are named as the TF Object Detection API does.
 """
 
 import abc
@@ -37,7 +37,6 @@ from transforms.formats.detection.objects import (
     SIDES,
     TOLERANCE_PIXELS,
     BoxedObject,
-    BoxPolicy,
     Found,
     ImageObjects,
     about,
@@ -46,12 +45,12 @@ from transforms.formats.detection.objects import (
     size_of_image,
 )
 from transforms.formats.pairs import MASK, MASK_WORDS, masks_in
+from transforms.formats.raw_rows import rejecter
 from transforms.formats.table import Complaint, RawRows, TableFormat
 from transforms.formats.table_source import RunReader
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
-HIDDEN, VISIBLE = 1, 2
 # The Arrow types of lists that are no int64.
 _TYPES = {"area": pa.float32(), "view": pa.string()}
 
@@ -61,7 +60,9 @@ class BoxedReader(TableFormat, RunReader):
     """Reads annotated images.
 
     Attributes:
-      bad_box: what becomes of a bad box; see `BoxPolicy`.
+      bad_box: what becomes of a bad box: "box" rejects it alone and keeps its image;
+        "image" rejects the image with all of its boxes; "clip" cuts off what is outside
+        of the image, and is as "box" otherwise.
       images_root: folder of the images, relative to the source's root or absolute;
         empty to look where they usually are.
       masks: "all" stores a mask of each object, and a folder the masks of classes in
@@ -193,7 +194,7 @@ class BoxedReader(TableFormat, RunReader):
                 faults[i] = about(objects[i], *mask)
             else:
                 drawn[i] = mask
-        if self.bad_box == BoxPolicy.IMAGE:
+        if self.bad_box == "image":
             for i in sorted(faults):
                 lost.setdefault(int(parents[i]), faults[i])
         stays = ~np.isin(np.arange(len(images)), list(lost))
@@ -222,17 +223,10 @@ class BoxedReader(TableFormat, RunReader):
         known_by = "annotation" if self.by_annotation else "path"
         positions = np.array([row["position"] for row in of_rows], np.int64)
 
-        def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-            return [
-                rejection(
-                    rows[i],
-                    Fault(reason, message),
-                    parsed[i][1],
-                    rows[i].get("row"),
-                    rows[i].get("line"),
-                )
-                for i, reason, message in complaints
-            ]
+        def rejected(complaint: Complaint) -> Rejection:
+            i, reason, message = complaint
+            at = rows[i].get("row"), rows[i].get("line")
+            return rejection(rows[i], Fault(reason, message), parsed[i][1], *at)
 
         skipped = collections.Counter(r[1:] for r in reasons if r.startswith("/"))
         return RawRows(
@@ -240,7 +234,7 @@ class BoxedReader(TableFormat, RunReader):
             columns,
             np.array([row.get("row") or 0 for row in of_rows], np.int64),
             refused=[*refused, *((read[i], *fault) for i, fault in lost.items())],
-            reject=reject,
+            reject=rejecter(rejected),
             places=places,
             origins=pa.array([row[known_by] for row in of_rows], pa.string()),
             stamps=pa.array([row["stamp"] for row in of_rows], pa.int64()),
@@ -273,7 +267,7 @@ class BoxedReader(TableFormat, RunReader):
           extents: (m, 2), width and height of the image of each.
         """
         given = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
-        clip = self.bad_box == BoxPolicy.CLIP
+        clip = self.bad_box == "clip"
         relative, broken = check_boxes(
             given - np.array([self.first_pixel] * 2 + [0, 0]),
             extents,
@@ -301,7 +295,8 @@ class BoxedReader(TableFormat, RunReader):
             labelled = (item.points or ())[: self.points * 3]
             flat[i, : len(labelled)] = labelled
         points = flat.reshape(len(objects), self.points, 3)
-        odd = ~np.isin(points[:, :, 2], (0, HIDDEN, VISIBLE))
+        # Not labelled, hidden, visible.
+        odd = ~np.isin(points[:, :, 2], (0, 1, 2))
         inside = (points[:, :, :2] >= -self.tolerance) & (
             points[:, :, :2] <= extents[:, None, :] + self.tolerance
         )

@@ -28,7 +28,6 @@ A box that crosses an edge by at most the tolerance, as after rounding, is cut a
 edge.
 """
 
-import enum
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -257,17 +256,6 @@ def size_of_image(
     if never_seen := unseen(os.path.join(root, path)):
         raise never_seen
     return Fault(Reason.UNREADABLE, f"image {path!r}: there is no such file")
-
-
-class BoxPolicy(enum.StrEnum):
-    """What becomes of a bad box."""
-
-    # It is rejected alone; its image is kept.
-    BOX = "box"
-    # The image is rejected with all of its boxes.
-    IMAGE = "image"
-    # The part outside the image is cut off; otherwise as with BOX.
-    CLIP = "clip"
 
 
 # What must hold of a box, by its fault; see the module's docstring.

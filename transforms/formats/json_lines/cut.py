@@ -132,13 +132,7 @@ def is_array(head: bytes) -> bool:
     return text.lstrip(_SPACES).startswith(b"[")
 
 
-def items_of_block(data: bytes, block: Block) -> bytes:
-    """Returns a block of an array with each item on a line."""
-    items = _items([data], block.origin, block.start, level=1)
-    return b"".join(items)
-
-
-def _items(
+def item_lines(
     pieces: Iterable[bytes], origin: str, start: int, *, level: int = 0
 ) -> Iterator[bytes]:
     """Yields the text of an array with each item on a line of the same length.
@@ -225,7 +219,7 @@ def cut(
     parts = iter(lambda: stream.read(_STEP_BYTES), b"")
     if is_array(head):
         # What is before the first item is a line that is no row.
-        parts = _items(itertools.chain([head[start:]], parts), origin, start)
+        parts = item_lines(itertools.chain([head[start:]], parts), origin, start)
         head, line = b"", 0
     waiting = bytearray(head[start:])
     ended = False

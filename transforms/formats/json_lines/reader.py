@@ -39,7 +39,7 @@ from transforms.formats.json_lines.cut import (
     Lines,
     cut,
     is_array,
-    items_of_block,
+    item_lines,
     lines_of,
 )
 from transforms.formats.json_lines.values import (
@@ -65,8 +65,8 @@ from transforms.formats.table import (
     TableReader,
     only,
     read_in_turn,
+    reading,
     spread,
-    unreadable,
 )
 from transforms.formats.whole_files import Unpacked, begins_packed, open_content
 from transforms.storage.files import storage
@@ -231,7 +231,6 @@ class JsonLinesReader(TableReader):
             parts,
             total_rows=lines if complete else None,
             sampled_bytes=sum(stored for _, _, stored, _ in samples),
-            complete=complete,
             unread=unread,
         )
         if not (complete or self.full):
@@ -269,7 +268,8 @@ class JsonLinesReader(TableReader):
             stamp = block.stamp
             data = storage(file.path).read_range(block.start, block.stop, stamp=stamp)
             if is_array(head):
-                data = items_of_block(data, block)
+                items = item_lines([data], file.origin, block.start, level=1)
+                data = b"".join(items)
             yield self._raw(data, block, columns)
             return
         used = 0
@@ -289,10 +289,8 @@ class JsonLinesReader(TableReader):
     ) -> Iterator[RawRows]:
         """Yields the rows of small files, each of which is opened once."""
         for file in read_in_turn(files):
-            try:
+            with reading(file.path):
                 data = storage(file.path).read_bytes(stamp=file.stamp)
-            except OSError as error:
-                raise unreadable(file.path, error) from error
             if begins_packed(data):
                 yield from super(JsonLinesReader, self).read_whole(
                     [file], columns, block_bytes=block_bytes

@@ -139,7 +139,6 @@ class TFRecordFiles(TableReader):
             [source.columns for source in reads],
             total_rows=records if complete else total,
             sampled_bytes=sum(place.stored_bytes for place in places),
-            complete=complete,
             unread=records - rows,
         )
         return Planned(

@@ -20,7 +20,7 @@ from tests.support.table_reading import listed, read_all, read_later, rows_of
 from transforms.core.reasons import Reason, Rejection
 from transforms.errors import SourceError
 from transforms.formats.json_lines import reader as json_lines
-from transforms.formats.json_lines.cut import cut, items_of_block, lines_of
+from transforms.formats.json_lines.cut import cut, item_lines, lines_of
 from transforms.formats.json_lines.reader import JsonLinesReader
 
 SIZES = [1, 7, 100, 4096, 1 << 20]
@@ -343,7 +343,8 @@ def test_the_items_of_an_array_are_lines(
         block.first_row + 1 for _, block in pieces
     ]
     for piece, block in pieces:
-        assert items_of_block(text[block.start : block.stop], block) == piece
+        stored = text[block.start : block.stop]
+        assert b"".join(item_lines([stored], "a", block.start, level=1)) == piece
 
 
 @pytest.mark.parametrize("layout", ["plain", "indented", "gz", "several"])
