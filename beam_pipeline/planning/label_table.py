@@ -26,7 +26,7 @@ from transforms.errors import BeamTFRecordError, SourceError, SpecError
 from transforms.formats.file_names import is_image_name, is_split_word
 from transforms.formats.input_files import InputFiles
 from transforms.formats.label_join import Labels, Orphan, join_labels
-from transforms.formats.raw_rows import with_nulls, with_points
+from transforms.formats.raw_rows import as_numbers, with_nulls, with_points
 from transforms.formats.registry import (
     TABLE_FORMATS,
     TREES,
@@ -204,11 +204,8 @@ def join_table(
         table=table.name,
         root=absolute(spec.source),
     )
-    numbers = [Feature(name, Kind.FLOAT) for name in table.columns]
-    inference = infer_columns(
-        with_points(table.columns, numbers, spec.decimal),
-        label_column=spec.label_column,
-    )
+    pointed = as_numbers(table.columns, spec.decimal)
+    inference = infer_columns(pointed, label_column=spec.label_column)
     # Ids stay what they are, however much they look like numbers.
     features = [
         Feature(f.name, Kind.TEXT, is_label=f.is_label) if f.name == id_column else f

@@ -1,7 +1,7 @@
 """Plan tables of any format: sample, schema, splits, shards."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError
 from transforms.formats.input_files import InputFiles
-from transforms.formats.raw_rows import with_nulls, with_points
+from transforms.formats.raw_rows import as_numbers, with_nulls, with_points
 from transforms.formats.registry import FORMATS
 from transforms.formats.source import Source
 from transforms.formats.table import (
@@ -311,10 +311,8 @@ def _schema(
             _all_rows(reader, listed, list(columns)), label_column=label
         )
     else:
-        inference = infer_columns(
-            with_points(columns, _as_numbers(columns), reader.decimal),
-            label_column=label,
-        )
+        pointed = as_numbers(columns, reader.decimal)
+        inference = infer_columns(pointed, label_column=label)
     shares = {}
     if not reader.images_named and spec.image_columns is None:
         shares = image_shares(inference.features, columns, folders)
@@ -385,9 +383,4 @@ def _all_rows(
             for raw in reader.read(file, block, columns):
                 cells = {name: raw.columns[name] for name in columns}
                 nulled = with_nulls(cells, reader.null_values)
-                yield with_points(nulled, _as_numbers(columns), reader.decimal)
-
-
-def _as_numbers(names: Iterable[str]) -> list[Feature]:
-    """Returns features for columns that may turn out to be numbers."""
-    return [Feature(name, Kind.FLOAT) for name in names]
+                yield as_numbers(nulled, reader.decimal)

@@ -15,7 +15,6 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,7 @@ from transforms.core.rows.text_cells import (
     NUMBER_WORD,
     ZERO_LED,
 )
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Kind
 from transforms.errors import (
     InputError,
     bounded,
@@ -38,7 +37,7 @@ from transforms.errors import (
     shortened,
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
-from transforms.formats.raw_rows import with_nulls, with_points
+from transforms.formats.raw_rows import as_numbers, with_nulls
 from transforms.formats.table import RawRows, listed
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
@@ -99,14 +98,14 @@ def header_note(
             f"{len(fields)}: {listed(fields)}. If it is a header, say --header"
         )
     row = {str(index): pa.array([text]) for index, text in enumerate(fields)}
-    plain = [cell[0].as_py() for cell in _as_numbers(row, decimal).values()]
+    plain = [cell[0].as_py() for cell in as_numbers(row, decimal).values()]
     absent = {"", *MISSING_WORDS, *null_values}
     silent = [field.strip(" \t") in absent for field in fields]
     numbers = [_is_number(field) for field in plain]
     if not any(numbers) and not _all_alike(fields, columns, silent):
         return ""
     named = {str(index): column for index, column in enumerate(columns)}
-    cells = _as_numbers(with_nulls(named, null_values), decimal)
+    cells = as_numbers(with_nulls(named, null_values), decimal)
     numeric = [
         index
         for index, feature in enumerate(infer_columns(cells).features)
@@ -134,12 +133,6 @@ def header_note(
         f"{listed(fields)}, and {why}. If the file has no header, say --no-header; "
         f"if these are the names, say --header"
     )
-
-
-def _as_numbers(columns: Mapping[str, Any], decimal: str) -> Mapping[str, Any]:
-    """Returns texts with decimal points, as if all columns were of numbers."""
-    features = [Feature(name, Kind.FLOAT) for name in columns]
-    return with_points(columns, features, decimal)
 
 
 def cell_notes(
@@ -222,7 +215,7 @@ def _number_notes(heads: Mapping[str, pa.ChunkedArray], decimal: str) -> Iterato
             f"{_with_cells(commas)}; --decimal , reads them as numbers"
         )
     dressed = {}
-    for name, cells in _as_numbers(heads, decimal).items():
+    for name, cells in as_numbers(heads, decimal).items():
         is_plain = pc.match_substring_regex(pc.ascii_trim(cells, " \t"), DECIMAL)
         odd = heads[name].filter(pc.invert(is_plain))
         few = len(odd) * 100 <= len(cells) * (100 - _MOST_IN_100)
