@@ -252,8 +252,11 @@ def valid_text(column: pa.Array) -> Column:
 
 def not_utf8(column: pa.Array) -> Mask | None:
     """Tells which of n texts or bytes are not valid UTF-8; None if all are."""
+    kind = column.type
+    is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    text = pa.large_string() if is_large else pa.string()
     # Arrow checks the encoding only on the way from bytes to texts.
-    data, text = column.cast(pa.large_binary()), pa.large_string()
+    data = column.view(pa.large_binary() if is_large else pa.binary())
     if _casts(data, text):
         return None
     bad = np.zeros(len(data), np.bool_)
