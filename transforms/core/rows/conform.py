@@ -30,7 +30,6 @@ import pyarrow.compute as pc
 from transforms.core.arrays import (
     is_bytes,
     is_number,
-    list_of,
     numpy_mask,
     values_and_rows,
 )
@@ -126,17 +125,18 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
         _, misshapen = fitted(found.sizes, np.diff(found.starts), feature.shape)
     faults = faults_of(found, cells, misshapen)
     faults, absent = present_faults(faults, found.present)
-    values, counts = cells.values, np.diff(found.starts)
+    values, starts = cells.values, found.starts
     if feature.is_ragged:
-        values, counts = _ragged_lists(values, found)
+        values, starts = _ragged_lists(values, found)
     if faults is not None and absent is not None:
         # Whoever reads the items assumes that null rows have none.
+        counts = np.diff(starts)
         values = values.filter(pa.array(np.repeat(~absent, counts)))
-        counts = np.where(absent, 0, counts)
+        starts = np.concatenate(([0], np.cumsum(np.where(absent, 0, counts))))
     if is_box:
         values = pa.FixedSizeListArray.from_arrays(values, len(BOX_SIDES))
-        counts = counts // len(BOX_SIDES)
-    return Column(_list_array(values, counts, absent), faults)
+        starts = starts // len(BOX_SIDES)
+    return Column(_list_array(values, starts, absent), faults)
 
 
 def _filled_items(cells: Column, item: Feature) -> Column:
@@ -170,15 +170,14 @@ def filling_of(value: object, feature: Feature) -> pa.Array:
 
 
 def _ragged_lists(values: pa.Array, found: Nested) -> tuple[pa.Array, Ints]:
-    """Returns the inner lists of all rows, and how many of them each row has."""
+    """Returns the inner lists of all rows, and where among them each row begins."""
     if found.inner is None or found.outer is None:
-        none = np.zeros(0, np.int64)
-        rows = len(found.starts) - 1
-        return _list_array(values.slice(0, 0), none, None), np.zeros(rows, np.int64)
-    return _list_array(values, np.diff(found.inner), None), np.diff(found.outer)
+        none = np.zeros(1, np.int64)
+        return _list_array(values.slice(0, 0), none, None), np.zeros_like(found.starts)
+    return _list_array(values, found.inner, None), found.outer
 
 
-def _list_array(values: pa.Array, counts: Ints, absent: Mask | None) -> pa.ListArray:
+def _list_array(values: pa.Array, starts: Ints, absent: Mask | None) -> pa.ListArray:
     """Returns n lists of values; EncodingError beyond the range of int32 offsets."""
     if len(values) > _MAX_OFFSET:
         raise EncodingError(
@@ -186,7 +185,9 @@ def _list_array(values: pa.Array, counts: Ints, absent: Mask | None) -> pa.ListA
             f"rows; found {len(values)}; write the source with smaller row groups or "
             "record batches"
         )
-    return list_of(values, counts, None if absent is None else pa.array(absent))
+    mask = None if absent is None else pa.array(absent)
+    offsets = pa.array(starts.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, values, mask=mask)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
