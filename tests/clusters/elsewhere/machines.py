@@ -61,6 +61,8 @@ mount -o remount,bind,ro /
 mount -t proc proc /proc
 mkdir -p /tmp/home
 ip link set lo up
+# Ports of pools that the kernel could have given to a connection.
+echo 50000-50003 >/proc/sys/net/ipv4/ip_local_reserved_ports
 echo ready
 # As the first process it ends orphans' lives, and with its input its own.
 read -r _ || true
