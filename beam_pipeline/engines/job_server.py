@@ -88,6 +88,9 @@ def job_server(
             server.wait(_LEAVE_SECONDS)
         server.kill()
         server.wait()
+    if server.returncode == -signal.SIGKILL:
+        # What it has archived until then is not whole.
+        return
     # Of a job that has not failed: it has loaded all that jobs load.
     with contextlib.suppress(OSError):
         copy = shutil.copyfile(made, f"{_classes(program)}.{os.getpid()}")
