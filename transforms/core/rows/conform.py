@@ -315,9 +315,9 @@ def _plain_numbers(
             left = set((large // rows).tolist())
             for at, name in enumerate(names):
                 if at not in left:
-                    # A copy: pickling a slice would pickle the whole array.
-                    part = pa.concat_arrays([values.slice(at * rows, rows)])
-                    out[name] = Column(part)
+                    # Pickling a slice would pickle the whole array.
+                    copy = pa.concat_arrays([values.slice(at * rows, rows)])
+                    out[name] = Column(copy)
     return out
 
 
