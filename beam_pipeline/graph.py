@@ -20,10 +20,11 @@ from beam_pipeline.planning.like import SHARED, Like, new_features
 from beam_pipeline.planning.plan import Plan, derived_settings
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
-from transforms.core.model import Batch, Block, PlaceFacts, Segment
+from transforms.core.model import Batch, Block, PlaceFacts
 from transforms.core.placing.placement import SplitSource
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Schema
+from transforms.core.segment import Segment
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
 from transforms.reading.row_filter import RowFilter, row_filter

@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.arrays import regrouped
-from transforms.core.json_text import MAX_NESTING, TOO_DEEP, has_arrays, type_nesting
+from transforms.core.arrays import has_arrays, regrouped, type_nesting
+from transforms.core.json_text import MAX_NESTING, TOO_DEEP
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.common_type import PYTHON, as_type, plain_type, wider_type
 from transforms.core.rows.python_kinds import OddValueError, converter_of

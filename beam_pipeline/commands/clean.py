@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from beam_pipeline.terminal import print_line, print_table, size_text
-from transforms.core.manifest import is_data_folder
+from transforms.core.files import is_data_folder
 from transforms.errors import TargetError, first_few
 from transforms.publishing import target
 from transforms.publishing.bucket import USES, BucketTarget, new_word

@@ -33,10 +33,10 @@ from transforms.core.placing.leakage import (
 from transforms.core.placing.placement import UInt64s, usual_order
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import MAX_CLASSES
-from transforms.core.vocabulary import LABEL_MAP_NAME
 from transforms.errors import InputError, UsageError
 from transforms.formats.tfrecord_files.dataset import row_feature
 from transforms.reading.view import View
+from transforms.sidecars.label_map import LABEL_MAP_NAME
 from transforms.storage.paths import is_remote
 from transforms.work.store import Store
 

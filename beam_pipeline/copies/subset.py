@@ -31,9 +31,9 @@ from transforms.core.manifest import FeatureFacts, Manifest, ShardFacts, SplitFa
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics, summarize_feature
 from transforms.core.tfrecord.reader import TFRecordReader
-from transforms.core.vocabulary import LABEL_MAP_NAME, parse_label_map
 from transforms.errors import ExampleError, InputError, bounded, first_few
 from transforms.formats.tfrecord_files.columns import decode, record_types
+from transforms.sidecars.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.storage.files import storage
 from transforms.work.store import Store
 

@@ -18,7 +18,7 @@ from beam_pipeline.planning.plan import derived_settings
 from beam_pipeline.planning.request import deciding_settings
 from beam_pipeline.planning.sizes import shards_of
 from transforms.core.manifest import Manifest
-from transforms.core.model import Segment, ShardFile
+from transforms.core.model import ShardFile
 from transforms.core.placing.placement import (
     Sharding,
     SplitSource,
@@ -27,6 +27,7 @@ from transforms.core.placing.placement import (
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.reasons import Fact
 from transforms.core.schema import Kind, Schema
+from transforms.core.segment import Segment
 from transforms.errors import (
     CommitError,
     EncodingError,

@@ -36,8 +36,8 @@ LIBRARY = {
         "errors storage core core.image formats formats.json_lines"
     ),
     "transforms.formats.tfrecord_files": (
-        "errors storage core core.example core.infer core.rows core.tfrecord formats "
-        "formats.columnar"
+        "errors storage core core.example core.infer core.rows core.tfrecord sidecars "
+        "formats formats.columnar"
     ),
     "transforms.sidecars": "errors core",
     "transforms.work": ("errors storage core core.example core.placing core.tfrecord"),

@@ -13,7 +13,7 @@ from beam_pipeline.own_pipelines.given import types_of_rows
 from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.model import Reading, Segment
+from transforms.core.model import Reading
 from transforms.core.reasons import Rejection
 from transforms.core.rows.record_columns import (
     number_labels,
@@ -21,7 +21,8 @@ from transforms.core.rows.record_columns import (
     record_schema,
 )
 from transforms.core.schema import Kind, Schema
-from transforms.core.segment import in_source_order, load_classes
+from transforms.core.segment import Segment, in_source_order
+from transforms.core.vocabulary import load_classes
 from transforms.publishing.shared_run import Seen
 from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle

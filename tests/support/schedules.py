@@ -31,9 +31,9 @@ from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.reasons import Fact
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.segment import put_classes
 from transforms.core.statistics import Statistics
 from transforms.core.tfrecord.walk import index_file
+from transforms.core.vocabulary import put_classes
 from transforms.errors import (
     CommitError,
     ConservationError,

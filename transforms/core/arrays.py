@@ -1,4 +1,4 @@
-"""NumPy views of the buffers of Arrow arrays, without copies, and freed memory.
+"""Arrow arrays: NumPy views of their buffers, what their types hold, freed memory.
 
 Arrays may be slices, and null slots may hold any bytes, which no function here uses.
 """
@@ -24,6 +24,8 @@ _BYTES = frozenset(
 _LISTS = frozenset(
     (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_FIXED_SIZE_LIST)
 )
+# Intervals of months, and of days and milliseconds.
+_WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 Sizes = npt.NDArray[np.int64]
 
 
@@ -294,3 +296,29 @@ def _glibc() -> ctypes.CDLL | None:
     """Returns the C library of this process; None if it is not glibc."""
     library = ctypes.CDLL(None)
     return library if hasattr(library, "gnu_get_libc_version") else None
+
+
+def type_nesting(kind: pa.DataType) -> int:
+    """Returns how many levels of lists and structs a type has."""
+    return max(level for _, level in _types(kind))
+
+
+def has_arrays(kind: pa.DataType) -> bool:
+    """Whether pyarrow has a class for arrays of a type; it lacks those of intervals."""
+    return not any(inner.id in _WITHOUT_ARRAYS for inner, _ in _types(kind))
+
+
+def _types(kind: pa.DataType) -> Iterator[tuple[pa.DataType, int]]:
+    """Yields a type and those within it, each with the levels it is or is below."""
+    inside: list[tuple[pa.DataType, int]] = [(kind, 0)]
+    while inside:
+        current, level = inside.pop()
+        if isinstance(current, pa.BaseExtensionType):
+            children = [current.storage_type]
+        elif isinstance(current, pa.DictionaryType):
+            children = [current.value_type]
+        else:
+            children = [current.field(i).type for i in range(current.num_fields)]
+            level += bool(children)
+        yield current, level
+        inside += [(child, level) for child in children]

@@ -30,6 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import regrouped
+from transforms.core.manifest import FileFacts
+from transforms.core.reasons import Fact
 from transforms.core.schema import Feature, Kind
 from transforms.errors import ExampleError
 
@@ -47,7 +49,7 @@ _REPEATED_TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def part_file(split: str, index: int, parts: int) -> str:
-    """Returns the name of a part, below the dataset's folder.
+    """Returns the file name of a part of the catalogue, below the dataset's folder.
 
     >>> part_file("train", 0, 2)
     'catalogue/train-00000-of-00002.pq'
@@ -245,8 +247,20 @@ def _storable(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CataloguePart(Fact):
+    """A finished part of the catalogue.
+
+    >>> facts = FileFacts("catalogue/train-00000-of-00001.pq", 900, 0xBEEF)
+    >>> CataloguePart(facts).file.bytes
+    900
+    """
+
+    file: FileFacts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class DerivedSettings:
-    """Which files are written beside the shards, for readers that look records up.
+    """Whether a catalogue and indexes are written, for readers that look records up.
 
         >>> DerivedSettings(index=True, text_index=True).files_per_shard
         3

@@ -16,6 +16,8 @@ import os
 import re
 import stat
 
+# Of the files of one version of a dataset in a bucket.
+_FOLDER = re.compile("data-[0-9a-f]{32}(-[0-9a-f]{12})?")
 COMPRESSION_SUFFIXES = {"none": "", "gzip": ".gz", "zlib": ".zlib"}
 
 _REST = re.compile(
@@ -104,6 +106,11 @@ def folder_of_parts(directory: str) -> str:
 
 
 _GIVEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+")
+
+
+def is_data_folder(name: str) -> bool:
+    """Whether a name has the form of a folder that a dataset's files are in."""
+    return _FOLDER.fullmatch(name) is not None
 
 
 def open_regular(path: str, flags: int, folder: int | None = None) -> int:

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 _SCALARS = frozenset((types.NoneType, bool, int, float, str))
 MAX_NESTING = 62
@@ -35,8 +34,6 @@ TOO_DEEP = f"values are nested more than {MAX_NESTING} levels deep"
 
 # The arrays of places of a piece fit into a processor's cache.
 _PIECE_BYTES = 1 << 18
-# Intervals of months, and of days and milliseconds.
-_WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 # Setting this bit turns "[" into "{" and "]" into "}", and no other byte into a brace.
 _FOLD = 0x20
 _OPENS, _CLOSES, _QUOTE, _ESCAPE = b'{}"\\'
@@ -221,29 +218,3 @@ def check_key(key: str) -> None:
         raise ValueError(
             f"the name {key[:60]!r} holds half a surrogate pair, which is no text"
         ) from error
-
-
-def type_nesting(kind: pa.DataType) -> int:
-    """Returns how many levels of lists and structs a type has."""
-    return max(level for _, level in _types(kind))
-
-
-def has_arrays(kind: pa.DataType) -> bool:
-    """Whether pyarrow has a class for arrays of a type; it lacks those of intervals."""
-    return not any(inner.id in _WITHOUT_ARRAYS for inner, _ in _types(kind))
-
-
-def _types(kind: pa.DataType) -> Iterator[tuple[pa.DataType, int]]:
-    """Yields a type and those within it, each with the levels it is or is below."""
-    inside: list[tuple[pa.DataType, int]] = [(kind, 0)]
-    while inside:
-        current, level = inside.pop()
-        if isinstance(current, pa.BaseExtensionType):
-            children = [current.storage_type]
-        elif isinstance(current, pa.DictionaryType):
-            children = [current.value_type]
-        else:
-            children = [current.field(i).type for i in range(current.num_fields)]
-            level += bool(children)
-        yield current, level
-        inside += [(child, level) for child in children]

@@ -24,6 +24,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Self
 
+from transforms.core.files import is_data_folder
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import DamageError, bounded
@@ -42,7 +43,6 @@ _ABSENT: Mapping[Kind, Any] = {
     **{Kind.FLOAT: math.nan, Kind.BOOL: False, Kind.TEXT: ""},
     **{Kind.BYTES: b"", Kind.IMAGE: b"", Kind.TENSOR: None, Kind.BOX: None},
 }
-_FOLDER = re.compile("data-[0-9a-f]{32}(-[0-9a-f]{12})?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class FileFacts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DerivedFile(FileFacts):
-    """A file that repeats for a reader what the shards and the manifest say.
+    """The manifest's facts of a file that repeats what shards and manifest say.
 
     It can be made again at any time, by another version in other bytes. So the digest
     of the dataset does not cover it.
@@ -434,11 +434,6 @@ class Manifest:
         if manifest.folder and not is_data_folder(manifest.folder):
             raise ValueError(f"{manifest.folder!r} is not the name of its folder")
         return manifest
-
-
-def is_data_folder(name: str) -> bool:
-    """Whether a name has the form of a folder that a dataset's files are in."""
-    return _FOLDER.fullmatch(name) is not None
 
 
 def _digest(dataset: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from transforms.core.manifest import FileFacts
 from transforms.core.reasons import Fact, Rejection, RejectLog
+from transforms.core.segment import Segment
 from transforms.core.statistics import Statistics
 from transforms.errors import ConservationError
 
@@ -331,43 +332,7 @@ class PlaceFacts(Fact):
     origin: str
     start: int
     rows: Mapping[ShardKey, int]
-    labels: Mapping[str, "Segment"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Segment:
-    """The rows of one batch that belong to one shard, as one Arrow IPC message.
-
-    Segments of a shard sort by (origin, start): that is source order, and it breaks
-    ties between equal order keys.
-
-        >>> late, early = Segment("a.csv", 90, 2, 400), Segment("a.csv", 3, 5, 700)
-        >>> ordered = sorted([late, early], key=lambda each: (each.origin, each.start))
-        >>> [each.rows for each in ordered]
-        [5, 2]
-
-    Attributes:
-      origin, start: of the block.
-      rows: number of rows.
-      size: bytes of the message.
-      payload: the message if it travels inline, else empty.
-      file: the name of its file among the segments otherwise; see
-        `transforms.work.store`.
-      offset: of the message in the file.
-      crc32c: of the message, if it is in a file.
-      input_digest: digest of everything that decides the message: equal digests, equal
-        messages. Empty for unknown.
-    """
-
-    origin: str
-    start: int
-    rows: int
-    size: int
-    payload: bytes = b""
-    file: str = ""
-    offset: int = 0
-    crc32c: int = 0
-    input_digest: str = ""
+    labels: Mapping[str, Segment]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -410,15 +375,3 @@ class ShardFile(Fact):
     indexes: tuple[FileFacts, ...] = ()
     repeated: int = 0
     repeated_example: tuple[tuple[str, int | None], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CataloguePart(Fact):
-    """A finished part of the catalogue.
-
-    >>> facts = FileFacts("catalogue/train-00000-of-00001.pq", 900, 0xBEEF)
-    >>> CataloguePart(facts).file.bytes
-    900
-    """
-
-    file: FileFacts

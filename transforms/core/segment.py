@@ -18,26 +18,18 @@ object and what it refers to take 450 to 500. A message does not change by that.
 
 What a pipeline brings is spooled first, in pieces: a `Segment` each, too, but with the
 schema in its message, for each piece may have another one.
-
-Lists of distinct names pass as a `Segment`, too: there may be a million class names,
-and an engine keeps several copies of what passes between its stages. So a segment is
-the list itself, or its place in a file.
 """
 
 import dataclasses
 import functools
-import hashlib
 import operator
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-
-from transforms.core.model import Segment
 
 ROW_COLUMN = "\0row"
 ORIGIN_COLUMN = "\0origin"
@@ -57,18 +49,44 @@ _INLINE_BYTES = 1 << 18
 
 _UInt64s = npt.NDArray[np.uint64]
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Segment:
+    """The rows of one batch that belong to one shard, as one Arrow IPC message.
+
+    Segments of a shard sort by (origin, start): that is source order, and it breaks
+    ties between equal order keys.
+
+        >>> late, early = Segment("a.csv", 90, 2, 400), Segment("a.csv", 3, 5, 700)
+        >>> ordered = sorted([late, early], key=lambda each: (each.origin, each.start))
+        >>> [each.rows for each in ordered]
+        [5, 2]
+
+    Attributes:
+      origin, start: of the block.
+      rows: number of rows.
+      size: bytes of the message.
+      payload: the message if it travels inline, else empty.
+      file: the name of its file among the segments otherwise; see
+        `transforms.work.store`.
+      offset: of the message in the file.
+      crc32c: of the message, if it is in a file.
+      input_digest: digest of everything that decides the message: equal digests, equal
+        messages. Empty for unknown.
+    """
+
+    origin: str
+    start: int
+    rows: int
+    size: int
+    payload: bytes = b""
+    file: str = ""
+    offset: int = 0
+    crc32c: int = 0
+    input_digest: str = ""
+
+
 _values = operator.attrgetter(*(each.name for each in dataclasses.fields(Segment)))
-
-
-_NAMES = pa.schema([("names", pa.string())])
-# Longer lists are in files.
-_MOST_INLINE_BYTES = 1 << 14
-# Blocks mostly have the same names: more lists of them that travel become one.
-_MOST_LISTS = 64
-# Names held beyond the distinct ones before duplicates are removed.
-_SPARE_NAMES = 1 << 20
-# Names that are hashed at a time.
-_NAMES_AT_ONCE = 1 << 16
 
 
 def segment_schema(
@@ -168,85 +186,3 @@ def open_piece(message: pa.Buffer) -> tuple[pa.RecordBatch, _UInt64s | None]:
         return rows, None
     contents = rows.column(CONTENT_COLUMN).to_numpy()
     return rows.drop_columns([CONTENT_COLUMN]), contents
-
-
-def put_names(
-    names: pa.StringArray, write: Callable[[Sequence[pa.Buffer]], str]
-) -> Segment:
-    """Returns n names as a segment.
-
-    Args:
-      names: in one array without nulls.
-      write: stores pieces end to end in a file; returns its name.
-    """
-    piece = _inline_names(names)
-    if piece.size <= _MOST_INLINE_BYTES:
-        return piece
-    message = pa.py_buffer(piece.payload)
-    crc = google_crc32c.value(message)
-    return dataclasses.replace(piece, payload=b"", file=write([message]), crc32c=crc)
-
-
-def _inline_names(names: pa.StringArray) -> Segment:
-    """Returns names as a segment that holds them itself."""
-    message = pa.record_batch([names], schema=_NAMES).serialize()
-    return Segment("", 0, len(names), message.size, payload=message.to_pybytes())
-
-
-def get_names(part: Segment, read: Callable[[Segment], pa.Buffer]) -> pa.StringArray:
-    """Inverse of `put_names`; `read` returns the message of a segment."""
-    return deserialize(read(part), _NAMES)["names"]
-
-
-def digest_of(names: pa.StringArray) -> str:
-    """Returns a digest of names in their order; a null is a name of its own."""
-    digest = hashlib.blake2b(digest_size=16)
-    lengths = pc.fill_null(pc.binary_length(names), -1)
-    digest.update(lengths.to_numpy(zero_copy_only=False).tobytes())
-    for start in range(0, len(names), _NAMES_AT_ONCE):
-        chunk = names.slice(start, _NAMES_AT_ONCE).drop_null()
-        digest.update("".join(chunk.to_pylist()).encode())
-    return digest.hexdigest()
-
-
-def put_classes(
-    names: pa.StringArray, write: Callable[[Sequence[pa.Buffer]], str]
-) -> Segment:
-    """As `put_names`, of the class names of a feature in the order of their ids.
-
-    The segment has their digest.
-    """
-    return dataclasses.replace(put_names(names, write), input_digest=digest_of(names))
-
-
-def load_classes(
-    classes: Mapping[str, Segment], read: Callable[[Segment], pa.Buffer]
-) -> dict[str, pa.StringArray]:
-    """Returns label feature -> its class names, which `put_classes` has stored."""
-    return {feature: get_names(segment, read) for feature, segment in classes.items()}
-
-
-def distinct_names(
-    parts: Iterable[Segment], read: Callable[[Segment], pa.Buffer]
-) -> pa.StringArray:
-    """Returns the distinct names of lists; few lists are in memory at a time."""
-    pending = [pa.array([], pa.string())]
-    for segment in parts:
-        pending.append(get_names(segment, read))
-        if sum(map(len, pending[1:])) > max(len(pending[0]), _SPARE_NAMES):
-            pending = [_distinct(pending)]
-    return pending[0] if len(pending) == 1 else _distinct(pending)
-
-
-def merged_lists(lists: Sequence[Segment]) -> list[Segment]:
-    """Returns lists of names; few of them travel inside their descriptors."""
-    inline = [segment for segment in lists if not segment.file]
-    if len(inline) <= _MOST_LISTS:
-        return [*lists]
-    names = distinct_names(inline, lambda segment: pa.py_buffer(segment.payload))
-    return [*(segment for segment in lists if segment.file), _inline_names(names)]
-
-
-def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:
-    """Returns the distinct names of several lists, in the order of occurrence."""
-    return pa.chunked_array(parts, pa.string()).unique()

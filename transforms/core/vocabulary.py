@@ -1,47 +1,39 @@
-r"""Vocabularies of class labels: the names and the id of each, and their files.
+r"""Vocabularies of class labels: the names and the id of each, and lists of them.
 
 A name's id is its position. Names that the spec gives come first, in their order. By
 `transforms.core.schema.Unknown`, other names in the rows follow in the order of
 `in_id_order`, or share the id after the last, or are rejected.
 
-Two files have them. A list of names: UTF-8, one name a line, the first has id 0. A
+A file of them is a list of names: UTF-8, one name a line, the first has id 0. A
 vocabulary lock of version 0.2 has the escapes `\\`, `\n` and `\r`, and `\e` for the
-empty name. And the label map of the TensorFlow Object Detection API, with ids from 1 (0
-is the background), the text form of the message StringIntLabelMap:
-
-    item {
-      id: 3
-      name: 'car'
-    }
-
-Its texts are UTF-8 in quotes; quotes, backslashes and control characters are escaped as
-in C (`\'`, `\\`, `\n`, `\001`). Sources:
-`object_detection/protos/string_int_label_map.proto` of tensorflow/models;
-https://protobuf.dev/reference/protobuf/textformat-spec/
+empty name.
 
 Where classes get other names: a new name that is a class already gives its id to the
 records. One that is not takes the id of the first of its old classes, and records of
 the others get that id. No other class changes its id, so that models which know the ids
 stay right: a class whose records have all gone to another stays in the list, without
 records.
+
+Lists of distinct names pass between stages as a `Segment`: there may be a million
+class names, and an engine keeps several copies of what passes between its stages. So a
+segment is the list itself, or its place in a file.
 """
 
 import dataclasses
 import decimal
-import functools
+import hashlib
 import re
 import unicodedata
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import google_crc32c
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.schema import Unknown
+from transforms.core.segment import Segment, deserialize
 from transforms.errors import SpecError, bounded
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Under OOV, the class of all names that a vocabulary lacks.
 UNKNOWN_NAME = "<unknown>"
@@ -54,11 +46,16 @@ _WHOLE_NUMBER = "^-?[0-9]+$"
 _MAX_SHOWN = 10
 # Names that are looked at for lists of classes.
 _MAX_LISTS = 4096
-LABEL_MAP_NAME = "label_map.pbtxt"
-# The proto's id is an int32.
-_MAX_ID = 2**31 - 1
-_QUOTED = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_TO_QUOTE = re.compile(r"[\x00-\x1f\x7f\\']")
+
+_NAMES = pa.schema([("names", pa.string())])
+# Longer lists are in files.
+_MOST_INLINE_BYTES = 1 << 14
+# Blocks mostly have the same names: more lists of them that travel become one.
+_MOST_LISTS = 64
+# Names held beyond the distinct ones before duplicates are removed.
+_SPARE_NAMES = 1 << 20
+# Names that are hashed at a time.
+_NAMES_AT_ONCE = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,16 +83,12 @@ class Vocabulary:
                 f"itself: that is the class of all other names. Remove it."
             )
 
-    def settled(self, found: "pa.StringArray") -> "pa.StringArray":
+    def settled(self, found: pa.StringArray) -> pa.StringArray:
         """Returns all names in the order of their ids.
 
         Args:
           found: the distinct names of all rows, in any order.
         """
-        # Imported here, because a command line is checked without Arrow.
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         given = pa.array(self.given, pa.string())
         if self.unknown is Unknown.OOV:
             return pa.concat_arrays([given, pa.array([UNKNOWN_NAME])])
@@ -105,7 +98,7 @@ class Vocabulary:
         return pa.concat_arrays([given, in_id_order(new)])
 
 
-def in_id_order(names: "pa.StringArray") -> "pa.StringArray":
+def in_id_order(names: pa.StringArray) -> pa.StringArray:
     """Returns distinct class names in the order in which ids are given to them.
 
     Whole numbers are sorted by their value, where all names are such; else names are
@@ -115,9 +108,6 @@ def in_id_order(names: "pa.StringArray") -> "pa.StringArray":
         >>> in_id_order(pa.array(["10", "9", "-1", "09"])).to_pylist()
         ['-1', '09', '9', '10']
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     are_numbers = pc.match_substring_regex(names, _WHOLE_NUMBER)
     if pc.all(are_numbers, skip_nulls=False).as_py():
         # A Decimal has any number of digits, unlike what `int` reads.
@@ -282,105 +272,83 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_MAX_SHOWN])) + more
 
 
-@functools.cache
-def _message() -> Any:
-    """Returns the class of StringIntLabelMap, of the fields that are read."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    package = "object_detection.protos"
-    file = descriptor_pb2.FileDescriptorProto(name="label_map.proto", package=package)
-    kind = descriptor_pb2.FieldDescriptorProto
-    item = file.message_type.add(name="Item")
-    item.field.add(name="name", number=1, type=kind.TYPE_STRING, label=1)
-    item.field.add(name="id", number=2, type=kind.TYPE_INT32, label=1)
-    file.message_type.add(name="StringIntLabelMap").field.add(
-        name="item",
-        number=1,
-        type=kind.TYPE_MESSAGE,
-        label=kind.LABEL_REPEATED,
-        type_name=f".{package}.Item",
-    )
-    # A pool of its own: TensorFlow's object_detection registers the same names.
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    descriptor = pool.FindMessageTypeByName(f"{package}.StringIntLabelMap")
-    return message_factory.GetMessageClass(descriptor)
-
-
-def render_label_map(names: Mapping[int, str]) -> bytes:
-    """Returns the file's content.
+def put_names(
+    names: pa.StringArray, write: Callable[[Sequence[pa.Buffer]], str]
+) -> Segment:
+    """Returns n names as a segment.
 
     Args:
-      names: class id -> class name.
-
-    Raises:
-      SpecError: an id outside 1 to 2^31 - 1, or two ids of one name.
+      names: in one array without nulls.
+      write: stores pieces end to end in a file; returns its name.
     """
-    if wrong := [number for number in names if not 1 <= number <= _MAX_ID]:
-        raise SpecError(
-            f"Ids of a label map count from 1 to {_MAX_ID}; found {min(wrong)} for "
-            f"{names[min(wrong)]!r}. Renumber the classes."
-        )
-    _checked(names.items())
-    return "".join(
-        f"item {{\n  id: {number}\n  name: {quoted(names[number])}\n}}\n"
-        for number in sorted(names)
-    ).encode()
+    piece = _inline_names(names)
+    if piece.size <= _MOST_INLINE_BYTES:
+        return piece
+    message = pa.py_buffer(piece.payload)
+    crc = google_crc32c.value(message)
+    return dataclasses.replace(piece, payload=b"", file=write([message]), crc32c=crc)
 
 
-def parse_label_map(data: bytes) -> dict[int, str]:
-    """Returns class id -> class name, in the file's order.
+def _inline_names(names: pa.StringArray) -> Segment:
+    """Returns names as a segment that holds them itself."""
+    message = pa.record_batch([names], schema=_NAMES).serialize()
+    return Segment("", 0, len(names), message.size, payload=message.to_pybytes())
 
-    Only `id` and `name` of the items are read; other fields are skipped.
 
-    Raises:
-      SpecError: it is no label map, or ids or names repeat.
+def get_names(part: Segment, read: Callable[[Segment], pa.Buffer]) -> pa.StringArray:
+    """Inverse of `put_names`; `read` returns the message of a segment."""
+    return deserialize(read(part), _NAMES)["names"]
+
+
+def digest_of(names: pa.StringArray) -> str:
+    """Returns a digest of names in their order; a null is a name of its own."""
+    digest = hashlib.blake2b(digest_size=16)
+    lengths = pc.fill_null(pc.binary_length(names), -1)
+    digest.update(lengths.to_numpy(zero_copy_only=False).tobytes())
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        chunk = names.slice(start, _NAMES_AT_ONCE).drop_null()
+        digest.update("".join(chunk.to_pylist()).encode())
+    return digest.hexdigest()
+
+
+def put_classes(
+    names: pa.StringArray, write: Callable[[Sequence[pa.Buffer]], str]
+) -> Segment:
+    """As `put_names`, of the class names of a feature in the order of their ids.
+
+    The segment has their digest.
     """
-    # Imported here: few runs read a label map.
-    from google.protobuf import text_format
-
-    try:
-        text = data.decode("utf-8-sig")
-        with warnings.catch_warnings():
-            # Python only warns of an escape that it does not know.
-            warnings.simplefilter("error")
-            label_map = text_format.Parse(text, _message()(), allow_unknown_field=True)
-        if not label_map.item and text.strip():
-            raise ValueError("no item")
-        for item in label_map.item:
-            if not (item.HasField("id") and item.HasField("name")):
-                raise ValueError("an item without id or name")
-    except (text_format.ParseError, ValueError, RecursionError, Warning) as error:
-        raise SpecError(
-            f"A label map is text like: item {{ id: 1 name: 'cat' }}. Found: {error}."
-        ) from error
-    return _checked((item.id, item.name) for item in label_map.item)
+    return dataclasses.replace(put_names(names, write), input_digest=digest_of(names))
 
 
-def _checked(items: Iterable[tuple[int, str]]) -> dict[int, str]:
-    """Returns a label map as id -> name; SpecError where an id or name repeats."""
-    names: dict[int, str] = {}
-    ids: dict[str, int] = {}
-    for number, name in items:
-        if number in names:
-            raise SpecError(
-                f"Ids of a label map must differ; {number} is both "
-                f"{names[number]!r} and {name!r}."
-            )
-        if name in ids:
-            raise SpecError(
-                f"Names of a label map must differ; {ids[name]} and {number} are both "
-                f"{name!r}. Rename one."
-            )
-        names[number], ids[name] = name, number
-    return names
+def load_classes(
+    classes: Mapping[str, Segment], read: Callable[[Segment], pa.Buffer]
+) -> dict[str, pa.StringArray]:
+    """Returns label feature -> its class names, which `put_classes` has stored."""
+    return {feature: get_names(segment, read) for feature, segment in classes.items()}
 
 
-def quoted(text: str) -> str:
-    r"""Returns a text in quotes.
+def distinct_names(
+    parts: Iterable[Segment], read: Callable[[Segment], pa.Buffer]
+) -> pa.StringArray:
+    """Returns the distinct names of lists; few lists are in memory at a time."""
+    pending = [pa.array([], pa.string())]
+    for segment in parts:
+        pending.append(get_names(segment, read))
+        if sum(map(len, pending[1:])) > max(len(pending[0]), _SPARE_NAMES):
+            pending = [_distinct(pending)]
+    return pending[0] if len(pending) == 1 else _distinct(pending)
 
-    >>> print(quoted("owner's"))
-    'owner\'s'
-    """
-    escaped = _TO_QUOTE.sub(lambda m: _QUOTED.get(m[0], f"\\{ord(m[0]):03o}"), text)
-    return f"'{escaped}'"
+
+def merged_lists(lists: Sequence[Segment]) -> list[Segment]:
+    """Returns lists of names; few of them travel inside their descriptors."""
+    inline = [segment for segment in lists if not segment.file]
+    if len(inline) <= _MOST_LISTS:
+        return [*lists]
+    names = distinct_names(inline, lambda segment: pa.py_buffer(segment.payload))
+    return [*(segment for segment in lists if segment.file), _inline_names(names)]
+
+
+def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:
+    """Returns the distinct names of several lists, in the order of occurrence."""
+    return pa.chunked_array(parts, pa.string()).unique()

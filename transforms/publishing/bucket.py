@@ -32,12 +32,8 @@ import os
 import secrets
 from typing import Any
 
-from transforms.core.manifest import (
-    DERIVED_FOLDERS,
-    MANIFEST_NAME,
-    Manifest,
-    is_data_folder,
-)
+from transforms.core.files import is_data_folder
+from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, RaceError, TargetError
 from transforms.publishing.published import (
     SHARED,

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.arrays import in_one_piece
-from transforms.core.model import Segment
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason, Rejection
@@ -22,7 +21,7 @@ from transforms.core.rows.column import fault as faults_where
 from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.schema import Feature, Kind
-from transforms.core.segment import PIECE_BYTES, spooled_piece
+from transforms.core.segment import PIECE_BYTES, Segment, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded
 from transforms.rows.row_batches import MOST_CELLS, Waiting, batches_of
 from transforms.rows.row_types import as_mapping, refuse, values_as_json

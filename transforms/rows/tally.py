@@ -26,7 +26,6 @@ from transforms.core.arrays import (
 )
 from transforms.core.infer.evidence import LargeNumbers, example_text
 from transforms.core.infer.typed import is_named_like_images, starts_as_image
-from transforms.core.model import Segment
 from transforms.core.reasons import Fact, RejectLog
 from transforms.core.rows.column import FLOAT32_EXACT, FLOAT64_EXACT
 from transforms.core.rows.common_type import PYTHON, wider_type
@@ -34,6 +33,7 @@ from transforms.core.rows.conform import conform
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.segment import Segment
 from transforms.core.statistics import wider
 from transforms.formats.file_names import IMAGE_SUFFIXES
 from transforms.rows.tables import RowRule

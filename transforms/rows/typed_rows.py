@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_holding
-from transforms.core.model import Block, Reading, Segment
+from transforms.core.model import Block, Reading
 from transforms.core.placing.placement import order_hashes
 from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.core.rows.arrow_of import arrow_of
@@ -17,7 +17,7 @@ from transforms.core.rows.column import fault
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import Misfit, blamed_of, conform
 from transforms.core.schema import Kind, Schema
-from transforms.core.segment import NO_RECORD, open_piece
+from transforms.core.segment import NO_RECORD, Segment, open_piece
 from transforms.rows.row_types import refuse, values_as_json
 from transforms.rows.tables import RowRule, identified, values_of_row
 

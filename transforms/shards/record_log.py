@@ -20,15 +20,16 @@ import pyarrow as pa
 from transforms.core.arrays import return_freed_memory
 from transforms.core.catalogue import (
     PART_RECORDS,
+    CataloguePart,
     catalogue_schema,
     own_columns,
     part_file,
     part_ranges,
 )
 from transforms.core.manifest import FileFacts
-from transforms.core.model import CataloguePart, Segment
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind
+from transforms.core.segment import Segment
 from transforms.core.tfrecord.frame import FOOTER_BYTES, OVERHEAD_BYTES, unmask_all
 from transforms.core.tfrecord.walk import index_file, text_index, text_index_file
 from transforms.shards.shard_job import ShardLayout

@@ -30,8 +30,8 @@ from collections.abc import Iterator, Mapping
 
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import Feature, Kind
-from transforms.core.vocabulary import LABEL_MAP_NAME, quoted, render_label_map
 from transforms.sidecars import tfds
+from transforms.sidecars.label_map import LABEL_MAP_NAME, quoted, render_label_map
 from transforms.sidecars.tfds import Rendered
 
 SCHEMA_NAME = "schema.pbtxt"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from transforms.core.catalogue import CataloguePart
 from transforms.core.manifest import (
     Account,
     FeatureFacts,
@@ -13,13 +14,7 @@ from transforms.core.manifest import (
     ShardFacts,
     SplitFacts,
 )
-from transforms.core.model import (
-    CataloguePart,
-    PlaceFacts,
-    ReadFacts,
-    ShardFile,
-    added_rows,
-)
+from transforms.core.model import PlaceFacts, ReadFacts, ShardFile, added_rows
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.reasons import Fact, Reason, RejectLog, Skipped, task_of

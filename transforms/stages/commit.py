@@ -21,8 +21,7 @@ from transforms.core.model import PlaceFacts, ShardFile
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.reasons import Fact
 from transforms.core.schema import Kind
-from transforms.core.segment import get_names
-from transforms.core.vocabulary import vocabulary_warnings
+from transforms.core.vocabulary import get_names, vocabulary_warnings
 from transforms.errors import (
     CommitError,
     ConservationError,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core import segment
-from transforms.core.model import Batch, Block, PlaceFacts, Segment, ShardKey
+from transforms.core.model import Batch, Block, PlaceFacts, ShardKey
 from transforms.core.placing import placement
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
 from transforms.core.placing.placement import LOCK, Sharding, order_hashes, unit_hashes
@@ -24,7 +24,8 @@ from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata
 from transforms.core.reasons import Reason, Rejection, RejectLog, task_of
 from transforms.core.schema import Kind, Schema
-from transforms.core.segment import NO_RECORD, put_names
+from transforms.core.segment import NO_RECORD, Segment
+from transforms.core.vocabulary import put_names
 from transforms.errors import EncodingError
 from transforms.formats.source import Source
 from transforms.rows.typed_rows import read_piece

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from transforms.core import segment
 from transforms.core.arrays import return_freed_memory
-from transforms.core.model import Batch, Block, Segment
+from transforms.core.model import Batch, Block
 from transforms.core.placing.placement import (
     LOCK,
     SPLIT,
@@ -32,6 +32,7 @@ from transforms.core.placing.strata import (
     sum_counts,
     unpack,
 )
+from transforms.core.segment import Segment
 from transforms.stages.job_plan import Stage
 from transforms.work.split_tables import open_assignments
 from transforms.work.store import Store

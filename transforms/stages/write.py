@@ -11,23 +11,18 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
 from transforms.core.arrays import return_freed_memory
-from transforms.core.model import (
-    CataloguePart,
-    PlaceFacts,
-    Segment,
-    ShardFile,
-    ShardKey,
-)
+from transforms.core.catalogue import CataloguePart
+from transforms.core.model import PlaceFacts, ShardFile, ShardKey
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.reasons import Reason
-from transforms.core.segment import (
+from transforms.core.segment import Segment, in_source_order
+from transforms.core.vocabulary import (
+    Vocabulary,
     distinct_names,
-    in_source_order,
     load_classes,
     merged_lists,
     put_classes,
 )
-from transforms.core.vocabulary import Vocabulary
 from transforms.errors import BeamTFRecordError
 from transforms.shards.record_log import (
     PartKey,

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import google_crc32c
 
-from transforms.core.manifest import is_data_folder
+from transforms.core.files import is_data_folder
 from transforms.errors import RaceError
 from transforms.storage import stores
 from transforms.storage.buckets import HDFS

@@ -35,9 +35,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.transforms.window import GlobalWindows
 
 from transforms.core import segment
-from transforms.core.model import Segment
 from transforms.core.placing.placement import UInt64s, shard_of_keys
-from transforms.core.segment import KEY_COLUMN, PIECE_BYTES
+from transforms.core.segment import KEY_COLUMN, PIECE_BYTES, Segment
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
 from transforms.core.tfrecord.writer import FrameFacts, TFRecordWriter
 from transforms.errors import EncodingError, SpecError

@@ -25,8 +25,8 @@ import google_crc32c
 import pyarrow as pa
 
 from transforms.core.manifest import FileFacts
-from transforms.core.model import Segment
 from transforms.core.reasons import Rejection, RejectLog
+from transforms.core.segment import Segment
 from transforms.errors import CommitError, DamageError, StorageError
 from transforms.storage import folders
 from transforms.storage.files import read_ahead, storage

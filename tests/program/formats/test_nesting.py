@@ -18,12 +18,8 @@ from tests.support.archive_sources import write
 from tests.support.outputs import dataset, rejects, rows
 from tests.support.runs import convert, refused
 from tests.support.table_reading import read_all
-from transforms.core.json_text import (
-    MAX_NESTING,
-    json_nesting,
-    parse_json,
-    type_nesting,
-)
+from transforms.core.arrays import type_nesting
+from transforms.core.json_text import MAX_NESTING, json_nesting, parse_json
 from transforms.core.reasons import Reason
 from transforms.errors import SourceError, SpecError
 from transforms.formats.json_lines.reader import JsonLinesReader

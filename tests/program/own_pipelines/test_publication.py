@@ -24,9 +24,10 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert, failed
 from transforms.core import segment
-from transforms.core.model import Segment, ShardFile
+from transforms.core.model import ShardFile
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.reasons import Fact, RejectLog
+from transforms.core.segment import Segment
 from transforms.errors import (
     CommitError,
     ConservationError,

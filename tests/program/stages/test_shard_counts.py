@@ -12,8 +12,7 @@ from transforms.core.model import PlaceFacts
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Schema, Unknown
-from transforms.core.segment import load_classes, put_names
-from transforms.core.vocabulary import Vocabulary
+from transforms.core.vocabulary import Vocabulary, load_classes, put_names
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, Publication
 from transforms.stages.write import CountShards

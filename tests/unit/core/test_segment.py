@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transforms.core import segment
-from transforms.core.model import Segment
+from transforms.core.segment import Segment
 
 ROWS = pa.schema([("x", pa.int64()), ("text", pa.string())])
 

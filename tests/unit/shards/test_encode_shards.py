@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core import segment
-from transforms.core.model import Segment
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind, Schema
@@ -25,6 +24,7 @@ from transforms.core.segment import (
     ORIGIN_COLUMN,
     ROW_COLUMN,
     STAMP_COLUMN,
+    Segment,
 )
 from transforms.errors import DamageError, EncodingError
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.model import Segment
 from transforms.core.placing.placement import UInt64s
 from transforms.core.reasons import Fact
+from transforms.core.segment import Segment
 from transforms.errors import bounded
 
 Mask = npt.NDArray[np.bool_]

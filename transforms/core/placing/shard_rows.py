@@ -10,10 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import in_one_piece
-from transforms.core.model import Segment
 from transforms.core.placing import placement
 from transforms.core.reasons import Fact
-from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, PLACE_COLUMNS, ROW_COLUMN
+from transforms.core.segment import (
+    KEY_COLUMN,
+    ORIGIN_COLUMN,
+    PLACE_COLUMNS,
+    ROW_COLUMN,
+    Segment,
+)
 
 # Segments are joined into pieces while they are read: of this size, or of this part of
 # what is joined already, so that there are never many. No piece has 2 GiB of text.

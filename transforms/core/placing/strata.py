@@ -23,9 +23,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core import segment
 from transforms.core.arrays import list_of, raw_values
 from transforms.core.placing.placement import UInt64s
+from transforms.core.segment import deserialize
+from transforms.core.vocabulary import digest_of
 from transforms.errors import EncodingError
 
 Integers = npt.NDArray[np.integer[Any]]
@@ -53,7 +54,7 @@ class Strata:
     @property
     def digest(self) -> str:
         """A digest of classes and bounds."""
-        classes = segment.digest_of(self.classes).encode()
+        classes = digest_of(self.classes).encode()
         digest = hashlib.blake2b(classes, digest_size=16)
         digest.update(self.bounds.tobytes())
         return digest.hexdigest()
@@ -86,7 +87,7 @@ def pack(classes: pa.StringArray, numbers: UInt64s) -> pa.Buffer:
 
 def unpack(message: bytes | pa.Buffer, columns: int) -> tuple[pa.StringArray, UInt64s]:
     """Inverse of `pack`; `columns` is k."""
-    rows = segment.deserialize(message, _ROWS)
+    rows = deserialize(message, _ROWS)
     return rows["class"], raw_values(rows["numbers"].flatten()).reshape(-1, columns)
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, lists_like
-from transforms.core.json_text import MAX_NESTING, has_arrays, type_nesting
+from transforms.core.arrays import has_arrays, is_list, lists_like, type_nesting
+from transforms.core.json_text import MAX_NESTING
 from transforms.core.rows.common_type import (
     FILES,
     is_image_file,

@@ -20,9 +20,9 @@ from typing import Any
 from transforms.core.json_text import parse_json
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
 from transforms.core.schema import Feature, Kind, Missing
-from transforms.core.vocabulary import LABEL_MAP_NAME, parse_label_map
 from transforms.errors import InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile, SourceFile
+from transforms.sidecars.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.storage.entries import stamp_of
 from transforms.storage.files import storage
 

@@ -7,8 +7,8 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.vocabulary import _message, parse_label_map, render_label_map
 from transforms.errors import SpecError
+from transforms.sidecars.label_map import _message, parse_label_map, render_label_map
 
 # The message of the field names that the text has; the numbers do not count in it.
 LabelMap = _message()
