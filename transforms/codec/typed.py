@@ -317,7 +317,7 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
       EncodingError: a column or a value does not fit; names row, feature and value.
     """
     if coding is None:
-        return encode_examples(rows) if rows.num_columns else []
+        return encode_examples(rows)
     names = rows.schema.names
     given = {*names}
     odd = sorted(given - coding.names)

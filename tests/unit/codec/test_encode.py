@@ -356,6 +356,9 @@ def test_missing_values_are_filled_as_the_schema_says() -> None:
     coding = coding_of(schema)
     (record,) = encode_table(pa.record_batch({"a": pa.nulls(1)}), coding)
     assert record == encode_example({}, schema)
+    without = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    assert encode_table(without, coding) == [record, record]
+    assert encode_table(without, None) == [encode_example({})] * 2
 
 
 def test_labels_are_ids_or_names_of_the_vocabulary() -> None:

@@ -263,7 +263,7 @@ class CocoFile:
         """
         self.file = file
         self.images: pa.Table = _IMAGES.empty_table()
-        self.count = self.outlined = self.captions = self.point_count = 0
+        self.outlined = self.captions = self.point_count = 0
         self.has_boxes = False
         self.categories: dict[int, str] = {}
         self.point_names: dict[int, Sequence[str]] = {}
@@ -291,6 +291,7 @@ class CocoFile:
                 f"annotations and categories. Found: {reason}. Correct it, or leave "
                 f"the file out."
             ) from error
+        self.count = len(parents)
         self._check_images()
         if self.point_count:
             named = max(map(len, self.point_names.values()), default=0)
@@ -361,7 +362,6 @@ class CocoFile:
         has_boxes = is_labelled = False
         write = self._texts.write
         for item, text in items:
-            self.count += 1
             image, outline = id_of(item.get("image_id")), item.get("segmentation")
             has_box = isinstance(item.get("bbox"), list) and bool(item["bbox"])
             has_boxes = has_boxes or box_of(item) is not None

@@ -815,6 +815,16 @@ def test_outlines_are_left_out_with_a_note(root: Folder) -> None:
     assert "image/object/mask" not in {feature.name for feature in planned.features}
 
 
+def test_the_last_of_two_lists_counts(root: Folder) -> None:
+    """What an earlier list of a file has is neither read nor counted."""
+    tree(root, OUTLINED)
+    (path,) = root.rglob("*.json")
+    text = json.dumps({"annotations": [box(2, 1)]})
+    path.write_text(f"{text[:-1]}, {path.read_text()[1:]}")
+    planned = CocoReader(masks="all").plan(inputs(root, ".json"))
+    assert [text[:6] for text in planned.sample.notes] == ["1 of 6"]
+
+
 def test_masks_of_too_many_pixels_are_bad_parts(root: Folder) -> None:
     """The size that a file states decides what is drawn: it may be anything."""
     large = coco(
