@@ -35,7 +35,7 @@ from transforms.formats.registry import (
 )
 from transforms.formats.table import Complaint, Planned, TableReader
 from transforms.publishing.target import REJECTS_SUFFIX
-from transforms.stages.outcome import rounding_remarks
+from transforms.stages.remarks import rounding_remarks
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.files import sizes_of, storage

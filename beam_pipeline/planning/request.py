@@ -44,7 +44,7 @@ from transforms.errors import (
 from transforms.formats.file_names import is_image_name
 from transforms.formats.registry import FORMATS, TABLE_FORMATS, TREES
 from transforms.publishing import target
-from transforms.stages.outcome import (
+from transforms.stages.limits import (
     account_facts,
     count_message,
     limit_message,

@@ -131,7 +131,9 @@ def room(module: str) -> str:
 
 
 # What stages are given, and what the last one adds up and says; no stages themselves.
-BESIDE = {f"transforms.stages.{name}" for name in ("job_plan", "account", "outcome")}
+BESIDE = {
+    f"transforms.stages.{name}" for name in ("job_plan", "account", "limits", "remarks")
+}
 STAGES = frozenset(m for m in MODULES if m.startswith("transforms.stages."))
 
 

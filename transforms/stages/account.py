@@ -28,7 +28,7 @@ from transforms.errors import (
 )
 from transforms.publishing import target
 from transforms.stages.job_plan import Publication
-from transforms.stages.outcome import (
+from transforms.stages.limits import (
     account_facts,
     count_message,
     limit_message,

@@ -33,7 +33,7 @@ from transforms.publishing.published import manifest_or_none
 from transforms.sidecars.render import render_sidecars
 from transforms.stages.account import Sums, account_of, check_account, manifest_of
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
-from transforms.stages.outcome import (
+from transforms.stages.remarks import (
     crowd_remarks,
     key_remarks,
     label_remarks,

@@ -67,7 +67,7 @@ class Publication:
       expected_placed: how many must have been placed, or rejected there; None if not
         known.
       max_reject_rate: the share of rejects that is tolerated, of items and of
-        their parts; see `transforms.stages.outcome`.
+        their parts; see `transforms.stages.limits`.
       like: what is new beside an earlier dataset; None for a job that is like none.
       shared_settings: of a part, the settings in the manifest that all parts share;
         empty for a dataset that is no part.

@@ -15,7 +15,7 @@ from transforms.core.rows.conform import conform
 from transforms.core.rows.text_cells import coerce
 from transforms.core.rows.typed_cells import losses, roundings_of
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.stages.outcome import rounding_remarks
+from transforms.stages.remarks import rounding_remarks
 
 FLOAT = Feature("f", Kind.FLOAT)
 LIST = Feature("f", Kind.FLOAT, shape=(None,))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from transforms.core.manifest import Account
 from transforms.errors import MAX_MESSAGE_BYTES, RejectLimitError
-from transforms.stages.outcome import limit_message, tolerated
+from transforms.stages.limits import limit_message, tolerated
 
 
 def account(written: int, **rejected: int) -> Account:
