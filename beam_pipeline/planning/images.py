@@ -17,8 +17,8 @@ from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.planning.splits import portions_of, rule_of
 from beam_pipeline.settings.spec import Spec
 from transforms.core.image.masks import MaskClasses
+from transforms.core.image.png import SIGNATURE, decode_png
 from transforms.core.image.policy import prepare_image
-from transforms.core.image.structure import SIGNATURE, decode_png
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.reasons import Fault, FaultError, Skipped

@@ -19,7 +19,7 @@ from beam_pipeline import (
 from tests.support.memory_store import MemoryStore, install
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
-from transforms.core.image.png_encode import encode_png
+from transforms.core.image.png import encode_png
 from transforms.errors import InputError, SpecError, TargetError
 
 Folder = pathlib.Path

@@ -17,7 +17,7 @@ from tests.support.outputs import notes_of, rejects, rows
 from tests.support.own_pipelines import write_rows
 from transforms.codec.examples import decode_example
 from transforms.core.example.encoder import encode_examples
-from transforms.core.image.png_encode import encode_png
+from transforms.core.image.png import encode_png
 from transforms.core.schema import Kind
 from transforms.errors import (
     EncodingError,

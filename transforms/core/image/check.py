@@ -45,15 +45,10 @@ from transforms.core.image.formats import (
     fault_of_unknown,
     unsupported,
 )
+from transforms.core.image.jpeg import decode_jpeg, read_jpeg, read_orientation
 from transforms.core.image.pixels import TURNED, decoding
-from transforms.core.image.resize import MAX_PIXELS, Check, read_orientation
-from transforms.core.image.structure import (
-    SIGNATURE,
-    decode_jpeg,
-    decode_png,
-    read_jpeg,
-    read_png,
-)
+from transforms.core.image.png import SIGNATURE, decode_png, read_png
+from transforms.core.image.resize import MAX_PIXELS, Check
 from transforms.core.reasons import Fault, FaultError, Reason
 
 _quiet = threading.Lock()

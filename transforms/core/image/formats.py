@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from transforms.core.reasons import Fault, FaultError, Reason
 
+MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
+"""Pixels of a side: libjpeg's JPEG_MAX_DIMENSION, below the 65,535 that the two bytes
+could hold; libpng's PNG_USER_WIDTH_MAX and PNG_USER_HEIGHT_MAX."""
 _THIN = 1000
 """An image whose sides differ by this factor is most likely not a picture."""
 

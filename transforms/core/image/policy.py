@@ -21,6 +21,7 @@ from transforms.core.image.check import (
     open_lazily,
 )
 from transforms.core.image.formats import (
+    MAX_SIDES,
     ImageFormat,
     ImageInfo,
     ImageNote,
@@ -45,7 +46,6 @@ from transforms.core.image.resize import (
     step_of,
     turns,
 )
-from transforms.core.image.structure import MAX_SIDES
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import SpecError, bounded
 
@@ -354,7 +354,7 @@ def _prepared_mask(
     import numpy as np
 
     from transforms.core.image.masks import class_numbers
-    from transforms.core.image.png_encode import encode_class_png
+    from transforms.core.image.png import encode_class_png
 
     numbers = class_numbers(image, source.format, source.bits, policy.mask_classes)
     image = Image.fromarray(numbers)

@@ -1,17 +1,9 @@
 """Turn and resize: orientations, target sizes, and boxes that move with the pixels.
 
-EXIF 2.3 is a TIFF file inside another: offsets count from its first byte.
-
-    49 49 2A 00 or 4D 4D 00 2A | offset of the directory, 4
-    directory: entries, 2 | (tag, 2 | type, 2 | count, 4 | value, 4) of each
-
-Orientation is tag 0x0112, one SHORT. How the stored picture becomes the shown one:
+How the stored picture becomes the shown one, by EXIF's orientation:
 
     1 as stored       2 mirrored        3 turned by 180     4 flipped
     5 transposed      6 turned by 90    7 transversed       8 turned by 270, clockwise
-
-XMP states the same in XML, as an attribute or an element called tiff:Orientation. It
-counts only where EXIF has no such tag, as in Pillow's `exif_transpose`.
 
     source --scale, turn--> scaled --crop or pad--> result
 
@@ -26,8 +18,6 @@ Settings import this module for its choices, so it loads neither Pillow nor NumP
 """
 
 import dataclasses
-import re
-import struct
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from transforms.core.reasons import FaultError, Reason
@@ -37,65 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Buffer = bytes | memoryview
 _Size = tuple[int, int]
-
-_ORIENTATION = 0x0112
-_SHORT = 3
-_ENTRY_BYTES = 12
-_NAME = b"Exif\0\0"
-# Pillow's pattern, with its fixed prefix and quotes.
-_in_xmp = re.compile(rb'tiff:Orientation(?:="|>)([0-9])').search
-
-
-def turns(orientation: int) -> bool:
-    """Whether applying the orientation exchanges height and width."""
-    return orientation >= 5
-
-
-def read_orientation(exif: Buffer, xmp: Buffer = b"") -> int:
-    """Reads the orientation.
-
-    Args:
-      exif: EXIF data, with or without its name in front; empty for none.
-      xmp: an XMP packet; it counts where `exif` has no orientation.
-
-    Returns:
-      1 to 8; 1 where there is none or an invalid one, since no image is refused for
-      its metadata.
-    """
-    orientation = _in_exif(exif)
-    if orientation is None:
-        match = _in_xmp(xmp)
-        orientation = int(match[1]) if match else 1
-    return orientation if 1 <= orientation <= 8 else 1
-
-
-def _in_exif(data: Buffer) -> int | None:
-    """Returns the tag's value, 0 for an invalid one; None without the tag."""
-    for _ in range(2):  # some writers repeat the name
-        if data[: len(_NAME)] == _NAME:
-            data = data[len(_NAME) :]
-    mark = data[:4]
-    if mark == b"II*\0":
-        order = "<"
-    elif mark == b"MM\0*":
-        order = ">"
-    else:
-        return None
-    try:
-        (offset,) = struct.unpack_from(f"{order}I", data, 4)
-        (entries,) = struct.unpack_from(f"{order}H", data, offset)
-        entry = struct.Struct(f"{order}HHIH")
-        first = offset + 2
-        for at in range(first, first + entries * _ENTRY_BYTES, _ENTRY_BYTES):
-            tag, kind, count, value = entry.unpack_from(data, at)
-            if tag == _ORIENTATION:
-                return value if kind == _SHORT and count == 1 else 0
-    except struct.error:  # an offset points outside the data
-        return None
-    return None
-
 
 Check = Literal["structure", "decode", "none"]
 Mode = Literal["shorter", "longer", "exact", "crop", "pad"]
@@ -107,6 +39,11 @@ MAX_PIXELS = 64_000_000
 MAX_BYTES = 1 << 28
 """Default limit of an encoded image: 256 MiB, more than 64 megapixels need."""
 _MAX_SIDE = 65_500
+
+
+def turns(orientation: int) -> bool:
+    """Whether applying the orientation exchanges height and width."""
+    return orientation >= 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

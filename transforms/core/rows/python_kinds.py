@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.image.png_encode import encode_png
+from transforms.core.image.png import encode_png
 from transforms.errors import EncodingError, bounded
 
 _SHOWN_CHARS = 80

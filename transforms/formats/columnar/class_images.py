@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.image.png_encode import MAX_PNG_BYTES, encode_png, png_channels
+from transforms.core.image.png import MAX_PNG_BYTES, encode_png, png_channels
 from transforms.core.model import Block
 from transforms.core.reasons import Rejection
 from transforms.core.schema import Feature, Kind

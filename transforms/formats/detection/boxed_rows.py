@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from transforms.core.arrays import list_of
 from transforms.core.image.masks import object_mask
-from transforms.core.image.png_encode import encode_class_png
+from transforms.core.image.png import encode_class_png
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block
 from transforms.core.reasons import Fault, FaultError, Reason, Rejection

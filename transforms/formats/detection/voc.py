@@ -55,8 +55,8 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.image.masks import Mask as Pixels
+from transforms.core.image.png import decode_png
 from transforms.core.image.policy import ImagePolicy, prepare_image
-from transforms.core.image.structure import decode_png
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError, SpecError
 from transforms.formats.detection.listed import (

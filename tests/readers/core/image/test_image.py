@@ -12,7 +12,7 @@ from tests.support.drawn_images import overflowing_jpeg, real_images
 from tests.support.idx import noise
 from tests.support.prepared_images import check_image
 from transforms.core.image.formats import ImageInfo
-from transforms.core.image.png_encode import encode_png
+from transforms.core.image.png import encode_png
 from transforms.core.image.resize import Check
 from transforms.core.reasons import Fault
 

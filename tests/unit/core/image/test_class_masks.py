@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.support.drawn_images import chunk, ihdr, saved
 from transforms.core.image.masks import MaskClasses
-from transforms.core.image.png_encode import encode_class_png
+from transforms.core.image.png import encode_class_png
 from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.reasons import Fault, Reason

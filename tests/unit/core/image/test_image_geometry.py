@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from tests.support.drawn_images import saved
+from transforms.core.image.jpeg import read_orientation
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import (
     AS_STORED,
@@ -18,7 +19,6 @@ from transforms.core.image.resize import (
     Mode,
     Resize,
     oriented,
-    read_orientation,
     turns,
 )
 from transforms.errors import SpecError

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.support.idx import noise
-from transforms.core.image.png_encode import encode_png
+from transforms.core.image.png import encode_png
 from transforms.errors import EncodingError
 
 

@@ -1,8 +1,7 @@
-"""JPEG and PNG: dimensions, and walks over the structure to the end of the image.
+"""JPEG: dimensions, EXIF, a walk to the end of the image, and decoding.
 
-A walk finds a file that is cut short. All numbers are big-endian.
-
-The layout of JPEG is ITU-T T.81, annex B:
+The walk finds a file that is cut short. All numbers are big-endian. The layout is
+ITU-T T.81, annex B:
 
     FF D8                                   SOI, start of image
     FF marker | length, 2 bytes | payload   segments, length = payload + 2
@@ -15,38 +14,34 @@ The layout of JPEG is ITU-T T.81, annex B:
 The walk reads neither tables nor entropy-coded bytes: only a decoder finds a wrong bit
 there.
 
-The layout of PNG is the W3C's PNG specification (third edition), section 5. Errors are
-those of libpng, TensorFlow's decoder:
+EXIF 2.3, which PNG and WebP contain as well, is a TIFF file inside another: offsets
+count from its first byte.
 
-    89 50 4E 47 0D 0A 1A 0A                         signature
-    length, 4 bytes | type, 4 | payload | CRC, 4    IHDR, then others, then IEND
-    IHDR: width, 4 | height, 4 | bit depth, 1 | color type, 1 | compression, 1
-          | filter, 1 | interlace, 1
+    49 49 2A 00 or 4D 4D 00 2A | offset of the directory, 4
+    directory: entries, 2 | (tag, 2 | type, 2 | count, 4 | value, 4) of each
 
-The CRC is zlib's CRC-32 over type and payload. A type that begins with a lower-case
-letter marks a chunk that a reader may ignore. Bytes after IEND are ignored.
+Orientation is tag 0x0112, one SHORT. XMP states the same in XML, as an attribute or an
+element called tiff:Orientation. It counts only where EXIF has no such tag, as in
+Pillow's `exif_transpose`.
 """
 
 import io
 import re
 import struct
-import zlib
-from collections.abc import Iterator
 
-from PIL import Image, JpegImagePlugin, PngImagePlugin
+from PIL import Image, JpegImagePlugin
 
 from transforms.core.image.formats import (
+    MAX_SIDES,
     ImageInfo,
     check_pixels,
     damaged,
     unsupported,
 )
 from transforms.core.image.pixels import decoding
-from transforms.core.image.resize import Buffer, Check, read_orientation
+from transforms.core.image.resize import Check
 
-MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
-"""Pixels of a side: libjpeg's JPEG_MAX_DIMENSION, below the 65,535 that the two bytes
-could hold; libpng's PNG_USER_WIDTH_MAX and PNG_USER_HEIGHT_MAX."""
+Buffer = bytes | memoryview
 
 _EOI, _SOS, _APP1, _APP2 = 0xD9, 0xDA, 0xE1, 0xE2
 _EXIF_NAME, _XMP_NAME = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
@@ -91,6 +86,12 @@ _LEAST_BYTES |= {0xE0: 14, 0xEE: 12}
 # Scaled decoding averages blocks. It must leave the filter twice the pixels of the
 # result, as Pillow's `reducing_gap=2` does; with fewer, edges are off by 70 grays.
 _DRAFT_GAP = 2
+
+_ORIENTATION = 0x0112
+_SHORT = 3
+_ENTRY_BYTES = 12
+# Pillow's pattern, with its fixed prefix and quotes.
+_in_xmp = re.compile(rb'tiff:Orientation(?:="|>)([0-9])').search
 
 
 def read_jpeg(data: bytes, check: Check, limit: int) -> ImageInfo:
@@ -255,189 +256,45 @@ def _pixels_only(data: bytes) -> bytes:
     return b"".join(pieces)
 
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
-
-_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-_BIT_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-_PALETTE = 3
-
-_ONE_PASS = ((0, 0, 1, 1),)
-_ADAM7 = (
-    (0, 0, 8, 8),
-    (0, 4, 8, 8),
-    (4, 0, 8, 4),
-    (0, 2, 4, 4),
-    (2, 0, 4, 2),
-    (0, 1, 2, 2),
-    (1, 0, 2, 1),
-)
-"""First row, first column, step down, step right of each pass."""
-
-_CHUNK_HEADER = struct.Struct(">I4s")
-_UINT32 = struct.Struct(">I")
-_IHDR = struct.Struct(">IIBBBBB")
-# The chunks of a file; `skip` for those that readers may skip.
-_OTHER = b"skip"
-_in_order = re.compile(
-    rb"IHDR(?:skip)*+(PLTE(?:skip)*+)?(?:IDAT)++(?:skip)*+IEND"
-).fullmatch
-_LOWER_CASE = 0x61
-"""A type that begins with a lower-case letter is of a chunk that readers may skip."""
-
-# The type of a chunk, and where its payload starts and stops.
-_Chunk = tuple[bytes, int, int]
-
-
-def read_png(data: bytes, check: Check, limit: int) -> ImageInfo:
-    """Reads the dimensions, and walks over the chunks to the end of the image.
-
-    The walk is stricter than libpng, which drops ancillary chunks with a wrong
-    checksum.
+def read_orientation(exif: Buffer, xmp: Buffer = b"") -> int:
+    """Reads the orientation.
 
     Args:
-      data: the file, which begins with the signature.
-      check: see `check_image`.
-      limit: of pixels; checked before anything behind IHDR.
+      exif: EXIF data, with or without its name in front; empty for none.
+      xmp: an XMP packet; it counts where `exif` has no orientation.
 
-    Raises:
-      FaultError: names the fault and its byte.
+    Returns:
+      1 to 8; 1 where there is none or an invalid one, since no image is refused for
+      its metadata.
     """
-    if len(data) < 33 or data[8:16] != b"\x00\x00\x00\rIHDR":
-        raise damaged("PNG: truncated or without an IHDR chunk at byte 8")
-    width, height, bits, color_type, compression, filtering, interlace = (
-        _IHDR.unpack_from(data, 16)
-    )
-    if not 0 < min(height, width) <= max(height, width) <= MAX_SIDES["png"]:
-        raise damaged(f"PNG: {width} x {height} pixels at byte 16")
-    if bits not in _BIT_DEPTHS.get(color_type, ()):
-        raise damaged(f"PNG: color type {color_type} of {bits} bits at byte 24")
-    if compression or filtering or interlace > 1:
-        raise damaged("PNG: unknown compression, filter or interlace at byte 26")
-    check_pixels(height, width, limit)
-    has_palette = color_type == _PALETTE
-    is_strict = check != "none"
-    several = has_data = False
-    end, entries, exif = len(data), 0, b""
-    kinds: list[bytes] = []
-    transparent: bool | None = None
-    for kind, start, stop in _chunks(data, strict=is_strict):
-        size = stop - start
-        kinds.append(kind if kind[0] < _LOWER_CASE or not kind.isalpha() else _OTHER)
-        if kind == b"IDAT":
-            has_data = True
-        elif kind == b"PLTE":
-            if is_strict and (size % 3 or not 3 <= size <= 768):
-                raise damaged(f"PNG: palette of {size} bytes at byte {start - 8}")
-            # Entries beyond what the pixels can name are dropped.
-            entries = min(size // 3, 1 << bits)
-        elif kind == b"tRNS" and transparent is None and 0 < size <= entries:
-            # libpng drops one with a wrong checksum.
-            crc = _UINT32.pack(zlib.crc32(data[start - 4 : stop]))
-            transparent = not has_data and data[stop : stop + 4] == crc
-        elif kind == b"acTL" and size == 8 and not has_data:
-            several = _UINT32.unpack_from(data, start)[0] > 1
-        elif kind == b"eXIf":
-            exif = data[start:stop]
-        elif kind == b"IEND":
-            end = stop + 4
-    order = _in_order(b"".join(kinds))
-    if is_strict and (order is None or (has_palette and not order[1])):
-        raise damaged(
-            "PNG: a chunk that its pixels need is missing, unknown or out of place"
-        )
-    if check == "decode":
-        decode_png(data)
-    depth = 3 + bool(transparent) if has_palette else _CHANNELS[color_type]
-    orientation = read_orientation(exif) if exif else 1
-    info = ImageInfo("png", height, width, depth, orientation, bits)
-    return info.noting(several=several, trailing=end < len(data))
+    orientation = _in_exif(exif)
+    if orientation is None:
+        match = _in_xmp(xmp)
+        orientation = int(match[1]) if match else 1
+    return orientation if 1 <= orientation <= 8 else 1
 
 
-def _chunks(data: bytes, *, strict: bool = False) -> Iterator[_Chunk]:
-    """Yields the chunks up to IEND.
-
-    Args:
-      data: the file.
-      strict: whether lengths and checksums are checked; if not, a file may end early.
-    """
-    view, size, at, kind = memoryview(data), len(data), 8, b""
-    while kind != b"IEND":
-        if at + 12 > size:
-            if strict:
-                raise damaged(f"PNG: truncated: no IEND chunk in {size} bytes")
-            return
-        length, kind = _CHUNK_HEADER.unpack_from(data, at)
-        stop = at + 8 + length
-        if strict and (
-            stop + 4 > size
-            or zlib.crc32(view[at + 4 : stop]) != _UINT32.unpack_from(data, stop)[0]
-        ):
-            # The type of a damaged chunk may be any bytes.
-            raise damaged(
-                f"PNG: cut short, or wrong CRC of chunk "
-                f"{kind.decode('ascii', 'backslashreplace')} at byte {at} of {size}"
-            )
-        yield kind, at + 8, stop
-        at = stop + 4
-
-
-def decode_png(data: bytes) -> Image.Image:
-    """Decodes a file that `read_png` has accepted, in the way of TensorFlow.
-
-    Pillow gets only the chunks that pixels need. This keeps compressed texts and
-    profiles, which may be bombs, and the chunks of animations away from the decoder,
-    where they could fail.
-
-    Raises:
-      FaultError: Pillow cannot decode it, or it lacks rows.
-    """
-    _check_rows(data)
-    pieces = [
-        # With length and type in front of the payload, and the CRC behind it.
-        data[start - 8 : stop + 4]
-        for kind, start, stop in _chunks(data)
-        if kind[0] < _LOWER_CASE or kind == b"tRNS"
-    ]
-    with decoding("PNG"):
-        image = PngImagePlugin.PngImageFile(io.BytesIO(SIGNATURE + b"".join(pieces)))
-        image.load()
-    if image.mode != "P":
-        # TensorFlow uses transparent colors of palettes only.
-        image.info.pop("transparency", None)
-    if image.mode == "RGBA" and _CHANNELS[data[25]] == 2:
-        return image.convert("LA")  # Pillow widens gray with alpha of 16 bits
-    return image
-
-
-def _check_rows(data: bytes) -> None:
-    """Inflates the pixels of a PNG and checks that no scan line is missing.
-
-    A row is a filter byte, 0 to 4, and pixels padded to a byte; Adam7 is seven such
-    images. Pillow leaves missing rows black where TensorFlow refuses the file.
-
-    Raises:
-      FaultError: the data is no zlib stream, or too short.
-    """
-    width, height, bits, color_type, *_, interlace = _IHDR.unpack_from(data, 16)
-    bits *= _CHANNELS[color_type]
-    expected = sum(
-        -(-(height - top) // step_y)
-        * (1 + (-(-(width - left) // step_x) * bits + 7) // 8)
-        for top, left, step_y, step_x in (_ADAM7 if interlace else _ONE_PASS)
-        if height > top and width > left
-    )
-    packed = b"".join(data[i:j] for kind, i, j in _chunks(data) if kind == b"IDAT")
-    inflater = zlib.decompressobj()
+def _in_exif(data: Buffer) -> int | None:
+    """Returns the tag's value, 0 for an invalid one; None without the tag."""
+    for _ in range(2):  # some writers repeat the name
+        if data[: len(_EXIF_NAME)] == _EXIF_NAME:
+            data = data[len(_EXIF_NAME) :]
+    mark = data[:4]
+    if mark == b"II*\0":
+        order = "<"
+    elif mark == b"MM\0*":
+        order = ">"
+    else:
+        return None
     try:
-        # The limits prevent a bomb from filling the memory.
-        raw = inflater.decompress(packed, expected)
-        more = b"more"
-        while not inflater.eof and (more or inflater.unconsumed_tail):
-            more = inflater.decompress(inflater.unconsumed_tail, 65_536)
-    except zlib.error as error:
-        raise damaged(f"PNG: image data cannot be inflated: {error}") from error
-    if len(raw) < expected or not inflater.eof:
-        raise damaged(
-            f"PNG: the image data ends early: {len(raw)} bytes of {expected} for "
-            f"{width} x {height} pixels"
-        )
+        (offset,) = struct.unpack_from(f"{order}I", data, 4)
+        (entries,) = struct.unpack_from(f"{order}H", data, offset)
+        entry = struct.Struct(f"{order}HHIH")
+        first = offset + 2
+        for at in range(first, first + entries * _ENTRY_BYTES, _ENTRY_BYTES):
+            tag, kind, count, value = entry.unpack_from(data, at)
+            if tag == _ORIENTATION:
+                return value if kind == _SHORT and count == 1 else 0
+    except struct.error:  # an offset points outside the data
+        return None
+    return None
