@@ -110,17 +110,17 @@ def check_image(
     return fault_of_unknown(data)
 
 
-def decode_native(
+def decode_checked(
     data: bytes,
     name: str,
     *,
     gray: bool = False,
     at_least: tuple[int, int] | None = None,
 ) -> Image.Image:
-    """Decodes a file of one of the three formats that TensorFlow reads.
+    """Decodes a file that `check_image` has accepted.
 
     Args:
-      data: a file that `check_image` has accepted.
+      data: the file, of a format that TensorFlow reads.
       name: "jpeg", "png" or "bmp".
       gray, at_least: of a JPEG; see `decode_jpeg`.
 
@@ -215,8 +215,8 @@ def open_lazily(
     return info.noting(several=several), image
 
 
-def load(info: ImageInfo, image: ImageFile.ImageFile) -> Image.Image:
-    """Decodes the first image, in the orientation in which it is stored.
+def load_opened(info: ImageInfo, image: ImageFile.ImageFile) -> Image.Image:
+    """Decodes the first image that `open_lazily` has opened, and turns none.
 
     Raises:
       FaultError: Pillow cannot decode it.
@@ -356,7 +356,7 @@ _SIZES = {"jpeg2000": _codestream_size, "webp": _canvas_size}
 
 @functools.cache
 def _plugin(format: ImageFormat) -> _Plugin | None:
-    """Returns the decoder's class; None where Pillow was built without it."""
+    """Returns the class that opens a file; None where Pillow was built without it."""
     name = format.decoder
     module = "pillow_heif" if name == "Heif" else f"PIL.{name}ImagePlugin"
     needed = _NEEDED.get(format.name)

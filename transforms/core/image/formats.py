@@ -21,7 +21,7 @@ _THIN = 1000
 
 
 class ImageNote(enum.StrEnum):
-    """A property of an accepted image. The list is closed.
+    """A property of an accepted image of any format. The list is closed.
 
     Of the source: `ORIENTATION` (EXIF or XMP asks for a turn), `CMYK`, `SIXTEEN_BIT`
     (more than 8 bits a sample: TensorFlow decodes to 8), `SEVERAL_FRAMES` (only the
@@ -48,7 +48,7 @@ class ImageNote(enum.StrEnum):
 
 
 class ImageInfo(NamedTuple):
-    """An image that can be read.
+    """The format, size and channels of an image that can be read.
 
     Attributes:
       format: detected from its bytes, as `Format.name` has it.
@@ -159,6 +159,19 @@ def find_format(data: bytes) -> ImageFormat | None:
     """Returns the format whose signature the bytes have; None for none."""
     match = _signature(data)
     return FORMATS[match.lastindex - 1] if match and match.lastindex else None
+
+
+def find_foreign(data: bytes, refused: Fault) -> ImageFormat | None:
+    """Returns the format of an image that Pillow decodes and TensorFlow does not.
+
+    Args:
+      data: the file.
+      refused: why TensorFlow does not read it.
+    """
+    format = find_format(data)
+    is_decodable = format is not None and format.decoder
+    of_kind = refused.reason is Reason.UNSUPPORTED_FORMAT
+    return format if of_kind and is_decodable else None
 
 
 def name_format(data: bytes) -> str:

@@ -257,7 +257,7 @@ def _pixels_only(data: bytes) -> bytes:
 
 
 def read_orientation(exif: Buffer, xmp: Buffer = b"") -> int:
-    """Reads the orientation.
+    """Reads the orientation in EXIF or XMP, the metadata of JPEG.
 
     Args:
       exif: EXIF data, with or without its name in front; empty for none.
@@ -275,7 +275,7 @@ def read_orientation(exif: Buffer, xmp: Buffer = b"") -> int:
 
 
 def _in_exif(data: Buffer) -> int | None:
-    """Returns the tag's value, 0 for an invalid one; None without the tag."""
+    """Returns the orientation in EXIF, 0 for an invalid one; None without the tag."""
     for _ in range(2):  # some writers repeat the name
         if data[: len(_EXIF_NAME)] == _EXIF_NAME:
             data = data[len(_EXIF_NAME) :]

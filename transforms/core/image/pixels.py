@@ -153,10 +153,10 @@ def to_channels(image: Image.Image, channels: int | None) -> Image.Image:
     return image.convert("L" if channels == 1 else "RGB")
 
 
-def place(
+def move_pixels(
     image: Image.Image, step: ImageStep, *, numbers: bool = False, mask: bool = False
 ) -> Image.Image:
-    """Scales, turns, and crops or pads.
+    """Moves the pixels of an image: scales, turns, and crops or pads.
 
     Args:
       image: as stored, or from a scaled decoding.

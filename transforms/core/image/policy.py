@@ -16,22 +16,21 @@ from PIL import Image, ImageFile
 from transforms.core.image.check import (
     TENSORFLOW_MAX_PIXELS,
     check_image,
-    decode_native,
-    load,
+    decode_checked,
+    load_opened,
     open_lazily,
 )
 from transforms.core.image.formats import (
     MAX_SIDES,
-    ImageFormat,
     ImageInfo,
     ImageNote,
-    find_format,
+    find_foreign,
 )
 from transforms.core.image.pixels import (
     depth_of,
     encode,
+    move_pixels,
     normalize,
-    place,
     to_channels,
     to_eight_bits,
 )
@@ -192,7 +191,7 @@ def prepare_image(
         source = check_image(data, policy.check, policy.max_pixels)
         opened = None
         if isinstance(source, Fault):
-            format = _foreign(data, source)
+            format = find_foreign(data, source)
             if format is None or policy.foreign == "reject":
                 return source
             if foreign is not None:
@@ -205,14 +204,6 @@ def prepare_image(
         return Fault(error.fault.reason, bounded(error.fault.message))
 
 
-def _foreign(data: bytes, refused: Fault) -> ImageFormat | None:
-    """Returns the format of an image that Pillow may decode, as TensorFlow does not."""
-    format = find_format(data)
-    is_decodable = format is not None and format.decoder
-    of_kind = refused.reason is Reason.UNSUPPORTED_FORMAT
-    return format if of_kind and is_decodable else None
-
-
 def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
     """Returns width and height as the policy's `exif` has them, from the header alone.
 
@@ -222,7 +213,7 @@ def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
     """
     checked = check_image(data, "none", policy.max_pixels)
     if isinstance(checked, Fault):
-        format = _foreign(data, checked)
+        format = find_foreign(data, checked)
         if format is None:
             return checked
         try:
@@ -235,7 +226,7 @@ def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
 
 
 def too_many_bytes(size: int, limit: int) -> Fault:
-    """Returns the fault of an image of more bytes than `limit`."""
+    """Returns the fault of an image of more bytes than a policy allows."""
     return Fault(
         Reason.TOO_MANY_BYTES,
         f"{size:,} bytes are more than {limit:,}; --max-image-bytes allows more",
@@ -270,7 +261,7 @@ def _prepare(
     )
     notes: set[ImageNote] = set()
     if opened is not None:
-        image = load(source, opened)
+        image = load_opened(source, opened)
         notes.add(ImageNote.REENCODED)
         if image.mode == "CMYK":
             notes.add(ImageNote.CMYK)
@@ -278,7 +269,7 @@ def _prepare(
         step is None
         and policy.channels in (None, source.depth)
         and policy.output in (None, source.format)
-        and (not policy.class_mask or _has_class_numbers(source, policy))
+        and (not policy.class_mask or _stays_mask(source, policy))
     ):
         return _finished(data, source, source, step, _shortfall(source, policy))
     else:
@@ -287,7 +278,7 @@ def _prepare(
             checked = check_image(data, "structure", policy.max_pixels)
             if isinstance(checked, Fault):
                 return checked
-        image = decode_native(
+        image = decode_checked(
             data,
             source.format,
             gray=policy.channels == 1,
@@ -298,8 +289,8 @@ def _prepare(
     return _changed(image, policy, source, step, notes)
 
 
-def _has_class_numbers(source: ImageInfo, policy: ImagePolicy) -> bool:
-    """Whether TensorFlow decodes a file to the class numbers that are in it."""
+def _stays_mask(source: ImageInfo, policy: ImagePolicy) -> bool:
+    """Whether the policy leaves a mask as it is: TensorFlow decodes its numbers."""
     is_gray = source.format == "png" and (source.depth, source.bits) == (1, 8)
     return is_gray and policy.mask_classes is None
 
@@ -329,7 +320,7 @@ def _changed(
         image = to_eight_bits(image)
     image = to_channels(image, channels)
     if step is not None:
-        image = place(image, step, numbers=numbers, mask=policy.mask)
+        image = move_pixels(image, step, numbers=numbers, mask=policy.mask)
     if max(image.size) > MAX_SIDES[output]:
         raise FaultError(
             Reason.TOO_MANY_PIXELS,
@@ -359,7 +350,7 @@ def _prepared_mask(
     numbers = class_numbers(image, source.format, source.bits, policy.mask_classes)
     image = Image.fromarray(numbers)
     if step is not None:
-        image = place(image, step, numbers=True, mask=True)
+        image = move_pixels(image, step, numbers=True, mask=True)
     data = encode_class_png(np.asarray(image))
     info = ImageInfo("png", image.height, image.width, 1)
     return _finished(data, info, source, step, set())
