@@ -21,8 +21,8 @@ from beam_pipeline.planning.plan import Plan, derived_settings
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
 from transforms.core.model import Batch, Block, PlaceFacts
-from transforms.core.placing.placement import SplitSource
-from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.sharding import ShardCounts
+from transforms.core.placing.splitting import SplitSource
 from transforms.core.schema import Schema
 from transforms.core.segment import Segment
 from transforms.errors import ConservationError

@@ -541,7 +541,7 @@ _DRAWN = {
     "An entry of an Example": "transforms.core.example.entry",
     "An Example": "transforms.core.example.encoder",
     "Names of shards": "transforms.core.files",
-    "Placement": "transforms.core.placing.placement",
+    "Placement": "transforms.core.placing.hashes",
     "A segment": "transforms.core.segment",
     "A log of rejects": "transforms.work.rejects",
     "The manifest": "transforms.core.manifest",

@@ -38,7 +38,7 @@ from beam_pipeline.terminal import (
 from transforms.core.files import part_name
 from transforms.core.infer.evidence import Evidence
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.core.placing.placement import SplitSource
+from transforms.core.placing.splitting import SplitSource
 from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import BeamTFRecordError, StorageError, TargetError

@@ -22,6 +22,7 @@ from beam_pipeline.datasets.open_dataset import names_files, open_dataset
 from beam_pipeline.datasets.parts import class_counts, joined_statistics, summed_counts
 from beam_pipeline.terminal import size_text
 from transforms.core.manifest import FeatureFacts, Manifest, ShardFacts, SplitFacts
+from transforms.core.placing.hashes import UInt64s
 from transforms.core.placing.leakage import (
     Leaks,
     Place,
@@ -30,7 +31,7 @@ from transforms.core.placing.leakage import (
     find_shared,
     fingerprint_image,
 )
-from transforms.core.placing.placement import UInt64s, usual_order
+from transforms.core.placing.splitting import usual_order
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import MAX_CLASSES
 from transforms.errors import InputError, UsageError

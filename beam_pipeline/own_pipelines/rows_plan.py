@@ -19,12 +19,8 @@ from beam_pipeline.planning.request import deciding_settings
 from beam_pipeline.planning.sizes import shards_of
 from transforms.core.manifest import Manifest
 from transforms.core.model import ShardFile
-from transforms.core.placing.placement import (
-    Sharding,
-    SplitSource,
-    usual_order,
-)
-from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.sharding import ShardCounts, Sharding
+from transforms.core.placing.splitting import SplitSource, usual_order
 from transforms.core.reasons import Fact
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import Segment
@@ -42,7 +38,7 @@ from transforms.rows.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import JobPlan, LeakRule, Publication
-from transforms.work.split_tables import write_table
+from transforms.work.split_tables import assignments_table, write_table
 
 _LOG = logging.getLogger(__name__)
 
@@ -116,7 +112,7 @@ def plan_rows(
     table = ""
     if given.ids is not None:
         table = os.path.join(store.folder, _IDS)
-        ids = given.ids.get().assignments.to_table()
+        ids = assignments_table(given.ids.get().assignments)
         write_table(ids, table, attempts=store.attempts)
     is_keyed = bool(rule.key_column)
     keys_apart = given.unique and rule.split.source is SplitSource.COLUMN

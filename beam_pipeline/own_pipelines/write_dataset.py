@@ -30,7 +30,7 @@ from beam_pipeline.own_pipelines.rows_plan import (
 )
 from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.version import deciding_versions
-from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.sharding import ShardCounts
 from transforms.core.reasons import Fact
 from transforms.errors import SpecError
 from transforms.publishing.shared_run import Seen, SharedRun

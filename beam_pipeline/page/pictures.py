@@ -24,8 +24,8 @@ from beam_pipeline.datasets.open_dataset import OpenDataset, names_files
 from beam_pipeline.page.sample import Sample, SampledClasses, ends_of
 from transforms.core.arrays import values_and_rows
 from transforms.core.image.resize import MAX_PIXELS
+from transforms.core.placing.hashes import splitmix64
 from transforms.core.placing.leakage import find_shared
-from transforms.core.placing.placement import splitmix64
 from transforms.core.schema import Feature, Kind
 
 # Photographs take some 3 kB of the page each, so all together below 4 MB.

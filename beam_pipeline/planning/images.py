@@ -20,7 +20,7 @@ from transforms.core.image.masks import MaskClasses
 from transforms.core.image.png import SIGNATURE, decode_png
 from transforms.core.image.policy import prepare_image
 from transforms.core.infer.evidence import Evidence
-from transforms.core.placing.placement import SplitRule, SplitSource
+from transforms.core.placing.splitting import SplitRule, SplitSource
 from transforms.core.reasons import Fault, FaultError, Skipped
 from transforms.core.schema import Kind, Schema
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded

@@ -27,7 +27,7 @@ from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import count_text
 from transforms.core.arrays import numpy_mask
 from transforms.core.infer.evidence import Evidence
-from transforms.core.placing.placement import SplitRule
+from transforms.core.placing.splitting import SplitRule
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, SpecError, source_error
 from transforms.formats.file_names import is_split_word, plain_name

@@ -31,7 +31,7 @@ from beam_pipeline.terminal import size_text
 from beam_pipeline.version import deciding_versions
 from transforms.core.catalogue import DerivedSettings
 from transforms.core.files import ShardName
-from transforms.core.placing.placement import Sharding
+from transforms.core.placing.sharding import Sharding
 from transforms.core.schema import Kind, Schema
 from transforms.core.vocabulary import Vocabulary
 from transforms.errors import DamageError, InputError, SpecError, StorageError

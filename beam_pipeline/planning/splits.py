@@ -14,13 +14,15 @@ import pyarrow.compute as pc
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import share_text
-from transforms.core.placing.placement import (
+from transforms.core.placing.splitting import (
+    CONTENT,
+    PLACE,
+    Assignments,
     SplitRule,
     SplitSource,
     is_split_name,
     usual_order,
 )
-from transforms.core.placing.splitting import CONTENT, PLACE, Assignments, check_lock
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, bounded
 from transforms.formats.file_names import split_of_stem
@@ -31,6 +33,8 @@ from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import (
     SplitIds,
+    assignments_table,
+    check_lock,
     open_assignments,
     read_split_ids,
     write_table,
@@ -99,7 +103,7 @@ class SplitPlan:
         tables = (ids, self.lock)
         for table, path in zip(tables, self.tables_in(store), strict=True):
             if table is not None:
-                write_table(table.to_table(), path, attempts=store.attempts)
+                write_table(assignments_table(table), path, attempts=store.attempts)
 
 
 def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:

@@ -35,7 +35,7 @@ import jinja2
 
 from beam_pipeline.terminal import count_text, printable
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
-from transforms.core.placing.placement import is_validation
+from transforms.core.placing.splitting import is_validation
 from transforms.core.schema import Feature, Kind
 from transforms.errors import UsageError
 

@@ -183,10 +183,10 @@ def names_used(module: str) -> Iterator[tuple[str, str]]:
 
 def test_walk_sees_the_program() -> None:
     """The walk finds the modules and their imports, or these tests would be idle."""
-    assert {"transforms.core.placing.placement", "transforms"} <= set(MODULES)
+    assert {"transforms.core.placing.sharding", "transforms"} <= set(MODULES)
     assert imports_beam("transforms.stages.place")
     assert "transforms.core.model" in own_imports("transforms.stages.place")
-    assert ("transforms.core.placing.placement", "shard_of_keys") in names_used(
+    assert ("transforms.core.placing.sharding", "shard_of_keys") in names_used(
         "transforms.stages.place"
     )
 

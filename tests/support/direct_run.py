@@ -25,7 +25,7 @@ from beam_pipeline.running.convert import open_work_folder
 from beam_pipeline.running.convert import run_job as run_on_beam
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.model import PlaceFacts
-from transforms.core.placing.placement import SplitSource
+from transforms.core.placing.splitting import SplitSource
 from transforms.errors import BeamTFRecordError
 from transforms.publishing import target
 from transforms.shards import decoders

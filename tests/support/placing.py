@@ -8,8 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Batch, Block
-from transforms.core.placing.placement import SplitRule
-from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
+from transforms.core.placing.splitting import (
+    NOWHERE,
+    SplitRule,
+    SplitTables,
+    split_rows,
+)
 
 MASK = 2**64 - 1
 
@@ -23,7 +27,7 @@ def mixed(value: int) -> int:
 
 
 def by_formula(text: str, kind: str, purpose: str, seed: int) -> int:
-    """The hash in plain integers, as `transforms.core.placing.placement` states it."""
+    """The hash in plain integers, as `transforms.core.placing.hashes` states it."""
     data = unicodedata.normalize("NFC", text).encode()
     salt = f"{kind}\0{purpose}\0{seed}\0".encode()
     base = int.from_bytes(hashlib.blake2b(salt, digest_size=8).digest(), "little")

@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
 from transforms.core.model import Block
-from transforms.core.placing.placement import usual_order
+from transforms.core.placing.splitting import usual_order
 from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.vocabulary import sorted_names

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from transforms.core.arrays import lists_like, numpy_mask
 from transforms.core.model import Batch, Block, Reading, Rounding
 from transforms.core.placing.content import content_hashes
-from transforms.core.placing.placement import UInt64s, is_split_name
+from transforms.core.placing.hashes import UInt64s
+from transforms.core.placing.splitting import is_split_name
 from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, blamed_of, conform

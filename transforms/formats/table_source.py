@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.model import Block, Reading
-from transforms.core.placing.placement import origin_bases
+from transforms.core.placing.hashes import origin_bases
 from transforms.core.schema import Kind
 from transforms.errors import bounded
 from transforms.formats.file_names import split_at_start

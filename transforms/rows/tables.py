@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, numpy_mask, rows_holding
 from transforms.core.model import Batch, Block
 from transforms.core.placing.content import content_hashes
-from transforms.core.placing.placement import (
+from transforms.core.placing.hashes import UInt64s
+from transforms.core.placing.splitting import (
+    Assignments,
     SplitRule,
     SplitSource,
-    UInt64s,
     is_split_name,
 )
-from transforms.core.placing.splitting import Assignments
 from transforms.core.reasons import Reason
 from transforms.core.rows.common_type import PYTHON, as_type, plain_type
 from transforms.core.rows.python_kinds import python_value

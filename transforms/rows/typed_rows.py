@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_holding
 from transforms.core.model import Block, Reading
-from transforms.core.placing.placement import order_hashes
+from transforms.core.placing.hashes import order_hashes
 from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import fault

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.image.policy import ImagePolicy, prepare_image, too_many_bytes
-from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.placing.sharding import ShardRows
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN

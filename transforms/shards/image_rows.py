@@ -24,7 +24,7 @@ from transforms.core.placing.leakage import (
     fingerprint_image,
     pack_fingerprints,
 )
-from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.placing.sharding import ShardRows
 from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
 from transforms.core.statistics import Statistics

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.placing.sharding import ShardRows
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.core.segment import (

@@ -27,7 +27,7 @@ from transforms.core.catalogue import (
     part_ranges,
 )
 from transforms.core.manifest import FileFacts
-from transforms.core.placing.shard_rows import ShardCounts, ShardRows
+from transforms.core.placing.sharding import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import Segment
 from transforms.core.tfrecord.frame import FOOTER_BYTES, OVERHEAD_BYTES, unmask_all

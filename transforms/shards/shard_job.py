@@ -11,8 +11,7 @@ from transforms.core.catalogue import DerivedSettings, catalogue_features
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import ShardKey
-from transforms.core.placing.placement import Sharding
-from transforms.core.placing.shard_rows import ShardCounts, ShardRows
+from transforms.core.placing.sharding import ShardCounts, Sharding, ShardRows
 from transforms.core.rows.record_columns import number_labels, record_schema
 from transforms.core.schema import Feature, Schema
 from transforms.core.segment import Segment

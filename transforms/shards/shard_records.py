@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from transforms.core.arrays import keep_freed_memory, offsets_of
 from transforms.core.example.encoder import AroundValues, ExampleEncoder
-from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.placing.sharding import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
     record_columns,

@@ -16,7 +16,7 @@ from transforms.core.manifest import (
 )
 from transforms.core.model import PlaceFacts, ReadFacts, ShardFile, added_rows
 from transforms.core.placing.leakage import SplitFindings
-from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.sharding import ShardCounts
 from transforms.core.reasons import Fact, Reason, RejectLog, Skipped, task_of
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all

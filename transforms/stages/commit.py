@@ -18,7 +18,7 @@ from transforms.core.manifest import (
     Manifest,
 )
 from transforms.core.model import PlaceFacts, ShardFile
-from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.sharding import ShardCounts
 from transforms.core.reasons import Fact
 from transforms.core.schema import Kind
 from transforms.core.vocabulary import get_names, vocabulary_warnings

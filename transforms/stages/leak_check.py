@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core import segment
+from transforms.core.placing.hashes import UInt64s
 from transforms.core.placing.leakage import (
     FINGERPRINT_SCHEMA,
     Fingerprints,
@@ -21,11 +22,11 @@ from transforms.core.placing.leakage import (
     Subject,
     find_shared,
 )
-from transforms.core.placing.placement import UInt64s, usual_order
-from transforms.core.placing.splitting import Assignments
+from transforms.core.placing.splitting import Assignments, usual_order
 from transforms.shards.placeless_rows import repeated_key
 from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput, Stage
 from transforms.work.split_tables import (
+    assignments_table,
     new_lock_in,
     open_assignments,
     write_table,
@@ -108,7 +109,7 @@ def check_leaks(
         if lock:
             given = open_assignments(lock).with_new(given)
         path = new_lock_in(store)
-        write_table(given.to_table(), path, attempts=store.attempts)
+        write_table(assignments_table(given), path, attempts=store.attempts)
         del given
     del values, splits
     if images:

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from transforms.core import segment
 from transforms.core.model import Batch, Block, PlaceFacts, ShardKey
-from transforms.core.placing import placement
+from transforms.core.placing.hashes import LOCK, UInt64s, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
-from transforms.core.placing.placement import LOCK, Sharding, order_hashes, unit_hashes
+from transforms.core.placing.sharding import Sharding, shard_of_keys, shard_of_positions
 from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
 from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata
@@ -40,7 +40,7 @@ REJECTS = "rejects"
 SEGMENTS = "segments"
 
 
-def _order_keys(batch: Batch, sharding: Sharding) -> placement.UInt64s:
+def _order_keys(batch: Batch, sharding: Sharding) -> UInt64s:
     """Returns the hash of each row by which a shard is sorted; checks that keys fit."""
     if sharding.keyed != (batch.keys is not None):
         expected, got = ("a", "none") if sharding.keyed else ("no", "some")
@@ -52,7 +52,7 @@ def _order_keys(batch: Batch, sharding: Sharding) -> placement.UInt64s:
 
 
 def _shards_of_rows(
-    batch: Batch, sharding: Sharding, splits: Splits, keys: placement.UInt64s
+    batch: Batch, sharding: Sharding, splits: Splits, keys: UInt64s
 ) -> tuple[list[ShardKey], npt.NDArray[np.int64]]:
     """Returns all shards of all splits, and for each row the index of its shard."""
     shards: list[ShardKey] = []
@@ -61,12 +61,12 @@ def _shards_of_rows(
         mine = slice(None) if len(splits.names) == 1 else splits.index == number
         count = sharding.shards.get(name, 1)
         if sharding.shuffle:
-            shard = placement.shard_of_keys(keys[mine], count)
+            shard = shard_of_keys(keys[mine], count)
         else:
             positions = batch.positions
             if positions is None:
                 positions = batch.block.positions_of(batch.numbers)
-            shard = placement.shard_of_positions(
+            shard = shard_of_positions(
                 positions[mine], sharding.total_bytes.get(name, 1), count
             )
         index[mine] = shard + len(shards)

@@ -17,13 +17,8 @@ import pyarrow.compute as pc
 from transforms.core import segment
 from transforms.core.arrays import return_freed_memory
 from transforms.core.model import Batch, Block
-from transforms.core.placing.placement import (
-    LOCK,
-    SPLIT,
-    SplitRule,
-    unit_hashes,
-)
-from transforms.core.placing.splitting import Assignments, check_contents
+from transforms.core.placing.hashes import LOCK, SPLIT, unit_hashes
+from transforms.core.placing.splitting import Assignments, SplitRule, check_contents
 from transforms.core.placing.strata import (
     ClassCounts,
     cut_classes,

@@ -13,7 +13,7 @@ from apache_beam.transforms.window import GlobalWindows
 from transforms.core.arrays import return_freed_memory
 from transforms.core.catalogue import CataloguePart
 from transforms.core.model import PlaceFacts, ShardFile, ShardKey
-from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.sharding import ShardCounts
 from transforms.core.reasons import Reason
 from transforms.core.segment import Segment, in_source_order
 from transforms.core.vocabulary import (

@@ -35,7 +35,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.transforms.window import GlobalWindows
 
 from transforms.core import segment
-from transforms.core.placing.placement import UInt64s, shard_of_keys
+from transforms.core.placing.hashes import UInt64s
+from transforms.core.placing.sharding import shard_of_keys
 from transforms.core.segment import KEY_COLUMN, PIECE_BYTES, Segment
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
 from transforms.core.tfrecord.writer import FrameFacts, TFRecordWriter

@@ -2,7 +2,13 @@
 
 A split lock is opened by every worker, written once, and renamed into place last. It is
 an Arrow IPC file of one record batch, uncompressed, so that all workers of a machine
-share the memory of one mapping; see `transforms.core.placing.split_lock`.
+share the memory of one mapping. Rows ascend by hash and no hash occurs twice:
+
+    unit   uint64
+    split  dictionary of strings, int16 indices
+
+The schema's metadata names the format, its version and what the units are hashes of:
+a lock of keys does not apply to rows that are identified by their place.
 
 A table of ids is a CSV, TSV or Parquet file that gives the split of each key: two
 columns, or more of which one is named `split` and one `id` or `key`; in a text file the
@@ -10,6 +16,7 @@ first line names them. A key without a split counts as not being there.
 """
 
 import dataclasses
+import json
 import os
 import shutil
 
@@ -18,8 +25,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.files import open_regular
-from transforms.core.placing.placement import check_split_name, key_hashes, usual_order
-from transforms.core.placing.splitting import Assignments
+from transforms.core.json_text import parse_json
+from transforms.core.placing.hashes import key_hashes
+from transforms.core.placing.splitting import (
+    CONTENT,
+    PLACE,
+    Assignments,
+    SplitRule,
+    check_split_name,
+    usual_order,
+)
 from transforms.errors import (
     COMMITTED_NOTE,
     CommitError,
@@ -31,6 +46,10 @@ from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.store import Store
 
+_METADATA = b"beam-tfrecord"
+_FORMAT = "splits of units"
+_VERSION = 1
+_IN_WORDS = {CONTENT: "their content", PLACE: "their place (file and row number)"}
 _ID_NAMES = ("id", "key")
 
 
@@ -66,7 +85,84 @@ def open_assignments(path: str) -> Assignments:
             f"The split lock must be a file that an earlier run wrote, or not exist; "
             f"{path!r} cannot be read: {error}."
         ) from error
-    return Assignments.from_table(table, path=path)
+    return _from_table(table, path=path)
+
+
+def assignments_table(assignments: Assignments) -> pa.Table:
+    """Returns the table that the module describes."""
+    facts = {"format": _FORMAT, "version": _VERSION, "identity": assignments.identity}
+    splits = pa.DictionaryArray.from_arrays(
+        pa.array(assignments.codes, pa.int16()),
+        pa.array(assignments.names, pa.string()),
+    )
+    columns = {"unit": pa.array(assignments.units, pa.uint64()), "split": splits}
+    metadata = {_METADATA: json.dumps(facts, sort_keys=True).encode()}
+    return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def _from_table(table: pa.Table, *, path: str) -> Assignments:
+    """Inverse of `assignments_table`; `path` is for messages.
+
+    Raises:
+      SpecError: the table has another format or a later version.
+    """
+    try:
+        facts = parse_json((table.schema.metadata or {})[_METADATA])
+        is_ours = facts["format"] == _FORMAT and facts["version"] == _VERSION
+        units = np.asarray(table["unit"].combine_chunks())
+        splits = table["split"].combine_chunks()
+        codes = np.asarray(splits.indices)
+        names = tuple(splits.dictionary.to_pylist())
+        identity = str(facts["identity"])
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise _not_ours(path) from error
+    inside = not len(codes) or 0 <= codes.min() <= codes.max() < len(names)
+    rising = bool((units[1:] > units[:-1]).all())
+    if not (is_ours and inside and rising and units.dtype == np.uint64):
+        raise _not_ours(path)
+    return Assignments(units, codes, names, identity)
+
+
+def _not_ours(path: str) -> SpecError:
+    """Returns the error of a split lock that no run of this version has written."""
+    return SpecError(
+        f"A split lock must be a file that an earlier run wrote; {path!r} is not one, "
+        f"or of a later version. Name a file that does not exist to begin a new one."
+    )
+
+
+def check_lock(lock: Assignments, rule: SplitRule, *, identity: str, path: str) -> None:
+    """Raises unless the splits of a lock apply under a rule.
+
+    Args:
+      lock: from `path`.
+      rule: of this run.
+      identity: what identifies rows in this run.
+      path: for messages.
+
+    Raises:
+      SpecError: the lock identifies rows by something else, or has splits that the
+        rule lacks.
+    """
+    if lock.identity != identity:
+        ours, theirs = (_IN_WORDS.get(name, name) for name in (identity, lock.identity))
+        advice = "Use the same key and group columns, or another lock."
+        if {lock.identity, identity} <= _IN_WORDS.keys():
+            advice = (
+                "No row of it can be found by the other. Begin a new lock: name a file "
+                "that does not exist; the splits are then those of the shares."
+            )
+        raise SpecError(
+            f"The split lock {path!r} must know rows as this run does, by {ours}; it "
+            f"was made of rows known by {theirs}. {advice}"
+        )
+    used = {lock.names[code] for code in np.unique(lock.codes).tolist()}
+    strange = sorted(used - set(rule.names))
+    if rule.is_closed and strange:
+        raise SpecError(
+            f"Every split of the split lock {path!r} must be one of {rule.names}; "
+            f"found {strange[:5]}. Name them in --splits, or use another lock."
+        )
 
 
 def install_lock(written: str, path: str) -> None:

@@ -24,9 +24,9 @@ from tests.support.own_pipelines import (
 from tests.support.runs import python
 from tests.support.stress import sizes
 from transforms.core import segment
-from transforms.core.placing import placement
+from transforms.core.placing import hashes
 from transforms.core.placing.content import content_hashes
-from transforms.core.placing.placement import hash_texts
+from transforms.core.placing.hashes import hash_texts
 from transforms.rows import row_batches, spool, tables
 from transforms.shards import shard_job
 
@@ -289,7 +289,7 @@ def test_collisions_of_keys(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -
     def few(*arguments: Any, **options: Any) -> npt.NDArray[np.uint64]:
         return hash_texts(*arguments, **options) % np.uint64(3)
 
-    monkeypatch.setattr(placement, "hash_texts", few)
+    monkeypatch.setattr(hashes, "hash_texts", few)
     rows = [{"id": f"key {n}", "x": n % 2} for n in range(200)]
     assert len(both_ways(rows, tmp_path, key="id", num_shards=2)) == 200
 

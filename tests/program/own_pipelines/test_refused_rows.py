@@ -21,7 +21,7 @@ from tests.support.own_pipelines import bytes_of, run_steps, write_rows
 from tests.support.python_sources import TAKEN
 from tests.support.stress import sizes
 from transforms.core.example import messages
-from transforms.core.placing import placement
+from transforms.core.placing import hashes
 from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import EncodingError, InputError
 from transforms.publishing import target
@@ -284,7 +284,7 @@ def test_a_key_given_twice_is_named(
 ) -> None:
     """Where all keys have one hash, too, and of rows that do not fit; others pass."""
     if collide:
-        monkeypatch.setattr(placement, "hash_texts", equal)
+        monkeypatch.setattr(hashes, "hash_texts", equal)
     assert not gather([some()], key="id", **settings).rejections
     bundles = [[row] for row in (*some(), {"id": "k7", "x": again, "part": "test"})]
     with pytest.raises(InputError, match="'k7' is given more than once"):
@@ -304,7 +304,7 @@ def test_a_key_in_two_splits_is_named(
 ) -> None:
     """Where the rows say their splits; others pass."""
     if collide:
-        monkeypatch.setattr(placement, "hash_texts", equal)
+        monkeypatch.setattr(hashes, "hash_texts", equal)
     settings = {"splits": "column:part"}
     write(tmp_path / "sound", some(), **settings)
     assert len(rows(tmp_path / "sound")) == 200

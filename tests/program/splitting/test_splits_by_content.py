@@ -25,15 +25,13 @@ from tests.support.placing import MASK, batch_of, mixed
 from tests.support.segments import waiting
 from transforms.core.manifest import Manifest
 from transforms.core.model import Block
-from transforms.core.placing.placement import (
-    LOCK,
-    SPLIT,
+from transforms.core.placing.hashes import LOCK, SPLIT, order_hashes, unit_hashes
+from transforms.core.placing.splitting import (
     SplitRule,
     SplitSource,
-    order_hashes,
-    unit_hashes,
+    SplitTables,
+    split_rows,
 )
-from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.errors import EncodingError, SpecError
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import read_raw

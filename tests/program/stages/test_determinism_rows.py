@@ -18,7 +18,7 @@ from tests.support.outputs import (
 from tests.support.runs import convert, process, python
 from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv
-from transforms.core.placing import placement
+from transforms.core.placing import hashes
 
 Folder = pathlib.Path
 
@@ -52,7 +52,7 @@ def test_fault_139_equal_hashes_lose_no_row(
     def equal(origins: Any, numbers: Any, **_: Any) -> np.ndarray:
         return np.full(len(numbers), 7, np.uint64)
 
-    monkeypatch.setattr(placement, "hash_rows", equal)
+    monkeypatch.setattr(hashes, "hash_rows", equal)
     for folder, lines in (("a", range(300)), ("b", range(300, 500))):
         write_csv(tmp_path / "s" / f"{folder}.csv", "n", lines)
     for where in (IN_MEMORY, IN_FILES):

@@ -9,8 +9,8 @@ import pyarrow as pa
 from apache_beam.testing.util import assert_that, equal_to
 
 from transforms.core.model import PlaceFacts
-from transforms.core.placing.placement import Sharding, SplitRule
-from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.sharding import ShardCounts, Sharding
+from transforms.core.placing.splitting import SplitRule
 from transforms.core.schema import Schema, Unknown
 from transforms.core.vocabulary import Vocabulary, load_classes, put_names
 from transforms.shards.shard_job import ShardLayout

@@ -25,13 +25,14 @@ from tests.support.segments import IN_FILES, IN_MEMORY, waiting
 from tests.support.sources import write_csv
 from transforms.core.manifest import Manifest
 from transforms.core.model import Batch, Block
-from transforms.core.placing.placement import (
-    Sharding,
+from transforms.core.placing.hashes import hash_rows
+from transforms.core.placing.sharding import Sharding
+from transforms.core.placing.splitting import (
     SplitRule,
     SplitSource,
-    hash_rows,
+    SplitTables,
+    split_rows,
 )
-from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.errors import (
     BeamTFRecordError,
     ConservationError,

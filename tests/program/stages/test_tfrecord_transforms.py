@@ -31,7 +31,7 @@ from tests.support.tfrecord_pipelines import (
     write,
 )
 from transforms.core import segment
-from transforms.core.placing import placement
+from transforms.core.placing.sharding import shard_of_keys
 from transforms.core.tfrecord import frame
 from transforms.errors import (
     DamageError,
@@ -114,13 +114,13 @@ def test_pieces_equal_a_plain_sort(
     for start, stop in itertools.pairwise(edges):
         rows, hashes = hashed_rows(records[start:stop])
         rows = rows.append_column(segment.KEY_COLUMN, pa.array(hashes))
-        numbers = placement.shard_of_keys(hashes, shards)
+        numbers = shard_of_keys(hashes, shards)
         for shard, some in segment.cut(rows, numbers):
             parts[shard].append(some.serialize())
     found = {shard: in_order(messages) for shard, messages in parts.items() if messages}
     expected = sorted(records, key=order)
     keys = np.array([order(record)[0] for record in expected], np.uint64)
-    of = placement.shard_of_keys(keys, shards).tolist()
+    of = shard_of_keys(keys, shards).tolist()
     for shard in range(shards):
         mine = [r for r, s in zip(expected, of, strict=True) if s == shard]
         assert found.get(shard, []) == mine

@@ -20,7 +20,7 @@ from tests.support import image_sources
 from tests.support.datasets import animals, write_dataset
 from tests.support.plans import everything, planned, write_numbers
 from tests.support.segments import IN_FILES, waiting
-from transforms.core.placing.placement import SplitSource
+from transforms.core.placing.splitting import SplitSource
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, TargetError
 from transforms.storage.file_list import FileList

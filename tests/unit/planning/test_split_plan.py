@@ -16,11 +16,14 @@ from beam_pipeline.planning.splits import (
 from beam_pipeline.settings.spec import make_spec
 from tests.support.plans import everything
 from tests.support.sources import write_csv
-from transforms.core.placing.placement import SplitSource
-from transforms.core.placing.splitting import Assignments
+from transforms.core.placing.splitting import Assignments, SplitSource
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, UsageError
-from transforms.work.split_tables import open_assignments, write_table
+from transforms.work.split_tables import (
+    assignments_table,
+    open_assignments,
+    write_table,
+)
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -110,7 +113,7 @@ def locked(path: Folder, *, identity: str, names: tuple[str, ...]) -> str:
         names=names,
         identity=identity,
     )
-    write_table(lock.to_table(), str(path), attempts=str(path.parent))
+    write_table(assignments_table(lock), str(path), attempts=str(path.parent))
     return str(path)
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core import segment
-from transforms.core.placing.placement import Sharding, SplitRule
-from transforms.core.placing.shard_rows import ShardCounts, ShardRows
+from transforms.core.placing.sharding import ShardCounts, Sharding, ShardRows
+from transforms.core.placing.splitting import SplitRule
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import (
     KEY_COLUMN,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.drawn_images import picture, saved
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.placing.sharding import ShardRows
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.core.placing.placement import Sharding, SplitRule
-from transforms.core.placing.shard_rows import ShardCounts, ShardRows
+from transforms.core.placing.sharding import ShardCounts, Sharding, ShardRows
+from transforms.core.placing.splitting import SplitRule
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import ROW_COLUMN
 from transforms.errors import CommitError, StorageError

@@ -1,8 +1,9 @@
 """Placement of rows: identity, splits, shards, order, leakage.
 
-placement.py splitting.py    row -> hash -> split, shard, order
+hashes.py       row -> hash
 content.py      the hash of what a row says, for splits of rows without a key
+splitting.py    hash -> split, under a rule and a lock
 strata.py       shares that are exact within each class
-shard_rows.py   the rows of a shard in their order
+sharding.py     hash -> shard; the rows of a shard in their order
 leakage.py      the same item in two splits
 """

@@ -13,7 +13,7 @@ column and the bytes of an image add nothing. The word of a value:
 | other number                   | the nearest float64                             |
 | text that reads as a number    | as that number; spaces around it do not count   |
 | bool; text true or false       | base("bool"), and 1 more for true               |
-| other text, bytes in UTF-8     | `placement.hash_texts`, in NFC                  |
+| other text, bytes in UTF-8     | `hashes.hash_texts`   , in NFC                  |
 | other bytes                    | blake2b, 8 bytes                                |
 | timestamp, date                | splitmix64(base("instant") + seconds) + nanos   |
 | time of day, duration          | the same with bases of their own                |
@@ -42,13 +42,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import data_of, numpy_mask, offsets_of, raw_values
+from transforms.core.placing.hashes import UInt64s, hash_texts, origin_bases, splitmix64
 from transforms.core.placing.leakage import Mask, without_images
-from transforms.core.placing.placement import (
-    UInt64s,
-    hash_texts,
-    origin_bases,
-    splitmix64,
-)
 from transforms.core.rows.column import not_utf8
 from transforms.core.rows.common_type import is_any_list, is_binary
 from transforms.core.rows.text_cells import (

@@ -3,7 +3,7 @@
 Every item has a 64-bit fingerprint, stored with its split and its place in an Arrow
 table, like a segment; only descriptors cross the shuffle. Fingerprints are
 
-    unit   the hash of the row's group or key (`transforms.core.placing.placement`)
+    unit   the hash of the row's group or key (`transforms.core.placing.hashes`)
     image  crc32c of its bytes << 32 | crc32c of the second half of them; 0 of no bytes.
            Two checksums of 32 bits cost 2 us for 20 KB, and a hash of 64 bits 20
 """
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.placing.placement import UInt64s
+from transforms.core.placing.hashes import UInt64s
 from transforms.core.reasons import Fact
 from transforms.core.segment import Segment
 from transforms.errors import bounded

@@ -1,38 +1,28 @@
-"""Assign a split to every row of a batch, under any split rule.
+"""Splits: their names, the rule by which rows fall into them, and the split of a row.
 
 A lock takes precedence over the rule; see `SplitSource` for the rules.
 
 A unit of a lock, or of a table of ids, is identified by its 64-bit hash
-(`transforms.core.placing.placement`, purpose LOCK); among ten million, the chance that
-two share one is 3 in a million. As an Arrow table, rows ascend by hash and no hash
-occurs twice:
-
-    unit   uint64
-    split  dictionary of strings, int16 indices
-
-The schema's metadata names the format, its version and what the units are hashes of:
-a lock of keys does not apply to rows that are identified by their place.
+(`transforms.core.placing.hashes`, purpose LOCK); among ten million, the chance that two
+share one is 3 in a million.
 """
 
 import dataclasses
-import json
-from collections.abc import Sequence
+import enum
+import fractions
+import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.json_text import parse_json
 from transforms.core.model import Batch
-from transforms.core.placing.placement import (
+from transforms.core.placing.hashes import (
     LOCK,
     SPLIT,
-    SplitRule,
-    SplitSource,
     UInt64s,
-    check_split_name,
     key_hashes,
-    split_of_keys,
     unit_hashes,
 )
 from transforms.core.placing.strata import Strata
@@ -40,15 +30,135 @@ from transforms.errors import EncodingError, SpecError
 
 Codes = npt.NDArray[np.int64]
 
-_METADATA = b"beam-tfrecord"
-_FORMAT = "splits of units"
-_VERSION = 1
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
 # What identifies rows that have neither key nor group.
 CONTENT = "content"
 PLACE = "row"
-_IN_WORDS = {CONTENT: "their content", PLACE: "their place (file and row number)"}
 # The index of a row that no split takes.
 NOWHERE = -1
+
+
+def is_split_name(name: str) -> bool:
+    """Whether every reader accepts the name of a split.
+
+    TFDS gives "all" and most punctuation a meaning of their own.
+    """
+    return bool(_SPLIT_NAME.fullmatch(name)) and name != "all"
+
+
+def check_split_name(name: str) -> str:
+    """Returns the name; raises SpecError if some reader does not accept it."""
+    if not is_split_name(name):
+        raise SpecError(
+            f"A split is named by letters, digits, '_' and '-', and not 'all'; "
+            f"found {name!r}. Rename it."
+        )
+    return name
+
+
+_USUAL = (
+    ("train", "training"),
+    ("validation", "valid", "val", "dev"),
+    ("test", "eval"),
+)
+
+
+def is_validation(name: str) -> bool:
+    """Whether a split's name says that models are validated with it."""
+    return name.lower() in _USUAL[1]
+
+
+def usual_order(names: Iterable[str]) -> list[str]:
+    """Returns split names in the usual order: training, validation, test, others."""
+    ranks = {word: rank for rank, words in enumerate(_USUAL) for word in words}
+    return sorted(names, key=lambda n: (ranks.get(n.lower(), len(_USUAL)), n))
+
+
+class SplitSource(enum.StrEnum):
+    """What decides a row's split.
+
+    Except under STRATIFIED, rows that are added later never move earlier ones.
+    """
+
+    SINGLE = "single"
+    # The split hash of the row's group, key, content or place.
+    SHARES = "shares"
+    # The source's own word: a column, a folder.
+    COLUMN = "column"
+    # A table of keys and splits.
+    TABLE = "table"
+    # The split hash, among the rows of the same class.
+    STRATIFIED = "stratified"
+
+
+_ALL_SHARED = (SplitSource.SHARES, SplitSource.STRATIFIED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SplitRule:
+    """How rows fall into splits.
+
+        >>> rule = SplitRule(SplitSource.SHARES, ("train", "test"), ("3", "1"))
+        >>> [str(share) for share in rule.proportions()]
+        ['3/4', '1/4']
+
+    Attributes:
+      source: SINGLE: all rows into `names[0]`; SHARES: by hash, in the proportions
+        of `shares`; COLUMN: by the value in the batch (a column of a table, a folder
+        of a tree), a null by `shares`; TABLE: by the row's key in a table, a key that
+        the table lacks by `shares`, or without shares the row is rejected;
+        STRATIFIED: in the proportions of `shares` in every class of `stratify_by`.
+      names: the splits, in order; for COLUMN those that were seen when planning.
+      shares: one positive share for each of the first names, for all of them with
+        SHARES and STRATIFIED; they need not sum to one.
+      seed: of the split hash; independent of the order's.
+      stratify_by: for STRATIFIED, the feature that holds a row's class.
+      by_content: whether shares go by the content of a row, which its batch must
+        have; otherwise by its group, key or place.
+    """
+
+    source: SplitSource = SplitSource.SINGLE
+    names: tuple[str, ...] = ("train",)
+    shares: tuple[str, ...] = ()
+    seed: int = 0
+    stratify_by: str = ""
+    by_content: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            check_split_name(name)
+        if len(set(self.names)) != len(self.names):
+            raise SpecError(f"Splits must differ in name; found {self.names}.")
+        if (len(self.names) != len(self.shares) and self.source in _ALL_SHARED) or (
+            len(self.names) < len(self.shares)
+        ):
+            raise SpecError("Every split needs a share, as in train=0.9,test=0.1.")
+        if any(fractions.Fraction(share) <= 0 for share in self.shares):
+            raise SpecError(f"A split's share must be above 0; found {self.shares}.")
+        if (self.source is SplitSource.STRATIFIED) != bool(self.stratify_by):
+            raise SpecError("A stratified split needs the feature of the classes.")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether rows can only fall into the splits of `names`."""
+        return self.source is not SplitSource.COLUMN
+
+    def proportions(self) -> list[fractions.Fraction]:
+        """Returns the shares, summing to one."""
+        parts = [fractions.Fraction(share) for share in self.shares]
+        return [fraction / sum(parts) for fraction in parts]
+
+    def thresholds(self) -> UInt64s:
+        """Returns the upper bounds of all splits but the last, as 64-bit hashes."""
+        parts = self.proportions()
+        bounds = [sum(parts[: i + 1]) for i in range(len(parts) - 1)]
+        return np.array([int(bound * 2**64) for bound in bounds], np.uint64)
+
+
+def split_of_keys(keys: UInt64s, rule: SplitRule) -> npt.NDArray[np.int64]:
+    """Returns each row's index into `rule.names`, for a rule with shares."""
+    return np.searchsorted(rule.thresholds(), keys, side="right")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -120,88 +230,13 @@ class Assignments:
             identity=self.identity,
         )
 
-    def to_table(self) -> pa.Table:
-        """Returns the table that the module describes."""
-        facts = {"format": _FORMAT, "version": _VERSION, "identity": self.identity}
-        splits = pa.DictionaryArray.from_arrays(
-            pa.array(self.codes, pa.int16()), pa.array(self.names, pa.string())
-        )
-        columns = {"unit": pa.array(self.units, pa.uint64()), "split": splits}
-        metadata = {_METADATA: json.dumps(facts, sort_keys=True).encode()}
-        return pa.table(columns).replace_schema_metadata(metadata)
-
-    @classmethod
-    def from_table(cls, table: pa.Table, *, path: str) -> "Assignments":
-        """Inverse of `to_table`; `path` is for messages.
-
-        Raises:
-          SpecError: the table has another format or a later version.
-        """
-        try:
-            facts = parse_json((table.schema.metadata or {})[_METADATA])
-            is_ours = facts["format"] == _FORMAT and facts["version"] == _VERSION
-            units = np.asarray(table["unit"].combine_chunks())
-            splits = table["split"].combine_chunks()
-            codes = np.asarray(splits.indices)
-            names = tuple(splits.dictionary.to_pylist())
-            identity = str(facts["identity"])
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise _not_ours(path) from error
-        inside = not len(codes) or 0 <= codes.min() <= codes.max() < len(names)
-        rising = bool((units[1:] > units[:-1]).all())
-        if not (is_ours and inside and rising and units.dtype == np.uint64):
-            raise _not_ours(path)
-        return cls(units, codes, names, identity)
-
 
 def _joined(
     first: Sequence[str], others: Sequence[str]
 ) -> tuple[tuple[str, ...], Codes]:
-    """Returns all names, and the index among them of each of the others."""
+    """Returns the names of splits, and the index among them of each of the others."""
     names = tuple(dict.fromkeys((*first, *others)))
     return names, np.array([names.index(name) for name in others], np.int64)
-
-
-def _not_ours(path: str) -> SpecError:
-    """Returns the error of a split lock that no run of this version has written."""
-    return SpecError(
-        f"A split lock must be a file that an earlier run wrote; {path!r} is not one, "
-        f"or of a later version. Name a file that does not exist to begin a new one."
-    )
-
-
-def check_lock(lock: Assignments, rule: SplitRule, *, identity: str, path: str) -> None:
-    """Raises unless the splits of a lock apply under a rule.
-
-    Args:
-      lock: from `path`.
-      rule: of this run.
-      identity: what identifies rows in this run.
-      path: for messages.
-
-    Raises:
-      SpecError: the lock identifies rows by something else, or has splits that the
-        rule lacks.
-    """
-    if lock.identity != identity:
-        ours, theirs = (_IN_WORDS.get(name, name) for name in (identity, lock.identity))
-        advice = "Use the same key and group columns, or another lock."
-        if {lock.identity, identity} <= _IN_WORDS.keys():
-            advice = (
-                "No row of it can be found by the other. Begin a new lock: name a file "
-                "that does not exist; the splits are then those of the shares."
-            )
-        raise SpecError(
-            f"The split lock {path!r} must know rows as this run does, by {ours}; it "
-            f"was made of rows known by {theirs}. {advice}"
-        )
-    used = {lock.names[code] for code in np.unique(lock.codes).tolist()}
-    strange = sorted(used - set(rule.names))
-    if rule.is_closed and strange:
-        raise SpecError(
-            f"Every split of the split lock {path!r} must be one of {rule.names}; "
-            f"found {strange[:5]}. Name them in --splits, or use another lock."
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

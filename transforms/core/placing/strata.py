@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import list_of, raw_values
-from transforms.core.placing.placement import UInt64s
+from transforms.core.placing.hashes import UInt64s
 from transforms.core.segment import deserialize
 from transforms.core.vocabulary import digest_of
 from transforms.errors import EncodingError

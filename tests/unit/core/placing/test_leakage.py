@@ -22,7 +22,7 @@ from transforms.core.placing.leakage import (
     fingerprint_image,
     pack_fingerprints,
 )
-from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.placing.sharding import ShardRows
 from transforms.shards.image_rows import store_fingerprints
 from transforms.stages.job_plan import LeakRule
 from transforms.stages.leak_check import check_leaks

@@ -13,21 +13,24 @@ from hypothesis import strategies as st
 from tests.support.placing import batch_of, by_formula, splits_of
 from transforms.core import segment
 from transforms.core.model import Batch, ShardKey
-from transforms.core.placing.placement import (
+from transforms.core.placing.hashes import (
     LOCK,
     ORDER,
     SPLIT,
-    Sharding,
-    SplitRule,
-    SplitSource,
     hash_rows,
     hash_texts,
     key_hashes,
     order_hashes,
     unit_hashes,
 )
-from transforms.core.placing.shard_rows import ShardRows
-from transforms.core.placing.splitting import Assignments, SplitTables, split_rows
+from transforms.core.placing.sharding import Sharding, ShardRows
+from transforms.core.placing.splitting import (
+    Assignments,
+    SplitRule,
+    SplitSource,
+    SplitTables,
+    split_rows,
+)
 from transforms.errors import EncodingError
 from transforms.stages import place
 

@@ -11,14 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.placing import batch_of, splits_of
-from transforms.core.placing.placement import SplitRule, SplitSource, key_hashes
+from transforms.core.placing.hashes import key_hashes
 from transforms.core.placing.splitting import (
     Assignments,
+    SplitRule,
+    SplitSource,
     SplitTables,
-    check_lock,
 )
 from transforms.errors import CommitError, SourceError, SpecError
 from transforms.work.split_tables import (
+    assignments_table,
+    check_lock,
     install_lock,
     open_assignments,
     read_split_ids,
@@ -83,7 +86,9 @@ def test_lock_round_trip(tmp_path: Folder) -> None:
     """A lock comes back from its file, and equal locks are equal bytes."""
     lock = assignments({2**64 - 1: 1, 0: 0, 77: 1})
     for name in ("a", "b"):
-        write_table(lock.to_table(), str(tmp_path / name), attempts=str(tmp_path))
+        write_table(
+            assignments_table(lock), str(tmp_path / name), attempts=str(tmp_path)
+        )
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     found = open_assignments(str(tmp_path / "a"))
     assert found.units.tolist() == [0, 77, 2**64 - 1]
@@ -99,7 +104,7 @@ def test_what_is_no_lock(tmp_path: Folder) -> None:
     path.write_text("train,test\n")
     with pytest.raises(SpecError, match="cannot be read"):
         open_assignments(str(path))
-    good = assignments({1: 0, 2: 1}).to_table()
+    good = assignments_table(assignments({1: 0, 2: 1}))
     later = json.dumps({"format": "splits of units", "version": 2, "identity": "row"})
     for table in (
         pa.table({"unit": [1], "split": ["train"]}),

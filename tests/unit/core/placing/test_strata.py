@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 
 from tests.support.placing import batch_of, splits_of
 from transforms.core.model import Batch
-from transforms.core.placing.placement import (
-    LOCK,
-    SPLIT,
+from transforms.core.placing.hashes import LOCK, SPLIT, UInt64s, unit_hashes
+from transforms.core.placing.splitting import (
+    Assignments,
     SplitRule,
     SplitSource,
-    UInt64s,
-    unit_hashes,
+    SplitTables,
 )
-from transforms.core.placing.splitting import Assignments, SplitTables
 from transforms.core.placing.strata import (
     Strata,
     cut_classes,

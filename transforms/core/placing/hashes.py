@@ -1,4 +1,4 @@
-r"""Placement: identity -> hash -> split, shard and order.
+r"""Hashes of rows: identity -> hash, which decides split, shard and order.
 
 A row's identity is its origin (path relative to the source's root, NFC) and its
 0-based number in that origin, or the key that a column gives it, or, for its split
@@ -32,18 +32,14 @@ blake2b of the base and their bytes. A key of 12 bytes takes 40 ns, one of 26 ta
 and some more if not all are ASCII; blake2b takes 470.
 
 None of this may change: the bytes of every dataset ever written depend on it. The
-golden values in tests/unit/core/placing/test_placement.py and test_place_keys.py pin
+golden values in tests/unit/core/placing/test_hashes.py and test_place_keys.py pin
 it. splitmix64's finaliser: Steele, Lea and Flood, "Fast splittable pseudorandom number
 generators", OOPSLA 2014.
 """
 
-import dataclasses
-import enum
-import fractions
 import hashlib
-import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -52,11 +48,9 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import data_of, offsets_of
 from transforms.core.model import Batch
-from transforms.errors import SpecError
 
 UInt64s = npt.NDArray[np.uint64]
 
-_SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
 # Values of a step that are looked at together, so that they stay in the cache.
 _PIECE = 1 << 14
 # Runs of rows whose origins are hashed together.
@@ -74,160 +68,6 @@ _LONGEST_MIXED = 128
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-
-
-def is_split_name(name: str) -> bool:
-    """Whether every reader accepts the name of a split.
-
-    TFDS gives "all" and most punctuation a meaning of their own.
-    """
-    return bool(_SPLIT_NAME.fullmatch(name)) and name != "all"
-
-
-def check_split_name(name: str) -> str:
-    """Returns the name; raises SpecError if some reader does not accept it."""
-    if not is_split_name(name):
-        raise SpecError(
-            f"A split is named by letters, digits, '_' and '-', and not 'all'; "
-            f"found {name!r}. Rename it."
-        )
-    return name
-
-
-_USUAL = (
-    ("train", "training"),
-    ("validation", "valid", "val", "dev"),
-    ("test", "eval"),
-)
-
-
-def is_validation(name: str) -> bool:
-    """Whether a split's name says that models are validated with it."""
-    return name.lower() in _USUAL[1]
-
-
-def usual_order(names: Iterable[str]) -> list[str]:
-    """Returns split names in the usual order: training, validation, test, others."""
-    ranks = {word: rank for rank, words in enumerate(_USUAL) for word in words}
-    return sorted(names, key=lambda n: (ranks.get(n.lower(), len(_USUAL)), n))
-
-
-class SplitSource(enum.StrEnum):
-    """What decides a row's split.
-
-    Except under STRATIFIED, rows that are added later never move earlier ones.
-    """
-
-    SINGLE = "single"
-    # The split hash of the row's group, key, content or place.
-    SHARES = "shares"
-    # The source's own word: a column, a folder.
-    COLUMN = "column"
-    # A table of keys and splits.
-    TABLE = "table"
-    # The split hash, among the rows of the same class.
-    STRATIFIED = "stratified"
-
-
-_ALL_SHARED = (SplitSource.SHARES, SplitSource.STRATIFIED)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SplitRule:
-    """How rows fall into splits.
-
-        >>> rule = SplitRule(SplitSource.SHARES, ("train", "test"), ("3", "1"))
-        >>> [str(share) for share in rule.proportions()]
-        ['3/4', '1/4']
-
-    Attributes:
-      source: SINGLE: all rows into `names[0]`; SHARES: by hash, in the proportions
-        of `shares`; COLUMN: by the value in the batch (a column of a table, a folder
-        of a tree), a null by `shares`; TABLE: by the row's key in a table, a key that
-        the table lacks by `shares`, or without shares the row is rejected;
-        STRATIFIED: in the proportions of `shares` in every class of `stratify_by`.
-      names: the splits, in order; for COLUMN those that were seen when planning.
-      shares: one positive share for each of the first names, for all of them with
-        SHARES and STRATIFIED; they need not sum to one.
-      seed: of the split hash; independent of the order's.
-      stratify_by: for STRATIFIED, the feature that holds a row's class.
-      by_content: whether shares go by the content of a row, which its batch must
-        have; otherwise by its group, key or place.
-    """
-
-    source: SplitSource = SplitSource.SINGLE
-    names: tuple[str, ...] = ("train",)
-    shares: tuple[str, ...] = ()
-    seed: int = 0
-    stratify_by: str = ""
-    by_content: bool = False
-
-    def __post_init__(self) -> None:
-        for name in self.names:
-            check_split_name(name)
-        if len(set(self.names)) != len(self.names):
-            raise SpecError(f"Splits must differ in name; found {self.names}.")
-        if (len(self.names) != len(self.shares) and self.source in _ALL_SHARED) or (
-            len(self.names) < len(self.shares)
-        ):
-            raise SpecError("Every split needs a share, as in train=0.9,test=0.1.")
-        if any(fractions.Fraction(share) <= 0 for share in self.shares):
-            raise SpecError(f"A split's share must be above 0; found {self.shares}.")
-        if (self.source is SplitSource.STRATIFIED) != bool(self.stratify_by):
-            raise SpecError("A stratified split needs the feature of the classes.")
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether rows can only fall into the splits of `names`."""
-        return self.source is not SplitSource.COLUMN
-
-    def proportions(self) -> list[fractions.Fraction]:
-        """Returns the shares, summing to one."""
-        parts = [fractions.Fraction(share) for share in self.shares]
-        return [fraction / sum(parts) for fraction in parts]
-
-    def thresholds(self) -> UInt64s:
-        """Returns the upper bounds of all splits but the last, as 64-bit hashes."""
-        parts = self.proportions()
-        bounds = [sum(parts[: i + 1]) for i in range(len(parts) - 1)]
-        return np.array([int(bound * 2**64) for bound in bounds], np.uint64)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sharding:
-    """How rows fall into splits and shards.
-
-    Four shards, whose rows are shuffled by the default seed:
-
-        >>> Sharding(SplitRule(), shards={"train": 4}).seed
-        0
-
-    Attributes:
-      rule: how rows fall into splits.
-      shards: split name -> number of shards; 1 for a split not named here.
-      seed: of the order hash.
-      shuffle: False keeps (origin, row) order and cuts shards by cumulative bytes.
-      total_bytes: split name -> bytes of input that its shards share; only used
-        without shuffling.
-      keyed: whether every row has a key that decides its order.
-      placeless: whether rows have no place, as those of a pipeline: then they go by
-        their key or content, and rows of one hash by their records.
-      unique: whether no two rows may have one key.
-    """
-
-    rule: SplitRule
-    shards: Mapping[str, int]
-    seed: int = 0
-    shuffle: bool = True
-    total_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    keyed: bool = False
-    placeless: bool = False
-    unique: bool = False
-
-    @property
-    def stores_order(self) -> bool:
-        """Whether rows carry their order hash, which their place does not give."""
-        return self.keyed or self.placeless
 
 
 def splitmix64(values: UInt64s) -> UInt64s:
@@ -301,25 +141,6 @@ def _bases_of(
     index_of: dict[str, int] = {}
     places = [index_of.setdefault(origin, len(index_of)) for origin in texts]
     return origin_bases([*index_of], purpose, seed)[places]
-
-
-def split_of_keys(keys: UInt64s, rule: SplitRule) -> npt.NDArray[np.int64]:
-    """Returns each row's index into `rule.names`, for a rule with shares."""
-    return np.searchsorted(rule.thresholds(), keys, side="right")
-
-
-def shard_of_keys(keys: UInt64s, shards: int) -> npt.NDArray[np.int64]:
-    """Returns each row's shard from the high bits of its order key."""
-    high = keys >> np.uint64(32)
-    return ((high * np.uint64(shards)) >> np.uint64(32)).astype(np.int64)
-
-
-def shard_of_positions(
-    positions: npt.NDArray[np.int64], total: int, shards: int
-) -> npt.NDArray[np.int64]:
-    """Returns each row's shard from the number of bytes of input before it."""
-    scaled = positions.astype(np.float64) * shards / max(total, 1)
-    return np.minimum(scaled.astype(np.int64), shards - 1)
 
 
 def hash_texts(

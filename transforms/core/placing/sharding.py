@@ -1,4 +1,4 @@
-"""The rows of one shard: sorted, then cut into chunks of bounded size."""
+"""Shards: which one a row falls into, and the sorted rows of one, cut into chunks."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import in_one_piece
-from transforms.core.placing import placement
+from transforms.core.placing import hashes
+from transforms.core.placing.hashes import ORDER, UInt64s
+from transforms.core.placing.splitting import SplitRule
 from transforms.core.reasons import Fact
 from transforms.core.segment import (
     KEY_COLUMN,
@@ -28,6 +30,57 @@ _PIECE_BYTES, _PIECE_PART, _MAX_PIECE_BYTES = 8 << 20, 16, 1 << 30
 _LONG_VALUE_BYTES = 128
 # Larger values stay as they were read, and are taken one by one.
 _LARGE_VALUE_BYTES = 16 << 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sharding:
+    """How rows fall into splits and shards.
+
+    Four shards, whose rows are shuffled by the default seed:
+
+        >>> Sharding(SplitRule(), shards={"train": 4}).seed
+        0
+
+    Attributes:
+      rule: how rows fall into splits.
+      shards: split name -> number of shards; 1 for a split not named here.
+      seed: of the order hash.
+      shuffle: False keeps (origin, row) order and cuts shards by cumulative bytes.
+      total_bytes: split name -> bytes of input that its shards share; only used
+        without shuffling.
+      keyed: whether every row has a key that decides its order.
+      placeless: whether rows have no place, as those of a pipeline: then they go by
+        their key or content, and rows of one hash by their records.
+      unique: whether no two rows may have one key.
+    """
+
+    rule: SplitRule
+    shards: Mapping[str, int]
+    seed: int = 0
+    shuffle: bool = True
+    total_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    keyed: bool = False
+    placeless: bool = False
+    unique: bool = False
+
+    @property
+    def stores_order(self) -> bool:
+        """Whether rows carry their order hash, which their place does not give."""
+        return self.keyed or self.placeless
+
+
+def shard_of_keys(keys: UInt64s, shards: int) -> npt.NDArray[np.int64]:
+    """Returns each row's shard from the high bits of its order key."""
+    high = keys >> np.uint64(32)
+    return ((high * np.uint64(shards)) >> np.uint64(32)).astype(np.int64)
+
+
+def shard_of_positions(
+    positions: npt.NDArray[np.int64], total: int, shards: int
+) -> npt.NDArray[np.int64]:
+    """Returns each row's shard from the number of bytes of input before it."""
+    scaled = positions.astype(np.float64) * shards / max(total, 1)
+    return np.minimum(scaled.astype(np.int64), shards - 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -316,13 +369,13 @@ def _order_keys(
         return np.asarray(table[KEY_COLUMN].to_numpy())
     numbers = table[ROW_COLUMN].to_numpy()
     if ORIGIN_COLUMN not in table.column_names:
-        return placement.hash_rows(
-            origins, numbers, lengths=sizes, purpose="order", seed=seed
+        return hashes.hash_rows(
+            origins, numbers, lengths=sizes, purpose=ORDER, seed=seed
         )
     keys, start = [], 0
     for chunk in table[ORIGIN_COLUMN].chunks:
         of_chunk = numbers[start : start + len(chunk)]
-        keys.append(placement.hash_rows(chunk, of_chunk, purpose="order", seed=seed))
+        keys.append(hashes.hash_rows(chunk, of_chunk, purpose=ORDER, seed=seed))
         start += len(chunk)
     return np.concatenate(keys)
 

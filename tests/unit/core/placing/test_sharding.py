@@ -1,4 +1,4 @@
-"""The rows of a shard: their order, their origins, their class ids."""
+"""Shards: which one a row is in; the order, origins and class ids of its rows."""
 
 import weakref
 from collections.abc import Iterator
@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.placing import placement, shard_rows
-from transforms.core.placing.shard_rows import ShardCounts, ShardRows
+from tests.support.placing import MASK
+from transforms.core.placing import sharding
+from transforms.core.placing.hashes import hash_rows
+from transforms.core.placing.sharding import (
+    ShardCounts,
+    ShardRows,
+    shard_of_keys,
+    shard_of_positions,
+)
 from transforms.core.rows import record_columns
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
@@ -50,8 +57,39 @@ def segments_of(layout: list[tuple[str, int]]) -> list[tuple[str, pa.RecordBatch
 
 
 def key(origin: str, row: int, seed: int) -> int:
-    found = placement.hash_rows(origin, np.array([row]), purpose="order", seed=seed)
+    found = hash_rows(origin, np.array([row]), purpose="order", seed=seed)
     return int(found[0])
+
+
+def test_shards_follow_the_order_of_keys() -> None:
+    """Shards are ranges of keys, so reading them in order is reading by key."""
+    keys = np.sort(hash_rows("a.csv", np.arange(10_000), purpose="order", seed=0))
+    for shards in (1, 3, 65_536):
+        assert (np.diff(shard_of_keys(keys, shards)) >= 0).all()
+    ends = np.array([0, 2**63 - 1, 2**63, MASK], np.uint64)
+    assert shard_of_keys(ends, 2).tolist() == [0, 0, 1, 1]
+
+
+@given(
+    st.lists(st.integers(0, 2**50), max_size=50),
+    st.integers(0, 2**50),
+    st.integers(1, 1000),
+)
+def test_positions_cut_shards_in_order(
+    positions: list[int], total: int, shards: int
+) -> None:
+    """Without shuffling the shard number never falls and never leaves its range."""
+    found = shard_of_positions(np.array(sorted(positions), np.int64), total, shards)
+    assert (np.diff(found) >= 0).all()
+    assert all(0 <= shard < shards for shard in found.tolist())
+
+
+def test_positions_cut_by_bytes() -> None:
+    """Each shard gets its share of the bytes; the last one gets the places past it."""
+    positions = np.array([0, 24, 25, 50, 74, 75, 99, 100, 1000])
+    found = shard_of_positions(positions, 100, 4)
+    assert found.tolist() == [0, 0, 1, 2, 2, 3, 3, 3, 3]
+    assert shard_of_positions(np.array([0]), 0, 4).tolist() == [0]
 
 
 @given(LAYOUTS, st.integers(0, 3))
@@ -93,13 +131,13 @@ def test_segments_are_free_before_rows_are_sorted(
     numbers = np.arange(1_000)
     held = weakref.ref(numbers)
     alive = []
-    real = shard_rows._order_keys
+    real = sharding._order_keys
 
     def keys(*args: Any) -> Any:
         alive.append(held())
         return real(*args)
 
-    monkeypatch.setattr(shard_rows, "_order_keys", keys)
+    monkeypatch.setattr(sharding, "_order_keys", keys)
     parts = [
         ("x", pa.record_batch({ROW_COLUMN: pa.array(numbers[start : start + 500])}))
         for start in (0, 500)
@@ -157,8 +195,8 @@ def test_long_values_are_taken_from_pieces(
 
     segments = [(origin, lengthened(batch)) for origin, batch in segments_of(layout)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_rows, "_PIECE_BYTES", 1)
-        patch.setattr(shard_rows, "_PIECE_PART", 1 << 30)
+        patch.setattr(sharding, "_PIECE_BYTES", 1)
+        patch.setattr(sharding, "_PIECE_PART", 1 << 30)
         rows = ShardRows.of(segments, seed=0, shuffle=shuffle)
     chunks = dict(zip(rows.table.column_names, rows.table.columns, strict=True))
     for name in ("long", "packed"):
