@@ -20,7 +20,7 @@ from beam_pipeline.terminal import (
     printable,
     text_width,
 )
-from transforms.core.example.decoder import parse_record
+from transforms.core.example.messages import parse_record
 from transforms.core.image.check import check_image
 from transforms.core.image.formats import ImageInfo
 from transforms.core.manifest import FeatureFacts

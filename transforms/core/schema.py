@@ -250,7 +250,7 @@ class Feature:
     def has_steps(self) -> bool:
         """Whether it is read from the steps of a SequenceExample or a list of Examples.
 
-        See `transforms.core.example.decoder`.
+        See `transforms.core.example.messages`.
         """
         return self.encoding == SEQUENCE_ENCODING and self.name.startswith(LISTS)
 

@@ -2,32 +2,12 @@
 
 protobuf decides what is an Example and what it holds. It also reads what few writers
 produce: unpacked lists, keys that occur twice (the last wins), unknown fields.
-
-SequenceExamples and lists of Examples become Examples that hold the same:
-
-| in the record                          | in the Example                             |
-| -------------------------------------- | ------------------------------------------ |
-| context feature `id`                   | `id`                                       |
-| feature list `x`; feature `x` of       | `lists/x`: the values of all steps;        |
-| Examples, each of which is a step      | `lists/x` + `STEPS`: how many each has     |
-| step without the feature or a type     | a step of no values                        |
-| list without steps                     | no values, no steps                        |
-
-Only readers see these Examples.
-
-Sources: TensorFlow, `tensorflow/core/example/example.proto`; TensorFlow Serving,
-`tensorflow_serving/apis/input.proto`.
 """
 
-import itertools
-import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.example.example_columns import (
@@ -36,107 +16,8 @@ from transforms.core.example.example_columns import (
     FeatureColumn,
     read_columns,
 )
-from transforms.core.example.messages import (
-    CLASSES,
-    SEQUENCE,
-    message,
-    other_kind,
-    values_of,
-)
-from transforms.core.schema import LISTS, STEPS
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
-
-
-class StepTypeError(ExampleError):
-    """A record whose list holds steps of two types."""
-
-
-def any_message(data: bytes) -> Any:
-    """Returns an Example that holds what a record of any kind holds.
-
-    Raises:
-      StepTypeError: the steps of a list have two types.
-      ExampleError: protobuf does not parse it, or its context has a feature that is
-        called like a list.
-    """
-    kind = other_kind(data)
-    if not kind:
-        return message(data)
-    try:
-        parsed = CLASSES[kind].FromString(data)
-    except DecodeError as error:
-        raise ExampleError(f"{len(data):,} bytes are not a {kind} ({error})") from error
-    if len(UnknownFieldSet(parsed)):
-        raise ExampleError(f"it holds fields that no {kind} has")
-    out = CLASSES["Example"]()
-    lists: Mapping[str, Sequence[Any]]
-    if kind == SEQUENCE:
-        out.features.MergeFrom(parsed.context)
-        entries = parsed.feature_lists.feature_list
-        lists = {entry.key: entry.value.feature for entry in entries}
-    else:
-        out.features.MergeFrom(parsed.context.features)
-        documents = [entry.features.feature for entry in parsed.examples]
-        # A look-up of a feature that a document lacks would add it.
-        none = CLASSES["Feature"]()
-        lists = {
-            name: [entry.get(name, none) for entry in documents]
-            for name in dict.fromkeys(itertools.chain(*documents))
-        }
-    if named := [name for name in out.features.feature if name.startswith(LISTS)]:
-        raise ExampleError(
-            f"no context feature of a {kind} may be called {LISTS}..., as its lists "
-            f"are; it has {min(named)!r}"
-        )
-    for name, steps in lists.items():
-        _add(out.features.feature, f"{LISTS}{name}", steps)
-    return out
-
-
-def _add(features: Any, name: str, steps: Sequence[Any]) -> None:
-    """Adds the values of the steps of a list, and their numbers."""
-    counts = features[name + STEPS].int64_list
-    counts.SetInParent()
-    kinds = {step.WhichOneof("kind") for step in steps} - {None}
-    if len(kinds) > 1:
-        shown = " and ".join(sorted(kinds))
-        raise StepTypeError(f"the steps of {name!r} must be of one type; found {shown}")
-    if not kinds:
-        counts.value.extend([0] * len(steps))
-        return
-    (kind,) = kinds
-    # Those of a step without a type are empty.
-    lists = list(map(operator.attrgetter(kind), steps))
-    counts.value.extend(len(step_list.value) for step_list in lists)
-    values = getattr(features[name], kind)
-    values.SetInParent()
-    for step_list in lists:
-        values.MergeFrom(step_list)
-
-
-def parse_record(data: bytes) -> dict[str, list[Any]]:
-    r"""Returns the features of a record of any kind, by name, in the names' order.
-
-    Int64List becomes ints, FloatList floats, BytesList bytes. A feature without a type
-    becomes an empty list, `lists/NAME` a list of the values of each step.
-
-        >>> step = b"\n\x05\x1a\x03\n\x01\x02"
-        >>> parse_record(b"\x12\x0e\n\x0c\n\x01x\x12\x07" + step)
-        {'lists/x': [[2]]}
-
-    Raises:
-      ExampleError: it is none, or as `any_message` has it.
-    """
-    features = any_message(data).features.feature
-    by_name = {name: values_of(features[name]) for name in sorted(features)}
-    for name in [name for name in by_name if name.endswith(STEPS)]:
-        counts = by_name.pop(name)
-        values = iter(by_name.get(name.removesuffix(STEPS), ()))
-        by_name[name.removesuffix(STEPS)] = [
-            [*itertools.islice(values, count)] for count in counts
-        ]
-    return {name: by_name[name] for name in sorted(by_name)}
 
 
 def decode_examples(

@@ -27,9 +27,23 @@ apart:
     Features, FeatureLists: entries, as 0a E  0a k name  12 F value
     Example: 0a T Features, so its entries are one level deeper
 
+They become Examples that hold the same:
+
+| in the record                          | in the Example                             |
+| -------------------------------------- | ------------------------------------------ |
+| context feature `id`                   | `id`                                       |
+| feature list `x`; feature `x` of       | `lists/x`: the values of all steps;        |
+| Examples, each of which is a step      | `lists/x` + `STEPS`: how many each has     |
+| step without the feature or a type     | a step of no values                        |
+| list without steps                     | no values, no steps                        |
+
+Only readers see these Examples.
+
 Source: TensorFlow Serving, `tensorflow_serving/apis/input.proto`.
 """
 
+import itertools
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -39,6 +53,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from transforms.core.schema import LISTS, STEPS
 from transforms.errors import ExampleError, RecordKindError
 
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -262,3 +277,94 @@ def _is_entry(data: bytes) -> bool:
         return False
     values[1].decode()
     return True
+
+
+class StepTypeError(ExampleError):
+    """A record whose list holds steps of two types."""
+
+
+def any_message(data: bytes) -> Any:
+    """Returns an Example that holds what a record of any kind holds.
+
+    Raises:
+      StepTypeError: the steps of a list have two types.
+      ExampleError: protobuf does not parse it, or its context has a feature that is
+        called like a list.
+    """
+    kind = other_kind(data)
+    if not kind:
+        return message(data)
+    try:
+        parsed = CLASSES[kind].FromString(data)
+    except DecodeError as error:
+        raise ExampleError(f"{len(data):,} bytes are not a {kind} ({error})") from error
+    if len(UnknownFieldSet(parsed)):
+        raise ExampleError(f"it holds fields that no {kind} has")
+    out = CLASSES["Example"]()
+    lists: Mapping[str, Sequence[Any]]
+    if kind == SEQUENCE:
+        out.features.MergeFrom(parsed.context)
+        entries = parsed.feature_lists.feature_list
+        lists = {entry.key: entry.value.feature for entry in entries}
+    else:
+        out.features.MergeFrom(parsed.context.features)
+        documents = [entry.features.feature for entry in parsed.examples]
+        # A look-up of a feature that a document lacks would add it.
+        none = CLASSES["Feature"]()
+        lists = {
+            name: [entry.get(name, none) for entry in documents]
+            for name in dict.fromkeys(itertools.chain(*documents))
+        }
+    if named := [name for name in out.features.feature if name.startswith(LISTS)]:
+        raise ExampleError(
+            f"no context feature of a {kind} may be called {LISTS}..., as its lists "
+            f"are; it has {min(named)!r}"
+        )
+    for name, steps in lists.items():
+        _add_steps(out.features.feature, f"{LISTS}{name}", steps)
+    return out
+
+
+def _add_steps(features: Any, name: str, steps: Sequence[Any]) -> None:
+    """Adds the values of the steps of a list, and their numbers."""
+    counts = features[name + STEPS].int64_list
+    counts.SetInParent()
+    kinds = {step.WhichOneof("kind") for step in steps} - {None}
+    if len(kinds) > 1:
+        shown = " and ".join(sorted(kinds))
+        raise StepTypeError(f"the steps of {name!r} must be of one type; found {shown}")
+    if not kinds:
+        counts.value.extend([0] * len(steps))
+        return
+    (kind,) = kinds
+    # Those of a step without a type are empty.
+    lists = list(map(operator.attrgetter(kind), steps))
+    counts.value.extend(len(step_list.value) for step_list in lists)
+    values = getattr(features[name], kind)
+    values.SetInParent()
+    for step_list in lists:
+        values.MergeFrom(step_list)
+
+
+def parse_record(data: bytes) -> dict[str, list[Any]]:
+    r"""Returns the features of a record of any kind, by name, in the names' order.
+
+    Int64List becomes ints, FloatList floats, BytesList bytes. A feature without a type
+    becomes an empty list, `lists/NAME` a list of the values of each step.
+
+        >>> step = b"\n\x05\x1a\x03\n\x01\x02"
+        >>> parse_record(b"\x12\x0e\n\x0c\n\x01x\x12\x07" + step)
+        {'lists/x': [[2]]}
+
+    Raises:
+      ExampleError: it is none, or as `any_message` has it.
+    """
+    features = any_message(data).features.feature
+    by_name = {name: values_of(features[name]) for name in sorted(features)}
+    for name in [name for name in by_name if name.endswith(STEPS)]:
+        counts = by_name.pop(name)
+        values = iter(by_name.get(name.removesuffix(STEPS), ()))
+        by_name[name.removesuffix(STEPS)] = [
+            [*itertools.islice(values, count)] for count in counts
+        ]
+    return {name: by_name[name] for name in sorted(by_name)}

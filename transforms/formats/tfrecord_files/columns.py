@@ -12,7 +12,7 @@ Records that do not fit are refused:
 | no Example, or unknown fields   | refused: malformed      | the same         |
 
 SequenceExamples and lists of Examples are decoded with `any_example` as the Examples
-that `transforms.core.example.decoder` makes of them.
+that `transforms.core.example.messages` makes of them.
 
     record_types(feature)        -> the keys in the Examples, and their raw types
     composed(feature, columns)   -> one raw column, and the rows that do not fit
@@ -37,9 +37,8 @@ from transforms.core.arrays import (
     numpy_mask,
     rows_with,
 )
-from transforms.core.example.decoder import StepTypeError, any_message
 from transforms.core.example.example_columns import VALUE_TYPES, read_columns
-from transforms.core.example.messages import message
+from transforms.core.example.messages import StepTypeError, any_message, message
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import BOX_SIDES, SEQUENCE_ENCODING, Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch

@@ -17,8 +17,11 @@ from tests.support.sequences import (
     sequence,
 )
 from transforms.codec.examples import encode_example
-from transforms.core.example.decoder import StepTypeError, parse_record
-from transforms.core.example.messages import replaced_ids
+from transforms.core.example.messages import (
+    StepTypeError,
+    parse_record,
+    replaced_ids,
+)
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import (
     ExampleError,
