@@ -538,7 +538,7 @@ def _layer_table(package: str, table: dict[str, str]) -> str:
 _DRAWN = {
     "A TFRecord file": "transforms.core.tfrecord.frame",
     "A gzip file of TFRecords": "transforms.core.tfrecord.compression",
-    "An entry of an Example": "transforms.core.example.entry",
+    "An entry of an Example": "transforms.core.example.record_parts",
     "An Example": "transforms.core.example.encoder",
     "Names of shards": "transforms.core.files",
     "Placement": "transforms.core.placing.hashes",

@@ -1,6 +1,6 @@
 """The command `index`: where each record is, for readers that look records up.
 
-index/SHARD.u64                       see `transforms.core.tfrecord.walk`
+index/SHARD.u64                       see `transforms.core.tfrecord.index`
 index/SHARD.idx                       the same as text, for DALI and vahidk
 catalogue/SPLIT-00000-of-0000N.pq     with --catalogue: a row for each record
 
@@ -30,7 +30,7 @@ from beam_pipeline.version import __version__
 from transforms.core.catalogue import catalogue_features
 from transforms.core.manifest import MANIFEST_NAME, DerivedFile, FileFacts, Manifest
 from transforms.core.schema import Kind
-from transforms.core.tfrecord.walk import text_index_file
+from transforms.core.tfrecord.index import text_index_file
 from transforms.errors import BusyError, TargetError, UsageError
 from transforms.publishing import target
 from transforms.publishing.published import taken_name

@@ -24,10 +24,10 @@ from beam_pipeline.datasets.dataset import (
 )
 from beam_pipeline.terminal import count_text, print_line
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.tfrecord.compression import Compression, detect
+from transforms.core.tfrecord.compression import Compression, detect, unpack
 from transforms.core.tfrecord.frame import DAMAGE_KINDS, HEADER_BYTES
 from transforms.core.tfrecord.reader import TFRecordReader
-from transforms.core.tfrecord.walk import Fetch, LostRange, Salvage, unpack
+from transforms.core.tfrecord.walk import Fetch, LostRange, Salvage
 from transforms.core.tfrecord.writer import FrameFacts, FrameSink, TFRecordWriter
 from transforms.errors import (
     BeamTFRecordError,

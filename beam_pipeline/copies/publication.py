@@ -30,7 +30,7 @@ from transforms.core.manifest import (
     SplitFacts,
 )
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord.walk import index_file, text_index_file
+from transforms.core.tfrecord.index import index_file, text_index_file
 from transforms.errors import TargetError
 from transforms.publishing import target
 from transforms.reading.catalogue import Catalogue

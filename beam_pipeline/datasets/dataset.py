@@ -23,8 +23,7 @@ import shlex
 from collections.abc import Sequence
 
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest, ShardFacts
-from transforms.core.tfrecord.compression import framed_length
-from transforms.core.tfrecord.frame import HEADER_BYTES
+from transforms.core.tfrecord.frame import HEADER_BYTES, framed_length
 from transforms.errors import DamageError, SourceError, UsageError, first_few
 from transforms.formats.file_names import is_image_name
 from transforms.formats.registry import table_format

@@ -13,13 +13,13 @@ from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.manifest import SplitFacts
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
-from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.core.tfrecord.walk import (
+from transforms.core.tfrecord.index import (
     index_file,
     scan_records,
     text_index,
     text_index_file,
 )
+from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import DamageError, SourceError
 from transforms.storage.files import storage
 

@@ -18,9 +18,10 @@ from tests.support.stress import CASES, sizes
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.messages import message, parse_example
 from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.tfrecord.compression import unpack
 from transforms.core.tfrecord.frame import frame, header
 from transforms.core.tfrecord.reader import TFRecordReader
-from transforms.core.tfrecord.walk import Kept, Salvage, unpack
+from transforms.core.tfrecord.walk import Kept, Salvage
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     BeamTFRecordError,

@@ -32,7 +32,7 @@ from transforms.core.placing.splitting import SplitRule
 from transforms.core.reasons import Fact
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import Statistics
-from transforms.core.tfrecord.walk import index_file
+from transforms.core.tfrecord.index import index_file
 from transforms.core.vocabulary import put_classes
 from transforms.errors import (
     CommitError,

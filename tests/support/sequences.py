@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transforms.core.example.entry import varint
 from transforms.core.example.messages import CLASSES
+from transforms.core.example.wire import varint
 
 Values = Mapping[str, Any]
 # One of each, as TensorFlow's writers have them.

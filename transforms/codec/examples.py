@@ -47,12 +47,11 @@ from transforms.codec.typed import (
     coding_of,
     encode_typed,
 )
-from transforms.core.example.decoder import decode_examples
+from transforms.core.example.decoder import decode_examples, read_columns
 from transforms.core.example.encoder import encode_examples
-from transforms.core.example.entry import varint
-from transforms.core.example.example_columns import read_columns
 from transforms.core.example.messages import OrderedExample, parse_example
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
+from transforms.core.example.wire import varint
 from transforms.core.json_text import check_key
 from transforms.core.rows.python_kinds import (
     OddValueError,

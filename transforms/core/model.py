@@ -355,7 +355,7 @@ class ShardFile(Fact):
       parts: kind of part ("boxes") -> number in its records.
       parts_gone: the same, in rows that were rejected while it was written.
       image_notes: number of images by `ImageNote`.
-      indexes: facts of its indexes; see `transforms.core.tfrecord.walk`.
+      indexes: facts of its indexes; see `transforms.core.tfrecord.index`.
       repeated: in a shuffled job with keys, the number of rows whose key another row
         of the shard has; equal keys share a shard.
       repeated_example: (origin, 0-based row) of two rows of one key.

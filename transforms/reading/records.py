@@ -18,13 +18,13 @@ from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
     OVERHEAD_BYTES,
-    first_damage,
     header,
     length_crcs,
     mask,
 )
+from transforms.core.tfrecord.index import index_file, parse_index, scan_records
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
-from transforms.core.tfrecord.walk import index_file, parse_index, scan_records
+from transforms.core.tfrecord.walk import first_damage
 from transforms.errors import DamageError, SourceError, SpecError, TFRecordError
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of

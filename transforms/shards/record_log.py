@@ -31,7 +31,7 @@ from transforms.core.placing.sharding import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import Segment
 from transforms.core.tfrecord.frame import FOOTER_BYTES, OVERHEAD_BYTES, unmask_all
-from transforms.core.tfrecord.walk import index_file, text_index, text_index_file
+from transforms.core.tfrecord.index import index_file, text_index, text_index_file
 from transforms.shards.shard_job import ShardLayout
 from transforms.storage.drafts import CountedSink
 from transforms.storage.files import storage

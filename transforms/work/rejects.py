@@ -33,8 +33,7 @@ import pyarrow.compute as pc
 
 from transforms.core.manifest import REJECTS_NAME, FileFacts
 from transforms.core.reasons import Reason, Rejection, RejectLog
-from transforms.core.tfrecord.compression import framed_length
-from transforms.core.tfrecord.frame import HEADER_BYTES
+from transforms.core.tfrecord.frame import HEADER_BYTES, framed_length
 from transforms.errors import StorageError, TargetError, bounded
 from transforms.storage import folders
 from transforms.storage.drafts import CountedSink, Sink

@@ -1,6 +1,6 @@
 """Arrow record batches to serialised tf.train.Examples, a column at a time.
 
-    0a T  entry  entry ...        Example.features, T bytes: see `entry.py`
+    0a T  entry  entry ...        Example.features, T bytes: see `record_parts.py`
 
 Features are in the byte order of their UTF-8 names. A null leaves its key out of the
 record, because readers use the default for a missing key and refuse an empty
@@ -26,20 +26,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import binary_values, offsets_of
-from transforms.core.example.entry import (
-    MAX_VARINT_BYTES,
-    Entry,
-    Form,
-    ListKind,
-    varint,
-)
 from transforms.core.example.payload import (
     MAX_EXAMPLE_BYTES,
+    FloatPayloads,
     Payload,
     PayloadColumn,
     bytes_of,
+    payload_steps,
 )
-from transforms.core.example.records import FloatColumns, JoinedRecords, steps_of
+from transforms.core.example.record_parts import Entry, Form, ListKind
+from transforms.core.example.records import JoinedRecords
+from transforms.core.example.wire import MAX_VARINT_BYTES, varint
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -65,7 +62,7 @@ _Sizes = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FramedPieces:
-    """The bytes of whole records of a TFRecord file, in pieces.
+    """Framed records as `AroundValues` encodes them, in pieces.
 
     Attributes:
       pieces: one after another.
@@ -129,7 +126,7 @@ class ExampleEncoder:
             self._row_bytes += size + MAX_VARINT_BYTES
         # Columns that have had missing values.
         self._lacking: set[int] = set()
-        self._steps = steps_of(self._columns, schema)
+        self._steps = payload_steps(self._columns, schema)
         types = self._signature[1]
         self._varying = [
             index
@@ -220,14 +217,16 @@ class ExampleEncoder:
         """
         record = JoinedRecords(chunk.num_rows)
         for step in self._steps:
-            if isinstance(step, FloatColumns):
-                if not step.add(chunk, record):
+            if isinstance(step, FloatPayloads):
+                entries = step.entries(chunk)
+                if entries is None:
                     columns = enumerate(chunk.columns)
                     self._lacking |= {i for i, own in columns if own.null_count}
-                    self._steps = steps_of(
+                    self._steps = payload_steps(
                         self._columns, self.schema, lacking=self._lacking
                     )
                     return self._record(chunk, first_row, around)
+                record.add_fixed(*entries)
                 continue
             index, column = step
             record.add_column(column, chunk.column(index), first_row)
@@ -320,9 +319,9 @@ class AroundValues:
         for part_crcs, part_sizes in ((crcs, sizes), (_crcs(behind), behind_sizes)):
             payload_crcs = after_zeros(payload_crcs, part_sizes) ^ part_crcs
         lengths = head_sizes + sizes + behind_sizes
-        headers = _rows(lengths.astype("<u8"), length_crcs(lengths))
+        headers = _frame_bytes(lengths.astype("<u8"), length_crcs(lengths))
         fronts = list(map(add, headers, heads))
-        backs = list(map(add, behind, _rows(mask_all(payload_crcs))))
+        backs = list(map(add, behind, _frame_bytes(mask_all(payload_crcs))))
         every = _crcs(fronts), crcs, _crcs(backs)
         piece_sizes = head_sizes + HEADER_BYTES, sizes, behind_sizes + FOOTER_BYTES
         ends = np.cumsum(lengths + OVERHEAD_BYTES)
@@ -335,12 +334,12 @@ class AroundValues:
 
 
 def _lengths(parts: Sequence[bytes | memoryview]) -> _Sizes:
-    """Returns the size of each piece in bytes."""
+    """Returns the sizes of the pieces that `AroundValues` frames."""
     return np.fromiter(map(len, parts), np.int64, len(parts))
 
 
-def _rows(*columns: npt.NDArray[np.unsignedinteger]) -> list[bytes]:
-    """Returns the bytes of n numbers of each column, one column after another."""
+def _frame_bytes(*columns: npt.NDArray[np.unsignedinteger]) -> list[bytes]:
+    """Returns n headers or footers for `AroundValues`, from columns of numbers."""
     cells = [column.view(np.uint8).reshape(len(column), -1) for column in columns]
     matrix = np.concatenate(cells, axis=1)
     width, data = matrix.shape[1], matrix.tobytes()
@@ -348,5 +347,5 @@ def _rows(*columns: npt.NDArray[np.unsignedinteger]) -> list[bytes]:
 
 
 def _crcs(parts: Sequence[bytes | memoryview]) -> npt.NDArray[np.uint32]:
-    """Returns the CRC32C of each piece, without the mask of a TFRecord."""
+    """Returns the CRC32Cs, not masked, of the pieces that `AroundValues` frames."""
     return np.fromiter(map(google_crc32c.value, parts), np.uint32, len(parts))

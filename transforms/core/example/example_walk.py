@@ -26,11 +26,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from transforms.core.example.entry import (
+from transforms.core.example.wire import (
+    MOST_KEY_BYTES,
     Longs,
     Mask,
+    PaddedBytes,
+    Words,
     varint,
 )
 
@@ -38,9 +40,6 @@ TAGS = {0x0A: "bytes_list", 0x12: "float_list", 0x1A: "int64_list"}
 _BYTES_TAG = 0x0A
 # A key in UTF-8, and the tag of its list; None for a feature without a type.
 Typed = tuple[bytes, int | None]
-# Longer keys are left to protobuf. Behind a key come at most 32 bytes of lengths.
-_MOST_KEY_BYTES = 1024
-_PADDING = _MOST_KEY_BYTES + 32
 # Records whose next features are compared, where they differ: the least key comes
 # first, as in the usual order of features.
 _COMPARED = 8
@@ -49,49 +48,8 @@ _COMPARED = 8
 FEW_RECORDS = 16
 _LEAST_SHARE, _MOST_POOR_STEPS = 64, 64
 
-_Words = npt.NDArray[np.uint64]
-
 
 _NO_ROWS: Longs = np.empty(0, np.int64)
-
-
-class PaddedBytes:
-    """Bytes with room behind them, as arrays with an item at every byte.
-
-    Args:
-      data: the bytes. Behind them come zeros: a read at any cursor stays inside.
-
-    Attributes:
-      data: the bytes and the padding.
-      bytes: the same as uint8.
-      words: uint64 (little-endian) at every byte.
-      floats: float32 at every byte.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data + bytes(_PADDING)
-        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self.data, np.uint8)
-        count = len(self.data) - 7
-        # The items overlap: a read at n cursors is one indexing.
-        self.words: Any = np.ndarray((count,), "<u8", self.data, 0, (1,))
-        self.floats: Any = np.ndarray((count,), "<f4", self.data, 0, (1,))
-
-    def lengths(self, cursor: Longs) -> tuple[Longs, Longs]:
-        """Reads n lengths, and where each ends; a length of over 28 bits is 2**62."""
-        value = self.bytes[cursor].astype(np.int64)
-        if not (value & 0x80).any():
-            return value, cursor + 1
-        word = self.words[cursor].astype(np.int64)
-        value = word & 0x7F
-        size = np.ones(len(cursor), np.int64)
-        more = (word & 0x80) != 0
-        for index in range(1, 4):
-            group = (word >> (8 * index)) & 0xFF
-            value |= np.where(more, (group & 0x7F) << (7 * index), 0)
-            size += more
-            more &= group >= 0x80
-        value[more] = 1 << 62
-        return value, cursor + size
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -189,8 +147,8 @@ class _Cursors:
         if data[offset] != 0x0A or data[at] != 0x0A or stop > self._stops[row]:
             return None
         size, at = _length_at(data, at + 1)
-        if size > _MOST_KEY_BYTES:
-            return None
+        if size > MOST_KEY_BYTES:
+            return None  # protobuf reads it
         key = data[at : at + size]
         # Behind the key come 12, the Feature's length, the tag of its list.
         size, at = _length_at(data, at + size + 1)
@@ -329,7 +287,7 @@ def _length_at(data: bytes, position: int) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _PlainHead:
-    """What is before the payload of an entry of E < 128 bytes, in words of 8 bytes.
+    """Words of 8 bytes to walk over what is before a payload, of entries of E < 128.
 
     Attributes:
       size: how many bytes it has.
@@ -338,13 +296,13 @@ class _PlainHead:
     """
 
     size: int
-    table: Sequence[_Words]
+    table: Sequence[Words]
     masks: Sequence[np.uint64]
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _plain_head(key: bytes, tag: int) -> _PlainHead:
-    """Returns the bytes before a payload, by the feature's name and its list's tag."""
+    """Returns the words to walk over, by the feature's name and its list's tag."""
     first = b"\x0a\0\x0a" + varint(len(key)) + key
     template = first + bytes([0x12, 0, tag, 0, 0x0A, 0])
     size = len(template)

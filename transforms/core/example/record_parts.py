@@ -1,4 +1,21 @@
-"""The parts of records, runs and Arrow binary views, and their CRC32Cs.
+"""The parts of records: prefixes of features, runs, and Arrow binary views.
+
+The bytes before a feature's values, in its map entry of a tf.train.Example:
+
+    0a E  0a N name  12 F  kind G  0a L  payload
+    |     |          |     |       |
+    |     |          |     |       +- the list's field 1, L bytes
+    |     |          |     +- bytes_list 0a, float_list 12 or int64_list 1a, G bytes
+    |     |          +- the entry's value, a Feature of F bytes
+    |     +- the entry's key, N bytes
+    +- Features.feature, an entry of E bytes
+
+E, N, F, G and L are varints, and all but N are sums of L and constants: the bytes
+before a payload depend on its size alone. As long as no varint changes its width, they
+have one layout, in which only the bytes of four varints differ.
+
+Sources: TensorFlow, `tensorflow/core/example/feature.proto`; Protocol Buffers,
+"Encoding" (maps are repeated entries of a key, field 1, and a value, field 2).
 
 A run is neighbouring bytes of fixed layout in every record of a chunk. A view is a word
 of 16 bytes:
@@ -13,44 +30,13 @@ the records one after another. A part of size 0 is an absent part.
 Arrow's specification ("Variable-size Binary View Layout") puts the first four bytes of
 a long value behind its size; the cast does not read them, so they stay 0. In this
 module n views are a uint64 array of shape (n, 2).
-
-Of records of known layout, only the bytes that vary cost a look-up for their CRC32Cs. A
-call of a CRC function costs about 200 ns, several times what a small record costs
-otherwise. A CRC register is linear over XOR, though, so that each byte of a record
-changes it independently of all others. Write Z(s) for the register s after one more
-byte of zero, and Z^k for k of them. Then:
-
-    Z(a ^ b) = Z(a) ^ Z(b)                              linear
-    after(s, m) = Z^|m|(s) ^ after(0, m)                a register, then the bytes m
-    after(0, m) = T[|m| - 1][m[0]] ^ T[|m| - 2][m[1]] ^ ... ^ T[0][m[-1]]
-    T[d][b] = after(0, the byte b and d zeros)          a table: a row for each d
-    crc(m) = ~after(0xffffffff, m)
-
-A register is combined with the next four bytes by XOR, the lowest byte first. So Z^k(s)
-is what the four bytes of s themselves contribute as the first of k bytes:
-
-    Z^k(s) = T[k - 1][s & 255] ^ T[k - 2][s >> 8 & 255]
-             ^ T[k - 3][s >> 16 & 255] ^ T[k - 4][s >> 24]
-
-For k < 4 this holds with rows of negative d, a byte that is still inside the register:
-T[-1][b] = b, T[-2][b] = b << 8, T[-3][b] = b << 16 and T[-4][b] = b << 24. Rows before
-those are 0: bytes of zero behind the end of a short value look themselves up there.
-
-A run thus costs a look-up for each byte that `stores` puts into its template, and a
-constant for the template. A part of few values costs one, and four to move the register
-over it; another part of varying size costs one for each byte of its longest value,
-and four to move the register over it and over the run behind it.
-
-Sources: Castagnoli et al., "Optimization of Cyclic Redundancy-Check Codes with 24 and
-32 Parity Bits" (the polynomial); zlib, `crc32_combine` (Z^k as a linear operator);
-Kounavis and Berry, "Novel Table Lookup-Based Algorithms for High-Performance CRC
-Generation" (a table for each distance: "slicing").
 """
 
 import dataclasses
+import enum
 import functools
-import itertools
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -58,34 +44,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import binary_values, offsets_of
+from transforms.core.example.wire import Longs, Mask, Varints, Words, varint
+from transforms.core.tfrecord.frame import crc_distances, crc_look_up
 
-Words = npt.NDArray[np.uint64]
 Store = tuple[int, npt.NDArray[np.generic], int]
 """Values in every row of a run: the position of the first; n values, or n rows of them;
 the bytes from one of a row to the next, 0 where they are neighbours."""
 
 INLINE_BYTES = 12
 
+# Prefixes of smaller payloads are kept in a table that is indexed by size.
+_TABLE_BYTES = 1 << 13
+
 _SIZE = np.uint64(0xFFFFFFFF)
 # Rows of a run are filled in blocks of this size, while they are in the cache.
 _BLOCK_BYTES = 1 << 22
 
-Mask = npt.NDArray[np.bool_]
-# Measured costs in ns: of n rows' CRCs by look-ups, and of a CRC call a record.
-_START_NS = 20_000
-_LOOK_UP_START_NS = 1_700
-_LOOK_UP_NS = 1.2
-_CALL_NS = 110
-_CALL_BYTE_NS = 0.18
-# Bytes from the start of a varying part to the next one; bounds the table to 4 MiB.
-_MAX_DISTANCE = 4_000
-
-# Rows of the table before that of d = 0.
-_LEAD = INLINE_BYTES
-_REGISTER_BYTES = 4
-
 _Bytes = npt.NDArray[np.uint8]
-_Longs = npt.NDArray[np.int64]
 _Registers = npt.NDArray[np.uint32]
 
 
@@ -209,6 +184,28 @@ class Run:
                 )[:] = cells[start : start + count]
         return out.reshape(rows, width)
 
+    def crcs(self, behind: int) -> _Registers:
+        """Returns the run's share of each record's CRC; `behind` bytes follow it.
+
+        One register for all rows where the run has no stores.
+        """
+        end = len(self.template) + behind
+        constant = bytearray(self.template)
+        columns: list[tuple[int, _Bytes]] = []
+        for at, cells, _ in self.stores:
+            width = cells.itemsize * (cells.size // len(cells))
+            constant[at : at + width] = bytes(width)
+            stored = np.ascontiguousarray(cells).view(np.uint8).reshape(-1, width)
+            columns += [(at + index, stored[:, index]) for index in range(width)]
+        zeros = bytes(behind)
+        # Apart from the register's start and end, which the CRC of zeros has as well.
+        crc = google_crc32c.value(bytes(constant) + zeros)
+        crcs = np.full(1, crc ^ google_crc32c.value(bytes(end)), np.uint32)
+        distances = crc_distances(end)
+        for position, column in columns:
+            crcs = crcs ^ crc_look_up(distances, position, column)
+        return crcs
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeated:
@@ -223,12 +220,12 @@ class Repeated:
 
     values: pa.LargeBinaryArray
     views: Words
-    codes: _Longs
+    codes: Longs
     present: Mask | None
 
-    def row_sizes(self) -> _Longs:
+    def row_sizes(self) -> Longs:
         """Returns the bytes of the part in each row."""
-        sizes: _Longs = view_sizes(self.views).take(self.codes)
+        sizes: Longs = view_sizes(self.views).take(self.codes)
         return sizes if self.present is None else sizes * self.present
 
     def row_views(self) -> Words:
@@ -256,189 +253,138 @@ RecordPart = Run | Words | Repeated
 """The same part of n records; Words are n views."""
 
 
-def record_crcs(parts: Sequence[RecordPart], rows: int) -> _Registers | None:
-    """Returns the CRC32Cs of n >= 1 records; None where calls are the faster way.
+class ListKind(enum.Enum):
+    """The tag of the list inside a Feature."""
 
-    A record is its row of every part, one after another. Calls are faster where many
-    bytes vary, as in tables, or rows are few. Values of more than 12 bytes are not
-    inside their views and are left to calls as well.
-    """
-    pieces = [_Piece.of(part) for part in parts]
-    for piece, following in itertools.pairwise(pieces):
-        if following.is_fixed and not piece.is_fixed:
-            piece.behind = following.width
-            following.is_behind = True
-    if not _pays(pieces, rows):
-        return None
-    registers = np.full(1, 0xFFFFFFFF, np.uint32)
-    for piece in pieces:
-        if not piece.is_behind:
-            registers = _after_zeros(registers, piece.ends)
-        registers = registers ^ piece.contribution()
-    return np.broadcast_to(~registers, rows)
+    BYTES = b"\x0a"
+    FLOAT = b"\x12"
+    INT64 = b"\x1a"
 
 
-@dataclasses.dataclass(slots=True)
-class _Piece:
-    """A part of the records.
+class Form(enum.Enum):
+    """The form of a payload, which decides the bytes directly before it."""
+
+    # One value of L bytes, which may be 0: always `0a L`.
+    SINGLE = enum.auto()
+    # Packed numbers: `0a L`, left out of an empty list.
+    PACKED = enum.auto()
+    # Whole fields, `0a size value` each: no bytes before them.
+    REPEATED = enum.auto()
+
+
+class PrefixLayout(NamedTuple):
+    """The prefix of all payloads of a range of sizes.
 
     Attributes:
-      part: of n rows.
-      sizes: bytes of each row; one int where all are equal.
-      width: the most bytes of a row.
-      is_fixed: whether it is a run that every row has.
-      behind: bytes of the fixed run directly behind a part of varying size.
-      is_behind: whether it is that run, over which the register has moved already.
+      template: the prefix of the smallest size.
+      fields: (position, width, delta) of each varint that depends on the size L: it is
+        that of L + delta. Empty for a single size.
     """
 
-    part: RecordPart
-    sizes: _Longs | int
-    width: int
-    is_fixed: bool = False
-    behind: int = 0
-    is_behind: bool = False
+    template: bytes
+    fields: Sequence[tuple[int, int, int]] = ()
 
-    @classmethod
-    def of(cls, part: RecordPart) -> "_Piece":
-        if not isinstance(part, Run):
-            sizes = part.row_sizes() if isinstance(part, Repeated) else view_sizes(part)
-            return cls(part, sizes, int(sizes.max()))
-        width = len(part.template)
-        if part.present is None:
-            return cls(part, width, width, is_fixed=True)
-        return cls(part, part.present * width, width)
-
-    @property
-    def ends(self) -> _Longs | int:
-        """Bytes from the start to the end of the fixed run behind."""
-        return self.sizes + self.behind
-
-    @property
-    def look_ups(self) -> int:
-        """Bytes to look up in every row; those of the register are among them."""
-        if isinstance(self.part, Repeated):
-            return 1 + _REGISTER_BYTES
-        if not isinstance(self.part, Run):
-            return self.width + _REGISTER_BYTES
-        stored = sum(
-            cells.itemsize * (cells.size // len(cells))
-            for _, cells, _ in self.part.stores
-        )
-        return stored if self.is_behind else stored + _REGISTER_BYTES
-
-    def contribution(self) -> _Registers:
-        """Returns what the bytes change in the register after the run behind."""
-        if isinstance(self.part, Run):
-            crcs = _of_run(self.part, self.width + self.behind)
-            return crcs if self.part.present is None else crcs * self.part.present
-        if isinstance(self.part, Repeated):
-            return self.part.crcs(self.behind)
-        crcs = np.zeros(len(self.part), np.uint32)
-        cells = self.part.view(np.uint8).reshape(-1, 16)[:, 16 - INLINE_BYTES :]
-        ending = _ending(self.ends)
-        for position in range(self.width):
-            crcs ^= _look_up(ending, position, cells[:, position])
-        return crcs
+    def stores(self, sizes: Longs | int) -> list[Store]:
+        """Returns the varints that count payloads of n sizes, or of one for all."""
+        stores: list[Store] = []
+        for position, width, delta in self.fields:
+            counts = Varints.of(np.asarray(sizes + delta).view(np.uint64))
+            stores += varint_stores(position, width, counts)
+        return stores
 
 
-def _pays(pieces: Sequence[_Piece], rows: int) -> bool:
-    """Returns whether the look-ups cost less than a call for each record."""
-    if any(
-        piece.width + piece.behind > _MAX_DISTANCE
-        or (isinstance(piece.part, np.ndarray) and piece.width > INLINE_BYTES)
-        # Spread values are hundreds, whose look-ups cost more than a call.
-        or (isinstance(piece.part, Run) and any(s[2] for s in piece.part.stores))
-        for piece in pieces
-    ):
-        return False
-    look_ups = sum(piece.look_ups for piece in pieces)
-    longest = sum(piece.width for piece in pieces)
-    by_look_ups = _START_NS + look_ups * (_LOOK_UP_START_NS + _LOOK_UP_NS * rows)
-    return by_look_ups < rows * (_CALL_NS + _CALL_BYTE_NS * longest)
+def varint_stores(position: int, width: int, varints: Varints) -> list[Store]:
+    """Returns varints of `width` bytes as stores at a position of a run.
 
-
-def _of_run(run: Run, end: int) -> _Registers:
-    """Returns what a run's bytes change in the register `end` bytes after its start.
-
-    One register for all rows where the run has no stores.
+    The bytes of the words are cut into runs of 8, 4, 2 and 1, largest first, so
+    that each run is an aligned element of the words in a smaller integer type.
     """
-    constant = bytearray(run.template)
-    columns: list[tuple[int, _Bytes]] = []
-    for at, cells, _ in run.stores:
-        width = cells.itemsize * (cells.size // len(cells))
-        constant[at : at + width] = bytes(width)
-        stored = np.ascontiguousarray(cells).view(np.uint8).reshape(-1, width)
-        columns += [(at + index, stored[:, index]) for index in range(width)]
-    zeros = bytes(end - len(constant))
-    # Apart from the register's start and end, which the CRC of zeros has as well.
-    crc = google_crc32c.value(bytes(constant) + zeros)
-    crcs = np.full(1, crc ^ google_crc32c.value(bytes(end)), np.uint32)
-    ending = _ending(end)
-    for position, column in columns:
-        crcs = crcs ^ _look_up(ending, position, column)
-    return crcs
+    stores: list[Store] = []
+    for words, size in ((varints.low, min(width, 8)), (varints.high, width - 8)):
+        done = 0
+        while words is not None and done < size:
+            step = 1 << (size - done).bit_length() - 1
+            cells = words.view(f"<u{step}")[done // step :: 8 // step]
+            stores.append((position + done, cells, 0))
+            done += step
+        position += 8
+    return stores
 
 
-def _after_zeros(registers: _Registers, count: _Longs | int) -> _Registers:
-    """Returns the registers after `count` more bytes of zero, 0 or more: Z^count."""
-    cells = registers.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4)
-    ending = _ending(count)
-    first, *others = (
-        _look_up(ending, index, cells[:, index]) for index in range(_REGISTER_BYTES)
-    )
-    for other in others:
-        first ^= other
-    return first
+class Entry:
+    """The part of records before the payload of one feature: its map entry."""
 
+    def __init__(self, name: str, kind: ListKind, form: Form) -> None:
+        key = name.encode()
+        self._key = b"\x0a" + varint(len(key)) + key
+        self._kind = kind.value
+        self._form = form
+        self.layout = functools.lru_cache(maxsize=1000)(self._layout)
+        self._table = pa.array([], pa.large_binary())
 
-def _ending(end: _Longs | int) -> tuple[_Registers, _Longs | int]:
-    """Returns what `_look_up` needs of a place, once for all positions before it.
+    def prefix(self, size: int) -> bytes:
+        """Returns the bytes before a payload of `size` bytes."""
+        tail = b"\x0a" + varint(size) if self._has_inner(size) else b""
+        tail = self._kind + varint(len(tail) + size) + tail
+        tail = self._key + b"\x12" + varint(len(tail) + size) + tail
+        return b"\x0a" + varint(len(tail) + size) + tail
 
-    Args:
-      end: bytes from the start of a piece to the place where the register is wanted;
-        one int, or each row's.
+    def views(
+        self, sizes: npt.NDArray[np.int64], largest: int, buffers: DataBuffers
+    ) -> tuple[Words, npt.NDArray[np.int64]]:
+        """Returns the prefixes of n payloads as views (n, 2), and their sizes (n)."""
+        if largest >= _TABLE_BYTES:
+            prefixes = self._prefixes(sizes)
+            views = DataBuffers().views_of(prefixes)
+            widths = np.diff(offsets_of(prefixes))
+        else:
+            if len(self._table) <= largest:
+                count = max(256, 1 << largest.bit_length())
+                self._table = self._prefixes(np.arange(count))
+            prefixes = self._table
+            views = taken_views(DataBuffers().views_of(prefixes), sizes)
+            widths = np.diff(offsets_of(prefixes)).take(sizes)
+        return buffers.renumbered(views, prefixes.buffers()[2]), widths
 
-    Returns:
-      The table, and the place in its rows; each row's in the flat table.
-    """
-    farthest = end if isinstance(end, int) else int(end.max())
-    table = _table(1 << max(farthest - 1, 0).bit_length())
-    return table, end if isinstance(end, int) else end << 8
+    def _has_inner(self, size: int) -> bool:
+        return self._form is Form.SINGLE or (self._form is Form.PACKED and size > 0)
 
+    def _layout(self, smallest: int, largest: int) -> PrefixLayout | None:
+        """Returns the one layout of all sizes of a range; None if it has several."""
+        template = self.prefix(smallest)
+        if smallest == largest:
+            return PrefixLayout(template)
+        end = len(template)
+        # Widths never shrink as the size grows: if both ends agree, all between do.
+        if len(self.prefix(largest)) != end:
+            return None
+        fields, at = [], 1
+        # What is between E and F, F and G, G and L.
+        for gap in (len(self._key) + 1, 1, 1):
+            rest = enumerate(template[at:], 1)
+            width = next(n for n, byte in rest if byte < 0x80)
+            fields.append((at, width, end - at - width))
+            at += width + gap
+        if self._has_inner(smallest):
+            fields.append((at, end - at, 0))
+        return PrefixLayout(template, fields)
 
-def _look_up(
-    ending: tuple[_Registers, _Longs | int], position: int, column: _Bytes
-) -> _Registers:
-    """Returns what the bytes at a position change in the register.
-
-    Args:
-      ending: of the place where the register is wanted.
-      position: of the bytes in the piece, at most `_LEAD` after the end of a row's.
-      column: the byte of each row.
-    """
-    table, end = ending
-    # The row for the byte at position p, with end - p - 1 bytes behind it, if end is 0.
-    row = _LEAD - position - 1
-    # "clip" leaves out a test of each index: all are inside.
-    crcs: _Registers
-    if isinstance(end, int):
-        crcs = table[row + end].take(column, mode="clip")
-    else:
-        crcs = table[row:].reshape(-1).take(end + column, mode="clip")
-    return crcs
-
-
-@functools.cache
-def _table(count: int) -> _Registers:
-    """Returns the rows T[-12] to T[count - 1] as (count + 12, 256); count is 2**k."""
-    if count > 1:
-        half = _table(count // 2)
-        farther = _after_zeros(half[_LEAD:].reshape(-1), count // 2)
-        return np.concatenate((half, farther.reshape(-1, 256)))
-    bytes_ = np.arange(256, dtype=np.uint32)
-    table = np.zeros((_LEAD + 1, 256), np.uint32)
-    for index in range(_REGISTER_BYTES):
-        table[_LEAD - 1 - index] = bytes_ << np.uint32(8 * index)
-    zero = google_crc32c.value(b"\0")
-    table[_LEAD] = [google_crc32c.value(bytes([byte])) ^ zero for byte in range(256)]
-    return table
+    def _prefixes(self, sizes: Longs) -> pa.LargeBinaryArray:
+        """Returns the prefixes of payloads of n sizes."""
+        heads: list[Words] = []
+        buffers, around = DataBuffers(), sizes
+        key = buffers.views_of(pa.array([self._key]))
+        for tag in (b"\x0a", self._kind, b"\x12", b"\x0a"):
+            head = Varints.of(around.view(np.uint64)).tagged(tag)
+            views, widths = head.views(), head.sizes
+            if not heads and self._form is not Form.SINGLE:
+                present = (sizes > 0) & (self._form is Form.PACKED)
+                views, widths = views * present[:, None], widths * present
+            around = around + widths
+            heads.insert(0, views)
+            if len(heads) == 3:
+                around = around + len(self._key)
+                heads.insert(0, np.broadcast_to(key, views.shape))
+        joined = join(np.stack(heads, axis=1), buffers)
+        bounds = offsets_of(joined)[:: len(heads)]
+        return binary_values(joined.buffers()[2], bounds.copy())

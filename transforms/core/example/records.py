@@ -5,14 +5,17 @@
 Parts of the same bytes in every row, except for values at fixed positions, are runs;
 all other parts are one Arrow binary view a row.
 
-Neighbouring float columns are encoded together: k entries of `0a E 0a N name 12 F 12 G
-0a 04  value`. Their bytes are the same in every record but for the values, which one
-table takes. A column costs a fraction of a microsecond a chunk so, and some thirty by
-itself.
+Of records of known layout, only the bytes that vary cost a look-up for their CRC32Cs,
+as `frame.py` has it: a call of a CRC function costs about 200 ns, several times what a
+small record costs otherwise. A run costs a look-up for each byte that `stores` puts
+into its template, and a constant for the template. A part of few values costs one, and
+four to move the register over it; another part of varying size costs one for each byte
+of its longest value, and four to move the register over it and over the run behind it.
 """
 
+import dataclasses
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import google_crc32c
 import numpy as np
@@ -20,51 +23,54 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import binary_values, numpy_mask, raw_values
-from transforms.core.example.entry import Entry, PrefixLayout, Varints, varint_stores
 from transforms.core.example.payload import Payload, PayloadColumn, few_values
 from transforms.core.example.record_parts import (
     INLINE_BYTES,
     DataBuffers,
-    Mask,
+    Entry,
     RecordPart,
     Repeated,
     Run,
     Store,
-    Words,
     join,
     matrix_views,
-    record_crcs,
+    varint_stores,
+    view_sizes,
 )
+from transforms.core.example.wire import Longs, Mask, Varints, Words
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
+    after_few_zeros,
+    crc_distances,
+    crc_look_up,
     length_crcs,
     mask_all,
 )
 
-Sizes = npt.NDArray[np.int64]
-Step = tuple[int, PayloadColumn]
-"""A column by itself: its index in the schema, and the feature."""
-
-# Fewer columns are stored one by one: CRCs by look-ups know only of such, and they pay
-# for records up to about that size.
-_LEAST_COLUMNS = 256
-_VALUE_BYTES = 4
+# Measured costs in ns: of n rows' CRCs by look-ups, and of a CRC call a record.
+_START_NS = 20_000
+_LOOK_UP_START_NS = 1_700
+_LOOK_UP_NS = 1.2
+_CALL_NS = 110
+_CALL_BYTE_NS = 0.18
+# Bytes from the start of a varying part to the next one; bounds the table to 4 MiB.
+_MAX_DISTANCE = 4_000
 
 
 class JoinedRecords:
-    """Collects the parts of n records, then joins them."""
+    """The n records of a chunk: collected entry by entry, then joined."""
 
     def __init__(self, rows: int) -> None:
         self.buffers = DataBuffers()
         self._rows = rows
         self._parts: list[RecordPart] = []
         self._fixed = 0
-        self._varying: Sizes | None = None
+        self._varying: Longs | None = None
         self._needs_footers = False
 
     @property
-    def totals(self) -> Sizes | int:
+    def totals(self) -> Longs | int:
         """Bytes of each record so far: n of them, or one int where all are equal."""
         return self._fixed if self._varying is None else self._varying + self._fixed
 
@@ -74,7 +80,7 @@ class JoinedRecords:
         sizes = payload.smallest if payload.sizes is None else payload.sizes
         layout = entry.layout(payload.smallest, payload.largest)
         if layout is not None:
-            _store_layout(self._open_run(present), layout, sizes)
+            self._open_run(present).append(layout.template, layout.stores(sizes))
             self.add_size(len(layout.template) + sizes, present)
         else:
             assert payload.sizes is not None  # one size always has one layout
@@ -114,7 +120,7 @@ class JoinedRecords:
         self._open_run(None).append(template, stores)
         self._fixed += len(template)
 
-    def add_size(self, sizes: Sizes | int, present: Mask | None = None) -> None:
+    def add_size(self, sizes: Longs | int, present: Mask | None = None) -> None:
         """Counts bytes of each record, of entries that are added or kept elsewhere."""
         if present is not None:
             sizes = sizes * present
@@ -138,7 +144,7 @@ class JoinedRecords:
         if framed:
             self._frame(sizes + tags.sizes + 1)
 
-    def _frame(self, lengths: Sizes) -> None:
+    def _frame(self, lengths: Longs) -> None:
         """Puts the frame around records of n lengths, or one that all have."""
         crcs = record_crcs(self._parts, self._rows)
         header = (0, lengths.astype("<u8"), 0), (8, length_crcs(lengths), 0)
@@ -147,14 +153,14 @@ class JoinedRecords:
         footer = [] if crcs is None else [(0, mask_all(crcs), 0)]
         self._open_run(None).append(bytes(FOOTER_BYTES), footer)
 
-    def finish(self) -> tuple[pa.Buffer, Sizes]:
+    def finish(self) -> tuple[pa.Buffer, Longs]:
         """Returns the bytes of the records and their n + 1 offsets."""
         data, offsets = self._joined()
         if self._needs_footers:
             _write_footers(data, offsets)
         return data, offsets
 
-    def _joined(self) -> tuple[pa.Buffer, Sizes]:
+    def _joined(self) -> tuple[pa.Buffer, Longs]:
         rows, parts = self._rows, self._parts
         if not parts:
             return pa.py_buffer(b""), np.zeros(rows + 1, np.int64)
@@ -217,16 +223,7 @@ class JoinedRecords:
             self._parts.insert(0, run)
 
 
-def _store_layout(run: Run, layout: PrefixLayout, sizes: Sizes | int) -> None:
-    """Appends a prefix to a run, with the varints that count the payload in it."""
-    stores: list[Store] = []
-    for position, width, delta in layout.fields:
-        counts = Varints.of(np.asarray(sizes + delta).view(np.uint64))
-        stores += varint_stores(position, width, counts)
-    run.append(layout.template, stores)
-
-
-def _write_footers(data: pa.Buffer, offsets: Sizes) -> None:
+def _write_footers(data: pa.Buffer, offsets: Longs) -> None:
     """Writes the masked CRC32C of n framed payloads into their last four bytes."""
     starts = offsets[:-1] + HEADER_BYTES
     sizes = offsets[1:] - FOOTER_BYTES - starts
@@ -249,77 +246,104 @@ def _write_footers(data: pa.Buffer, offsets: Sizes) -> None:
     words[offsets[1:] - FOOTER_BYTES] = mask_all(crcs)
 
 
-class FloatColumns:
-    """The entries of k float32 columns, one after another in the records.
+def record_crcs(
+    parts: Sequence[RecordPart], rows: int
+) -> npt.NDArray[np.uint32] | None:
+    """Returns the CRC32Cs of n >= 1 records; None where calls are the faster way.
 
-    Args:
-      columns: the features, each with its index in the schema.
+    A record is its row of every part, one after another. Calls are faster where many
+    bytes vary, as in tables, or rows are few. Values of more than 12 bytes are not
+    inside their views and are left to calls as well.
+    """
+    pieces = [_Piece.of(part) for part in parts]
+    for piece, following in itertools.pairwise(pieces):
+        if following.is_fixed and not piece.is_fixed:
+            piece.behind = following.width
+            following.is_behind = True
+    if not _pays(pieces, rows):
+        return None
+    registers = np.full(1, 0xFFFFFFFF, np.uint32)
+    for piece in pieces:
+        if not piece.is_behind:
+            registers = after_few_zeros(registers, piece.ends)
+        registers = registers ^ piece.contribution()
+    return np.broadcast_to(~registers, rows)
+
+
+@dataclasses.dataclass(slots=True)
+class _Piece:
+    """A part of the records.
+
+    Attributes:
+      part: of n rows.
+      sizes: bytes of each row; one int where all are equal.
+      width: the most bytes of a row.
+      is_fixed: whether it is a run that every row has.
+      behind: bytes of the fixed run directly behind a part of varying size.
+      is_behind: whether it is that run, over which the register has moved already.
     """
 
-    def __init__(self, columns: Sequence[Step]) -> None:
-        self._indices = [index for index, _ in columns]
-        template = bytearray()
-        positions = []
-        for _, column in columns:
-            template += column.entry.prefix(_VALUE_BYTES)
-            positions.append(len(template))
-            template += bytes(_VALUE_BYTES)
-        self._template = bytes(template)
-        self._spans = _spans(positions)
+    part: RecordPart
+    sizes: Longs | int
+    width: int
+    is_fixed: bool = False
+    behind: int = 0
+    is_behind: bool = False
 
-    def add(self, chunk: pa.RecordBatch, record: JoinedRecords) -> bool:
-        """Adds the entries to all records; false if a value is missing."""
-        columns = chunk.select(self._indices)
-        try:
-            cells = columns.to_tensor(row_major=True).to_numpy()
-        except pa.ArrowTypeError:
-            # "Can only convert a RecordBatch with no nulls": Arrow looks for them in
-            # less time than the number of nulls of each column takes.
-            return False
-        stores = [
-            (position, cells[:, first:stop], step)
-            for position, first, stop, step in self._spans
-        ]
-        record.add_fixed(self._template, stores)
-        return True
+    @classmethod
+    def of(cls, part: RecordPart) -> "_Piece":
+        if not isinstance(part, Run):
+            sizes = part.row_sizes() if isinstance(part, Repeated) else view_sizes(part)
+            return cls(part, sizes, int(sizes.max()))
+        width = len(part.template)
+        if part.present is None:
+            return cls(part, width, width, is_fixed=True)
+        return cls(part, part.present * width, width)
 
+    @property
+    def ends(self) -> Longs | int:
+        """Bytes from the start to the end of the fixed run behind."""
+        return self.sizes + self.behind
 
-def steps_of(
-    columns: Sequence[Step],
-    schema: pa.Schema,
-    *,
-    lacking: Collection[int] = (),
-) -> list[Step | FloatColumns]:
-    """Returns columns, with long runs of float32 columns as `FloatColumns`.
+    @property
+    def look_ups(self) -> int:
+        """Bytes to look up in every row; those of the register are among them."""
+        if isinstance(self.part, Repeated):
+            return 1 + FOOTER_BYTES
+        if not isinstance(self.part, Run):
+            return self.width + FOOTER_BYTES
+        stored = sum(
+            cells.itemsize * (cells.size // len(cells))
+            for _, cells, _ in self.part.stores
+        )
+        return stored if self.is_behind else stored + FOOTER_BYTES
 
-    Args:
-      columns: in the order of their entries.
-      schema: of all columns.
-      lacking: indices in the schema of columns with missing values, which stay single.
-    """
-    types = schema.types
-    out: list[Step | FloatColumns] = []
-
-    def is_table_column(step: Step) -> bool:
-        return types[step[0]] == pa.float32() and step[0] not in lacking
-
-    for together, steps in itertools.groupby(columns, is_table_column):
-        run = [*steps]
-        long = together and len(run) >= _LEAST_COLUMNS
-        out += [FloatColumns(run)] if long else run
-    return out
+    def contribution(self) -> npt.NDArray[np.uint32]:
+        """Returns what the bytes change in the register after the run behind."""
+        if isinstance(self.part, Run):
+            crcs = self.part.crcs(self.behind)
+            return crcs if self.part.present is None else crcs * self.part.present
+        if isinstance(self.part, Repeated):
+            return self.part.crcs(self.behind)
+        crcs = np.zeros(len(self.part), np.uint32)
+        cells = self.part.view(np.uint8).reshape(-1, 16)[:, 16 - INLINE_BYTES :]
+        distances = crc_distances(self.ends)
+        for position in range(self.width):
+            crcs ^= crc_look_up(distances, position, cells[:, position])
+        return crcs
 
 
-def _spans(positions: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """Returns ascending positions as spans of even distances.
-
-    A span is its first position, which of the positions are in it (first and stop),
-    and their distance.
-    """
-    spans, start = [], 0
-    steps = [*np.diff(positions).tolist(), 0]
-    for stop, step in enumerate(steps, 1):
-        if step != steps[start] or not step:
-            spans.append((positions[start], start, stop, steps[start]))
-            start = stop
-    return spans
+def _pays(pieces: Sequence[_Piece], rows: int) -> bool:
+    """Returns whether the look-ups cost less than a call for each record."""
+    if any(
+        piece.width + piece.behind > _MAX_DISTANCE
+        or (isinstance(piece.part, np.ndarray) and piece.width > INLINE_BYTES)
+        # Spread values are hundreds, whose look-ups cost more than a call.
+        or (isinstance(piece.part, Run) and any(s[2] for s in piece.part.stores))
+        for piece in pieces
+    ):
+        return False
+    look_ups = sum(piece.look_ups for piece in pieces)
+    longest = sum(piece.width for piece in pieces)
+    by_look_ups = _START_NS + look_ups * (_LOOK_UP_START_NS + _LOOK_UP_NS * rows)
+    return by_look_ups < rows * (_CALL_NS + _CALL_BYTE_NS * longest)

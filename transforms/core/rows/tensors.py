@@ -41,7 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import binary_values, numpy_mask, offsets_of, raw_values
-from transforms.core.example.entry import varint
+from transforms.core.example.wire import varint
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
     Column,

@@ -21,7 +21,8 @@ from typing import BinaryIO, cast
 import google_crc32c
 
 from transforms.core.files import open_stream
-from transforms.core.tfrecord.frame import HEADER_BYTES, header
+from transforms.core.tfrecord.frame import framed_length
+from transforms.core.tfrecord.walk import Fetch, LostRange
 from transforms.errors import InputError, SpecError, TFRecordError, source_error
 
 Source = str | os.PathLike[str] | BinaryIO
@@ -51,7 +52,7 @@ _UNSUPPORTED = {
 
 
 class StoredBytes:
-    """The file as it is on disk, counted and checksummed while it is read."""
+    """A file as stored, compressed or not: counted and checksummed while it is read."""
 
     def __init__(self, file: BinaryIO, path: str) -> None:
         self._file = file
@@ -96,7 +97,7 @@ class StoredBytes:
 
 
 def source_name(source: Source) -> str:
-    """Returns what messages call the source."""
+    """Returns what messages call a source of stored bytes."""
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
     return str(getattr(source, "name", "<stream>"))
@@ -104,7 +105,7 @@ def source_name(source: Source) -> str:
 
 @contextlib.contextmanager
 def opened(source: Source, path: str) -> Iterator[BinaryIO]:
-    """Gives the source open for reading; closes only what it opened itself.
+    """Opens a source of stored bytes, compressed or not; closes only what it opened.
 
     Raises:
       SourceError: it cannot be opened.
@@ -124,7 +125,7 @@ def opened(source: Source, path: str) -> Iterator[BinaryIO]:
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int] | None:
-    """Returns size and modification time of a regular file; None for others."""
+    """Returns size and time of a stored file; None where it is no regular file."""
     try:
         status = os.fstat(file.fileno())
     except (OSError, AttributeError):
@@ -150,17 +151,6 @@ def parse_compression(name: str) -> Compression:
         raise SpecError(
             f"compression must be one of {choices}; found {name!r}"
         ) from None
-
-
-def framed_length(head: bytes) -> int | None:
-    """Returns the length in the header that `head` begins with.
-
-    None where the first 12 bytes are no header with the right checksum.
-    """
-    if len(head) < HEADER_BYTES:
-        return None
-    (length,) = struct.unpack_from("<Q", head)
-    return length if header(length) == head[:HEADER_BYTES] else None
 
 
 def detect(head: bytes, *, path: str = "") -> Compression:
@@ -310,3 +300,53 @@ class Deflater:
         header = b"" if self._size else _GZIP_HEADER
         trailer = _GZIP_TRAILER.pack(self._crc32, self._size & 0xFFFFFFFF)
         return header + self._deflate.flush() + trailer
+
+
+def unpack(
+    fetch: Fetch, size: int, write: Callable[[bytes], object]
+) -> LostRange | None:
+    """Unpacks a gzip stream up to its first fault.
+
+    Args:
+      fetch: of the stored bytes.
+      size: of them.
+      write: takes the content, at most 1 MiB a call.
+
+    Returns:
+      The stored bytes from the fault on, None for no fault. A stream that only ends
+      early has none of them.
+    """
+    inflate, is_new = zlib.decompressobj(31), True
+    for start in range(0, size, _INPUT_BYTES):
+        stop = min(start + _INPUT_BYTES, size)
+        data = fetch(start, stop)
+        while data:
+            before = inflate.copy()
+            try:
+                write(inflate.decompress(data, STEP_BYTES))
+            except zlib.error:
+                at = stop - len(data)
+                if is_new and at:
+                    return LostRange(at, size, "trailing")
+                # An error discards what the call had unpacked in front of it.
+                at += _write_before_fault(before, data, write)
+                return LostRange(at, size, "compression")
+            is_new = inflate.eof
+            data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+            if inflate.eof:
+                inflate = zlib.decompressobj(31)
+    write(inflate.flush())
+    return None if is_new else LostRange(size, size, "truncated")
+
+
+# zlib does not export the class of its objects, hence the quotes.
+def _write_before_fault(
+    inflate: "zlib._Decompress", data: bytes, write: Callable[[bytes], object]
+) -> int:
+    """Writes what is unpacked in front of a fault; returns where in `data` that is."""
+    for offset in range(len(data)):
+        try:
+            write(inflate.decompress(data[offset : offset + 1]))
+        except zlib.error:
+            return offset
+    return len(data)

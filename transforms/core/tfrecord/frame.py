@@ -1,4 +1,4 @@
-"""The TFRecord frame: lengths, masked checksums, chunks of records, names of damage.
+"""The TFRecord frame: lengths, masked checksums and their algebra, names of damage.
 
     offset  bytes
     0       8      length of the payload, uint64 little-endian      } header
@@ -17,22 +17,31 @@ XOR, and Z^k moves it over k bytes of zero:
 
 So each digit of k, to base 16, costs four look-ups. Source: zlib, `crc32_combine`.
 
-A chunk of framed records is parsed with whole-array operations:
+Those of records of known layout follow from the bytes that vary, because each byte
+changes the register independently of all others. Of a register s and bytes m:
 
-    chunk    | header | payload | footer | header | payload | footer | head...
-    starts            ^                           ^
-    lengths           |<- n_0 ->|                 |<- n_1 ->|
+    after(s, m) = Z^|m|(s) ^ after(0, m)                a register, then the bytes m
+    after(0, m) = T[|m| - 1][m[0]] ^ T[|m| - 2][m[1]] ^ ... ^ T[0][m[-1]]
+    T[d][b] = after(0, the byte b and d zeros)          a table: a row for each d
+    crc(m) = ~after(0xffffffff, m)
 
-1. Boundaries: guess that the next records are as long as this one, and check many
-   headers at once; where that fails, walk header by header.
-2. Headers: sort the records by length, and look up the checksum of each distinct one.
-3. Payloads: copy all records of one length at once, and checksum the copies.
+A register is combined with the next four bytes by XOR, the lowest byte first. So Z^k(s)
+is what the four bytes of s themselves contribute as the first of k bytes:
+
+    Z^k(s) = T[k - 1][s & 255] ^ T[k - 2][s >> 8 & 255]
+             ^ T[k - 3][s >> 16 & 255] ^ T[k - 4][s >> 24]
+
+For k < 4 this holds with rows of negative d, a byte that is still inside the register:
+T[-1][b] = b, T[-2][b] = b << 8, T[-3][b] = b << 16 and T[-4][b] = b << 24. Rows before
+those are 0: bytes of zero behind the end of a short value look themselves up there.
+
+Sources: Castagnoli et al., "Optimization of Cyclic Redundancy-Check Codes with 24 and
+32 Parity Bits" (the polynomial); Kounavis and Berry, "Novel Table Lookup-Based
+Algorithms for High-Performance CRC Generation" (a table for each distance: "slicing").
 """
 
 import functools
-import itertools
 import struct
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -61,12 +70,11 @@ DAMAGE_KINDS = {
 _DIGIT_BITS = 4
 _DIGITS = 1 << _DIGIT_BITS
 _BYTES = 4
+# Rows of the table of distances before that of d = 0: as many bytes may be behind the
+# end of a row's.
+_LEAD = 12
 
 
-# Larger payloads are checksummed in place: copying them costs more than the calls.
-LARGE_BYTES = 1 << 13
-# The shortest run of equal lengths for which an array operation pays.
-_RUN_RECORDS = 8
 _LENGTH = struct.Struct("<Q")
 
 
@@ -90,6 +98,17 @@ def header(length: int) -> bytes:
     """Returns the 12 header bytes of a payload of `length` bytes."""
     prefix = struct.pack("<Q", length)
     return prefix + footer(prefix)
+
+
+def framed_length(head: bytes) -> int | None:
+    """Returns the length in the header that `head` begins with.
+
+    None where the first 12 bytes are no header with the right checksum.
+    """
+    if len(head) < HEADER_BYTES:
+        return None
+    (length,) = struct.unpack_from("<Q", head)
+    return length if header(length) == head[:HEADER_BYTES] else None
 
 
 def length_crcs(lengths: npt.NDArray[np.integer]) -> _Words:
@@ -196,130 +215,66 @@ def _applied(operator: _Words, values: _Words) -> _Words:
     return product
 
 
-def boundaries(data: bytes | memoryview) -> tuple[_Longs, _Longs, int]:
-    """Returns starts and lengths of whole payloads, and where the last record ends.
-
-    Lengths are not checked: behind damage the answer is meaningless, which
-    `first_damage` finds out.
-    """
-    limit = len(data) - OVERHEAD_BYTES
-    pieces: list[_Longs] = []
-    position = 0
-    # Bytes to walk before the next guess; it grows with each wrong one, so that files
-    # of varying lengths are not slowed down by guesses.
-    patience = 0
-    unpack = _LENGTH.unpack_from
-    while position <= limit:
-        (length,) = unpack(data, position)
-        stride = length + OVERHEAD_BYTES
-        room = (len(data) - position) // stride
-        if room == 0:
-            break
-        run = _run_records(data, position, length, room)
-        if run >= _RUN_RECORDS:
-            end = position + run * stride
-            pieces.append(np.arange(position, end, stride, dtype=np.int64))
-            position = end
-            patience = 0
-            continue
-        patience = 4 * patience + _RUN_RECORDS * stride
-        stop = min(limit, position + patience)
-        walked: list[int] = []
-        append = walked.append
-        while position <= stop:
-            append(position)
-            position += unpack(data, position)[0] + OVERHEAD_BYTES
-        if position > len(data):
-            position = walked.pop()
-            pieces.append(np.array(walked, np.int64))
-            break
-        pieces.append(np.array(walked, np.int64))
-    headers = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
-    lengths = np.diff(headers, append=position) - OVERHEAD_BYTES
-    return headers + HEADER_BYTES, lengths, position
+def after_few_zeros(registers: _Words, count: _Longs | int) -> _Words:
+    """Returns Z^count of CRC registers by their distances: of some thousand at most."""
+    cells = registers.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4)
+    distances = crc_distances(count)
+    first, *others = (
+        crc_look_up(distances, index, cells[:, index]) for index in range(_BYTES)
+    )
+    for other in others:
+        first ^= other
+    return first
 
 
-def _run_records(
-    data: bytes | memoryview, position: int, length: int, room: int
-) -> int:
-    """Returns how many of the next `room` records have this length, 1 or more."""
-    count = 8 * _RUN_RECORDS
-    while True:
-        count = min(count, room)
-        stride = length + OVERHEAD_BYTES
-        lengths: Any = np.ndarray((count,), "<u8", data, position, (stride,))
-        same = lengths == length
-        if not same.all():
-            return int(same.argmin())
-        if count == room:
-            return room
-        count *= 8
-
-
-def first_damage(
-    data: bytes, starts: _Longs, lengths: _Longs
-) -> tuple[int, str] | None:
-    """Returns index and kind of the first damaged record; None if all are good."""
-    words: _Words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
-    order = np.argsort(lengths)
-    ordered = lengths[order]
-    edges = np.flatnonzero(np.diff(ordered, prepend=-1))
-    counts = np.diff(edges, append=len(ordered))
-    expected = np.repeat(length_crcs(ordered[edges]), counts)
-    begins = starts[order]
-
-    wrong = words[begins - FOOTER_BYTES] != expected
-    if wrong.any():
-        first = int(order[wrong].min())
-        # Behind a wrong length no boundary is to be trusted; those before it are.
-        before = first_damage(data, starts[:first], lengths[:first]) if first else None
-        return before or (first, "length-crc")
-    crcs = _payload_crcs(data, begins, ordered, edges)
-    wrong = words[begins + ordered] != mask_all(crcs)
-    if wrong.any():
-        return int(order[wrong].min()), "data-crc"
-    return None
-
-
-def _payload_crcs(
-    data: bytes, begins: _Longs, lengths: _Longs, edges: npt.NDArray[np.intp]
-) -> _Words:
-    """Returns the CRC32C of each payload.
+def crc_distances(end: _Longs | int) -> tuple[_Words, _Longs | int]:
+    """Returns what `crc_look_up` needs of a place, once for all positions before it.
 
     Args:
-      data: the bytes that hold them.
-      begins: n positions in `data`, in the order of the lengths.
-      lengths: n lengths, ascending.
-      edges: where in them each distinct length begins.
+      end: bytes from the start of a piece to the place where the register is wanted;
+        one int, or each row's.
+
+    Returns:
+      The table, and the place in its rows; each row's in the flat table.
     """
-    value = google_crc32c.value
-    crcs = np.zeros(len(begins), np.uint32)
-    # An array operation pays only for lengths that repeat.
-    split = len(begins) if len(edges) * 8 <= len(begins) else 0
-    split = min(split, int(np.searchsorted(lengths, LARGE_BYTES)))
-    for start, stop in itertools.pairwise([*edges[edges < split].tolist(), split]):
-        if length := int(lengths[start]):
-            payloads = gather(data, begins[start:stop], length)
-            crcs[start:stop] = np.fromiter(
-                map(value, payloads), np.uint32, stop - start
-            )
-    if split < len(begins):
-        stops = (begins + lengths)[split:].tolist()
-        pairs = zip(begins[split:].tolist(), stops, strict=True)
-        # Slices of an array share memory, slices of bytes copy it; for small payloads
-        # the copy is the cheaper of the two.
-        view: Any = data
-        if lengths[-1] >= LARGE_BYTES:
-            view = np.frombuffer(data, np.uint8)
-        crcs[split:] = [value(view[begin:end]) for begin, end in pairs]
+    farthest = end if isinstance(end, int) else int(end.max())
+    table = _distance_table(1 << max(farthest - 1, 0).bit_length())
+    return table, end if isinstance(end, int) else end << 8
+
+
+def crc_look_up(
+    distances: tuple[_Words, _Longs | int], position: int, column: npt.NDArray[np.uint8]
+) -> _Words:
+    """Returns what the bytes at a position change in the register.
+
+    Args:
+      distances: of the place where the register is wanted.
+      position: of the bytes in the piece, at most `_LEAD` after the end of a row's.
+      column: the byte of each row.
+    """
+    table, end = distances
+    # The row for the byte at position p, with end - p - 1 bytes behind it, if end is 0.
+    row = _LEAD - position - 1
+    # "clip" leaves out a test of each index: all are inside.
+    crcs: _Words
+    if isinstance(end, int):
+        crcs = table[row + end].take(column, mode="clip")
+    else:
+        crcs = table[row:].reshape(-1).take(end + column, mode="clip")
     return crcs
 
 
-def gather(data: bytes, starts: _Longs, length: int) -> list[bytes]:
-    """Returns the payloads of one length, 1 or more, at `starts`."""
-    # Overlapping items, one beginning at every byte: NumPy's own fancy indexing then
-    # copies whole payloads, and `tolist` makes bytes of them.
-    count = len(data) - length + 1
-    items: Any = np.ndarray((count,), f"V{length}", data, 0, (1,))
-    payloads: list[bytes] = items[starts].tolist()
-    return payloads
+@functools.cache
+def _distance_table(count: int) -> _Words:
+    """Returns the rows T[-12] to T[count - 1] as (count + 12, 256); count is 2**k."""
+    if count > 1:
+        half = _distance_table(count // 2)
+        farther = after_few_zeros(half[_LEAD:].reshape(-1), count // 2)
+        return np.concatenate((half, farther.reshape(-1, 256)))
+    bytes_ = np.arange(256, dtype=np.uint32)
+    table = np.zeros((_LEAD + 1, 256), np.uint32)
+    for index in range(_BYTES):
+        table[_LEAD - 1 - index] = bytes_ << np.uint32(8 * index)
+    zero = google_crc32c.value(b"\0")
+    table[_LEAD] = [google_crc32c.value(bytes([byte])) ^ zero for byte in range(256)]
+    return table

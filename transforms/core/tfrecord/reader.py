@@ -1,6 +1,6 @@
 """Read TFRecord files: check every checksum of every record, in bounded memory.
 
-The file is read in steps of 1 MiB; `frame.py` splits each into records, and an
+The file is read in steps of 1 MiB; `walk.py` splits each into records, and an
 incomplete record is carried over to the next. Before a buffer grows, by at most 1 MiB a
 step, the checksum of a length must be right, and the length within the limit.
 """
@@ -20,7 +20,6 @@ from transforms.core.tfrecord.compression import (
     Source,
     StoredBytes,
     detect,
-    framed_length,
     opened,
     parse_compression,
     source_name,
@@ -30,13 +29,16 @@ from transforms.core.tfrecord.frame import (
     DEFAULT_MAX_RECORD_BYTES,
     FOOTER_BYTES,
     HEADER_BYTES,
-    LARGE_BYTES,
     OVERHEAD_BYTES,
+    framed_length,
+    stored_crc,
+    unmask_all,
+)
+from transforms.core.tfrecord.walk import (
+    LARGE_BYTES,
     boundaries,
     first_damage,
     gather,
-    stored_crc,
-    unmask_all,
 )
 from transforms.core.tfrecord.writer import FrameFacts
 from transforms.errors import TFRecordError

@@ -1,11 +1,15 @@
-"""Walk over the records of a file by their headers: its index, and what is sound in it.
+"""Walk over framed records: where they begin, which are sound, what a file keeps.
 
-    index/NAME.u64   n + 1 unsigned integers of 64 bits, little-endian: where each of
-                     the n records begins, and where the file ends
-    index/NAME.idx   the same as text: a line "OFFSET SIZE" a record
+A chunk of framed records is parsed with whole-array operations:
 
-A reader gets record i from the bytes [i] to [i + 1]. Arrow's offsets have this form,
-too, so the file can be mapped and used as it is.
+    chunk    | header | payload | footer | header | payload | footer | head...
+    starts            ^                           ^
+    lengths           |<- n_0 ->|                 |<- n_1 ->|
+
+1. Boundaries: guess that the next records are as long as this one, and check many
+   headers at once; where that fails, walk header by header.
+2. Headers: sort the records by length, and look up the checksum of each distinct one.
+3. Payloads: copy all records of one length at once, and checksum the copies.
 
 Of a damaged file every sound record is kept:
 
@@ -17,177 +21,181 @@ Of a damaged file every sound record is kept:
 
 Checksums alone decide. So where a payload holds framed records and is damaged, these
 may count as records of the file. A whole record is lost if a damaged one claims it, and
-a header or the end of the file follows it. A damaged gzip stream is unpacked up to its
-first fault. Each byte is read a bounded number of times, and a few steps of 1 MiB are
-held at once.
+a header or the end of the file follows it. Each byte is read a bounded number
+of times, and a few steps of 1 MiB are held at once.
 """
 
 import dataclasses
-import zlib
+import itertools
+import struct
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.tfrecord.compression import framed_length
 from transforms.core.tfrecord.frame import (
-    DAMAGE_KINDS,
     DEFAULT_MAX_RECORD_BYTES,
     FOOTER_BYTES,
     HEADER_BYTES,
     OVERHEAD_BYTES,
-    boundaries,
-    first_damage,
+    framed_length,
     header,
     length_crcs,
+    mask_all,
     stored_crc,
 )
-from transforms.errors import TFRecordError
 
 # Returns the bytes from one offset to another, both within the content.
 Fetch = Callable[[int, int], bytes]
-Offsets = npt.NDArray[np.uint64]
+_Longs = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint32]
+
+# Larger payloads are checksummed in place: copying them costs more than the calls.
+LARGE_BYTES = 1 << 13
+# The shortest run of equal lengths for which an array operation pays.
+_RUN_RECORDS = 8
 
 _STEP_BYTES = 1 << 20
-# Headers of longer records are read one by one, without what is between them.
-_LONG_BYTES = 1 << 14
-_LINES_TOGETHER = 1 << 16
 # Behind damage the steps start small, because more damage may be near.
 _FIRST_STEP_BYTES = 1 << 16
-_STORED_BYTES = 1 << 16
 # How many times the content's bytes may be read in vain, of records that a sound header
 # claims. Only crafted files need more than once.
 _MAX_READS = 16
 
+_LENGTH = struct.Struct("<Q")
 _LENGTH_BYTES = 8
 _EMPTY_CRC = int.from_bytes(header(0)[_LENGTH_BYTES:], "little")
 
 
-def index_file(shard: str) -> str:
-    """Returns the name of a shard's index, below the dataset's folder.
+def boundaries(data: bytes | memoryview) -> tuple[_Longs, _Longs, int]:
+    """Returns starts and lengths of whole payloads, and where the last record ends.
 
-    >>> index_file("rows-train.tfrecord-00000-of-00001")
-    'index/rows-train.tfrecord-00000-of-00001.u64'
+    Lengths are not checked: behind damage the answer is meaningless, which
+    `first_damage` finds out.
     """
-    return f"index/{shard}.u64"
+    limit = len(data) - OVERHEAD_BYTES
+    pieces: list[_Longs] = []
+    position = 0
+    # Bytes to walk before the next guess; it grows with each wrong one, so that files
+    # of varying lengths are not slowed down by guesses.
+    patience = 0
+    unpack = _LENGTH.unpack_from
+    while position <= limit:
+        (length,) = unpack(data, position)
+        stride = length + OVERHEAD_BYTES
+        room = (len(data) - position) // stride
+        if room == 0:
+            break
+        run = _run_records(data, position, length, room)
+        if run >= _RUN_RECORDS:
+            end = position + run * stride
+            pieces.append(np.arange(position, end, stride, dtype=np.int64))
+            position = end
+            patience = 0
+            continue
+        patience = 4 * patience + _RUN_RECORDS * stride
+        stop = min(limit, position + patience)
+        walked: list[int] = []
+        append = walked.append
+        while position <= stop:
+            append(position)
+            position += unpack(data, position)[0] + OVERHEAD_BYTES
+        if position > len(data):
+            position = walked.pop()
+            pieces.append(np.array(walked, np.int64))
+            break
+        pieces.append(np.array(walked, np.int64))
+    headers = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+    lengths = np.diff(headers, append=position) - OVERHEAD_BYTES
+    return headers + HEADER_BYTES, lengths, position
 
 
-def text_index_file(shard: str) -> str:
-    """Returns the name of a shard's index as text, below the dataset's folder.
-
-    >>> text_index_file("rows-train.tfrecord-00000-of-00001")
-    'index/rows-train.tfrecord-00000-of-00001.idx'
-    """
-    return f"index/{shard}.idx"
-
-
-def text_index(offsets: Offsets) -> bytes:
-    r"""Returns an index as text, which DALI and vahidk's `tfrecord` read.
-
-    A line a record: where it begins, and its size with header and footer, as in DALI's
-    `tools/tfrecord2idx` and vahidk's `tfrecord2idx.py`.
-
-    >>> text_index(np.array([0, 20, 37], np.uint64))
-    b'0 20\n20 17\n'
-    """
-    out = []
-    # Lines take many times their bytes until they are joined.
-    for first in range(0, len(offsets) - 1, _LINES_TOGETHER):
-        places = offsets[first : first + _LINES_TOGETHER + 1]
-        pairs = zip(places[:-1].tolist(), np.diff(places).tolist(), strict=True)
-        out.append("".join(f"{start} {size}\n" for start, size in pairs).encode())
-    return b"".join(out)
+def _run_records(
+    data: bytes | memoryview, position: int, length: int, room: int
+) -> int:
+    """Returns how many of the next `room` records have this length, 1 or more."""
+    count = 8 * _RUN_RECORDS
+    while True:
+        count = min(count, room)
+        stride = length + OVERHEAD_BYTES
+        lengths: Any = np.ndarray((count,), "<u8", data, position, (stride,))
+        same = lengths == length
+        if not same.all():
+            return int(same.argmin())
+        if count == room:
+            return room
+        count *= 8
 
 
-def parse_index(data: bytes | memoryview, *, path: str, size: int) -> memoryview:
-    """Returns the n + 1 offsets of an index; nothing is copied.
+def first_damage(
+    data: bytes, starts: _Longs, lengths: _Longs
+) -> tuple[int, str] | None:
+    """Walks over checksums; returns index and kind of the first damage, or None."""
+    words: _Words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
+    order = np.argsort(lengths)
+    ordered = lengths[order]
+    edges = np.flatnonzero(np.diff(ordered, prepend=-1))
+    counts = np.diff(edges, append=len(ordered))
+    expected = np.repeat(length_crcs(ordered[edges]), counts)
+    begins = starts[order]
+
+    wrong = words[begins - FOOTER_BYTES] != expected
+    if wrong.any():
+        first = int(order[wrong].min())
+        # Behind a wrong length no boundary is to be trusted; those before it are.
+        before = first_damage(data, starts[:first], lengths[:first]) if first else None
+        return before or (first, "length-crc")
+    crcs = _payload_crcs(data, begins, ordered, edges)
+    wrong = words[begins + ordered] != mask_all(crcs)
+    if wrong.any():
+        return int(order[wrong].min()), "data-crc"
+    return None
+
+
+def _payload_crcs(
+    data: bytes, begins: _Longs, lengths: _Longs, edges: npt.NDArray[np.intp]
+) -> _Words:
+    """Returns the CRC32C of each payload that is walked over.
 
     Args:
-      data: content of the index.
-      path: of the index, for messages.
-      size: bytes of the file that it is of.
-
-    Raises:
-      TFRecordError: it is damaged, or of another file.
+      data: the bytes that hold them.
+      begins: n positions in `data`, in the order of the lengths.
+      lengths: n lengths, ascending.
+      edges: where in them each distinct length begins.
     """
-    view = memoryview(data).cast("B")
-    offsets = view[: len(view) // 8 * 8].cast("Q")
-    if len(view) % 8 or not _is_of(np.frombuffer(offsets, np.uint64), size):
-        raise TFRecordError(
-            f"{path} must be the index of its file, which has {size:,} bytes; it is "
-            f"damaged, or that of another file.",
-            path=path,
-            kind="truncated",
-        )
-    return offsets
-
-
-def _is_of(offsets: Offsets, size: int) -> bool:
-    """Tells whether records of these offsets fill a file."""
-    if not len(offsets) or offsets[0] or offsets[-1] != size or offsets.max() > size:
-        return False
-    return bool((offsets[1:] >= offsets[:-1] + np.uint64(OVERHEAD_BYTES)).all())
-
-
-def scan_records(read: Fetch, size: int, *, path: str) -> npt.NDArray[np.uint64]:
-    """Returns the n + 1 offsets of a file, from the headers of its records.
-
-    Memory is that of the offsets. Arguments and errors are those of `record_ends`.
-    """
-    pieces = [np.zeros(1, np.int64), *record_ends(read, size, path=path)]
-    return np.concatenate(pieces).view(np.uint64)
-
-
-def record_ends(
-    read: Fetch, size: int, *, path: str
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Yields where the records of a file end, from their headers, some at a time.
-
-    Payloads are not checked.
-
-    Args:
-      read: returns the bytes from one offset to another.
-      size: bytes of the file, which is not compressed.
-      path: of the file, for messages.
-
-    Raises:
-      TFRecordError: a header is damaged, or the last record is not whole.
-    """
-    position = count = 0
-    step = _STEP_BYTES
-    while position < size:
-        data = read(position, min(position + step, size))
-        starts, lengths, stop = boundaries(data)
-        if len(starts):
-            crcs = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
-            wrong = crcs[starts - FOOTER_BYTES] != length_crcs(lengths)
-        else:
-            # A record that is longer than what was read.
-            length = framed_length(data)
-            wrong = np.full(1, length is None)
-            starts, lengths = np.full(1, HEADER_BYTES), np.full(1, length or 0)
-            stop = int(lengths[0]) + OVERHEAD_BYTES
-        ends = starts + lengths + FOOTER_BYTES
-        kind = "length-crc" if len(data) >= HEADER_BYTES else "truncated"
-        if not wrong.any() and position + stop > size:
-            wrong[-1], kind = True, "truncated"
-        if wrong.any():
-            first = int(wrong.argmax())
-            record, at = count + first, position + int(starts[first]) - HEADER_BYTES
-            raise TFRecordError(
-                f"{path}: record {record:,} at byte {at:,}: {DAMAGE_KINDS[kind]}. "
-                f"{record:,} records before it have sound headers. Fetch the file "
-                f"again, or see what 'beam-tfrecord repair' can save.",
-                path=path,
-                record=record,
-                offset=at,
-                kind=kind,
+    value = google_crc32c.value
+    crcs = np.zeros(len(begins), np.uint32)
+    # An array operation pays only for lengths that repeat.
+    split = len(begins) if len(edges) * 8 <= len(begins) else 0
+    split = min(split, int(np.searchsorted(lengths, LARGE_BYTES)))
+    for start, stop in itertools.pairwise([*edges[edges < split].tolist(), split]):
+        if length := int(lengths[start]):
+            payloads = gather(data, begins[start:stop], length)
+            crcs[start:stop] = np.fromiter(
+                map(value, payloads), np.uint32, stop - start
             )
-        yield ends + position
-        count += len(starts)
-        position += stop
-        step = HEADER_BYTES if stop > _LONG_BYTES * len(starts) else _STEP_BYTES
+    if split < len(begins):
+        stops = (begins + lengths)[split:].tolist()
+        pairs = zip(begins[split:].tolist(), stops, strict=True)
+        # Slices of an array share memory, slices of bytes copy it; for small payloads
+        # the copy is the cheaper of the two.
+        view: Any = data
+        if lengths[-1] >= LARGE_BYTES:
+            view = np.frombuffer(data, np.uint8)
+        crcs[split:] = [value(view[begin:end]) for begin, end in pairs]
+    return crcs
+
+
+def gather(data: bytes, starts: _Longs, length: int) -> list[bytes]:
+    """Copies payloads of one length, 1 or more, from the starts that a walk gave."""
+    # Overlapping items, one beginning at every byte: NumPy's own fancy indexing then
+    # copies whole payloads, and `tolist` makes bytes of them.
+    count = len(data) - length + 1
+    items: Any = np.ndarray((count,), f"V{length}", data, 0, (1,))
+    payloads: list[bytes] = items[starts].tolist()
+    return payloads
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -350,53 +358,3 @@ def header_places(data: bytes, room: int) -> npt.NDArray[np.int64]:
         is_sound & (places + sizes + OVERHEAD_BYTES <= room)
     ]
     return fitting
-
-
-def unpack(
-    fetch: Fetch, size: int, write: Callable[[bytes], object]
-) -> LostRange | None:
-    """Unpacks a gzip stream up to its first fault.
-
-    Args:
-      fetch: of the stored bytes.
-      size: of them.
-      write: takes the content, at most 1 MiB a call.
-
-    Returns:
-      The stored bytes from the fault on, None for no fault. A stream that only ends
-      early has none of them.
-    """
-    inflate, is_new = zlib.decompressobj(31), True
-    for start in range(0, size, _STORED_BYTES):
-        stop = min(start + _STORED_BYTES, size)
-        data = fetch(start, stop)
-        while data:
-            before = inflate.copy()
-            try:
-                write(inflate.decompress(data, _STEP_BYTES))
-            except zlib.error:
-                at = stop - len(data)
-                if is_new and at:
-                    return LostRange(at, size, "trailing")
-                # An error discards what the call had unpacked in front of it.
-                at += _write_before_fault(before, data, write)
-                return LostRange(at, size, "compression")
-            is_new = inflate.eof
-            data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
-            if inflate.eof:
-                inflate = zlib.decompressobj(31)
-    write(inflate.flush())
-    return None if is_new else LostRange(size, size, "truncated")
-
-
-# zlib does not export the class of its objects, hence the quotes.
-def _write_before_fault(
-    inflate: "zlib._Decompress", data: bytes, write: Callable[[bytes], object]
-) -> int:
-    """Writes what is unpacked in front of a fault; returns where in `data` that is."""
-    for offset in range(len(data)):
-        try:
-            write(inflate.decompress(data[offset : offset + 1]))
-        except zlib.error:
-            return offset
-    return len(data)

@@ -37,7 +37,7 @@ class FrameSink(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FrameFacts:
-    """What is true of one complete TFRecord file.
+    """The facts of a TFRecord file that was written to its end.
 
     Attributes:
       records: how many it holds.

@@ -37,7 +37,7 @@ from transforms.core.arrays import (
     numpy_mask,
     rows_with,
 )
-from transforms.core.example.example_columns import VALUE_TYPES, read_columns
+from transforms.core.example.decoder import VALUE_TYPES, read_columns
 from transforms.core.example.messages import StepTypeError, any_message, message
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import BOX_SIDES, SEQUENCE_ENCODING, Feature, Kind

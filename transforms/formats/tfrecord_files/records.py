@@ -15,17 +15,13 @@ from typing import BinaryIO, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.example.example_columns import VALUE_TYPES, read_columns
+from transforms.core.example.decoder import VALUE_TYPES, read_columns
 from transforms.core.schema import STEPS
 from transforms.core.tfrecord.compression import Compression, detect
-from transforms.core.tfrecord.frame import (
-    DEFAULT_MAX_RECORD_BYTES,
-    HEADER_BYTES,
-    boundaries,
-    first_damage,
-)
+from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, HEADER_BYTES
+from transforms.core.tfrecord.index import record_ends
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
-from transforms.core.tfrecord.walk import Kept, Salvage, record_ends
+from transforms.core.tfrecord.walk import Kept, Salvage, boundaries, first_damage
 from transforms.errors import InputError, TFRecordError
 from transforms.formats.columnar.arrow_batches import PIECE_BYTES
 from transforms.formats.raw_rows import grouped

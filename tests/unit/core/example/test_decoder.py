@@ -18,11 +18,14 @@ from tests.support.examples import (
     serialise,
 )
 from tests.support.sequences import field
-from transforms.core.example import example_columns
-from transforms.core.example.decoder import decode_examples
-from transforms.core.example.entry import varint
-from transforms.core.example.example_columns import ExampleColumns, read_columns
+from transforms.core.example import decoder
+from transforms.core.example.decoder import (
+    ExampleColumns,
+    decode_examples,
+    read_columns,
+)
 from transforms.core.example.messages import Example, other_kind, parse_example
+from transforms.core.example.wire import varint
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, RecordKindError, SpecError
 
@@ -207,7 +210,7 @@ row_of_one_schema = st.fixed_dictionaries(
 @pytest.fixture(autouse=True)
 def few_records_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole-array operations work on any number of records."""
-    monkeypatch.setattr(example_columns, "FEW_RECORDS", 1)
+    monkeypatch.setattr(decoder, "FEW_RECORDS", 1)
 
 
 def python_values(

@@ -23,18 +23,18 @@ from hypothesis import strategies as st
 from transforms.core.arrays import offsets_of
 from transforms.core.example import encoder as encoder_module
 from transforms.core.example import payload as payload_module
-from transforms.core.example import record_parts as linear_crc_module
+from transforms.core.example import records as records_module
 from transforms.core.example.encoder import (
     AroundValues,
     ExampleEncoder,
 )
-from transforms.core.example.entry import (
+from transforms.core.example.messages import CLASSES, Example
+from transforms.core.example.payload import MAX_EXAMPLE_BYTES
+from transforms.core.example.wire import (
     Varints,
     varint,
     varint_size,
 )
-from transforms.core.example.messages import CLASSES, Example
-from transforms.core.example.payload import MAX_EXAMPLE_BYTES
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import MAX_MESSAGE_BYTES, EncodingError
 
@@ -369,7 +369,7 @@ def test_checksums_by_linearity_are_those_of_calls(batch: pa.RecordBatch) -> Non
     """Random schemas, nulls and lengths: the oracle's frames in both ways."""
     framed = b"".join(map(frame, oracle(batch)))
     for cost in (0, math.inf):
-        with mock.patch.object(linear_crc_module, "_CALL_NS", cost):
+        with mock.patch.object(records_module, "_CALL_NS", cost):
             encoder = ExampleEncoder(batch.schema)
             assert encoder.encode_framed(batch).buffers()[2].to_pybytes() == framed
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.arrays import offsets_of
-from transforms.core.example import records
+from transforms.core.example import payload
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.example.records import FloatColumns
+from transforms.core.example.payload import FloatPayloads
 from transforms.core.tfrecord.frame import footer
 
 FLOATS = st.floats(width=32)
@@ -42,7 +42,7 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
 
 def encoder(schema: pa.Schema, together: int) -> ExampleEncoder:
     """Returns an encoder that takes as many float columns together, or more."""
-    with mock.patch.object(records, "_LEAST_COLUMNS", together):
+    with mock.patch.object(payload, "_LEAST_COLUMNS", together):
         return ExampleEncoder(schema)
 
 
@@ -52,7 +52,7 @@ def test_the_records_are_those_of_single_columns(
 ) -> None:
     """Bytes and offsets are equal, for slices and after rows with nulls too."""
     wanted = encoder(batch.schema, 10**9)
-    with mock.patch.object(records, "_LEAST_COLUMNS", 2):
+    with mock.patch.object(payload, "_LEAST_COLUMNS", 2):
         found = ExampleEncoder(batch.schema)
         for rows in (batch.slice(start), batch, batch.slice(0, 1)):
             one, other = wanted.encode_framed(rows), found.encode_framed(rows)
@@ -70,7 +70,7 @@ def test_a_wide_table(form: str) -> None:
     batch = pa.RecordBatch.from_arrays([*map(pa.array, values)], names)
     wide = ExampleEncoder(batch.schema)
     (step,) = wide._steps
-    assert isinstance(step, FloatColumns)
+    assert isinstance(step, FloatPayloads)
     wanted = encoder(batch.schema, 10**9).encode_framed(batch)
     found = wide.encode_framed(batch)
     assert found.buffers()[2].equals(wanted.buffers()[2])

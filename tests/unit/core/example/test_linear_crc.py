@@ -7,14 +7,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from transforms.core.example import record_parts as linear_crc
-from transforms.core.example.record_parts import DataBuffers, Run, record_crcs
+from transforms.core.example import records
+from transforms.core.example.record_parts import DataBuffers, Run
+from transforms.core.example.records import record_crcs
 
 
 @pytest.fixture(autouse=True)
 def _always_by_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows as well: a call a record costs more than anything."""
-    monkeypatch.setattr(linear_crc, "_CALL_NS", math.inf)
+    monkeypatch.setattr(records, "_CALL_NS", math.inf)
 
 
 def views_of(values: list[bytes]) -> npt.NDArray[np.uint64]:

@@ -14,16 +14,11 @@ import pytest
 from tests.conftest import Headline
 from tests.support.stress import CASES
 from tests.support.tfrecords import HOSTILE, flipped
-from transforms.core.tfrecord import walk
+from transforms.core.tfrecord import index
+from transforms.core.tfrecord.compression import unpack
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, frame, header
-from transforms.core.tfrecord.walk import (
-    Kept,
-    LostRange,
-    Salvage,
-    header_places,
-    text_index,
-    unpack,
-)
+from transforms.core.tfrecord.index import text_index
+from transforms.core.tfrecord.walk import Kept, LostRange, Salvage, header_places
 
 RECORDS = [b"", b"a", b"bc" * 5, b"d" * 10, b"e" * 10, b"f" * 99, b"g" * 17, b"", b"hh"]
 RECORDS += [b"\n\x08" * 4]
@@ -325,6 +320,6 @@ def test_a_text_index_has_a_line_for_each_record(
     offsets: list[int], together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it begins and its size, however many lines are made together."""
-    monkeypatch.setattr(walk, "_LINES_TOGETHER", together)
+    monkeypatch.setattr(index, "_LINES_TOGETHER", together)
     lines = [f"{start} {stop - start}\n" for start, stop in itertools.pairwise(offsets)]
     assert text_index(np.array(offsets, np.uint64)) == "".join(lines).encode()
