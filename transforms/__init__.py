@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from transforms.core.example.decoder import decode_examples
     from transforms.core.example.encoder import encode_examples
     from transforms.core.model import Batch
-    from transforms.core.rows.values import rows_of
+    from transforms.core.rows.feature_values import rows_of
     from transforms.core.schema import Feature, Kind, Schema
     from transforms.errors import *
     from transforms.stages.commit import CommitDataset
@@ -92,7 +92,7 @@ else:
             "transforms.core.example.decoder": ["decode_examples"],
             "transforms.core.example.encoder": ["encode_examples"],
             "transforms.core.model": ["Batch"],
-            "transforms.core.rows.values": ["rows_of"],
+            "transforms.core.rows.feature_values": ["rows_of"],
             "transforms.core.schema": ["Feature", "Kind", "Schema"],
             "transforms.errors": [n for n in __all__ if n.endswith("Error")],
             "transforms.stages.commit": ["CommitDataset"],

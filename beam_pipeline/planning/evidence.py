@@ -23,8 +23,8 @@ from transforms.core.infer.evidence import (
     first_distinct,
 )
 from transforms.core.infer.typed import is_named_like_images
-from transforms.core.rows.conform import Misfit, conform
-from transforms.core.rows.python_kinds import python_value
+from transforms.core.rows.column import Misfit, python_value
+from transforms.core.rows.conform import conform
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import SHOWN_CHARS, first_few
 from transforms.storage.paths import without_access

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import FeatureSpec, Spec
+from transforms.core.rows.feature_values import column_of
 from transforms.core.rows.tensors import check_shape
-from transforms.core.rows.values import column_of
 from transforms.core.schema import Feature, InexactIntegers, Kind, Unknown
 from transforms.errors import EncodingError, SpecError, nearest
 

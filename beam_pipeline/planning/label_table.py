@@ -19,8 +19,8 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.texts import infer_columns
 from transforms.core.model import ReadFacts
-from transforms.core.rows.conform import blamed_of, conform
-from transforms.core.rows.typed_cells import roundings_of
+from transforms.core.rows.column import blamed_of
+from transforms.core.rows.conform import conform, roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import BeamTFRecordError, SourceError, SpecError
 from transforms.formats.file_names import is_image_name, is_split_word

@@ -18,7 +18,8 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import one_array
 from transforms.core.files import folder_of_parts, part_name
 from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME
-from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.column import Misfit
+from transforms.core.rows.conform import conform
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import (
     DamageError,

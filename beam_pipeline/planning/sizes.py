@@ -210,7 +210,8 @@ def _fitting(
 ) -> tuple[pa.RecordBatch, int]:
     """Returns the rows of raw columns that fit, and how many they are."""
     # Loaded where tables are sized: up-to-date datasets are answered without it.
-    from transforms.core.rows.conform import blamed_of, conform
+    from transforms.core.rows.column import blamed_of
+    from transforms.core.rows.conform import conform
 
     rows, misfits = conform(columns, sized, count, "")
     if not misfits:

@@ -33,7 +33,7 @@ DOCUMENTED = {
     "beam_pipeline.conversion": "convert_plan",
     "beam_pipeline.plan": "make_plan",
     "beam_pipeline.spec": "make_spec",
-    "transforms.core.rows.values": "rows_of",
+    "transforms.core.rows.feature_values": "rows_of",
     "transforms.errors": "BeamTFRecordError",
     "transforms.tfrecord": "ReadTFRecords WriteTFRecords",
 }

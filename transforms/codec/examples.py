@@ -53,13 +53,13 @@ from transforms.core.example.messages import OrderedExample, parse_example
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
 from transforms.core.example.wire import varint
 from transforms.core.json_text import check_key
+from transforms.core.rows.feature_values import PLAIN_TYPES, fitted_column
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,
     plain_values,
     shown,
 )
-from transforms.core.rows.values import PLAIN_TYPES, fitted_column
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import SHOWN_CHARS, EncodingError, ExampleError, bounded

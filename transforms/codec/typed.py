@@ -9,7 +9,8 @@ An Example has no rows, files or classes of its own, so three kinds are taken as
 stored of them: an image is its bytes, a label its class id (or a name in the schema's
 vocabulary), and what was derived from an image is a value like any other.
 
-What a value may be, `transforms.core.rows.values` decides, of columns of Arrow, too.
+What a value may be, `transforms.core.rows.feature_values` decides, of columns of Arrow,
+too.
 """
 
 import collections
@@ -24,19 +25,22 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, numpy_mask
 from transforms.core.example.encoder import encode_examples
-from transforms.core.rows.column import complaint, reason_of
+from transforms.core.rows.column import complaint, python_value, reason_of
 from transforms.core.rows.common_type import plain_array
 from transforms.core.rows.conform import contract_faults, filling_of
-from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
-from transforms.core.rows.record_columns import record_columns
-from transforms.core.rows.tensors import PROTO, check_shape
-from transforms.core.rows.values import (
+from transforms.core.rows.feature_values import (
     PLAIN_TYPES,
-    family_of_column,
     fitted_column,
     misfit,
     strict_cast,
 )
+from transforms.core.rows.python_kinds import (
+    OddValueError,
+    family_of_column,
+    plain_values,
+)
+from transforms.core.rows.record_columns import record_columns
+from transforms.core.rows.tensors import PROTO, check_shape
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SHOWN_CHARS, EncodingError, SpecError, bounded
 from transforms.formats.tfrecord_files.columns import SINGLE, Single

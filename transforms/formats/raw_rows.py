@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import one_array
 from transforms.core.model import Block
 from transforms.core.reasons import Rejection
-from transforms.core.rows.conform import Misfit
-from transforms.core.rows.python_kinds import python_value
+from transforms.core.rows.column import Misfit, python_value
 from transforms.core.rows.text_cells import DECIMAL, Texts, nulled, trimmed
 from transforms.core.schema import Feature, Kind
 from transforms.errors import bounded

@@ -24,10 +24,9 @@ from transforms.core.placing.content import content_hashes
 from transforms.core.placing.hashes import UInt64s
 from transforms.core.placing.splitting import is_split_name
 from transforms.core.reasons import Reason, Rejection, Skipped
-from transforms.core.rows.column import fault
-from transforms.core.rows.conform import Misfit, blamed_of, conform
+from transforms.core.rows.column import Misfit, blamed_of, fault
+from transforms.core.rows.conform import conform, roundings_of
 from transforms.core.rows.record_columns import count_parts
-from transforms.core.rows.typed_cells import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import HeldListing, opened

@@ -17,8 +17,8 @@ from transforms.core.arrays import in_one_piece
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason, Rejection
+from transforms.core.rows.column import Misfit
 from transforms.core.rows.column import fault as faults_where
-from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, Segment, spooled_piece

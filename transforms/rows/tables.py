@@ -30,8 +30,8 @@ from transforms.core.placing.splitting import (
     is_split_name,
 )
 from transforms.core.reasons import Reason
+from transforms.core.rows.column import python_value
 from transforms.core.rows.common_type import PYTHON, as_type, plain_type
-from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature
 from transforms.errors import EncodingError, bounded

@@ -27,10 +27,9 @@ from transforms.core.arrays import (
 from transforms.core.infer.evidence import LargeNumbers, example_text
 from transforms.core.infer.typed import is_named_like_images, starts_as_image
 from transforms.core.reasons import Fact, RejectLog
-from transforms.core.rows.column import FLOAT32_EXACT, FLOAT64_EXACT
+from transforms.core.rows.column import FLOAT32_EXACT, FLOAT64_EXACT, python_value
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import conform
-from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import Segment

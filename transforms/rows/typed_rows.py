@@ -13,9 +13,9 @@ from transforms.core.model import Block, Reading
 from transforms.core.placing.hashes import order_hashes
 from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.core.rows.arrow_of import arrow_of
-from transforms.core.rows.column import fault
+from transforms.core.rows.column import Misfit, blamed_of, fault
 from transforms.core.rows.common_type import PYTHON, wider_type
-from transforms.core.rows.conform import Misfit, blamed_of, conform
+from transforms.core.rows.conform import conform
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import NO_RECORD, Segment, open_piece
 from transforms.rows.row_types import refuse, values_as_json

@@ -38,19 +38,14 @@ from transforms.core.infer.evidence import (
     inference,
 )
 from transforms.core.reasons import Reason
-from transforms.core.rows.column import (
-    FLOAT32_EXACT,
-    Column,
-    doubles_of,
-    large_places,
-    unheld,
-)
+from transforms.core.rows.column import FLOAT32_EXACT, Column, large_places, unheld
 from transforms.core.rows.text_cells import (
     INTEGER,
     MISSING_WORDS,
     ZERO_LED,
     cast_plain,
     cast_together,
+    doubles_of,
     exact,
     trimmed,
     without_missing,

@@ -61,10 +61,15 @@ from transforms.core.infer.evidence import (
     first_distinct,
 )
 from transforms.core.reasons import Reason
-from transforms.core.rows.column import FLOAT32_EXACT, FLOAT32_MAX, complaint, unheld
+from transforms.core.rows.column import (
+    FLOAT32_EXACT,
+    FLOAT32_MAX,
+    complaint,
+    python_value,
+    unheld,
+)
 from transforms.core.rows.common_type import FILES, plain_array, plain_type
 from transforms.core.rows.conform import cast
-from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Extent, wider

@@ -44,12 +44,12 @@ import pyarrow.compute as pc
 from transforms.core.arrays import data_of, numpy_mask, offsets_of, raw_values
 from transforms.core.placing.hashes import UInt64s, hash_texts, origin_bases, splitmix64
 from transforms.core.placing.leakage import Mask, without_images
-from transforms.core.rows.column import not_utf8
 from transforms.core.rows.common_type import is_any_list, is_binary
 from transforms.core.rows.text_cells import (
     DECIMAL,
     INTEGER,
     NUMBER_WORD,
+    not_utf8,
     trimmed,
     zero_led,
 )

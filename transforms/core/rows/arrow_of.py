@@ -74,7 +74,7 @@ def arrow_of(values: Sequence[Any] | Array) -> pa.Array:
 
 
 def of_one_type(values: list[Any], *, apart: bool = True) -> pa.Array | None:
-    """Returns plain values of one type as a column; None where they are others.
+    """Returns Python values of one type as their Arrow array; None for others.
 
     Args:
       values: n of them, None where one is missing.
@@ -217,7 +217,7 @@ def _numbers(values: list[Any]) -> pa.Array:
 
 
 def _all_bytes(values: list[Any]) -> pa.Array:
-    """Returns texts and bytes in one column: of texts their UTF-8."""
+    """Returns Python texts and bytes as an Arrow array: of texts their UTF-8."""
     return pa.array(
         [v.encode() if isinstance(v, str) else v for v in values], pa.binary()
     )
@@ -264,7 +264,7 @@ def _structs(values: list[Any], level: int) -> pa.Array:
 
 
 def _absent(values: list[Any]) -> pa.BooleanArray:
-    """Returns which of n values are missing."""
+    """Returns an Arrow array of n bools: which of n Python values are None."""
     return pa.array([value is None for value in values], pa.bool_())
 
 

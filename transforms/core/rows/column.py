@@ -8,17 +8,18 @@ from a whole number.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import binary_values, numpy_mask, raw_values
-from transforms.core.reasons import Reason
+from transforms.core.arrays import numpy_mask, raw_values
+from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
-from transforms.errors import EncodingError, bounded
+from transforms.errors import EncodingError, bounded, shortened
 
 Mask = npt.NDArray[np.bool_]
 # For each of n cells: 0 if it fits, else the number of the reason; see `reason_of`. One
@@ -38,8 +39,6 @@ FLOAT64_EXACT = 2**53
 NO_PLACES = np.zeros(0, np.int64)
 _REASONS = tuple(Reason)
 _NUMBERS: Mapping[Reason, int] = {r: i for i, r in enumerate(_REASONS, start=1)}
-# Cells that are decoded one by one where one of them is not UTF-8.
-_DECODED_CELLS = 256
 
 # No list of a tf.train.Example holds nulls.
 NULL_IN_LIST = (
@@ -159,24 +158,6 @@ def present_faults(
     return faults, faults > 0 if absent is None else absent | (faults > 0)
 
 
-def rows_with_faults(
-    faults: Faults | None, starts: npt.NDArray[np.int64]
-) -> Faults | None:
-    """Returns for each row of items the fault of its first bad item.
-
-    Args:
-      faults: of all items.
-      starts: n + 1: row i has the items from starts[i] to starts[i + 1].
-    """
-    if faults is None:
-        return None
-    # Where a row has several bad items, NumPy keeps the last one written: the first.
-    bad = np.flatnonzero(faults)[::-1]
-    out = np.zeros(len(starts) - 1, np.uint8)
-    out[np.searchsorted(starts, bad, "right") - 1] = faults[bad]
-    return out
-
-
 def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
     """Returns what is wrong with a cell, to follow "column 'x' holds 'y': ".
 
@@ -199,13 +180,87 @@ def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
         return _COMPLAINTS[feature.kind, reason]
     if reason in _COMMON_COMPLAINTS:
         return _COMMON_COMPLAINTS[reason]
-    shape = f" of shape {_shape_text(feature.shape)}" if feature.shape else ""
+    sizes = ", ".join("any" if n is None else str(n) for n in feature.shape)
+    shape = f" of shape [{sizes}]" if feature.shape else ""
     return f"it cannot be {feature.kind}{shape}"
 
 
-def _shape_text(shape: tuple[int | None, ...]) -> str:
-    """Returns "[2, any]" for the shape (2, None)."""
-    return "[" + ", ".join("any" if n is None else str(n) for n in shape) + "]"
+@dataclasses.dataclass(frozen=True, slots=True)
+class Misfit:
+    """A column with cells that do not fit.
+
+    Attributes:
+      feature: what they were to become.
+      raw: the column as the source has it; n values.
+      faults: n of them: why a cell does not fit. See `transforms.core.rows.column`.
+    """
+
+    feature: Feature
+    raw: pa.Array
+    faults: Faults
+
+    @property
+    def bad(self) -> Mask:
+        """Which cells do not fit, as n bools."""
+        return self.faults > 0
+
+    def complaint(self, index: int) -> Fault:
+        """Returns the reason why the bad cell at `index` does not fit, and words."""
+        reason = reason_of(int(self.faults[index]))
+        shown = _shown(self.raw[index])
+        column = self.feature.source_column
+        where = f"column {column!r} holds {shown}: "
+        why = complaint(self.feature, reason, absent=not self.raw[index].is_valid)
+        if why in (NULL_IN_LIST, NULL_INSIDE):
+            why = f"{why}, or leave the column out with --drop {column!r}"
+        if reason is Reason.NOT_FLOAT32:
+            lost = "float32 would round a number in it"
+            if not self.feature.is_list:
+                number = float(python_value(self.raw[index]))
+                lost = f"as float32 {number:.0f} would become {np.float32(number):.0f}"
+            why = f"{lost}; {why}"
+        return Fault(reason, bounded(where + why))
+
+
+def python_value(value: pa.Scalar, *, items: int | None = None) -> Any:
+    """Returns a cell as a Python value; as text where Python has no such value.
+
+    Args:
+      value: the cell.
+      items: how many items of a list are wanted, the first ones; None for all.
+    """
+    try:
+        is_list = isinstance(value, pa.ListScalar) and not isinstance(
+            value, pa.MapScalar
+        )
+        if is_list and value.is_valid:
+            return value.values[:items].to_pylist()
+        return value.as_py()
+    except (OverflowError, ValueError, KeyError):
+        # Python's times end with the year 9999, and know no zones but the named ones.
+        return f"{getattr(value, 'value', 'a value')} of type {value.type}"
+
+
+def blamed_of(misfits: Sequence[Misfit], count: int) -> npt.NDArray[np.int64]:
+    """Returns for each of n rows the first misfit that is true of it, or -1."""
+    blamed = np.full(count, -1, np.int64)
+    for index in reversed(range(len(misfits))):
+        blamed[misfits[index].bad] = index
+    return blamed
+
+
+def _shown(value: pa.Scalar) -> str:
+    """Returns a cell that does not fit for messages: 'x', "12 bytes", "nothing"."""
+    native = python_value(value)
+    if native is None:
+        return "nothing"
+    if isinstance(native, bytes):
+        try:
+            native = native.decode()
+        except UnicodeDecodeError:
+            return f"{len(native)} bytes"
+    text = shortened(str(native))
+    return repr(text) if isinstance(native, str) else text
 
 
 def nothing_fits(column: pa.Array, kind: pa.DataType, reason: Reason) -> Column:
@@ -229,63 +284,6 @@ def too_large(column: pa.Array) -> EncodingError:
         f"{column.nbytes} bytes in {len(column)} rows; write the source with "
         "smaller row groups or record batches"
     )
-
-
-def valid_text(column: pa.Array) -> Column:
-    """Returns texts or bytes as string, those that are not UTF-8 as bad.
-
-    Not all of Arrow's readers check: a string column of Parquet may hold any bytes.
-    """
-    data, types = column, pa.types
-    if types.is_string(column.type) or types.is_fixed_size_binary(column.type):
-        data = column.cast(pa.binary())
-    try:
-        return Column(data.cast(pa.string()))
-    except pa.ArrowInvalid:
-        bad = not_utf8(data)
-    if bad is None:
-        # The texts are valid, but too many for offsets of 32 bits.
-        return Column(narrowed(data, pa.string()))
-    sound = without(data, bad, Reason.INVALID_ENCODING)
-    return Column(narrowed(sound.values, pa.string()), sound.faults)
-
-
-def not_utf8(column: pa.Array) -> Mask | None:
-    """Tells which of n texts or bytes are not valid UTF-8; None if all are."""
-    kind = column.type
-    is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    text = pa.large_string() if is_large else pa.string()
-    # Arrow checks the encoding only on the way from bytes to texts.
-    data = column.view(pa.large_binary() if is_large else pa.binary())
-    if _casts(data, text):
-        return None
-    bad = np.zeros(len(data), np.bool_)
-    for start in range(0, len(data), _DECODED_CELLS):
-        piece = data.slice(start, _DECODED_CELLS)
-        # Few cells are bad as a rule: only those near one are decoded one by one.
-        if not _casts(piece, text):
-            bad[start : start + len(piece)] = [
-                cell is not None
-                and len(cell.decode(errors="ignore").encode()) < len(cell)
-                for cell in piece.to_pylist()
-            ]
-    return bad
-
-
-def is_text(data: bytes | pa.Buffer) -> bool:
-    """Tells whether a text is valid UTF-8: a tenth of the time of its cells."""
-    buffer = pa.py_buffer(data)
-    whole = binary_values(buffer, np.array([0, buffer.size], np.int64))
-    return _casts(whole, pa.large_string())
-
-
-def _casts(data: pa.Array, kind: pa.DataType) -> bool:
-    """Whether Arrow can cast all values: bytes to texts where all are UTF-8."""
-    try:
-        data.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def without(values: pa.Array, bad: Mask, reason: Reason) -> Column:
@@ -314,13 +312,6 @@ def large_places(values: pa.Array) -> Places:
     if values.null_count:
         large &= np.asarray(values.is_valid().to_numpy(zero_copy_only=False), bool)
     return np.flatnonzero(large)
-
-
-def doubles_of(texts: pa.Array, places: Places) -> Doubles:
-    """Returns the numbers that texts hold at places, where `coerce` found numbers."""
-    some = texts if len(places) == len(texts) else texts.take(pa.array(places))
-    numbers = pc.cast(pc.ascii_trim(some, " \t"), pa.float64())
-    return raw_values(numbers).astype(np.float64, copy=False)
 
 
 def unheld(numbers: Doubles) -> Mask:

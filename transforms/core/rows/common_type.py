@@ -45,7 +45,7 @@ _LIST_VIEWS = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
 
 
 class Door(enum.Enum):
-    """A way into the pipeline, with rules for types of its own; see the table.
+    """Whose types are joined: those of files or of Python; see the table.
 
     Values of programs join where kinds of numbers, texts or times differ: each is
     checked later, so that an integer among floats becomes a float, or its row is
@@ -108,7 +108,7 @@ def plain_array(array: pa.Array) -> pa.Array:
 
 
 def is_any_list(kind: pa.DataType) -> bool:
-    """Whether values are lists: of a fixed size, with offsets, or views."""
+    """Whether a type is of lists: of a fixed size, with offsets, or views."""
     return is_list(kind) or kind.id in _LIST_VIEWS
 
 
@@ -157,7 +157,7 @@ def _wider_number(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | N
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int]:
-    """Returns the digits before and after the point."""
+    """Returns the digits that a type of numbers has before and after the point."""
     if pa.types.is_integer(kind):
         return _INT64_DIGITS + 1, 0
     return kind.precision - kind.scale, kind.scale
@@ -175,7 +175,7 @@ def _wider_bytes(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | No
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether values are bytes and no texts, of any or of one length."""
+    """Whether a type is of bytes and no texts, of any or of one length."""
     return kind.id in _BINARIES
 
 
@@ -219,7 +219,7 @@ def _wider_nested(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | N
 
 
 def is_image_file(kind: pa.DataType) -> bool:
-    """Whether values are images as Hugging Face stores them, their bytes as bytes."""
+    """Whether a type of structs is of image files, as Hugging Face stores them."""
     fields = {field.name: field.type for field in kind}
     return fields.keys() == {"bytes", "path"} and is_binary(fields["bytes"])
 
@@ -239,7 +239,7 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
             return pa.ExtensionArray.from_storage(kind, storage)
         return storage
     if pa.types.is_dictionary(array.type) or pa.types.is_run_end_encoded(array.type):
-        return as_type(_decoded(array), kind)
+        return as_type(_without_encoding(array), kind)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
     if pa.types.is_integer(array.type) and not pa.types.is_decimal(kind):
@@ -251,8 +251,8 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
-def _decoded(array: pa.Array) -> pa.Array:
-    """Returns the n values of an Arrow dictionary or run-end-encoded array.
+def _without_encoding(array: pa.Array) -> pa.Array:
+    """Returns a dictionary or run-end-encoded array as an array of its plain type.
 
     Texts and bytes are of large types.
 

@@ -16,11 +16,18 @@ The contract of a feature is what a job says of its values beside their kind:
 No value is lost silently: a cell that the feature cannot hold is bad, with its own
 reason. Those modules say what each kind takes. A list with a bad value is bad as a
 whole; so is one with a missing value, unless the feature has a value to `fill` in.
+
+Numbers that float32 rounds to another or to 0 are written, and counted: unlike those
+beyond float32, which are rejects, they have a nearest float32.
+
+    not 0, up to 2^-150, 7.006e-46    become 0
+    2^24 and more                     miss their value by a half and more
 """
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,32 +35,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import (
-    is_bytes,
     is_number,
     numpy_mask,
+    raw_values,
     values_and_rows,
 )
-from transforms.core.reasons import Fault, Reason
+from transforms.core.model import Rounding
+from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import (
+    FLOAT32_EXACT,
     NO_PLACES,
-    NULL_IN_LIST,
-    NULL_INSIDE,
     Column,
+    Doubles,
     Faults,
-    Mask,
+    Misfit,
+    Places,
     complaint,
     fault,
+    is_large,
     large_places,
     nothing_fits,
-    present_faults,
-    reason_of,
 )
 from transforms.core.rows.common_type import plain_array
-from transforms.core.rows.nested import Ints, Nested, faults_of, fitted, nested_of
-from transforms.core.rows.python_kinds import python_value
-from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
-from transforms.core.rows.text_cells import cast_together
+from transforms.core.rows.nested import (
+    Ints,
+    lists_of_items,
+    nested_of,
+)
+from transforms.core.rows.tensors import cast_tensors
+from transforms.core.rows.text_cells import cast_together, doubles_of
 from transforms.core.rows.typed_cells import scalars
 from transforms.core.schema import (
     BOX_SIDES,
@@ -66,11 +77,14 @@ from transforms.core.schema import (
 )
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded, shortened
 
-_MAX_OFFSET = 2**31 - 1
+# A pattern that every number that becomes 0 matches, for lists in text.
+_SUSPECT = r"[eE]-0*[1-9][0-9]|0{30}"
+# A digit that is not 0, before the exponent.
+_NOT_ZERO = r"^[^eE]*[1-9]"
 
 
 def cast(column: pa.Array, feature: Feature) -> Column:
-    """Returns n values of any Arrow type as n values of `row_type(feature)`.
+    """Conforms a column of any Arrow type to its feature: n values of `row_type`.
 
     Null is missing. Never raises for what a cell holds.
 
@@ -83,64 +97,20 @@ def cast(column: pa.Array, feature: Feature) -> Column:
     if not (feature.is_list or feature.kind in (Kind.TENSOR, Kind.BOX)):
         return scalars(column, feature)
     if feature.kind is Kind.TENSOR:
-        return _cast_tensors(column, feature)
+        return cast_tensors(column, feature)
     shape = (None, len(BOX_SIDES)) if feature.kind is Kind.BOX else feature.shape
     feature = dataclasses.replace(feature, shape=shape)
     nested = nested_of(column, feature)
     if nested is None:
         return nothing_fits(column, row_type(feature), Reason.WRONG_SHAPE)
-    return cast_nested(nested, feature)
-
-
-def _cast_tensors(column: pa.Array, feature: Feature) -> Column:
-    """Returns values, lists, texts or raw bytes as the tensors of a feature."""
-    kind = column.type
-    is_text = pa.types.is_string(kind)
-    is_single = is_text or is_number(kind) or pa.types.is_boolean(kind)
-    if feature.shape == () and (is_single or feature.dtype == STRING):
-        starts = np.arange(len(column) + 1, dtype=np.int64)
-        sizes = np.zeros((len(column), 0), np.int64)
-        present = numpy_mask(column.is_valid())
-        return tensors(Nested(column, starts, sizes, present), feature)
-    if not is_text and (is_bytes(kind) or pa.types.is_fixed_size_binary(kind)):
-        return tensors_of_bytes(column, feature)
-    nested = nested_of(column, feature)
-    if nested is None:
-        return nothing_fits(column, pa.binary(), Reason.WRONG_SHAPE)
-    return tensors(nested, feature)
-
-
-def cast_nested(found: Nested, feature: Feature) -> Column:
-    """Returns nested lists as lists, lists of lists or boxes of a feature."""
-    is_box = feature.kind is Kind.BOX
-    kind = Kind.FLOAT if is_box else feature.kind
+    kind = Kind.FLOAT if feature.kind is Kind.BOX else feature.kind
     item = dataclasses.replace(feature, kind=kind, shape=())
-    cells = _filled_items(scalars(found.values, item), item)
-    if feature.is_ragged:
-        misshapen = np.zeros(len(found.sizes), np.bool_)
-        if found.inner is None:
-            # A list of one level fits only if it is empty: then it holds no lists, too.
-            misshapen = np.diff(found.starts) > 0
-    else:
-        _, misshapen = fitted(found.sizes, np.diff(found.starts), feature.shape)
-    faults = faults_of(found, cells, misshapen)
-    faults, absent = present_faults(faults, found.present)
-    values, starts = cells.values, found.starts
-    if feature.is_ragged:
-        values, starts = _ragged_lists(values, found)
-    if faults is not None and absent is not None:
-        # Whoever reads the items assumes that null rows have none.
-        counts = np.diff(starts)
-        values = values.filter(pa.array(np.repeat(~absent, counts)))
-        starts = np.concatenate(([0], np.cumsum(np.where(absent, 0, counts))))
-    if is_box:
-        values = pa.FixedSizeListArray.from_arrays(values, len(BOX_SIDES))
-        starts = starts // len(BOX_SIDES)
-    return Column(_list_array(values, starts, absent), faults)
+    items = _filled_items(scalars(nested.values, item), item)
+    return lists_of_items(nested, items, feature)
 
 
 def _filled_items(cells: Column, item: Feature) -> Column:
-    """Returns the items of lists; those that are missing get the value of `fill`."""
+    """Returns the items of lists; missing ones get the feature's `fill`."""
     if item.missing is not Missing.FILL or not cells.values.null_count:
         return cells
     absent = cells.values.is_null()
@@ -167,86 +137,6 @@ def filling_of(value: object, feature: Feature) -> pa.Array:
             f"{complaint(feature, cells.reason_at(0))}"
         )
     return cells.values
-
-
-def _ragged_lists(values: pa.Array, found: Nested) -> tuple[pa.Array, Ints]:
-    """Returns the inner lists of all rows, and where among them each row begins."""
-    if found.inner is None or found.outer is None:
-        none = np.zeros(1, np.int64)
-        return _list_array(values.slice(0, 0), none, None), np.zeros_like(found.starts)
-    return _list_array(values, found.inner, None), found.outer
-
-
-def _list_array(values: pa.Array, starts: Ints, absent: Mask | None) -> pa.ListArray:
-    """Returns n lists of values; EncodingError beyond the range of int32 offsets."""
-    if len(values) > _MAX_OFFSET:
-        raise EncodingError(
-            "the lists of a column must hold fewer than 2^31 values in one batch of "
-            f"rows; found {len(values)}; write the source with smaller row groups or "
-            "record batches"
-        )
-    mask = None if absent is None else pa.array(absent)
-    offsets = pa.array(starts.astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, values, mask=mask)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Misfit:
-    """A column with cells that do not fit.
-
-    Attributes:
-      feature: what they were to become.
-      raw: the column as the source has it; n values.
-      faults: n of them: why a cell does not fit. See `transforms.core.rows.column`.
-    """
-
-    feature: Feature
-    raw: pa.Array
-    faults: Faults
-
-    @property
-    def bad(self) -> Mask:
-        """Which cells do not fit, as n bools."""
-        return self.faults > 0
-
-    def complaint(self, index: int) -> Fault:
-        """Returns the reason why the bad cell at `index` does not fit, and words."""
-        reason = reason_of(int(self.faults[index]))
-        shown = _shown(self.raw[index])
-        column = self.feature.source_column
-        where = f"column {column!r} holds {shown}: "
-        why = complaint(self.feature, reason, absent=not self.raw[index].is_valid)
-        if why in (NULL_IN_LIST, NULL_INSIDE):
-            why = f"{why}, or leave the column out with --drop {column!r}"
-        if reason is Reason.NOT_FLOAT32:
-            lost = "float32 would round a number in it"
-            if not self.feature.is_list:
-                number = float(python_value(self.raw[index]))
-                lost = f"as float32 {number:.0f} would become {np.float32(number):.0f}"
-            why = f"{lost}; {why}"
-        return Fault(reason, bounded(where + why))
-
-
-def blamed_of(misfits: Sequence[Misfit], count: int) -> npt.NDArray[np.int64]:
-    """Returns for each of n rows the first misfit that is true of it, or -1."""
-    blamed = np.full(count, -1, np.int64)
-    for index in reversed(range(len(misfits))):
-        blamed[misfits[index].bad] = index
-    return blamed
-
-
-def _shown(value: pa.Scalar) -> str:
-    """Returns a cell as rejects show it: text quoted, "12 bytes", "nothing" of null."""
-    native = python_value(value)
-    if native is None:
-        return "nothing"
-    if isinstance(native, bytes):
-        try:
-            native = native.decode()
-        except UnicodeDecodeError:
-            return f"{len(native)} bytes"
-    text = shortened(str(native))
-    return repr(text) if isinstance(native, str) else text
 
 
 def conform(
@@ -278,7 +168,7 @@ def conform(
         raw = columns.get(feature.source_column)
         if feature.pattern:
             texts = raw if feature.column and raw is not None else origins
-            raw = _matched(texts, feature.pattern, count)
+            raw = _pattern_column(texts, feature.pattern, count)
         if raw is None and feature.missing is Missing.OMIT:
             # Very many features may be absent, and share what is no value of any.
             kind = row_type(feature)
@@ -347,8 +237,11 @@ def _repeated(value: object, feature: Feature, count: int) -> pa.Array:
     return filling_of(value, feature).take(pa.array(np.zeros(count, np.int64)))
 
 
-def _matched(texts: str | pa.Array, pattern: str, count: int) -> pa.Array:
-    """Returns the first group of a pattern in each text; null where it is not found."""
+def _pattern_column(texts: str | pa.Array, pattern: str, count: int) -> pa.Array:
+    """Returns the raw column of a feature that a pattern takes out of texts or paths.
+
+    It has the first group of the pattern, and null where that is not found.
+    """
     search = re.compile(pattern).search
 
     def found(text: str | None) -> str | None:
@@ -367,13 +260,13 @@ def _outside(values: pa.Array, vocabulary: tuple[str, ...]) -> Faults | None:
     names = pa.array(vocabulary, pa.string())
     items, of_rows = values_and_rows(values)
     allowed = pc.or_(pc.is_in(items, value_set=names), items.is_null())
-    return _rows_without(allowed, of_rows, len(values), Reason.UNKNOWN_LABEL)
+    return _rows_breaking(allowed, of_rows, len(values), Reason.UNKNOWN_LABEL)
 
 
-def _rows_without(
+def _rows_breaking(
     fits: pa.BooleanArray, of_rows: Ints, count: int, reason: Reason
 ) -> Faults | None:
-    """Returns the faults of the rows that have an item that does not fit."""
+    """Returns the faults of the rows that have an item that breaks a rule."""
     if pc.all(fits, min_count=0).as_py():
         return None
     bad = np.zeros(count, np.bool_)
@@ -392,7 +285,7 @@ def contract_faults(values: pa.Array, feature: Feature) -> Iterator[Faults]:
         return
     items, of_rows = values_and_rows(values)
     for reason, fits in _rules(items, feature):
-        faults = _rows_without(fits, of_rows, len(values), reason)
+        faults = _rows_breaking(fits, of_rows, len(values), reason)
         if faults is not None:
             yield faults
 
@@ -414,3 +307,137 @@ def _rules(
         yield Reason.NOT_ALLOWED, is_allowed
     if feature.matches:
         yield Reason.NO_MATCH, pc.match_substring_regex(items, feature.matches)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Losses:
+    """What a conversion to float32 loses: values rounded to 0, or by 1/2 or more.
+
+    Rows ascend; a row with several such values occurs as often. Missing rows and rows
+    that do not fit may be among them.
+
+    Attributes:
+      zeros: the row of each value that is not 0 and became 0.
+      large: the row of each value of 2^24 and more that changed.
+      errors: the distance of each of these from the float32 it became.
+    """
+
+    zeros: Places
+    large: Places
+    errors: Doubles
+
+
+_NO_LOSSES = Losses(NO_PLACES, NO_PLACES, np.zeros(0, np.float64))
+
+
+def roundings_of(
+    columns: Mapping[str, pa.Array],
+    rows: pa.RecordBatch,
+    schema: Schema,
+    keep: npt.NDArray[np.bool_],
+    place: Callable[[int, str], str],
+) -> dict[str, Rounding]:
+    """Returns what float32 did to the tiny and the large numbers of each column.
+
+    Columns that lost nothing are left out.
+
+    Args:
+      columns: raw columns by the source's names; n values each.
+      rows: the same under the schema.
+      schema: of the rows.
+      keep: n bools: which rows are looked at.
+      place: returns a description of a cell, from its row and its text.
+    """
+
+    def words(raw: pa.Array, at: Places) -> str:
+        if not len(at):
+            return ""
+        return place(int(at[0]), shortened(str(raw[int(at[0])].as_py())))
+
+    out = {}
+    for feature in schema.features:
+        raw = columns.get(feature.source_column)
+        if raw is None or feature.derived or feature.constant is not None:
+            continue
+        lost = losses(raw, rows[feature.name], feature)
+        kept = keep[lost.large]
+        zeros, large = lost.zeros[keep[lost.zeros]], lost.large[kept]
+        if len(zeros) or len(large):
+            out[feature.source_column] = Rounding(
+                zeros=len(zeros),
+                first_zero=words(raw, zeros),
+                large=len(large),
+                first_large=words(raw, large),
+                error=float(lost.errors[kept].max(initial=0)),
+            )
+    return out
+
+
+def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
+    """Returns what the conversion of a column to a feature lost.
+
+    Args:
+      raw: n values as the source has them.
+      typed: the same as the feature has them.
+      feature: what they became; a kind that is not float32 loses nothing.
+    """
+    is_tensor = feature.kind is Kind.TENSOR and feature.dtype == "float32"
+    is_float = feature.kind is Kind.FLOAT or is_tensor
+    if feature.pattern or not is_float or pa.types.is_float32(raw.type):
+        return _NO_LOSSES
+    raw = plain_array(raw)
+    if not feature.shape and not is_tensor:
+        return _value_losses(raw, typed)
+    floats, _ = values_and_rows(typed)
+    if pa.types.is_string(raw.type) and (is_tensor or not is_large(floats)):
+        # To look at texts takes far less time than to read lists in them again.
+        if not pc.any(pc.match_substring_regex(raw, _SUSPECT)).as_py():
+            return _NO_LOSSES
+    elif not is_tensor and not _may_differ(floats):
+        return _NO_LOSSES
+    nested = nested_of(raw, feature)
+    if nested is None:
+        return _NO_LOSSES
+    floats = scalars(nested.values, Feature("", Kind.FLOAT)).values
+    lost = _value_losses(nested.values, floats)
+    zeros = np.searchsorted(nested.starts, lost.zeros, "right") - 1
+    large = np.searchsorted(nested.starts, lost.large, "right") - 1
+    return Losses(zeros, large, lost.errors)
+
+
+def _may_differ(floats: pa.Array) -> bool:
+    """Tells whether one of n float32 may be rounded: is 0, NaN, or beyond 2^24."""
+    sizes = np.abs(raw_values(floats))
+    return not (len(sizes) and sizes.min() > 0 and sizes.max() < FLOAT32_EXACT)
+
+
+def _value_losses(raw: pa.Array, typed: pa.Array) -> Losses:
+    """Returns what conversion lost of single values, or of the flat items of lists."""
+    kind = raw.type
+    is_text = pa.types.is_string(kind)
+    if not (is_text or is_number(kind)) or pa.types.is_float32(kind):
+        return _NO_LOSSES
+    if not _may_differ(typed):
+        return _NO_LOSSES
+    zero = raw_values(typed) == 0
+    if typed.null_count:
+        zero &= numpy_mask(typed.is_valid())
+    if not (is_text or pa.types.is_decimal(kind)):
+        zeros = np.flatnonzero(zero & (raw_values(raw) != 0))
+    else:
+        zeros = np.flatnonzero(zero)
+        # Most columns write all zeros alike: each way is looked at once.
+        texts = raw.take(pa.array(zeros)).cast(pa.string()).dictionary_encode()
+        tiny = numpy_mask(pc.match_substring_regex(texts.dictionary, _NOT_ZERO))
+        zeros = zeros[tiny[texts.indices.to_numpy()]] if tiny.any() else NO_PLACES
+    places = large_places(typed)
+    exact: npt.NDArray[np.floating[Any]]
+    if is_text:
+        exact = doubles_of(raw, places)
+    elif pa.types.is_integer(kind):
+        exact = raw_values(raw)[places].astype(np.longdouble)
+    else:
+        exact = raw_values(raw.take(pa.array(places)).cast(pa.float64()))
+    errors = np.abs(exact - raw_values(typed)[places]).astype(np.float64)
+    changed = errors > 0
+    return Losses(zeros, places[changed], errors[changed])

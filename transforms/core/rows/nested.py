@@ -46,15 +46,17 @@ from transforms.core.rows.column import (
     fault,
     first_fault,
     number_of,
-    rows_with_faults,
+    present_faults,
 )
-from transforms.core.schema import Feature
+from transforms.core.schema import BOX_SIDES, Feature, Kind
+from transforms.errors import EncodingError
 
 Ints = npt.NDArray[np.int64]
 Shape = tuple[int | None, ...]
 
 UNKNOWN = -1
 """The size of a level that has no lists."""
+_MAX_OFFSET = 2**31 - 1
 _JSON = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
@@ -162,6 +164,24 @@ def _nested_tensors(column: pa.FixedShapeTensorArray) -> Nested:
     return Nested(values, starts, sizes, present, None, inner, outer)
 
 
+def rows_with_faults(
+    faults: Faults | None, starts: npt.NDArray[np.int64]
+) -> Faults | None:
+    """Returns for each list the fault of its first bad item.
+
+    Args:
+      faults: of all items.
+      starts: n + 1: row i has the items from starts[i] to starts[i + 1].
+    """
+    if faults is None:
+        return None
+    # Where a row has several bad items, NumPy keeps the last one written: the first.
+    bad = np.flatnonzero(faults)[::-1]
+    out = np.zeros(len(starts) - 1, np.uint8)
+    out[np.searchsorted(starts, bad, "right") - 1] = faults[bad]
+    return out
+
+
 def faults_of(lists: Nested, items: Column, misshapen: Mask) -> Faults | None:
     """Returns the faults of n rows: their own, of their shape, of their items.
 
@@ -176,6 +196,58 @@ def faults_of(lists: Nested, items: Column, misshapen: Mask) -> Faults | None:
         fault(misshapen, Reason.WRONG_SHAPE),
         rows_with_faults(first_fault(items.faults, missing), lists.starts),
     )
+
+
+def lists_of_items(found: Nested, cells: Column, feature: Feature) -> Column:
+    """Returns nested lists as lists, lists of lists or boxes of a feature.
+
+    Args:
+      found: the rows.
+      cells: their items, converted.
+      feature: with its shape; see `cast` of a box.
+    """
+    if feature.is_ragged:
+        misshapen = np.zeros(len(found.sizes), np.bool_)
+        if found.inner is None:
+            # A list of one level fits only if it is empty: then it holds no lists, too.
+            misshapen = np.diff(found.starts) > 0
+    else:
+        _, misshapen = fitted(found.sizes, np.diff(found.starts), feature.shape)
+    faults = faults_of(found, cells, misshapen)
+    faults, absent = present_faults(faults, found.present)
+    values, starts = cells.values, found.starts
+    if feature.is_ragged:
+        values, starts = _ragged_lists(values, found)
+    if faults is not None and absent is not None:
+        # Whoever reads the items assumes that null rows have none.
+        counts = np.diff(starts)
+        values = values.filter(pa.array(np.repeat(~absent, counts)))
+        starts = np.concatenate(([0], np.cumsum(np.where(absent, 0, counts))))
+    if feature.kind is Kind.BOX:
+        values = pa.FixedSizeListArray.from_arrays(values, len(BOX_SIDES))
+        starts = starts // len(BOX_SIDES)
+    return Column(_list_array(values, starts, absent), faults)
+
+
+def _ragged_lists(values: pa.Array, found: Nested) -> tuple[pa.Array, Ints]:
+    """Returns the inner lists of all rows, and where among them each row begins."""
+    if found.inner is None or found.outer is None:
+        none = np.zeros(1, np.int64)
+        return _list_array(values.slice(0, 0), none, None), np.zeros_like(found.starts)
+    return _list_array(values, found.inner, None), found.outer
+
+
+def _list_array(values: pa.Array, starts: Ints, absent: Mask | None) -> pa.ListArray:
+    """Returns n lists of items; EncodingError beyond the range of int32 offsets."""
+    if len(values) > _MAX_OFFSET:
+        raise EncodingError(
+            "the lists of a column must hold fewer than 2^31 values in one batch of "
+            f"rows; found {len(values)}; write the source with smaller row groups or "
+            "record batches"
+        )
+    mask = None if absent is None else pa.array(absent)
+    offsets = pa.array(starts.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, values, mask=mask)
 
 
 def fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:

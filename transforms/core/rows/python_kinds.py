@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.arrays import is_bytes, is_list
 from transforms.core.image.png import encode_png
 from transforms.errors import EncodingError, bounded
 
@@ -57,13 +58,24 @@ _FAMILIES: dict[str, tuple[type, ...]] = {
     "list": (list, tuple, range),
     "mapping": (Mapping,),
 }
+# What values of an Arrow type are, by the first that is true.
+_COLUMN_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_boolean, "bool"),
+    (pa.types.is_integer, "int"),
+    (pa.types.is_floating, "float"),
+    (pa.types.is_timestamp, "datetime"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_string, "text"),
+    (is_bytes, "bytes"),
+    (pa.types.is_struct, "mapping"),
+)
 _FAMILY_OF: dict[type[Any], str] = {}
 # Modes of Pillow that PNG stores without a conversion.
 _PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
 
 
 class OddValueError(ValueError):
-    """A value that does not fit the others, or for which Arrow has no type.
+    """A Python value of another kind than the others, or of one that Arrow lacks.
 
     Attributes:
       index: of the value among those given; -1 if no single value is at fault.
@@ -81,6 +93,17 @@ def family_of(kind: type[Any]) -> str:
         names = (n for n, types in _FAMILIES.items() if issubclass(kind, types))
         family = _FAMILY_OF[kind] = next(names, "")
     return family
+
+
+def family_of_column(kind: pa.DataType) -> str:
+    """Returns the family of an Arrow type's values; "" of nulls, "other" of others."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    while is_list(kind):
+        kind = kind.value_type
+    if pa.types.is_null(kind):
+        return ""
+    return next((name for is_of, name in _COLUMN_FAMILIES if is_of(kind)), "other")
 
 
 def plain_values(values: list[Any]) -> list[Any]:
@@ -120,7 +143,7 @@ def _converted(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Returns a value for a message; of an array its dtype and shape."""
+    """Returns a Python value and its kind for messages; of arrays dtype and shape."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"
     try:
@@ -131,25 +154,6 @@ def shown(value: Any) -> str:
         # Python makes no text of an integer of more than 4,300 digits.
         text = "a value with a very large integer"
     return f"{text} ({type(value).__name__})"
-
-
-def python_value(value: pa.Scalar, *, items: int | None = None) -> Any:
-    """Returns the value; as text where Python has no such value.
-
-    Args:
-      value: any value.
-      items: how many items of a list are wanted, the first ones; None for all.
-    """
-    try:
-        is_list = isinstance(value, pa.ListScalar) and not isinstance(
-            value, pa.MapScalar
-        )
-        if is_list and value.is_valid:
-            return value.values[:items].to_pylist()
-        return value.as_py()
-    except (OverflowError, ValueError, KeyError):
-        # Python's times end with the year 9999, and know no zones but the named ones.
-        return f"{getattr(value, 'value', 'a value')} of type {value.type}"
 
 
 def native_values(values: list[Any], *, is_image: bool) -> list[Any]:

@@ -162,7 +162,7 @@ def _unragged(lists: pa.Array) -> list[pa.Array]:
 
 
 def with_dictionaries(table: pa.Table) -> pa.Table:
-    """Returns a table with columns of texts or bytes that repeat as dictionaries.
+    """Returns the columns of records with texts or bytes that repeat as dictionaries.
 
     >>> rows = pa.table({"animal": ["cat", "dog"] * 99})
     >>> with_dictionaries(rows)["animal"].type
@@ -183,7 +183,7 @@ def with_dictionaries(table: pa.Table) -> pa.Table:
 
 
 def _dictionary_of(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Returns texts as a dictionary, in one chunk; None if there are many different."""
+    """Returns a column of records as a dictionary; None if many texts are different."""
     first = texts.chunk(0)
     mean = first.get_total_buffer_size() // max(len(first), 1)
     sample = first.slice(0, min(_SAMPLED, _SAMPLED_BYTES // max(mean, 1)))

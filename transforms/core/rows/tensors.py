@@ -40,7 +40,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import binary_values, numpy_mask, offsets_of, raw_values
+from transforms.core.arrays import (
+    binary_values,
+    is_bytes,
+    is_number,
+    numpy_mask,
+    offsets_of,
+    raw_values,
+)
 from transforms.core.example.wire import varint
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
@@ -52,7 +59,7 @@ from transforms.core.rows.column import (
     nothing_fits,
     present_faults,
 )
-from transforms.core.rows.nested import Ints, Nested, faults_of, fitted
+from transforms.core.rows.nested import Ints, Nested, faults_of, fitted, nested_of
 from transforms.core.rows.text_cells import exact_float, without_missing
 from transforms.core.rows.typed_cells import (
     decimal_text,
@@ -206,7 +213,7 @@ def _stored_tensors(
     present: Mask | None,
     feature: Feature,
 ) -> Column:
-    """Returns tensors as records store them: raw or TensorProto; bad ones are null."""
+    """Returns tensors as bytes: raw or TensorProto; bad ones are null."""
     rows = contents
     if feature.encoding == PROTO:
         rows = tensor_protos(contents, sizes, feature.dtype)
@@ -229,6 +236,24 @@ def tensors_of_bytes(column: pa.Array, feature: Feature) -> Column:
     dims, misshapen = fitted(counts[:, None], counts, feature.shape)
     faults = fault(misshapen | (rest != 0), Reason.WRONG_SHAPE)
     return _stored_tensors(contents, dims, faults, present, feature)
+
+
+def cast_tensors(column: pa.Array, feature: Feature) -> Column:
+    """Returns values, lists, texts or raw bytes as the tensors of a feature."""
+    kind = column.type
+    is_text = pa.types.is_string(kind)
+    is_single = is_text or is_number(kind) or pa.types.is_boolean(kind)
+    if feature.shape == () and (is_single or feature.dtype == STRING):
+        starts = np.arange(len(column) + 1, dtype=np.int64)
+        sizes = np.zeros((len(column), 0), np.int64)
+        present = numpy_mask(column.is_valid())
+        return tensors(Nested(column, starts, sizes, present), feature)
+    if not is_text and (is_bytes(kind) or pa.types.is_fixed_size_binary(kind)):
+        return tensors_of_bytes(column, feature)
+    nested = nested_of(column, feature)
+    if nested is None:
+        return nothing_fits(column, pa.binary(), Reason.WRONG_SHAPE)
+    return tensors(nested, feature)
 
 
 def check_shape(feature: Feature) -> None:

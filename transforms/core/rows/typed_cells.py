@@ -1,4 +1,4 @@
-"""Typed columns as single values of a kind: what does not fit, and what is rounded.
+"""Typed columns as single values of a kind, by their Arrow type.
 
 | kind      | taken as it is     | taken with a check                               |
 | --------- | ------------------ | ------------------------------------------------ |
@@ -18,20 +18,11 @@
 |           | text, or the `path` of such a struct                                  |
 
 Columns have plain types (see `common_type`): no dictionaries, runs, views, extensions.
-
-Numbers that float32 rounds to another or to 0 are written, and counted: unlike those
-beyond float32, which are rejects, they have a nearest float32.
-
-    not 0, up to 2^-150, 7.006e-46    become 0
-    2^24 and more                     miss their value by a half and more
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,42 +33,46 @@ from transforms.core.arrays import (
     numpy_mask,
     numpy_type,
     raw_values,
-    values_and_rows,
 )
-from transforms.core.model import Rounding
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
-    FLOAT32_EXACT,
-    NO_PLACES,
     Column,
-    Doubles,
-    Places,
-    doubles_of,
     fault,
     first_fault,
     is_large,
-    large_places,
     narrowed,
     nothing_fits,
     unheld,
-    valid_text,
     without,
 )
 from transforms.core.rows.common_type import plain_array
-from transforms.core.rows.nested import nested_of
 from transforms.core.rows.text_cells import (
     PER_SECOND,
     coerce,
     coerce_uint64,
+    not_utf8,
     rescaled,
 )
-from transforms.core.schema import Feature, InexactIntegers, Kind, Schema, row_type
-from transforms.errors import shortened
+from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
 
-# A pattern that every number that becomes 0 matches, for lists in text.
-_SUSPECT = r"[eE]-0*[1-9][0-9]|0{30}"
-# A digit that is not 0, before the exponent.
-_NOT_ZERO = r"^[^eE]*[1-9]"
+
+def valid_text(column: pa.Array) -> Column:
+    """Returns a typed column of texts or bytes as string; what is not UTF-8 is bad.
+
+    Not all of Arrow's readers check: a string column of Parquet may hold any bytes.
+    """
+    data, types = column, pa.types
+    if types.is_string(column.type) or types.is_fixed_size_binary(column.type):
+        data = column.cast(pa.binary())
+    try:
+        return Column(data.cast(pa.string()))
+    except pa.ArrowInvalid:
+        bad = not_utf8(data)
+    if bad is None:
+        # The texts are valid, but too many for offsets of 32 bits.
+        return Column(narrowed(data, pa.string()))
+    sound = without(data, bad, Reason.INVALID_ENCODING)
+    return Column(narrowed(sound.values, pa.string()), sound.faults)
 
 
 def scalars(column: pa.Array, feature: Feature) -> Column:
@@ -299,137 +294,3 @@ _RULES: Mapping[Kind, Callable[[pa.Array, Feature], Column | None]] = {
     Kind.FILE: _image,
     Kind.TIMESTAMP: _timestamp,
 }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Losses:
-    """What float32 loses of a column: values that it rounds to 0, or by 1/2 or more.
-
-    Rows ascend; a row with several such values occurs as often. Missing rows and rows
-    that do not fit may be among them.
-
-    Attributes:
-      zeros: the row of each value that is not 0 and became 0.
-      large: the row of each value of 2^24 and more that changed.
-      errors: the distance of each of these from the float32 it became.
-    """
-
-    zeros: Places
-    large: Places
-    errors: Doubles
-
-
-_NO_LOSSES = Losses(NO_PLACES, NO_PLACES, np.zeros(0, np.float64))
-
-
-def roundings_of(
-    columns: Mapping[str, pa.Array],
-    rows: pa.RecordBatch,
-    schema: Schema,
-    keep: npt.NDArray[np.bool_],
-    place: Callable[[int, str], str],
-) -> dict[str, Rounding]:
-    """Returns what float32 did to the tiny and the large numbers of each column.
-
-    Columns that lost nothing are left out.
-
-    Args:
-      columns: raw columns by the source's names; n values each.
-      rows: the same under the schema.
-      schema: of the rows.
-      keep: n bools: which rows are looked at.
-      place: returns a description of a cell, from its row and its text.
-    """
-
-    def words(raw: pa.Array, at: Places) -> str:
-        if not len(at):
-            return ""
-        return place(int(at[0]), shortened(str(raw[int(at[0])].as_py())))
-
-    out = {}
-    for feature in schema.features:
-        raw = columns.get(feature.source_column)
-        if raw is None or feature.derived or feature.constant is not None:
-            continue
-        lost = losses(raw, rows[feature.name], feature)
-        kept = keep[lost.large]
-        zeros, large = lost.zeros[keep[lost.zeros]], lost.large[kept]
-        if len(zeros) or len(large):
-            out[feature.source_column] = Rounding(
-                zeros=len(zeros),
-                first_zero=words(raw, zeros),
-                large=len(large),
-                first_large=words(raw, large),
-                error=float(lost.errors[kept].max(initial=0)),
-            )
-    return out
-
-
-def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
-    """Returns the values that are not 0 and became 0, and the large ones that changed.
-
-    Args:
-      raw: n values as the source has them.
-      typed: the same as the feature has them.
-      feature: what they became; a kind that is not float32 loses nothing.
-    """
-    is_tensor = feature.kind is Kind.TENSOR and feature.dtype == "float32"
-    is_float = feature.kind is Kind.FLOAT or is_tensor
-    if feature.pattern or not is_float or pa.types.is_float32(raw.type):
-        return _NO_LOSSES
-    raw = plain_array(raw)
-    if not feature.shape and not is_tensor:
-        return _value_losses(raw, typed)
-    floats, _ = values_and_rows(typed)
-    if pa.types.is_string(raw.type) and (is_tensor or not is_large(floats)):
-        # To look at texts takes far less time than to read lists in them again.
-        if not pc.any(pc.match_substring_regex(raw, _SUSPECT)).as_py():
-            return _NO_LOSSES
-    elif not is_tensor and not _may_differ(floats):
-        return _NO_LOSSES
-    nested = nested_of(raw, feature)
-    if nested is None:
-        return _NO_LOSSES
-    floats = scalars(nested.values, Feature("", Kind.FLOAT)).values
-    lost = _value_losses(nested.values, floats)
-    zeros = np.searchsorted(nested.starts, lost.zeros, "right") - 1
-    large = np.searchsorted(nested.starts, lost.large, "right") - 1
-    return Losses(zeros, large, lost.errors)
-
-
-def _may_differ(floats: pa.Array) -> bool:
-    """Tells whether one of n float32 is 0, or 2^24 or more from 0; or a NaN."""
-    sizes = np.abs(raw_values(floats))
-    return not (len(sizes) and sizes.min() > 0 and sizes.max() < FLOAT32_EXACT)
-
-
-def _value_losses(raw: pa.Array, typed: pa.Array) -> Losses:
-    """Returns what float32 changed of single values, or of the flat items of lists."""
-    kind = raw.type
-    is_text = pa.types.is_string(kind)
-    if not (is_text or is_number(kind)) or pa.types.is_float32(kind):
-        return _NO_LOSSES
-    if not _may_differ(typed):
-        return _NO_LOSSES
-    zero = raw_values(typed) == 0
-    if typed.null_count:
-        zero &= numpy_mask(typed.is_valid())
-    if not (is_text or pa.types.is_decimal(kind)):
-        zeros = np.flatnonzero(zero & (raw_values(raw) != 0))
-    else:
-        zeros = np.flatnonzero(zero)
-        # Most columns write all zeros alike: each way is looked at once.
-        texts = raw.take(pa.array(zeros)).cast(pa.string()).dictionary_encode()
-        tiny = numpy_mask(pc.match_substring_regex(texts.dictionary, _NOT_ZERO))
-        zeros = zeros[tiny[texts.indices.to_numpy()]] if tiny.any() else NO_PLACES
-    places = large_places(typed)
-    exact: npt.NDArray[np.floating[Any]]
-    if is_text:
-        exact = doubles_of(raw, places)
-    elif pa.types.is_integer(kind):
-        exact = raw_values(raw)[places].astype(np.longdouble)
-    else:
-        exact = raw_values(raw.take(pa.array(places)).cast(pa.float64()))
-    errors = np.abs(exact - raw_values(typed)[places]).astype(np.float64)
-    changed = errors > 0
-    return Losses(zeros, places[changed], errors[changed])

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, lists_like, numpy_mask, rows_with
 from transforms.core.model import Block
 from transforms.core.reasons import Reason
-from transforms.core.rows.column import not_utf8
+from transforms.core.rows.text_cells import not_utf8
 from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
     Columns,

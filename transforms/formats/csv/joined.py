@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block
 from transforms.core.reasons import Rejection
-from transforms.core.rows.column import is_text
+from transforms.core.rows.text_cells import is_text
 from transforms.errors import InputError
 from transforms.formats.csv.blocks import scanned
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect

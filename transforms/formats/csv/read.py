@@ -13,7 +13,8 @@ from pyarrow import csv as arrow_csv
 from transforms.core.arrays import numpy_mask, one_array
 from transforms.core.model import Block
 from transforms.core.reasons import Reason, Rejection, Skipped
-from transforms.core.rows.column import Mask, is_text, not_utf8
+from transforms.core.rows.column import Mask
+from transforms.core.rows.text_cells import is_text, not_utf8
 from transforms.errors import ConservationError, bounded, shortened
 from transforms.formats.csv.blocks import (
     file_encoding,

@@ -26,7 +26,8 @@ import pyarrow.json
 from transforms.core.json_text import json_nesting, openings
 from transforms.core.model import Block
 from transforms.core.reasons import FaultError, Rejection
-from transforms.core.rows.column import FLOAT64_EXACT, is_text
+from transforms.core.rows.column import FLOAT64_EXACT
+from transforms.core.rows.text_cells import is_text
 from transforms.errors import ConservationError, InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,

@@ -32,8 +32,8 @@ from transforms.core.arrays import list_lengths, list_of, numpy_mask, values_and
 from transforms.core.example.messages import check_kind
 from transforms.core.manifest import Manifest
 from transforms.core.reasons import Reason
-from transforms.core.rows.column import not_utf8
 from transforms.core.rows.nested import fitted
+from transforms.core.rows.text_cells import not_utf8
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.errors import (

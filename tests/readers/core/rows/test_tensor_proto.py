@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.casting import RAGGED, found, tensor
 from transforms.core.reasons import Reason
+from transforms.core.rows.feature_values import column_of
 from transforms.core.rows.tensors import DATA_TYPES, string_values, tensor_protos
-from transforms.core.rows.values import column_of
 from transforms.core.schema import Feature, Kind
 
 NUMERIC = sorted(set(DATA_TYPES) - {"string"})

@@ -20,7 +20,7 @@ import pandas as pd
 from PIL import Image
 
 from tests.support.drawn_images import saved
-from transforms.core.rows.values import rows_of
+from transforms.core.rows.feature_values import rows_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError
 

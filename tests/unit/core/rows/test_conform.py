@@ -14,7 +14,8 @@ import pytest
 
 from transforms.core.infer.texts import infer_columns
 from transforms.core.reasons import Reason
-from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.column import Misfit
+from transforms.core.rows.conform import conform
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 
 Columns = Mapping[str, Any]

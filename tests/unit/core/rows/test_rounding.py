@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 from transforms.core.model import ReadFacts, Rounding
-from transforms.core.rows.conform import conform
+from transforms.core.rows.conform import conform, losses, roundings_of
 from transforms.core.rows.text_cells import coerce
-from transforms.core.rows.typed_cells import losses, roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.stages.remarks import rounding_remarks
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.unit.core.rows.python_values import table
-from transforms.core.rows import values as rows_values
-from transforms.core.rows.values import column_of, rows_of
+from transforms.core.rows import feature_values as rows_values
+from transforms.core.rows.feature_values import column_of, rows_of
 from transforms.core.schema import Feature, Kind, Schema, row_type
 from transforms.errors import EncodingError
 

@@ -24,14 +24,14 @@ number, and no integer its neighbour.
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import is_bytes, is_list
+from transforms.core.arrays import is_list
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of, of_one_type
 from transforms.core.rows.column import complaint
@@ -40,6 +40,7 @@ from transforms.core.rows.conform import cast
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,
+    family_of_column,
     native_values,
     plain_values,
     shown,
@@ -70,20 +71,12 @@ _TAKEN: Mapping[Kind, tuple[tuple[str, ...], str]] = {
     Kind.BYTES: (("text", "bytes"), "bytes or text are needed"),
     Kind.TIMESTAMP: (("int", "text", "date", "datetime"), _WHOLE),
 }
-_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_boolean, "bool"),
-    (pa.types.is_integer, "int"),
-    (pa.types.is_floating, "float"),
-    (pa.types.is_timestamp, "datetime"),
-    (pa.types.is_date, "date"),
-    (pa.types.is_string, "text"),
-    (is_bytes, "bytes"),
-    (pa.types.is_struct, "mapping"),
-)
 
 
 def rows_of(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.RecordBatch:
-    """Returns rows given as mappings as one record batch; absent keys are missing.
+    """Returns rows given as mappings as one record batch of the schema's features.
+
+    Absent keys are missing.
 
     Raises:
       EncodingError: a value does not fit its feature; names row, feature and value.
@@ -131,7 +124,7 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
       OddValueError: a value does not fit; has its index.
     """
     try:
-        return strict_cast(_natural(values, feature), feature)
+        return strict_cast(_column_for(values, feature), feature)
     except OddValueError as error:
         if len(values) == 1:
             raise OddValueError(str(error), 0) from error
@@ -139,7 +132,7 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     # depend on those beside it.
     columns: list[pa.Array] = []
     first_error: OddValueError | None = None
-    parts = _parts(values)
+    parts = _indices_by_type(values)
     for part in parts:
         if first_error is not None and part[0] > first_error.index:
             break
@@ -158,8 +151,8 @@ def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     return pa.concat_arrays(columns).take(pa.array(order))
 
 
-def _parts(values: Sequence[Any] | Array) -> list[npt.NDArray[np.intp]]:
-    """Returns the numbers of n values by their types; of one type in halves."""
+def _indices_by_type(values: Sequence[Any] | Array) -> list[npt.NDArray[np.intp]]:
+    """Returns the numbers of a feature's values by their types; of one in halves."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     if not isinstance(values, np.ndarray) or values.dtype == object:
         for index, value in enumerate(values):
@@ -170,7 +163,7 @@ def _parts(values: Sequence[Any] | Array) -> list[npt.NDArray[np.intp]]:
 
 
 def _type_of(value: Any) -> tuple[Any, ...]:
-    """Returns what values have in common that become one Arrow column."""
+    """Returns what values of a feature that become one column have in common."""
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape if value.ndim > 1 else value.ndim
     if isinstance(value, datetime.datetime):
@@ -178,8 +171,8 @@ def _type_of(value: Any) -> tuple[Any, ...]:
     return (type(value),)
 
 
-def _natural(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
-    """Returns values in Arrow's own type for them.
+def _column_for(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
+    """Returns values of a feature in Arrow's own type for them.
 
     Raises:
       OddValueError: it has none, or integers among floats are none of the feature's.
@@ -207,7 +200,7 @@ def _natural(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """Yields the single values of lists; arrays of one type hold no mixtures."""
+    """Yields the single values of a feature's lists; arrays hold no mixtures."""
     if isinstance(value, list | tuple):
         for child in value:
             yield from _leaves(child)
@@ -218,12 +211,12 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _is_exact(value: Any, narrow: Any) -> bool:
-    """Whether a value is no integer, or one that a type of floats holds."""
+    """Whether a feature's value is no integer, or one that a type of floats holds."""
     return family_of(type(value)) != "int" or bool(float(narrow(int(value))) == value)
 
 
 def strict_cast(column: pa.Array, feature: Feature) -> pa.Array:
-    """Returns a column of any Arrow type as the feature's, as strictly as values.
+    """Returns values of a feature from a column, as strictly as Python values.
 
     Raises:
       OddValueError: its type is none that the feature takes, or a value does not fit;
@@ -231,7 +224,7 @@ def strict_cast(column: pa.Array, feature: Feature) -> pa.Array:
     """
     column = plain_array(column)
     family = family_of_column(column.type)
-    families, why = _taken(feature)
+    families, why = _taken_by(feature)
     if family and family not in families:
         raise OddValueError(why, 0)
     takes_lists = feature.is_list or feature.kind is Kind.BOX
@@ -259,8 +252,8 @@ def strict_cast(column: pa.Array, feature: Feature) -> pa.Array:
     return cells.values
 
 
-def _taken(feature: Feature) -> tuple[tuple[str, ...], str]:
-    """Returns the families of types that a feature takes, and what others lack."""
+def _taken_by(feature: Feature) -> tuple[tuple[str, ...], str]:
+    """Returns what values a feature takes, as families, and what others lack."""
     if feature.kind is Kind.IMAGE and feature.inline:
         return ("bytes", "mapping"), "the bytes of an image file are needed"
     if feature.kind is Kind.IMAGE:
@@ -273,14 +266,3 @@ def _taken(feature: Feature) -> tuple[tuple[str, ...], str]:
     elif feature.encoding != PROTO:
         families += ("bytes",)
     return families, f"an array of {feature.dtype} is needed"
-
-
-def family_of_column(kind: pa.DataType) -> str:
-    """Returns the family of a column's values, as `python_kinds` names it."""
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    while is_list(kind):
-        kind = kind.value_type
-    if pa.types.is_null(kind):
-        return ""
-    return next((name for is_of, name in _FAMILIES if is_of(kind)), "other")
