@@ -30,7 +30,7 @@ from beam_pipeline.planning.plan import check_part
 from beam_pipeline.planning.splits import identity_of, rule_of
 from beam_pipeline.settings.spec import Spec
 from transforms.core.files import folder_of_parts
-from transforms.core.infer.typed import infer_typed
+from transforms.core.infer.columns import infer_typed
 from transforms.core.placing.splitting import Assignments, SplitRule, SplitSource
 from transforms.core.schema import Feature, Kind, Unknown
 from transforms.errors import SpecError

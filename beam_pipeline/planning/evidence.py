@@ -21,8 +21,8 @@ from transforms.core.infer.evidence import (
     example_text,
     extent_of,
     first_distinct,
+    is_named_like_images,
 )
-from transforms.core.infer.typed import is_named_like_images
 from transforms.core.rows.column import Misfit, python_value
 from transforms.core.rows.conform import conform
 from transforms.core.schema import Feature, Kind, Missing, Schema

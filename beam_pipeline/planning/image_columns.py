@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.arrays import is_list
-from transforms.core.infer.typed import (
+from transforms.core.infer.evidence import (
     LIST_COLUMNS,
     LIST_NAME,
     is_named_like_images,

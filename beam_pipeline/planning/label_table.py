@@ -16,8 +16,8 @@ from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.inputs import make_format, named_entry
 from beam_pipeline.planning.recognition import head_in
 from beam_pipeline.settings.spec import Spec
+from transforms.core.infer.columns import infer_columns
 from transforms.core.infer.evidence import Evidence
-from transforms.core.infer.texts import infer_columns
 from transforms.core.model import ReadFacts
 from transforms.core.rows.column import blamed_of
 from transforms.core.rows.conform import conform, roundings_of

@@ -45,8 +45,8 @@ from beam_pipeline.planning.splits import (
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import count_text
 from transforms.core.arrays import return_freed_memory, type_nesting
+from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.evidence import Evidence
-from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.placing.content import content_hashes
 from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind, Schema

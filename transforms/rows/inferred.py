@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 import pyarrow as pa
 
 from transforms.core.arrays import is_bytes, is_list
-from transforms.core.infer.evidence import LargeNumbers, inference
-from transforms.core.infer.typed import infer_typed, is_named_like_images
+from transforms.core.infer.columns import infer_typed
+from transforms.core.infer.evidence import LargeNumbers, inference, is_named_like_images
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import EncodingError, bounded

@@ -24,8 +24,12 @@ from transforms.core.arrays import (
     raw_values,
     rows_holding,
 )
-from transforms.core.infer.evidence import LargeNumbers, example_text
-from transforms.core.infer.typed import is_named_like_images, starts_as_image
+from transforms.core.infer.evidence import (
+    LargeNumbers,
+    example_text,
+    is_named_like_images,
+    starts_as_image,
+)
 from transforms.core.reasons import Fact, RejectLog
 from transforms.core.rows.column import FLOAT32_EXACT, FLOAT64_EXACT, python_value
 from transforms.core.rows.common_type import PYTHON, wider_type

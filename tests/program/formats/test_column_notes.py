@@ -13,8 +13,8 @@ from tests.support.image_sources import image_bytes
 from tests.support.outputs import notes_of, rows
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
+from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.evidence import NearKind
-from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.schema import Kind
 from transforms.publishing import target
 

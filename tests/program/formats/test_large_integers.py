@@ -14,7 +14,7 @@ import pytest
 from tests.support.image_sources import write_metadata
 from tests.support.outputs import dataset, records, rejects
 from tests.support.runs import command, convert, refused
-from transforms.core.infer.texts import infer_batches, infer_columns
+from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.schema import InexactIntegers, Kind
 from transforms.formats.csv import sample as csv_sample
 from transforms.formats.json_lines import reader as json_reader

@@ -2,8 +2,8 @@
 
     evidence of parts -> merge -> evidence of a column -> inference: label and policy
 
-`texts` and `typed` give the evidence of a column in their own ways; from there on both
-take the same way.
+`texts` and `columns` give the evidence of a column in their own ways; from there on
+both take the same way.
 
 A float32 does not hold every whole number beyond 2^24 (`transforms.core.rows.column`).
 An id or a count is worthless once it is rounded, a measured value is not. The large
@@ -15,51 +15,58 @@ numbers of a column decide which of them it holds:
                                                                  are rejects
 """
 
-import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list
+from transforms.core.arrays import chunks_of, is_list, values_and_rows
+from transforms.core.image.formats import is_image_start
 from transforms.core.rows.column import (
     FLOAT32_EXACT,
     FLOAT32_MAX,
     Doubles,
+    Mask,
     is_beyond_float32,
+    python_value,
+    unheld,
 )
-from transforms.core.rows.text_cells import trimmed
+from transforms.core.rows.common_type import is_binary, plain_array
+from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.core.statistics import Extent, wider
 
-# Cells of each piece that are counted: enough to find frequent texts, and cheap.
-_LOOKED_AT = 4096
-# The most frequent texts of each piece that are kept.
-_KEPT = 16
-_CHARS = 40
+EXAMPLE_CHARS = 40
+"""Longest text of an example value in a message."""
 # Cells among which the first few distinct ones are sought, step by step.
 _EXAMPLE_CELLS = (8, 64, 1000)
-# Distinct texts are few if each occurs this often on average, and up to this many.
-_REPEATS = 10
-_FEW = 20
-# Percent of cells that must have a kind for it to be near: where the texts in its way
-# are few, a person can name them as null values; where they are many, only 9 of 10
-# cells of the kind suggest that it was meant.
-_NEAR_IN_100, _NEAR_BUT_FOR_MANY_IN_100 = 50, 90
-_MOST_STOPS = 4
 # Percent of fractions from which on numbers count as measured. Amounts of money and
 # rounded measurements have far more; ids with a stray fraction have fewer.
 _MEASURED_IN_100 = 1
-_BOOLS = frozenset(["true", "false"])
+_HEAD_BYTES = 16
+# Values that are looked at for images and examples: each may be an image of megabytes.
+_LOOKED_AT = 256
+# Percent of those values that start like image files, in a column of images.
+_IMAGES_IN_100 = 99
+# Percent of the non-empty texts that must end like an image's name. Lists of images
+# often hold a few other files, Thumbs.db say.
+_PATHS_IN_100 = 95
+_IMAGE_COLUMNS = ("image", "file_name", "image_uri", "image_path", "filename", "path")
+_IMAGE_ENDINGS = ("_file_name", "_image_uri", "_image_path", "_path", "_uri", "_image")
+# Likewise of lists of them, file_names of Hugging Face among them.
+LIST_COLUMNS = tuple(f"{name}s" for name in _IMAGE_COLUMNS)
+_LIST_ENDINGS = tuple(f"{ending}s" for ending in _IMAGE_ENDINGS)
+LIST_NAME = "images"
 EXAMPLES = 3
 """How many example values a message shows."""
 
-Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
-"""The cells of a text column."""
+Cells: TypeAlias = pa.Array | pa.ChunkedArray
+"""The cells of a column."""
 
 EXAMPLE_ITEMS = 4
 """Items of a list that are enough for its text, which is the same with more."""
@@ -80,61 +87,6 @@ class NearKind:
     share: float
     stops: tuple[tuple[str, int], ...]
     alone: bool
-
-
-class Texts:
-    """Counts the texts among the first cells of each piece of a column."""
-
-    def __init__(self) -> None:
-        self._counts: collections.Counter[str] = collections.Counter()
-        self._cells = 0
-        self._many = False
-
-    def add(self, texts: pa.StringArray) -> None:
-        """Adds texts that are not numbers, without nulls."""
-        sample = trimmed(texts.slice(0, _LOOKED_AT))
-        value_counts = sample.value_counts()
-        self._cells += len(sample)
-        if len(value_counts) > _KEPT:
-            self._many = True
-            order = np.argsort(-value_counts.field("counts").to_numpy(), kind="stable")
-            value_counts = value_counts.take(pa.array(order[:_KEPT]))
-        pairs = (value_counts.field(name).to_pylist() for name in ("values", "counts"))
-        for text, count in zip(*pairs, strict=True):
-            if len(text) > _CHARS:
-                self._many = True
-            else:
-                self._counts[text] += count
-
-    @property
-    def few(self) -> int:
-        """The number of distinct texts, if they are few; else 0."""
-        count = len(self._counts)
-        many = self._many or count > _FEW or count * _REPEATS > self._cells
-        return 0 if many else count
-
-    def near(self, kind: Kind, share: float) -> NearKind | None:
-        """Returns a kind that `share` of the cells have, and these texts have not.
-
-        None where too few or all cells have it.
-        """
-        stops = sorted(self._counts.items(), key=lambda item: -item[1])
-        alone = not self._many and len(stops) <= _MOST_STOPS
-        least = _NEAR_IN_100 if alone else _NEAR_BUT_FOR_MANY_IN_100
-        if not stops or share * 100 < least:
-            return None
-        return NearKind(kind, share, tuple(stops[:_MOST_STOPS]), alone)
-
-    def near_bool(self) -> NearKind | None:
-        """Returns bool if most of these texts are true or false."""
-        others = Texts()
-        others._counts = collections.Counter(
-            {t: n for t, n in self._counts.items() if t.lower() not in _BOOLS}
-        )
-        count = self._counts.total() - others._counts.total()
-        if not count or self._many:
-            return None
-        return others.near(Kind.BOOL, count / self._cells)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -182,6 +134,24 @@ class LargeNumbers:
         if self.fractions and self.fractions * 100 >= self.voters * _MEASURED_IN_100:
             return InexactIntegers.ROUND
         return InexactIntegers.REJECT
+
+
+def large_numbers(
+    doubles: Doubles, rows: npt.NDArray[np.int64], chunk: pa.Array, bad: Mask | None
+) -> LargeNumbers:
+    """Returns the evidence of the large ones of m numbers, in these rows of a chunk.
+
+    Rows that are bad in any case do not count as lost.
+    """
+    size = np.abs(doubles)
+    large = (size >= FLOAT32_EXACT) & (size <= FLOAT32_MAX)
+    if not large.any():
+        return LargeNumbers()
+    lost = np.unique(rows[unheld(doubles)])
+    if bad is not None:
+        lost = lost[~bad[lost]]
+    examples = examples_of(chunk.take(pa.array(lost[:_LOOKED_AT])))
+    return LargeNumbers.of(doubles[large], unheld=len(lost), examples=examples)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -275,7 +245,7 @@ def inference(found: Mapping[str, Found], label_column: str | None) -> Inference
 
 
 def _with_large_integers(feature: Feature, evidence: Evidence) -> Found:
-    """Returns int64 in place of a float64 column of whole numbers beyond 2^24."""
+    """Decides by its evidence whether a float64 column of whole numbers is int64."""
     least, most = evidence.minimum, evidence.maximum
     if not evidence.whole or least is None or most is None:
         return feature, evidence
@@ -355,7 +325,22 @@ def first_texts(texts: Cells) -> tuple[str, ...]:
         distinct.pop(None, None)
         if len(distinct) >= EXAMPLES or stop >= len(texts):
             break
-    return tuple(str(value)[:_CHARS] for value in list(distinct)[:EXAMPLES])
+    return tuple(str(value)[:EXAMPLE_CHARS] for value in list(distinct)[:EXAMPLES])
+
+
+def examples_of(column: Cells) -> tuple[str, ...]:
+    """Returns the first distinct values as texts, which messages show."""
+    return first_distinct(column.slice(0, _LOOKED_AT), _shown_example)
+
+
+def _shown_example(value: pa.Scalar) -> str:
+    """Returns an example value as messages show it; of bytes and images the size."""
+    if is_binary(value.type):
+        return f"{value.as_buffer().size} bytes"
+    native = python_value(value, items=EXAMPLE_ITEMS)
+    if isinstance(native, dict) and isinstance(native.get("bytes"), bytes):
+        native = native["bytes"]
+    return example_text(native)
 
 
 def example_text(value: object) -> str:
@@ -365,7 +350,7 @@ def example_text(value: object) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     if not isinstance(value, list):
-        return str(value)[:_CHARS]
+        return str(value)[:EXAMPLE_CHARS]
     items = [_item_text(item) for item in value[: EXAMPLE_ITEMS - 1]]
     return f"[{', '.join([*items, '...'][: len(value)])}]"
 
@@ -374,4 +359,80 @@ def _item_text(value: object) -> str:
     """Returns an item of a list for messages: 6 digits of a float, a text in quotes."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    return repr(value[:_CHARS]) if isinstance(value, str) else example_text(value)
+    return (
+        repr(value[:EXAMPLE_CHARS]) if isinstance(value, str) else example_text(value)
+    )
+
+
+def looks_like_image_paths(column: Cells, suffixes: Collection[str]) -> bool:
+    """Tells if texts are evidence of images: 95 % of the non-empty ones are such names.
+
+    Columns of other types do not.
+
+    Args:
+      column: n values.
+      suffixes: in lower case, with the dot, like ".jpg".
+    """
+    named = ended = 0
+    for chunk in chunks_of(column):
+        texts = plain_array(chunk)
+        if not pa.types.is_string(texts.type):
+            return False
+        texts = texts.filter(pc.not_equal(texts, ""))
+        lowered = pc.utf8_lower(texts)
+        ends = [pc.sum(pc.ends_with(lowered, end)).as_py() or 0 for end in suffixes]
+        named += len(texts)
+        ended += sum(ends)
+    return named > 0 and ended * 100 >= named * _PATHS_IN_100
+
+
+def are_images(column: Cells) -> bool:
+    """Tells if values are evidence of images: 99 in 100 start as image files do."""
+    starts = image_starts(column)
+    return bool(starts) and sum(starts) * 100 >= len(starts) * _IMAGES_IN_100
+
+
+def image_starts(column: Cells) -> list[bool]:
+    """Returns whether the first non-empty values start like image files, for each."""
+    starts: list[bool] = []
+    for chunk in chunks_of(column):
+        values, _ = values_and_rows(chunk)
+        if is_image_struct(values.type):
+            values = plain_array(pc.struct_field(values, "bytes"))
+        values = values.cast(pa.large_binary()).drop_null().slice(0, _LOOKED_AT)
+        values = values.filter(pc.greater(pc.binary_length(values), 0))
+        starts += starts_as_image(values).tolist()
+    return starts
+
+
+def starts_as_image(values: pa.LargeBinaryArray) -> Mask:
+    """Returns which of n values start as image files do; a null does not."""
+    heads = pc.binary_slice(values, 0, _HEAD_BYTES)
+    sizes = pc.binary_length(values)
+    flags = [
+        bool(head and is_image_start(head, size))
+        for head, size in zip(heads.to_pylist(), sizes.to_pylist(), strict=True)
+    ]
+    return np.array(flags, np.bool_)
+
+
+def is_named_like_images(name: str, *, is_list: bool) -> bool:
+    """Whether a name is evidence of images, such as `image` or `file_name`.
+
+    >>> is_named_like_images("Left_Image_Path", is_list=False)
+    True
+    """
+    names = LIST_COLUMNS if is_list else _IMAGE_COLUMNS
+    endings = _LIST_ENDINGS if is_list else _IMAGE_ENDINGS
+    return name.lower() in names or name.lower().endswith(endings)
+
+
+def without_ending(name: str, *, is_list: bool) -> str:
+    """Returns a name without its evidence of images.
+
+    >>> without_ending("left_image_path", is_list=False)
+    'left'
+    """
+    endings = _LIST_ENDINGS if is_list else _IMAGE_ENDINGS
+    ending = next((e for e in endings if name.endswith(e)), "")
+    return name.removesuffix(ending) or name

@@ -1,4 +1,4 @@
-"""Infer the kind of each column: of text by its cells, of another by its type.
+"""Infer the kind of a column of texts by its cells.
 
     every cell true or false                            -> bool
     99 of 100 cells decimal numbers, none like 007      -> int64 or float
@@ -15,27 +15,27 @@ Missing cells do not count. NA and its like are missing only where the other cel
 numbers or bools: a column of nothing else is text, and NA a class like any other.
 """
 
+import collections
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import one_array
 from transforms.core.infer.evidence import (
+    EXAMPLE_CHARS,
     EXAMPLES,
     Cells,
     Evidence,
     Found,
-    Inference,
     LargeNumbers,
     NearKind,
-    Texts,
     as_float32,
     extent_of,
     first_texts,
-    inference,
 )
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import FLOAT32_EXACT, Column, large_places, unheld
@@ -52,7 +52,6 @@ from transforms.core.rows.text_cells import (
 )
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Extent, wider
-from transforms.errors import SpecError, nearest
 
 # Percent of the cells of a numeric column that must be numbers: a few broken cells
 # are rejects and do not make a text of the whole column.
@@ -79,6 +78,18 @@ _find_no_word = re.compile(_NO_WORD).search
 _HEAD_CELLS = 8
 _BOOLS = ("true", "false")
 _NOT_WHOLE = re.compile(r"[+-]?([0-9]*\.[0-9]*[1-9][0-9]*|0[0-9]+)")
+# Cells of each piece that are counted: enough to find frequent texts, and cheap.
+_COUNTED = 4096
+# The most frequent texts of each piece that are kept.
+_KEPT = 16
+# Distinct texts are few if each occurs this often on average, and up to this many.
+_REPEATS = 10
+_FEW = 20
+# Percent of cells that must have a kind for it to be near: where the texts in its way
+# are few, a person can name them as null values; where they are many, only 9 of 10
+# cells of the kind suggest that it was meant.
+_NEAR_IN_100, _NEAR_BUT_FOR_MANY_IN_100 = 50, 90
+_MOST_STOPS = 4
 # Cells that show most columns of numbers not to be words.
 _PROBED = 64
 
@@ -97,6 +108,61 @@ def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
         size = most
 
 
+class Texts:
+    """Counts the texts that are no numbers, among the first cells of pieces."""
+
+    def __init__(self) -> None:
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._cells = 0
+        self._many = False
+
+    def add(self, texts: pa.StringArray) -> None:
+        """Adds texts that are not numbers, without nulls."""
+        sample = trimmed(texts.slice(0, _COUNTED))
+        value_counts = sample.value_counts()
+        self._cells += len(sample)
+        if len(value_counts) > _KEPT:
+            self._many = True
+            order = np.argsort(-value_counts.field("counts").to_numpy(), kind="stable")
+            value_counts = value_counts.take(pa.array(order[:_KEPT]))
+        pairs = (value_counts.field(name).to_pylist() for name in ("values", "counts"))
+        for text, count in zip(*pairs, strict=True):
+            if len(text) > EXAMPLE_CHARS:
+                self._many = True
+            else:
+                self._counts[text] += count
+
+    @property
+    def few(self) -> int:
+        """The number of distinct texts, if they are few; else 0."""
+        count = len(self._counts)
+        many = self._many or count > _FEW or count * _REPEATS > self._cells
+        return 0 if many else count
+
+    def near(self, kind: Kind, share: float) -> NearKind | None:
+        """Returns a kind that `share` of the cells have, and these texts have not.
+
+        None where too few or all cells have it.
+        """
+        stops = sorted(self._counts.items(), key=lambda item: -item[1])
+        alone = not self._many and len(stops) <= _MOST_STOPS
+        least = _NEAR_IN_100 if alone else _NEAR_BUT_FOR_MANY_IN_100
+        if not stops or share * 100 < least:
+            return None
+        return NearKind(kind, share, tuple(stops[:_MOST_STOPS]), alone)
+
+    def near_bool(self) -> NearKind | None:
+        """Returns bool if most of these texts are true or false."""
+        others = Texts()
+        others._counts = collections.Counter(
+            {t: n for t, n in self._counts.items() if t.lower() not in _BOOLS}
+        )
+        count = self._counts.total() - others._counts.total()
+        if not count or self._many:
+            return None
+        return others.near(Kind.BOOL, count / self._cells)
+
+
 @dataclasses.dataclass
 class _Some:
     """Cells of one sort: how many, and the first distinct ones."""
@@ -112,7 +178,7 @@ class _Some:
 
 
 @dataclasses.dataclass
-class _Tally:
+class Tally:
     """Counts of the cells of one column, added up over its pieces.
 
     Attributes:
@@ -347,69 +413,27 @@ def _are_words(cells: pa.StringArray) -> bool:
     return not pc.any(pc.match_substring_regex(cells, _NO_WORD)).as_py()
 
 
-def infer_columns(
-    columns: Mapping[str, pa.Array | pa.ChunkedArray],
-    *,
-    label_column: str | None = None,
-) -> Inference:
-    """Returns a feature for each raw column, in the mapping's order.
+def add_texts(
+    columns: Mapping[str, Cells], tallies: dict[str, Tally], rows: int | None
+) -> None:
+    """Adds the cells of text columns to their tallies; makes those that are lacking.
 
     Args:
-      columns: name to n values.
-      label_column: the column to predict. It becomes a label if it is text, and keeps
-        its kind otherwise.
-
-    Raises:
-      SpecError: there is no column of the label's name.
-      InputError: no feature can hold a column's type; names column and type.
+      columns: name to cells.
+      tallies: by name.
+      rows: see `infer_batches`.
     """
-    if label_column is not None and label_column not in columns:
-        raise SpecError(
-            f"the label must be a column of the source; there is no {label_column!r}"
-            f"{nearest(label_column, columns)}"
-        )
-    rows = len(next(iter(columns.values()), ()))
-    return infer_batches([columns], label_column=label_column, rows=rows)
-
-
-def infer_batches(
-    batches: Iterable[Mapping[str, pa.Array | pa.ChunkedArray]],
-    *,
-    label_column: str | None = None,
-    rows: int | None = None,
-) -> Inference:
-    """Returns a feature for each raw column, from all rows of all batches.
-
-    Memory: one batch. The type of a column is that of the first batch that has it.
-
-    Args:
-      batches: name to values; see `infer_columns`.
-      label_column: likewise.
-      rows: the number of rows of all batches, if known: then the rest of a column that
-        is certainly text is not looked at.
-    """
-    typed: dict[str, Found] = {}
-    texts: dict[str, _Tally] = {}
-    order: dict[str, None] = {}
-    for batch in batches:
-        order.update(dict.fromkeys(batch))
-        others = {k: v for k, v in batch.items() if not pa.types.is_string(v.type)}
-        if others:
-            _gather(others, typed)
-        cells = {name: batch[name] for name in batch if name not in others}
-        for name in cells.keys() - texts.keys():
-            texts[name] = _Tally(rows)
-        plain = _plain_numbers(cells, texts)
-        for name in cells:
-            texts[name].add(cells[name], plain.get(name))
-    found = typed | {name: tally.found(name) for name, tally in texts.items()}
-    return inference({name: found[name] for name in order}, label_column)
+    for name in columns.keys() - tallies.keys():
+        tallies[name] = Tally(rows)
+    plain = _plain_numbers(columns, tallies)
+    for name, cells in columns.items():
+        tallies[name].add(cells, plain.get(name))
 
 
 def _plain_numbers(
-    columns: Mapping[str, Cells], tallies: Mapping[str, _Tally]
+    columns: Mapping[str, Cells], tallies: Mapping[str, Tally]
 ) -> dict[str, pa.Array]:
-    """Returns the columns that are all numbers, cast in groups of small ones."""
+    """Returns text columns that are all numbers, cast in groups of small ones."""
     by_kind: dict[Kind, dict[str, Cells]] = {Kind.INT64: {}, Kind.FLOAT: {}}
     for name, cells in columns.items():
         head = cells.slice(0, _HEAD_CELLS).to_pylist()
@@ -422,17 +446,3 @@ def _plain_numbers(
             for at, name in enumerate(names):
                 out[name] = values.slice(at * rows, rows)
     return out
-
-
-def _gather(
-    columns: Mapping[str, pa.Array | pa.ChunkedArray], found: dict[str, Found]
-) -> None:
-    """Adds the evidence of a batch of typed columns."""
-    # Imported here because tables of text, the most frequent ones, start without it.
-    from transforms.core.infer.typed import infer_typed
-
-    for name, (feature, evidence) in infer_typed(columns).items():
-        if name in found:
-            feature, before = found[name]
-            evidence = before.merge(evidence)
-        found[name] = (feature, evidence)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.infer.texts import infer_columns
+from transforms.core.infer.columns import infer_columns
 from transforms.core.reasons import Reason
 from transforms.core.rows.text_cells import (
     DECIMAL,

@@ -24,7 +24,7 @@ from typing import BinaryIO, ClassVar
 
 import pyarrow as pa
 
-from transforms.core.infer.typed import are_images
+from transforms.core.infer.evidence import are_images
 from transforms.core.model import Block
 from transforms.core.reasons import Rejection
 from transforms.core.schema import Feature, Kind

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from transforms.core.infer import texts as exact
 from transforms.core.infer import texts as texts_of_columns
-from transforms.core.infer.texts import infer_batches, infer_columns
+from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError
 

@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 
 from tests.support.image_sources import picture
-from transforms.core.infer.evidence import example_text
-from transforms.core.infer.texts import infer_columns
-from transforms.core.infer.typed import _examples, looks_like_image_paths
+from transforms.core.infer.columns import infer_columns
+from transforms.core.infer.evidence import (
+    example_text,
+    examples_of,
+    looks_like_image_paths,
+)
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
 
@@ -131,7 +134,7 @@ def test_examples_of_long_lists(kind: pa.DataType, value: int) -> None:
     shown = {pa.string(): str(item), pa.list_(pa.int8()): [item]}
     values = [shown.get(kind.value_type, item)] * 300
     column = pa.array([values, None, values[::-1]], kind)
-    assert _examples(column) == (example_text(pa.scalar(values, kind).as_py()),)
+    assert examples_of(column) == (example_text(pa.scalar(values, kind).as_py()),)
 
 
 TENSORS = np.zeros((3, 2, 2), np.uint8)

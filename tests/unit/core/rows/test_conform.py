@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.core.infer.texts import infer_columns
+from transforms.core.infer.columns import infer_columns
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import Misfit
 from transforms.core.rows.conform import conform

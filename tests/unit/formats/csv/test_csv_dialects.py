@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.csv_samples import NAMES, sample, scan_by_hand
-from transforms.core.infer.texts import infer_batches, infer_columns
+from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.reasons import Reason
 from transforms.errors import ConservationError, SourceError
 from transforms.formats.csv.blocks import iter_blocks

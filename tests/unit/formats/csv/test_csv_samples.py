@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.csv_samples import named_sample, sample
-from transforms.core.infer.texts import infer_columns
+from transforms.core.infer.columns import infer_columns
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SourceError
 from transforms.formats.csv import sample as csv_sample
 from transforms.formats.csv.header_check import naming_others

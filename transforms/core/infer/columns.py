@@ -1,4 +1,4 @@
-"""Infer the kind of each typed column from its Arrow type.
+"""Infer the kind of each column: of texts by `texts`, of others by their Arrow type.
 
 | Arrow type                       | feature                                          |
 | -------------------------------- | ------------------------------------------------ |
@@ -32,13 +32,10 @@ is the label, and whether float64 becomes int64, is decided in `evidence`.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from transforms.core.arrays import (
     chunks_of,
@@ -49,53 +46,93 @@ from transforms.core.arrays import (
     raw_values,
     values_and_rows,
 )
-from transforms.core.image.formats import is_image_start
 from transforms.core.infer.evidence import (
-    EXAMPLE_ITEMS,
     EXAMPLES,
+    Cells,
     Evidence,
     Found,
+    Inference,
     LargeNumbers,
-    example_text,
+    are_images,
+    examples_of,
     extent_of,
-    first_distinct,
+    image_starts,
+    inference,
+    large_numbers,
 )
+from transforms.core.infer.texts import Tally, add_texts
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
-    FLOAT32_EXACT,
-    FLOAT32_MAX,
+    Doubles,
     complaint,
-    python_value,
-    unheld,
 )
 from transforms.core.rows.common_type import FILES, plain_array, plain_type
 from transforms.core.rows.conform import cast
 from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Extent, wider
-from transforms.errors import InputError
-
-Column: TypeAlias = pa.Array | pa.ChunkedArray
-Doubles = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-
-_HEAD_BYTES = 16
-# Values that are looked at for images and examples: each may be an image of megabytes.
-_LOOKED_AT = 256
-# Percent of those values that start like image files, in a column of images.
-_IMAGES_IN_100 = 99
-# Percent of the non-empty texts that must end like an image's name. Lists of images
-# often hold a few other files, Thumbs.db say.
-_PATHS_IN_100 = 95
-_IMAGE_COLUMNS = ("image", "file_name", "image_uri", "image_path", "filename", "path")
-_IMAGE_ENDINGS = ("_file_name", "_image_uri", "_image_path", "_path", "_uri", "_image")
-# Likewise of lists of them, file_names of Hugging Face among them.
-LIST_COLUMNS = tuple(f"{name}s" for name in _IMAGE_COLUMNS)
-_LIST_ENDINGS = tuple(f"{ending}s" for ending in _IMAGE_ENDINGS)
-LIST_NAME = "images"
+from transforms.errors import InputError, SpecError, nearest
 
 
-def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
+def infer_columns(
+    columns: Mapping[str, Cells],
+    *,
+    label_column: str | None = None,
+) -> Inference:
+    """Returns a feature for each raw column, in the mapping's order.
+
+    Args:
+      columns: name to n values.
+      label_column: the column to predict. It becomes a label if it is text, and keeps
+        its kind otherwise.
+
+    Raises:
+      SpecError: there is no column of the label's name.
+      InputError: no feature can hold a column's type; names column and type.
+    """
+    if label_column is not None and label_column not in columns:
+        raise SpecError(
+            f"the label must be a column of the source; there is no {label_column!r}"
+            f"{nearest(label_column, columns)}"
+        )
+    rows = len(next(iter(columns.values()), ()))
+    return infer_batches([columns], label_column=label_column, rows=rows)
+
+
+def infer_batches(
+    batches: Iterable[Mapping[str, Cells]],
+    *,
+    label_column: str | None = None,
+    rows: int | None = None,
+) -> Inference:
+    """Returns a feature for each raw column, from all rows of all batches.
+
+    Memory: one batch. The type of a column is that of the first batch that has it.
+
+    Args:
+      batches: name to values; see `infer_columns`.
+      label_column: likewise.
+      rows: the number of rows of all batches, if known: then the rest of a column that
+        is certainly text is not looked at.
+    """
+    typed: dict[str, Found] = {}
+    texts: dict[str, Tally] = {}
+    order: dict[str, None] = {}
+    for batch in batches:
+        order.update(dict.fromkeys(batch))
+        others = {k: v for k, v in batch.items() if not pa.types.is_string(v.type)}
+        for name, (feature, evidence) in infer_typed(others).items():
+            if name in typed:
+                feature, before = typed[name]
+                evidence = before.merge(evidence)
+            typed[name] = (feature, evidence)
+        cells = {name: batch[name] for name in batch if name not in others}
+        add_texts(cells, texts, rows)
+    found = typed | {name: tally.found(name) for name, tally in texts.items()}
+    return inference({name: found[name] for name in order}, label_column)
+
+
+def infer_typed(columns: Mapping[str, Cells]) -> dict[str, Found]:
     """Returns a feature for each column of a typed source, in the mapping's order.
 
     A float64 column is float here; `inference` makes int64 of one of whole numbers.
@@ -111,35 +148,13 @@ def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
         chunks = [plain_array(chunk) for chunk in chunks_of(given)]
         column = pa.chunked_array(chunks, plain_type(given.type, FILES))
         feature, remark = _inferred(name, column)
-        evidence = _evidence(column, feature)
+        evidence = _count_misfits(column, feature)
         remark = "; ".join(filter(None, (remark, evidence.remark)))
         inferred[name] = (feature, dataclasses.replace(evidence, remark=remark))
     return inferred
 
 
-def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
-    """Tells whether at least 95 % of the non-empty texts end like names of images.
-
-    Columns of other types do not.
-
-    Args:
-      column: n values.
-      suffixes: in lower case, with the dot, like ".jpg".
-    """
-    named = ended = 0
-    for chunk in chunks_of(column):
-        texts = plain_array(chunk)
-        if not pa.types.is_string(texts.type):
-            return False
-        texts = texts.filter(pc.not_equal(texts, ""))
-        lowered = pc.utf8_lower(texts)
-        ends = [pc.sum(pc.ends_with(lowered, end)).as_py() or 0 for end in suffixes]
-        named += len(texts)
-        ended += sum(ends)
-    return named > 0 and ended * 100 >= named * _PATHS_IN_100
-
-
-def _inferred(name: str, column: Column) -> tuple[Feature, str]:
+def _inferred(name: str, column: Cells) -> tuple[Feature, str]:
     """Returns the feature of a column by its Arrow type, and a remark or ""."""
     kind = column.type
     if isinstance(kind, pa.FixedShapeTensorType):
@@ -155,7 +170,7 @@ def _inferred(name: str, column: Column) -> tuple[Feature, str]:
     if None in shape[1:]:
         shape = [None, None]
     if is_image_struct(kind) and len(shape) < 2:
-        starts = _image_starts(column)
+        starts = image_starts(column)
         # Most of the first files are others.
         if sum(starts) * 2 < len(starts):
             return Feature(name, Kind.BYTES, shape=tuple(shape)), ""
@@ -226,38 +241,8 @@ def _type_remark(kind: pa.DataType) -> str:
     return ""
 
 
-def are_images(column: Column) -> bool:
-    """Tells whether 99 of 100 of the first non-empty values start like image files."""
-    starts = _image_starts(column)
-    return bool(starts) and sum(starts) * 100 >= len(starts) * _IMAGES_IN_100
-
-
-def _image_starts(column: Column) -> list[bool]:
-    """Returns whether the first non-empty values start like image files, for each."""
-    starts: list[bool] = []
-    for chunk in chunks_of(column):
-        values, _ = values_and_rows(chunk)
-        if is_image_struct(values.type):
-            values = plain_array(pc.struct_field(values, "bytes"))
-        values = values.cast(pa.large_binary()).drop_null().slice(0, _LOOKED_AT)
-        values = values.filter(pc.greater(pc.binary_length(values), 0))
-        starts += starts_as_image(values).tolist()
-    return starts
-
-
-def starts_as_image(values: pa.LargeBinaryArray) -> Mask:
-    """Returns which of n values start as image files do; a null does not."""
-    heads = pc.binary_slice(values, 0, _HEAD_BYTES)
-    sizes = pc.binary_length(values)
-    flags = [
-        bool(head and is_image_start(head, size))
-        for head, size in zip(heads.to_pylist(), sizes.to_pylist(), strict=True)
-    ]
-    return np.array(flags, np.bool_)
-
-
-def _evidence(column: Column, feature: Feature) -> Evidence:
-    """Casts a sampled column to a feature; counts missing values and misfits."""
+def _count_misfits(column: Cells, feature: Feature) -> Evidence:
+    """Casts a sampled column to its feature; counts missing values and misfits."""
     missing = misfits = 0
     extent: Extent = (None, None)
     bad_examples: dict[str, None] = {}
@@ -276,7 +261,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
             misfits += int(bad.sum())
             missing -= int(bad.sum())
             odd = chunk.filter(pa.array(bad))
-            bad_examples.update(dict.fromkeys(_examples(odd)))
+            bad_examples.update(dict.fromkeys(examples_of(odd)))
             if feature.is_list and cells.cells_with(Reason.MISSING_VALUE).any():
                 remark = complaint(feature, Reason.MISSING_VALUE)
         values = cells.values
@@ -288,7 +273,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
                 present = numpy_mask(values.is_valid())
                 doubles, rows = doubles[present], rows[present]
             whole = whole and _are_whole(doubles)
-            numbers = numbers.merge(_large_numbers(doubles, rows, chunk, bad))
+            numbers = numbers.merge(large_numbers(doubles, rows, chunk, bad))
         extent = wider(extent, extent_of(values))
     return Evidence(
         sampled=len(column),
@@ -296,7 +281,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
         misfits=misfits,
         minimum=extent[0],
         maximum=extent[1],
-        examples=_examples(column),
+        examples=examples_of(column),
         misfit_examples=tuple(bad_examples)[:EXAMPLES],
         remark=remark,
         exact_text=pa.types.is_decimal(leaf),
@@ -309,58 +294,3 @@ def _are_whole(doubles: Doubles) -> bool:
     """Whether numbers are whole and inside int64; NaN and infinities are not."""
     inside = (doubles >= -(2.0**63)) & (doubles < 2.0**63)
     return bool((inside & (np.floor(doubles) == doubles)).all())
-
-
-def _large_numbers(
-    doubles: Doubles, rows: npt.NDArray[np.int64], chunk: pa.Array, bad: Mask | None
-) -> LargeNumbers:
-    """Counts the large ones of m numbers, which are in these rows of a chunk.
-
-    Rows that are bad in any case do not count as lost.
-    """
-    size = np.abs(doubles)
-    large = (size >= FLOAT32_EXACT) & (size <= FLOAT32_MAX)
-    if not large.any():
-        return LargeNumbers()
-    lost = np.unique(rows[unheld(doubles)])
-    if bad is not None:
-        lost = lost[~bad[lost]]
-    examples = _examples(chunk.take(pa.array(lost[:_LOOKED_AT])))
-    return LargeNumbers.of(doubles[large], unheld=len(lost), examples=examples)
-
-
-def _examples(column: Column) -> tuple[str, ...]:
-    """Returns the first distinct values as texts, which messages show."""
-    return first_distinct(column.slice(0, _LOOKED_AT), _shown)
-
-
-def _shown(value: pa.Scalar) -> str:
-    """Returns a value as messages show it; of bytes and images only the size."""
-    if is_bytes(value.type) and _scalar_kind(value.type) is Kind.BYTES:
-        return f"{value.as_buffer().size} bytes"
-    native = python_value(value, items=EXAMPLE_ITEMS)
-    if isinstance(native, dict) and isinstance(native.get("bytes"), bytes):
-        native = native["bytes"]
-    return example_text(native)
-
-
-def is_named_like_images(name: str, *, is_list: bool) -> bool:
-    """Whether a column's name suggests images, such as `image` or `file_name`.
-
-    >>> is_named_like_images("Left_Image_Path", is_list=False)
-    True
-    """
-    names = LIST_COLUMNS if is_list else _IMAGE_COLUMNS
-    endings = _LIST_ENDINGS if is_list else _IMAGE_ENDINGS
-    return name.lower() in names or name.lower().endswith(endings)
-
-
-def without_ending(name: str, *, is_list: bool) -> str:
-    """Returns the name without what says that it is of images.
-
-    >>> without_ending("left_image_path", is_list=False)
-    'left'
-    """
-    endings = _LIST_ENDINGS if is_list else _IMAGE_ENDINGS
-    ending = next((e for e in endings if name.endswith(e)), "")
-    return name.removesuffix(ending) or name
