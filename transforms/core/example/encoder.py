@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import binary_values, offsets_of
+from transforms.core.example.joined_records import JoinedRecords
 from transforms.core.example.payload import (
     MAX_EXAMPLE_BYTES,
     FloatPayloads,
@@ -35,7 +36,6 @@ from transforms.core.example.payload import (
     payload_steps,
 )
 from transforms.core.example.record_parts import Entry, Form, ListKind
-from transforms.core.example.records import JoinedRecords
 from transforms.core.example.wire import MAX_VARINT_BYTES, varint
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,

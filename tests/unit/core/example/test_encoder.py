@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from transforms.core.arrays import offsets_of
 from transforms.core.example import encoder as encoder_module
+from transforms.core.example import joined_records
 from transforms.core.example import payload as payload_module
-from transforms.core.example import records as records_module
 from transforms.core.example.encoder import (
     AroundValues,
     ExampleEncoder,
@@ -369,7 +369,7 @@ def test_checksums_by_linearity_are_those_of_calls(batch: pa.RecordBatch) -> Non
     """Random schemas, nulls and lengths: the oracle's frames in both ways."""
     framed = b"".join(map(frame, oracle(batch)))
     for cost in (0, math.inf):
-        with mock.patch.object(records_module, "_CALL_NS", cost):
+        with mock.patch.object(joined_records, "_CALL_NS", cost):
             encoder = ExampleEncoder(batch.schema)
             assert encoder.encode_framed(batch).buffers()[2].to_pybytes() == framed
 

@@ -7,15 +7,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from transforms.core.example import records
+from transforms.core.example import joined_records
+from transforms.core.example.joined_records import record_crcs
 from transforms.core.example.record_parts import DataBuffers, Run
-from transforms.core.example.records import record_crcs
 
 
 @pytest.fixture(autouse=True)
 def _always_by_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows as well: a call a record costs more than anything."""
-    monkeypatch.setattr(records, "_CALL_NS", math.inf)
+    monkeypatch.setattr(joined_records, "_CALL_NS", math.inf)
 
 
 def views_of(values: list[bytes]) -> npt.NDArray[np.uint64]:
