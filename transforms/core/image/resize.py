@@ -46,31 +46,17 @@ def turns(orientation: int) -> bool:
     return orientation >= 5
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Geometry:
-    """x of the result = x of the source * x_scale + x_shift, and so for y.
+class Geometry(NamedTuple):
+    """x of the result = x of the source * x's scale + x's shift, and so for y.
 
     Attributes:
       swapped: whether x and y of the source are exchanged first.
-      x_scale, x_shift, y_scale, y_shift: relative, without unit. A negative scale
-        mirrors.
+      scale, shift: of x and of y: relative, without unit. A negative scale mirrors.
     """
 
     swapped: bool = False
-    x_scale: float = 1.0
-    x_shift: float = 0.0
-    y_scale: float = 1.0
-    y_shift: float = 0.0
-
-    def then(self, *, x: tuple[float, float], y: tuple[float, float]) -> "Geometry":
-        """Returns this geometry followed by a (scale, shift) of each axis."""
-        return Geometry(
-            self.swapped,
-            self.x_scale * x[0],
-            self.x_shift * x[0] + x[1],
-            self.y_scale * y[0],
-            self.y_shift * y[0] + y[1],
-        )
+    scale: tuple[float, float] = (1.0, 1.0)
+    shift: tuple[float, float] = (0.0, 0.0)
 
     def map_boxes(self, boxes: "npt.ArrayLike") -> "npt.NDArray[np.float64]":
         """Maps boxes of the source to the result.
@@ -87,22 +73,14 @@ class Geometry:
         corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
         if self.swapped:
             corners = corners[:, :, ::-1]
-        out = corners * (self.x_scale, self.y_scale) + (self.x_shift, self.y_shift)
-        for axis, scale in enumerate((self.x_scale, self.y_scale)):
+        out = corners * self.scale + self.shift
+        for axis, scale in enumerate(self.scale):
             if scale < 0:
                 out[:, :, axis] = out[:, ::-1, axis]
         return out.reshape(-1, 4)
 
 
 AS_STORED = Geometry()
-
-
-def oriented(orientation: int) -> Geometry:
-    """Returns the geometry of applying an EXIF orientation, 1 to 8."""
-    return Geometry(turns(orientation)).then(
-        x=(-1.0, 1.0) if orientation in (2, 3, 6, 7) else (1.0, 0.0),
-        y=(-1.0, 1.0) if orientation in (3, 4, 7, 8) else (1.0, 0.0),
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,14 +199,14 @@ class ImageStep(NamedTuple):
           orientation: of EXIF, that the boxes lack; 1 where they are of the turned
             source.
         """
-        (rows, columns), (height, width), (top, left) = (
-            self.scaled,
-            self.size,
-            self.offset,
-        )
-        return oriented(orientation).then(
-            x=(columns / width, -left / width), y=(rows / height, -top / height)
-        )
+        (height, width), (top, left) = self.size, self.offset
+        x, y = self.scaled[1] / width, self.scaled[0] / height
+        dx, dy = -left / width, -top / height
+        if orientation in (2, 3, 6, 7):
+            x, dx = -x, x + dx
+        if orientation in (3, 4, 7, 8):
+            y, dy = -y, y + dy
+        return Geometry(turns(orientation), (x, y), (dx, dy))
 
 
 def step_of(

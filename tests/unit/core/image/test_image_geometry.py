@@ -18,7 +18,6 @@ from transforms.core.image.resize import (
     ImageStep,
     Mode,
     Resize,
-    oriented,
     turns,
 )
 from transforms.errors import SpecError
@@ -115,7 +114,9 @@ def test_fault_79_geometry_of_orientations_is_that_of_pillow(orientation: int) -
     (y,), (x,) = pixels.nonzero()
     height, width = pixels.shape
     expected = [x / width, y / height, (x + 1) / width, (y + 1) / height]
-    found = oriented(orientation).map_boxes([[2 / 10, 1 / 8, 3 / 10, 2 / 8]])
+    step = ImageStep((8, 10), pixels.shape, pixels.shape, orientation, "hamming")
+    boxes = [[2 / 10, 1 / 8, 3 / 10, 2 / 8]]
+    found = step.geometry(orientation).map_boxes(boxes)
     np.testing.assert_allclose(found, [expected])
     assert turns(orientation) == ((height, width) == (10, 8))
 
