@@ -199,12 +199,7 @@ def open_lazily(
         with _without_warnings():
             image = plugin(source)
         if name == "tiff":
-            info, several = _describe_tiff(image)
-            tags = cast(Any, image).tag_v2
-            # Decoders allocate whole tiles, even for a small image.
-            tile = tags.get(Base.TileLength, 1), tags.get(Base.TileWidth, 1)
-            check_pixels(info.height, info.width, limit)
-            check_pixels(*tile, max(limit, 1 << 20))
+            info, several = _describe_tiff(image, limit)
         else:
             check_pixels(image.height, image.width, limit)
             info, several = _describe(image, data, name)
@@ -264,10 +259,9 @@ class _Source(io.BytesIO):
         return data
 
 
-def _describe_tiff(image: ImageFile.ImageFile) -> tuple[ImageInfo, bool]:
+def _describe_tiff(image: Any, limit: int) -> tuple[ImageInfo, bool]:
     """Returns facts of a TIFF that was opened, and whether it has several pages."""
-    # Pillow's TiffImageFile, a class that only TIFF needs to import.
-    tags = cast(Any, image).tag_v2
+    tags = image.tag_v2
     # Before loading, which applies it; Pillow also finds it in XMP.
     stated = image.getexif().get(Base.Orientation, 1)
     orientation = stated if stated in range(1, 9) else 1
@@ -275,8 +269,12 @@ def _describe_tiff(image: ImageFile.ImageFile) -> tuple[ImageInfo, bool]:
     bits = max(bits) if isinstance(bits, tuple) else int(bits)
     # From the tags: Pillow's `size` is the one after turning.
     height, width = int(tags[Base.ImageLength]), int(tags[Base.ImageWidth])
+    check_pixels(height, width, limit)
+    # Decoders allocate whole tiles, even for a small image.
+    tile = tags.get(Base.TileLength, 1), tags.get(Base.TileWidth, 1)
+    check_pixels(*tile, max(limit, 1 << 20))
     info = ImageInfo("tiff", height, width, 0, orientation, bits)
-    return info, bool(cast(Any, image).is_animated)
+    return info, bool(image.is_animated)
 
 
 def _describe(
@@ -360,8 +358,8 @@ def _plugin(format: ImageFormat) -> _Plugin | None:
     name = format.decoder
     module = "pillow_heif" if name == "Heif" else f"PIL.{name}ImagePlugin"
     needed = _NEEDED.get(format.name)
-    if importlib.util.find_spec(module) is None:
-        return None
-    if needed and not features.check(needed):
+    if importlib.util.find_spec(module) is None or (
+        needed and not features.check(needed)
+    ):
         return None
     return cast(_Plugin, getattr(importlib.import_module(module), f"{name}ImageFile"))

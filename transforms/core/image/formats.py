@@ -7,6 +7,7 @@ program, as that of EPS does with Ghostscript.
 """
 
 import enum
+import itertools
 import os
 import re
 from typing import NamedTuple
@@ -76,18 +77,11 @@ class ImageInfo(NamedTuple):
         """Returns the image with the notes of a source with these properties."""
         height, width = self.height, self.width
         is_thin = height >= _THIN * width or width >= _THIN * height
-        odd = is_thin or cmyk or several or trailing
-        if not odd and self.orientation == 1 and self.bits <= 8:
+        # In the order of `ImageNote`.
+        holds = (self.orientation > 1, cmyk, self.bits > 8, several, trailing, is_thin)
+        if True not in holds:
             return self  # as nearly all images
-        holds = {
-            ImageNote.ORIENTATION: self.orientation > 1,
-            ImageNote.CMYK: cmyk,
-            ImageNote.SIXTEEN_BIT: self.bits > 8,
-            ImageNote.SEVERAL_FRAMES: several,
-            ImageNote.TRAILING_BYTES: trailing,
-            ImageNote.THIN: is_thin,
-        }
-        return self._replace(notes=tuple(note for note in holds if holds[note]))
+        return self._replace(notes=tuple(itertools.compress(ImageNote, holds)))
 
 
 class ImageFormat(NamedTuple):
@@ -216,12 +210,11 @@ def unsupported(kind: str) -> FaultError:
     )
 
 
-def check_pixels(height: int, width: int, limit: int) -> None:
-    """Refuses an image of more pixels than the limit."""
+def check_pixels(height: int, width: int, limit: int, *, how: str = "") -> None:
+    """Refuses an image of more pixels than the limit; the words begin with `how`."""
     if height * width > limit:
-        raise FaultError(
-            Reason.TOO_MANY_PIXELS, f"{width} x {height} pixels are more than {limit:,}"
-        )
+        message = f"{how}{width} x {height} pixels are more than {limit:,}"
+        raise FaultError(Reason.TOO_MANY_PIXELS, message)
 
 
 def fault_of_unknown(data: bytes) -> Fault:

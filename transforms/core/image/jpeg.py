@@ -87,6 +87,7 @@ _LEAST_BYTES |= {0xE0: 14, 0xEE: 12}
 # result, as Pillow's `reducing_gap=2` does; with fewer, edges are off by 70 grays.
 _DRAFT_GAP = 2
 
+_BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _ORIENTATION = 0x0112
 _SHORT = 3
 _ENTRY_BYTES = 12
@@ -279,12 +280,8 @@ def _in_exif(data: Buffer) -> int | None:
     for _ in range(2):  # some writers repeat the name
         if data[: len(_EXIF_NAME)] == _EXIF_NAME:
             data = data[len(_EXIF_NAME) :]
-    mark = data[:4]
-    if mark == b"II*\0":
-        order = "<"
-    elif mark == b"MM\0*":
-        order = ">"
-    else:
+    order = _BYTE_ORDERS.get(bytes(data[:4]))
+    if order is None:
         return None
     try:
         (offset,) = struct.unpack_from(f"{order}I", data, 4)

@@ -235,9 +235,8 @@ def _bad(message: str) -> FaultError:
 Numbers = npt.NDArray[np.integer[Any]]
 
 _MOST_CLASSES = 1 << 16
-_CVAT = re.compile(r"([^:]*):(\d+),(\d+),(\d+)(:.*)?")
-_COLOUR = re.compile(r"(\d+)\s*,\s*(\d+)\s*,\s*(\d+)[\s,]+(\S.*)")
-_VALUE = re.compile(r"(\d+)[\s,]+(\S.*)")
+_CVAT = re.compile(r"([^:]*):(\d+,\d+,\d+)(:.*)?")
+_COLOUR_OR_VALUE = re.compile(r"((?:\d+\s*,\s*){2}\d+|\d+)[\s,]+(\S.*)")
 # Pillow spreads the grays of two and four bits over 0 to 255.
 _SPREAD = {2: 85, 4: 17}
 # Red, green and blue as one number.
@@ -272,9 +271,9 @@ class MaskClasses:
             if not line or line.startswith("#"):
                 continue
             if match := _CVAT.fullmatch(line):
-                name, digits = match[1], list(match.groups()[1:4])
-            elif match := _COLOUR.fullmatch(line) or _VALUE.fullmatch(line):
-                *digits, name = match.groups()
+                name, value = match[1], match[2]
+            elif match := _COLOUR_OR_VALUE.fullmatch(line):
+                value, name = match.groups()
             elif number == 1 and "," in line:
                 continue  # the header of a CSV
             else:
@@ -283,7 +282,7 @@ class MaskClasses:
                     f"'128,0,0 cat' or '1 cat'; it is {line!r:.80}"
                 )
             names.append(name.strip())
-            values.append(tuple(map(int, digits)))
+            values.append(tuple(map(int, value.split(","))))
         if len({*map(len, values)}) != 1 or len(values) > _MOST_CLASSES:
             raise ValueError("it must list classes by colours or by values")
         most = 255 if len(values[0]) > 1 else _MOST_CLASSES - 1
@@ -293,9 +292,7 @@ class MaskClasses:
             raise ValueError(f"values must be at most {most}")
         # As bytes, red, green and blue are one number.
         are_colours = len(values[0]) > 1
-        numbers = tuple(
-            int.from_bytes(value) if are_colours else value[0] for value in values
-        )
+        numbers = tuple(int.from_bytes(v) if are_colours else v[0] for v in values)
         return cls(tuple(names), numbers, are_colours)
 
 

@@ -18,6 +18,7 @@ from PIL import ExifTags, Image
 from transforms.core.image.formats import damaged, unsupported
 from transforms.core.image.resize import ImageStep
 from transforms.core.reasons import FaultError, Reason
+from transforms.errors import bounded
 
 _DAMAGE = (
     OSError,  # the stream is broken or ends early
@@ -82,7 +83,8 @@ def decoding(title: str, *, rare: bool = False) -> Iterator[None]:
         if _rare_bmp(str(error)):
             raise unsupported(str(error).removeprefix("Unsupported ")) from error
         said = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise damaged(f"{title}: Pillow cannot decode it: {said}") from error
+        message = bounded(f"{title}: Pillow cannot decode it: {said}")
+        raise damaged(message) from error
 
 
 def depth_of(image: Image.Image) -> int:

@@ -46,7 +46,7 @@ from transforms.core.image.resize import (
     turns,
 )
 from transforms.core.reasons import Fault, FaultError, Reason
-from transforms.errors import SpecError, bounded
+from transforms.errors import SpecError
 
 if TYPE_CHECKING:
     from transforms.core.image.masks import MaskClasses
@@ -201,7 +201,7 @@ def prepare_image(
             return PreparedImage(data, source, source)
         return _prepare(data, policy, source, opened)
     except FaultError as error:
-        return Fault(error.fault.reason, bounded(error.fault.message))
+        return error.fault
 
 
 def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
@@ -219,7 +219,7 @@ def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
         try:
             checked, _ = open_lazily(data, format, policy.max_pixels)
         except FaultError as error:
-            return Fault(error.fault.reason, bounded(error.fault.message))
+            return error.fault
     size = checked.width, checked.height
     is_turned = policy.exif == "apply" and turns(checked.orientation)
     return size[::-1] if is_turned else size
@@ -259,6 +259,9 @@ def _prepare(
         resize=policy.resize,
         limit=policy.most_pixels,
     )
+    # TensorFlow decodes these class numbers as they are.
+    is_gray = source.format == "png" and (source.depth, source.bits) == (1, 8)
+    holds_numbers = is_gray and policy.mask_classes is None
     notes: set[ImageNote] = set()
     if opened is not None:
         image = load_opened(source, opened)
@@ -269,7 +272,7 @@ def _prepare(
         step is None
         and policy.channels in (None, source.depth)
         and policy.output in (None, source.format)
-        and (not policy.class_mask or _stays_mask(source, policy))
+        and (not policy.class_mask or holds_numbers)
     ):
         return _finished(data, source, source, step, _shortfall(source, policy))
     else:
@@ -287,12 +290,6 @@ def _prepare(
     if policy.class_mask:
         return _prepared_mask(image, policy, source, step)
     return _changed(image, policy, source, step, notes)
-
-
-def _stays_mask(source: ImageInfo, policy: ImagePolicy) -> bool:
-    """Whether the policy leaves a mask as it is: TensorFlow decodes its numbers."""
-    is_gray = source.format == "png" and (source.depth, source.bits) == (1, 8)
-    return is_gray and policy.mask_classes is None
 
 
 def _changed(

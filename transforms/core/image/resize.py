@@ -20,7 +20,7 @@ Settings import this module for its choices, so it loads neither Pillow nor NumP
 import dataclasses
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from transforms.core.reasons import FaultError, Reason
+from transforms.core.image.formats import check_pixels
 from transforms.errors import SpecError
 
 if TYPE_CHECKING:
@@ -228,10 +228,6 @@ def step_of(
     if scaled == size == turned and orientation == 1:
         return None
     for height, width in (scaled, size):
-        if height * width > limit:
-            raise FaultError(
-                Reason.TOO_MANY_PIXELS,
-                f"resized to {width} x {height} it has more than {limit:,} pixels",
-            )
+        check_pixels(height, width, limit, how="resized, ")
     filter: Filter = "hamming" if resize is None else resize.filter
     return ImageStep(source, scaled, size, orientation, filter)
