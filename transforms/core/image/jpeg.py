@@ -162,7 +162,7 @@ def read_jpeg(data: bytes, check: Check, limit: int) -> ImageInfo:
 def _read_frame(
     data: bytes, marker: int, start: int, stop: int
 ) -> tuple[int, int, int]:
-    """Returns height, width and components from the payload of a frame header."""
+    """Returns height, width and components from the frame header of a JPEG."""
     size = stop - start
     if size < 6 or size != 6 + 3 * data[start + 5]:
         raise damaged(f"JPEG: frame header of {size} bytes at byte {start - 4}")
@@ -183,7 +183,7 @@ def _read_frame(
 
 
 def _segment(data: bytes, at: int) -> tuple[int, int, int]:
-    """Returns a marker's code, and where its payload starts and stops.
+    """Returns the code of a JPEG's marker, and where its payload starts and stops.
 
     Any number of fill bytes FF may come before a code (T.81 B.1.1.2). EOI has neither
     length nor payload: both offsets are the end of the marker.
@@ -241,7 +241,7 @@ def decode_jpeg(
 
 
 def _pixels_only(data: bytes) -> bytes:
-    """Returns the file without the metadata before its first scan.
+    """Returns a JPEG without the metadata before its first scan.
 
     This keeps EXIF, embedded profiles, comments and further images away from the
     decoder, where they could fail. The segments of JFIF and Adobe stay, because libjpeg

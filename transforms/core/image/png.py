@@ -161,7 +161,7 @@ def read_png(data: bytes, check: Check, limit: int) -> ImageInfo:
 
 
 def _chunks(data: bytes, *, strict: bool = False) -> Iterator[_Chunk]:
-    """Yields the chunks up to IEND.
+    """Yields the chunks of a PNG up to IEND.
 
     Args:
       data: the file.

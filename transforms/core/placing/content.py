@@ -85,14 +85,14 @@ _TRUTH_STARTS = _bytes(b"tTfF")
 _WORD_LENGTHS, _TRUTH_LENGTHS = (3, 8), (4, 5)
 
 
-def _hash_base(kind: str) -> np.uint64:
-    """Returns what the hashes of a type start from: equal bits of two types differ."""
+def _type_base(kind: str) -> np.uint64:
+    """Returns what the words of a type start from: equal bits of two types differ."""
     return origin_bases([kind], _PURPOSE, 0)[0]
 
 
-_INT64, _UINT64, _BOOL = map(_hash_base, ("int64", "uint64", "bool"))
-_INSTANT, _CLOCK, _DURATION = map(_hash_base, ("instant", "clock", "duration"))
-_LIST, _STRUCT, _NULL = map(_hash_base, ("list", "struct", "null"))
+_INT64, _UINT64, _BOOL = map(_type_base, ("int64", "uint64", "bool"))
+_INSTANT, _CLOCK, _DURATION = map(_type_base, ("instant", "clock", "duration"))
+_LIST, _STRUCT, _NULL = map(_type_base, ("list", "struct", "null"))
 
 
 def content_hashes(

@@ -259,7 +259,7 @@ def without_images(array: pa.LargeBinaryArray, *, digests: bool) -> pa.LargeBina
 
 
 def _is_among(values: UInt64s, ascending: UInt64s) -> npt.NDArray[np.bool_]:
-    """Returns which of n hashes are among some that ascend, by binary search."""
+    """Returns which of n fingerprints are among some that ascend."""
     if not len(ascending):
         return np.zeros(len(values), np.bool_)
     at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)

@@ -304,12 +304,12 @@ def _piece(
 
 
 def _is_value(name: str, _: pa.ChunkedArray) -> bool:
-    """Whether a column has values of rows, not their origins, numbers or keys."""
+    """Whether a column of a shard has values, not origins, numbers or keys of rows."""
     return name not in PLACE_COLUMNS
 
 
 def _is_large(_: str, column: pa.ChunkedArray) -> bool:
-    """Whether values are so large in the mean that copying them would cost too much."""
+    """Whether a shard's values are so large in the mean that copying costs too much."""
     return bool(column.get_total_buffer_size() > _LARGE_VALUE_BYTES * len(column))
 
 
@@ -381,7 +381,7 @@ def _order_keys(
 
 
 def _sorted_positions(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Returns the stable sorting order of 64-bit keys.
+    """Returns the stable sorting order of a shard's rows by 64-bit keys.
 
     Sorts words of the upper bits of a key above its position: NumPy sorts words three
     times as fast as it finds their order. Keys of equal upper bits, few among hashes,

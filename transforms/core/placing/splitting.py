@@ -323,7 +323,7 @@ def _by_rule(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
         case SplitSource.SINGLE:
             return Splits(rule.names[:1], np.zeros(batch.rows.num_rows, np.int64))
         case SplitSource.SHARES:
-            return Splits(rule.names, split_of_keys(_split_hashes(batch, rule), rule))
+            return Splits(rule.names, split_of_keys(_share_hashes(batch, rule), rule))
         case SplitSource.COLUMN:
             return _by_column(batch, rule)
         case SplitSource.TABLE:
@@ -332,8 +332,8 @@ def _by_rule(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
             return _by_class(batch, rule, tables)
 
 
-def _split_hashes(batch: Batch, rule: SplitRule) -> UInt64s:
-    """Returns the hash of each row's group, or of itself, by which shares are cut."""
+def _share_hashes(batch: Batch, rule: SplitRule) -> UInt64s:
+    """Returns the hashes by which shares are cut: of each row's group, or of itself."""
     return unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
 
 
@@ -367,7 +367,7 @@ def _filled(splits: Splits, batch: Batch, rule: SplitRule) -> Splits:
     """Assigns rows without a split by the rule's shares."""
     shared = rule.names[: len(rule.shares)]
     names, code_map = _joined(splits.names, shared)
-    by_shares = code_map[split_of_keys(_split_hashes(batch, rule), rule)]
+    by_shares = code_map[split_of_keys(_share_hashes(batch, rule), rule)]
     return Splits(names, np.where(splits.index < 0, by_shares, splits.index))
 
 
@@ -376,5 +376,5 @@ def _by_class(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     if tables.strata is None:
         raise EncodingError("A stratified split needs the classes to be counted first.")
     classes = batch.rows.column(rule.stratify_by).cast(pa.string())
-    index = tables.strata.split_of(classes, _split_hashes(batch, rule))
+    index = tables.strata.split_of(classes, _share_hashes(batch, rule))
     return Splits(rule.names, index)
