@@ -54,7 +54,7 @@ def look(plan: "Plan") -> tuple[float, str]:
 
 def _share_read(plan: "Plan", store: "Store") -> float | None:
     """Returns the share of the blocks that are read; None where it cannot be seen."""
-    from transforms.formats.table_source import RunSource
+    from transforms.formats.file_runs import RunSource
 
     if plan.inline:
         return None

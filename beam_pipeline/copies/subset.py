@@ -32,7 +32,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics, summarize_feature
 from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import ExampleError, InputError, bounded, first_few
-from transforms.formats.tfrecord_files.columns import decode, record_types
+from transforms.formats.tfrecord_files.stored_features import decode, record_types
 from transforms.sidecars.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.storage.files import storage
 from transforms.work.store import Store

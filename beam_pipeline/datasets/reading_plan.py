@@ -26,14 +26,16 @@ from transforms.core.schema import LISTS, SEQUENCE_ENCODING, Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import InputError, SpecError, bounded, nearest
 from transforms.formats.table import InputFile
-from transforms.formats.tfrecord_files.columns import stored_feature
 from transforms.formats.tfrecord_files.dataset import (
+    Edition,
+    Shard,
     check_all_there,
     dataset_beside,
     row_feature,
 )
 from transforms.formats.tfrecord_files.records import learn, sampled
-from transforms.formats.tfrecord_files.typed_rows import Edition, Shard, TypedRows
+from transforms.formats.tfrecord_files.stored_features import stored_feature
+from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.catalogue import CatalogueRows
 from transforms.storage.files import storage
 from transforms.storage.paths import absolute, plain

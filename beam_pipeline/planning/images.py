@@ -24,8 +24,9 @@ from transforms.core.placing.splitting import SplitRule, SplitSource
 from transforms.core.reasons import Fault, FaultError, Skipped
 from transforms.core.schema import Kind, Schema
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
-from transforms.formats import images
+from transforms.formats import images, input_files
 from transforms.formats.file_names import is_image_name
+from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader
 from transforms.formats.label_join import Labels
 from transforms.formats.pairs import (
@@ -37,7 +38,6 @@ from transforms.formats.pairs import (
     pair,
     sort_files,
 )
-from transforms.formats.table_source import RunSource
 from transforms.formats.tree_shape import Surroundings
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
@@ -116,7 +116,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         notes = (*notes, *mask_notes(spec, inputs.root, labels, of_masks))
     command = ["beam-tfrecord", "convert", spec.source, *filter(None, [spec.output])]
     try:
-        listing = images.arrange(
+        listing = images.list_images(
             entries,
             inputs.skipped,
             root=inputs.root,
@@ -315,10 +315,10 @@ def paired(spec: Spec, inputs: Inputs) -> tuple[Inputs, Labels | None]:
     Raises:
       InputError: a mask is that of two images.
     """
-    entries = images.in_source_order(inputs.entries)
+    entries = input_files.in_source_order(inputs.entries)
     if inputs.masks is None or spec.masks == "none":
         return dataclasses.replace(inputs, entries=entries), None
-    masks = images.in_source_order(inputs.mask_files)
+    masks = input_files.in_source_order(inputs.mask_files)
     entries, labels, left_out = pair(entries, masks, inputs.masks)
     skipped = dict(inputs.skipped)
     if left_out:

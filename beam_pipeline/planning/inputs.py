@@ -31,12 +31,7 @@ from transforms.core.placing.splitting import SplitRule
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, SpecError, source_error
 from transforms.formats.file_names import is_split_word, plain_name
-from transforms.formats.input_files import (
-    MOST_OTHERS,
-    HeldListing,
-    only_texts,
-    unmatched,
-)
+from transforms.formats.input_files import MOST_OTHERS, HeldListing, unmatched
 from transforms.formats.pairs import PairFolders
 from transforms.formats.registry import (
     FORMAT_OPTIONS,
@@ -47,6 +42,7 @@ from transforms.formats.registry import (
 )
 from transforms.formats.source import Source
 from transforms.formats.table import TableFormat
+from transforms.formats.tree_shape import only_texts
 from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of, origins_of
 from transforms.storage.files import storage

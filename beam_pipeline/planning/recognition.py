@@ -13,12 +13,17 @@ import pyarrow.compute as pc
 from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import numpy_mask
 from transforms.errors import BeamTFRecordError, InputError, source_error
-from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name, plain_name
-from transforms.formats.input_files import Chosen, are_plain_images, choose_files
+from transforms.formats.compressed_files import open_content
+from transforms.formats.file_names import (
+    IMAGE_SUFFIXES,
+    are_plain_images,
+    is_image_name,
+    plain_name,
+)
+from transforms.formats.input_files import Chosen, choose_files
 from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.registry import FORMATS, METADATA_NAMES, claimed_by
 from transforms.formats.table import SourceFile
-from transforms.formats.whole_files import open_content
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage

@@ -51,6 +51,14 @@ from transforms.core.placing.content import content_hashes
 from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError
+from transforms.formats.file_runs import (
+    RunReader,
+    RunSource,
+    TableSource,
+    file_notes,
+    folder_notes,
+    run_files_of,
+)
 from transforms.formats.input_files import InputFiles
 from transforms.formats.raw_rows import as_numbers, with_nulls, with_points
 from transforms.formats.registry import FORMATS
@@ -61,14 +69,6 @@ from transforms.formats.table import (
     RowReader,
     TableReader,
     TableSample,
-)
-from transforms.formats.table_source import (
-    RunReader,
-    RunSource,
-    TableSource,
-    file_notes,
-    folder_notes,
-    run_files_of,
 )
 
 # Rows that tell whether values hold images, and whether rows differ in their content.

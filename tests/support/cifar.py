@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transforms.formats.table import InputFile, RawRows
+from transforms.formats.raw_rows import RawRows
+from transforms.formats.table import InputFile
 
 
 def real_folder() -> pathlib.Path:

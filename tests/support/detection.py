@@ -21,10 +21,10 @@ from transforms.core.model import Reading
 from transforms.core.reasons import Rejection
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection.objects import BOXES
+from transforms.formats.file_runs import RunReader, RunSource, TableSource
 from transforms.formats.input_files import InlineListing, InputFiles
 from transforms.formats.source import Source
 from transforms.formats.table import InputFile, TableFormat
-from transforms.formats.table_source import RunReader, RunSource, TableSource
 from transforms.storage.files import storage
 
 Folder = pathlib.Path

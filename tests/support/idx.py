@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tests.support.cifar import listed
-from transforms.formats.table import InputFile, RawRows, TableReader
+from transforms.formats.raw_rows import RawRows
+from transforms.formats.table import InputFile, TableReader
 
 TYPES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
 

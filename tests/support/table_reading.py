@@ -12,6 +12,7 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.core.reasons import Rejection
 from transforms.core.schema import Schema
+from transforms.formats.file_runs import TableSource
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
     InputFile,
@@ -21,7 +22,6 @@ from transforms.formats.table import (
     TableReader,
     TableSample,
 )
-from transforms.formats.table_source import TableSource
 from transforms.storage import entries
 
 

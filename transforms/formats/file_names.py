@@ -1,4 +1,4 @@
-"""What names of files say: a split, an image, a compressed file; and which file.
+"""What names of files say: a split, an image, a compressed file.
 
 Words that denote a split:
 
@@ -20,12 +20,17 @@ say their splits too: `split_of_stem`. One alone may be called so for any reason
 Source of the words: Hugging Face datasets, `data_files.py`.
 """
 
-import collections
 import os
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import numpy_mask
 
 _PACKED_SUFFIXES = (".gz", ".zst", ".zz")
 _SPLITS = {
@@ -49,6 +54,17 @@ IMAGE_SUFFIXES = tuple(
         ".heic .heif .ppm .pgm .pbm .pnm .ico .tga .psd .svg"
     ).split()
 )
+
+
+def _in_any_case(suffix: str) -> str:
+    """Returns a regex for a suffix in small letters, capitals or both."""
+    # Not by a flag: in Unicode, more than two characters are one letter.
+    letters = (f"[{c}{c.upper()}]" if c.isalpha() else re.escape(c) for c in suffix)
+    return "".join(letters)
+
+
+# What nearly all names of images match.
+_PLAIN = rf"[^/.](?:{'|'.join(map(_in_any_case, IMAGE_SUFFIXES))})$"
 
 
 def is_split_word(name: str) -> bool:
@@ -103,72 +119,15 @@ def in_nfc(path: str) -> str:
     return path if path.isascii() else unicodedata.normalize("NFC", path)
 
 
-class SourcePaths:
-    r"""The files below a source, and their folders, as annotations name them.
+def are_plain_images(paths: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    """Tells which of many paths are beyond doubt those of images.
 
-    Annotations are written on other machines and in other folders. A path means its
-    longest tail that exists below the source, first from the annotation's folder, then
-    from the root; so nothing outside of the source is opened.
-
-    >>> paths = SourcePaths(["train/images/a.jpg"])
-    >>> paths.file("C:\\x\\images\\a.jpg", "train")
-    'train/images/a.jpg'
-    >>> paths.folder("../train/images")
-    'train/images'
-    >>> paths.file("b.jpg") is None
-    True
+    What is True is an image for `is_image_name`, and a file of no other format; what
+    is False may be an image as well.
     """
-
-    def __init__(self, files: Iterable[str]) -> None:
-        """Takes paths relative to the source's root."""
-        self._files = {in_nfc(path): path for path in files}
-        self._folders: dict[str, str] = {}
-        for path in self._files.values():
-            folder = posixpath.dirname(path)
-            while folder and in_nfc(folder) not in self._folders:
-                self._folders[in_nfc(folder)] = folder
-                folder = posixpath.dirname(folder)
-        self._named: dict[str, list[str]] = {}
-
-    def __contains__(self, path: str) -> bool:
-        return path in self._files
-
-    def file(self, path: str, base: str = "") -> str | None:
-        """Returns the file that a path means, written in the folder `base`."""
-        return _longest_tail(path, base, self._files)
-
-    def folder(self, path: str, base: str = "") -> str | None:
-        """Returns the folder that a path means; `base` itself for its own name, "."."""
-        if not _path_parts(path):
-            return base
-        return _longest_tail(path, base, self._folders)
-
-    def called(self, name: str) -> list[str]:
-        """Returns the files of a base name, or else those of a stem."""
-        if not self._named:
-            named = collections.defaultdict(list)
-            for key, path in self._files.items():
-                base = posixpath.basename(key)
-                for alias in {base, f"{posixpath.splitext(base)[0]}/"}:
-                    named[alias].append(path)
-            self._named = dict(named)
-        base = in_nfc(name.replace("\\", "/").rpartition("/")[2])
-        return self._named.get(base) or self._named.get(f"{base}/", [])
+    return numpy_mask(pc.match_substring_regex(paths, _PLAIN))
 
 
-def _path_parts(path: str) -> list[str]:
-    """Returns the names in a path, also one of Windows; ".." leads nowhere."""
-    parts = posixpath.normpath(path.replace("\\", "/")).split("/")
-    return [segment for segment in parts if segment not in ("", ".", "..")]
-
-
-def _longest_tail(path: str, base: str, known: dict[str, str]) -> str | None:
-    """Returns what the longest known tail of a path means, from `base` or the root."""
-    parts = _path_parts(in_nfc(path))
-    folders = dict.fromkeys([in_nfc(base), ""])
-    for first in range(len(parts)):
-        for folder in folders:
-            match = known.get(posixpath.join(folder, *parts[first:]))
-            if match is not None:
-                return match
-    return None
+def bare_name(name: str) -> str:
+    """Returns a name in small letters without marks: "No-Mask_1" is "nomask1"."""
+    return re.sub(r"[\W_]+", "", name.lower())

@@ -1,9 +1,9 @@
 """Folders of labelled images or other files: `label/file` and `split/label/file`.
 
 The first level is a split only if every name there is a split's usual name
-(`SPLIT_WORDS`, in any case); otherwise it is the label. Every file with an image's
-suffix is a row, whatever it holds: what cannot be decoded becomes a reject with a
-reason. Files without such a suffix are skipped and counted. Other files, as those of
+(`tree_shape.SPLIT_WORDS`, in any case); otherwise it is the label. Every file with an
+image's suffix is a row, whatever it holds: what cannot be decoded becomes a reject with
+a reason. Files without such a suffix are skipped and counted. Other files, as those of
 audio, are listed by the same rules and stored as they are.
 
 A row carries the path of its image; the image itself is read when its shard is
@@ -22,10 +22,7 @@ written. The listing is one Arrow IPC file, so a job stays small for a million f
     =NAME             the value of each feature that the table gives
 """
 
-import collections
 import dataclasses
-import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
@@ -39,20 +36,24 @@ from transforms.core.placing.splitting import usual_order
 from transforms.core.reasons import Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.vocabulary import sorted_names
-from transforms.errors import InputError, SpecError, first_few
+from transforms.errors import InputError, SpecError
 from transforms.formats.file_names import in_nfc, split_in_path
+from transforms.formats.file_runs import RunReader
+from transforms.formats.input_files import in_source_order
 from transforms.formats.label_join import Labels
-from transforms.formats.raw_rows import rejecter, rejection_of
-from transforms.formats.table import Complaint, RawRows
-from transforms.formats.table_source import RunReader
-from transforms.formats.tree_shape import Surroundings, check_tree, folder_counts
-from transforms.storage.entries import FileEntry
+from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
+from transforms.formats.tree_shape import (
+    Surroundings,
+    check_tree,
+    first_folder,
+    folder_counts,
+    has_splits,
+)
 from transforms.storage.file_list import FileList, origins_of, stamps_of
 from transforms.storage.row_spool import RowSpool
 
 # Of raw rows; no feature of a table has such a name.
 SPLIT_COLUMN = "/split"
-SPLIT_WORDS = frozenset("train training val valid validation dev eval test".split())
 # Roles of an image's features and the names they have in records by default.
 FEATURE_NAMES: Mapping[str, str] = {
     role: role for role in ("image", "label", "filename", "height", "width", "depth")
@@ -100,8 +101,6 @@ _ROLES: Mapping[str, tuple[Kind, str]] = {
     "source_id": (Kind.TEXT, "filename"),
     "sha256": (Kind.TEXT, ""),
 }
-# How many files of each kind an error shows.
-_SHOWN = 3
 _LISTING = pa.schema(
     {
         "path": pa.string(),
@@ -168,7 +167,7 @@ def _of_role(role: str, name: str) -> Feature:
     )
 
 
-def arrange(
+def list_images(
     entries: FileList,
     skipped: Mapping[str, int],
     *,
@@ -180,7 +179,7 @@ def arrange(
     around: Surroundings | None = None,
     splits_in_paths: bool = False,
 ) -> Listing:
-    """Returns the listing of a tree of images, by the rule of the module.
+    """Returns the listing of the images in a tree, by the rule of the module.
 
     Args:
       entries: the images, as `choose_files` chose them.
@@ -212,7 +211,7 @@ def arrange(
     if splits_in_paths:
         with_splits = all(map(split_in_path, folders))
     else:
-        with_splits = _has_splits(entries, folders, root, by_folders=by_folders)
+        with_splits = has_splits(entries, folders, root, by_folders=by_folders)
     left_out = dict(skipped)
     if limit is not None and len(entries) > limit:
         left_out[Skipped.BEYOND_LIMIT] = len(entries) - limit
@@ -222,7 +221,7 @@ def arrange(
     for batch in entries.batches():
         if limit is not None:
             batch = batch.slice(0, max(limit - len(rows), 0))
-        split_of = split_in_path if splits_in_paths else _first_folder
+        split_of = split_in_path if splits_in_paths else first_folder
         listed = _listed(
             batch, by_folders, split_of if with_splits else None, classes, totals
         )
@@ -279,40 +278,8 @@ def _listed(
     return pa.RecordBatch.from_arrays(columns, schema=_LISTING)
 
 
-def _first_folder(folder: str) -> str:
-    """Returns the first folder of a path, which is the split in `split/label/file`."""
-    return folder.partition("/")[0]
-
-
-def in_source_order(entries: FileList) -> FileList:
-    """Returns the files by their origins' bytes.
-
-    Raises:
-      InputError: names that are equal in NFC or are not UTF-8.
-    """
-    ordered = entries.by_origin()
-    # Paths of a tree differ, and plain ones are their origins.
-    before: FileEntry | None = None
-    for entry in ordered if ordered is not entries else ():
-        try:
-            entry.path.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"File names must be UTF-8; {os.fsencode(entry.path)!r} is not. "
-                f"Rename it, or leave it out with --exclude."
-            ) from error
-        if before and before.origin == entry.origin:
-            raise InputError(
-                f"File names must differ after Unicode normalisation (NFC); "
-                f"{before.path.encode()!r} and {entry.path.encode()!r} do not. "
-                f"Rename one."
-            )
-        before = entry
-    return ordered
-
-
 def _labelled(table: pa.Table, labels: Labels, with_splits: bool) -> pa.Table:
-    """Returns the listing with what a table says, and the table's orphans behind it."""
+    """Returns a listing of images with what a table says, its orphans behind them."""
     count = table.num_rows
     faults = labels.faults[:count]
     columns = {name: table[name] for name in table.column_names} | {
@@ -334,44 +301,6 @@ def _labelled(table: pa.Table, labels: Labels, with_splits: bool) -> pa.Table:
         for orphan in labels.orphans
     ]
     return pa.concat_tables([listed, pa.Table.from_pylist(orphans, listed.schema)])
-
-
-def _has_splits(
-    entries: FileList, folders: Mapping[str, int], root: str, *, by_folders: bool
-) -> bool:
-    """Whether the first level says the split; raises where no rule fits.
-
-    Args:
-      entries: the files.
-      folders: of all files, as `folder_counts` has them, and how many are in each.
-      root: named in errors.
-      by_folders: whether folders say the label.
-    """
-    depths: collections.Counter[int] = collections.Counter()
-    for folder, count in folders.items():
-        depths[folder.count("/") + 1] += count
-    first = {folder.partition("/")[0] for folder in folders if folder}
-    with_splits = bool(first) and {n.lower() for n in first} <= SPLIT_WORDS
-    if not by_folders:
-        return with_splits and 1 not in depths
-    if not set(depths) - {3 if with_splits else 2}:
-        return with_splits
-    examples = []
-    for depth, count in sorted(depths.items()):
-        paths = (e.path for e in entries if e.path.count("/") + 1 == depth)
-        examples.append(f"{count} like {', '.join(itertools.islice(paths, _SHOWN))}")
-    rule = "split/label/file" if with_splits else "label/file or split/label/file"
-    if set(depths) == {3} and not with_splits:
-        # It looks like the rule, but for the name.
-        unknown = [repr(n) for n in sorted(first) if n.lower() not in SPLIT_WORDS]
-        words = ", ".join(sorted(SPLIT_WORDS))
-        examples.append(f"{first_few(unknown, _SHOWN)}: splits are called {words}")
-    raise InputError(
-        f"Images, and other files, must be arranged as {rule} below {root!r}; found "
-        f"{'; '.join(examples)}. Point at the folder that holds the labels (or the "
-        f"splits), leave files out with --exclude, or use --unlabelled where they have "
-        f"no labels."
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

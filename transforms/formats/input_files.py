@@ -20,7 +20,6 @@ import fnmatch
 import functools
 import operator
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, SupportsIndex, overload
 
@@ -32,9 +31,10 @@ import pyarrow.compute as pc
 from transforms.core.arrays import numpy_mask, regrouped
 from transforms.core.reasons import Skipped
 from transforms.errors import InputError
-from transforms.formats.file_names import IMAGE_SUFFIXES
+from transforms.formats.file_names import IMAGE_SUFFIXES, are_plain_images
 from transforms.formats.table import InputFile
 from transforms.storage.drafts import CountedSink
+from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, stamps_of
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
@@ -71,28 +71,6 @@ class Chosen(NamedTuple):
     files: FileList
     skipped: dict[str, int]
     others: tuple[str, ...]
-
-
-def _in_any_case(suffix: str) -> str:
-    """Returns a regex for a suffix in small letters, capitals or both."""
-    # Not by a flag: in Unicode, more than two characters are one letter.
-    letters = (f"[{c}{c.upper()}]" if c.isalpha() else re.escape(c) for c in suffix)
-    return "".join(letters)
-
-
-# What nearly all names of images match.
-_PLAIN = rf"[^/.](?:{'|'.join(map(_in_any_case, IMAGE_SUFFIXES))})$"
-# What names of annotations match that are for one image each.
-_TEXT = r"(?i)[^/]\.(txt|json|xml)$"
-
-
-def are_plain_images(paths: pa.BinaryArray) -> npt.NDArray[np.bool_]:
-    """Tells which of many paths are beyond doubt those of images.
-
-    What is True is an image for `is_image_name`, and a file of no other format; what
-    is False may be an image as well.
-    """
-    return numpy_mask(pc.match_substring_regex(paths, _PLAIN))
 
 
 def choose_files(
@@ -142,16 +120,6 @@ def choose_files(
     return Chosen(chosen, counts, tuple(others))
 
 
-def only_texts(files: FileList) -> FileList:
-    """Returns the files that may hold annotations, each of one image."""
-
-    def are_texts(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        named = pc.match_substring_regex(batch["path"], _TEXT)
-        return numpy_mask(named) & ~numpy_mask(batch["hidden"])
-
-    return files.filter(are_texts)
-
-
 def unmatched(files: FileList, patterns: Sequence[str]) -> list[str]:
     """Returns the patterns that match none of the files that are not hidden."""
     left = list(dict.fromkeys(patterns))
@@ -174,6 +142,33 @@ def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
         else fnmatch.fnmatchcase(path, p) or fnmatch.fnmatchcase(name, p)
         for p in patterns
     )
+
+
+def in_source_order(entries: FileList) -> FileList:
+    """Returns the input files by their origins' bytes.
+
+    Raises:
+      InputError: names that are equal in NFC or are not UTF-8.
+    """
+    ordered = entries.by_origin()
+    # Paths of a tree differ, and plain ones are their origins.
+    before: FileEntry | None = None
+    for entry in ordered if ordered is not entries else ():
+        try:
+            entry.path.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"File names must be UTF-8; {os.fsencode(entry.path)!r} is not. "
+                f"Rename it, or leave it out with --exclude."
+            ) from error
+        if before and before.origin == entry.origin:
+            raise InputError(
+                f"File names must differ after Unicode normalisation (NFC); "
+                f"{before.path.encode()!r} and {entry.path.encode()!r} do not. "
+                f"Rename one."
+            )
+        before = entry
+    return ordered
 
 
 class InputFiles(Sequence[InputFile]):
@@ -305,7 +300,7 @@ class InputFiles(Sequence[InputFile]):
 
 
 def _utf8_paths(paths: pa.BinaryArray, root: str) -> pa.StringArray:
-    """Returns paths as texts; InputError for the first that is not UTF-8."""
+    """Returns paths of input files as texts; InputError for one that is not UTF-8."""
     try:
         return paths.cast(pa.string())
     except pa.ArrowInvalid:
@@ -319,7 +314,7 @@ def _utf8_paths(paths: pa.BinaryArray, root: str) -> pa.StringArray:
 
 
 class HeldListing(abc.ABC):
-    """A listing that needs no file in a work folder; small, and sent to the workers."""
+    """A listing of input files that is in no file; small, and sent to the workers."""
 
     @abc.abstractmethod
     def table(self) -> pa.Table:
@@ -328,7 +323,7 @@ class HeldListing(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InlineListing(HeldListing):
-    """A listing within the source itself.
+    """A listing of input files within the source itself.
 
         >>> listing = InlineListing.of(pa.table({"path": ["a.csv"]}))
         >>> listing.table().to_pylist()
@@ -355,7 +350,7 @@ class InlineListing(HeldListing):
 
 
 class OpenListing:
-    """A listing whose rows are read as they are asked for.
+    """A listing of input files whose rows are read as they are asked for.
 
     Attributes:
       count: how many rows it has.
@@ -395,7 +390,7 @@ class OpenListing:
 
 @contextlib.contextmanager
 def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
-    """Opens a listing: one that is held, or the path of one that is stored.
+    """Opens a listing of input files: one that is held, or the path of a stored one.
 
     Raises:
       OSError, StorageError: it cannot be read.
@@ -417,7 +412,7 @@ def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
 
 @functools.lru_cache(maxsize=2)
 def _held(path: str, _size: int, _modified_ns: int) -> OpenListing:
-    """Returns a listing that is read into memory.
+    """Returns a listing of input files that is read into memory.
 
     A mapped file would keep the work folder from being removed, on NFS.
     """
@@ -426,7 +421,7 @@ def _held(path: str, _size: int, _modified_ns: int) -> OpenListing:
 
 
 def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
-    """Writes a listing to a file, batch by batch.
+    """Writes a listing of input files to a file, batch by batch.
 
     Args:
       rows: of the listing.

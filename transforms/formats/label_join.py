@@ -1,4 +1,4 @@
-"""Join a folder of images with the table that labels them, by id.
+"""Join images with what labels them: a table by ids, other annotations by paths.
 
 An id is the name of a file without its suffix, or its whole name, or its path (with
 or without suffix) relative to the root: the first of these that the ids look like is
@@ -11,9 +11,11 @@ the listing is read: images without a label, labels without an image, and label 
 that cannot be read.
 """
 
+import collections
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+import posixpath
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -194,3 +196,74 @@ def _key_of(ids: Sequence[str], suffixes: tuple[str, ...]) -> Callable[[str], st
         return name if suffixed else os.path.splitext(name)[0]
 
     return key
+
+
+class SourcePaths:
+    r"""The files below a source, and their folders, as annotations name them.
+
+    Annotations are written on other machines and in other folders. A path means its
+    longest tail that exists below the source, first from the annotation's folder, then
+    from the root; so nothing outside of the source is opened.
+
+    >>> paths = SourcePaths(["train/images/a.jpg"])
+    >>> paths.file("C:\\x\\images\\a.jpg", "train")
+    'train/images/a.jpg'
+    >>> paths.folder("../train/images")
+    'train/images'
+    >>> paths.file("b.jpg") is None
+    True
+    """
+
+    def __init__(self, files: Iterable[str]) -> None:
+        """Takes paths relative to the source's root."""
+        self._files = {in_nfc(path): path for path in files}
+        self._folders: dict[str, str] = {}
+        for path in self._files.values():
+            folder = posixpath.dirname(path)
+            while folder and in_nfc(folder) not in self._folders:
+                self._folders[in_nfc(folder)] = folder
+                folder = posixpath.dirname(folder)
+        self._named: dict[str, list[str]] = {}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._files
+
+    def file(self, path: str, base: str = "") -> str | None:
+        """Returns the file that a path means, written in the folder `base`."""
+        return _longest_tail(path, base, self._files)
+
+    def folder(self, path: str, base: str = "") -> str | None:
+        """Returns the folder that a path means; `base` itself for its own name, "."."""
+        if not _path_parts(path):
+            return base
+        return _longest_tail(path, base, self._folders)
+
+    def called(self, name: str) -> list[str]:
+        """Returns the files of a base name, or else those of a stem."""
+        if not self._named:
+            named = collections.defaultdict(list)
+            for key, path in self._files.items():
+                base = posixpath.basename(key)
+                for alias in {base, f"{posixpath.splitext(base)[0]}/"}:
+                    named[alias].append(path)
+            self._named = dict(named)
+        base = in_nfc(name.replace("\\", "/").rpartition("/")[2])
+        return self._named.get(base) or self._named.get(f"{base}/", [])
+
+
+def _path_parts(path: str) -> list[str]:
+    """Returns the names in a path, also one of Windows; ".." leads nowhere."""
+    parts = posixpath.normpath(path.replace("\\", "/")).split("/")
+    return [segment for segment in parts if segment not in ("", ".", "..")]
+
+
+def _longest_tail(path: str, base: str, known: dict[str, str]) -> str | None:
+    """Returns what the longest known tail of a path means, from `base` or the root."""
+    parts = _path_parts(in_nfc(path))
+    folders = dict.fromkeys([in_nfc(base), ""])
+    for first in range(len(parts)):
+        for folder in folders:
+            match = known.get(posixpath.join(folder, *parts[first:]))
+            if match is not None:
+                return match
+    return None

@@ -30,9 +30,14 @@ from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
-from transforms.formats.file_names import in_nfc, is_image_name, split_in_path
+from transforms.formats.file_names import (
+    bare_name,
+    in_nfc,
+    is_image_name,
+    split_in_path,
+)
 from transforms.formats.label_join import Labels, Orphan
-from transforms.formats.tree_shape import bare_name, folder_counts
+from transforms.formats.tree_shape import folder_counts
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
 
@@ -285,7 +290,7 @@ def _stem(path: str) -> str:
 
 
 def _split_of(path: str) -> str:
-    """Returns the split that the folders of a path name, or ""."""
+    """Returns the split that the folders of an image or a mask name, or ""."""
     return split_in_path(posixpath.dirname(path))
 
 
@@ -318,7 +323,7 @@ def _candidates(folders: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _split_words(name: str) -> list[str]:
-    """Returns the word for a split in a name, at most one and at its shortest."""
+    """Returns the word for a split in the name of a folder of pairs, one at most."""
     return re.findall(_SPLIT, bare_name(name))[:1]
 
 

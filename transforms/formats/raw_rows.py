@@ -15,12 +15,11 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import one_array
 from transforms.core.model import Block
-from transforms.core.reasons import Rejection
+from transforms.core.reasons import Reason, Rejection
 from transforms.core.rows.column import Misfit, python_value
 from transforms.core.rows.text_cells import DECIMAL, Texts, nulled, trimmed
 from transforms.core.schema import Feature, Kind
 from transforms.errors import bounded
-from transforms.formats.table import Complaint, RawRows
 
 STAGE = "read"
 # Rejections created at a time: enough to make the fixed cost of a run negligible.
@@ -35,6 +34,49 @@ _Item = TypeVar("_Item")
 _Places = npt.NDArray[np.int64]
 # Above this count, rejections are built only when needed.
 _MADE_AT_ONCE = 4096
+# Of a row: its number in the origin (0-based), the reason, the message.
+Complaint = tuple[int, Reason, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RawRows:
+    """The rows of a block, or of one piece of it, as the file has them.
+
+    Attributes:
+      block: the piece; `rows` counts all of its rows, also those refused.
+      columns: the columns asked for, raw; n values each.
+      numbers: int64 array of n: each row's 0-based number in its origin.
+      refused: rows that are not among the n: they cannot be read at all.
+      reject: makes rejections of complaints about any row of the piece; None for
+        `reject_typed`.
+      origins: where a piece spans several origins, each row's own; else None.
+      stamps, positions: see `Batch`, where the listing says them of each row.
+      skipped: rows left out on purpose, by reason; not among the n either.
+      parts, parts_gone, part_rejections: see `Reading`; the rejections have `part`.
+      cut: column -> n bools, true where the row has a timestamp in it whose digits
+        beyond microseconds are cut off.
+      parts_each: by what they are, int64 array of n: how many parts each row has.
+      places: int64 array of n: what complaints call each row, for rows whose numbers
+        do not tell them apart; None for `numbers`.
+    """
+
+    block: Block
+    columns: Mapping[str, pa.Array]
+    numbers: npt.NDArray[np.int64]
+    refused: Sequence[Complaint] = ()
+    reject: Callable[[Sequence[Complaint]], list[Rejection]] | None = None
+    origins: pa.StringArray | None = None
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    part_rejections: Sequence[Rejection] = ()
+    cut: Mapping[str, npt.NDArray[np.bool_]] = dataclasses.field(default_factory=dict)
+    parts_each: Mapping[str, npt.NDArray[np.int64]] = dataclasses.field(
+        default_factory=dict
+    )
+    places: npt.NDArray[np.int64] | None = None
+    stamps: pa.Int64Array | None = None
+    positions: npt.NDArray[np.int64] | None = None
 
 
 def with_points(
@@ -258,7 +300,7 @@ def grouped(
 
 
 def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
-    """Yields the rows of several files, joined where their columns are alike.
+    """Yields the raw rows of several files, joined where their columns are alike.
 
     Rows keep their order. Each has its own origin and position; what complaints call a
     row is its place among all of them: see `RawRows.places`.
@@ -281,13 +323,13 @@ def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
 
 
 def _alike(one: RawRows, other: RawRows) -> bool:
-    """Whether rows of two files have the same columns."""
+    """Whether raw rows of two files have the same columns."""
     types = [{n: c.type for n, c in raw.columns.items()} for raw in (one, other)]
     return types[0] == types[1]
 
 
 def _joined_files(raws: Sequence[RawRows]) -> RawRows:
-    """Returns the rows of several files as one, numbered by their place among all."""
+    """Returns the raw rows of several files as one, numbered by their place in all."""
     if len(raws) == 1:
         return raws[0]
     first = raws[0]

@@ -102,7 +102,7 @@ def _imported(path: str) -> object:
 
 
 def _one_of(suffixes: Sequence[str]) -> str:
-    """Returns a regex that matches any of these suffixes."""
+    """Returns a regex that matches any of a format's suffixes."""
     return "|".join(map(re.escape, suffixes))
 
 
@@ -184,7 +184,7 @@ _FILES: Mapping[str, Format] = {
         "detection.yolo.YoloReader",
         names=rf"[^/]({_IMAGE})$",
         companions=r"[^/]\.(txt|ya?ml|names)$|(^|/)_darknet\.labels$",
-        content_check="detection.yolo_files.recognise",
+        content_check="detection.yolo.recognise",
         options=("bad_box", "masks"),
     ),
     "boxes_csv": Format(

@@ -31,12 +31,13 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import HeldListing, opened
 from transforms.formats.raw_rows import (
+    RawRows,
     origins_of,
     rejections_of,
     with_nulls,
     with_points,
 )
-from transforms.formats.table import RawRows, RowReader
+from transforms.formats.table import RowReader
 from transforms.storage.paths import without_access
 from transforms.storage.visibility import first_local, is_elsewhere, unseen
 
@@ -310,7 +311,7 @@ class Source(abc.ABC):
 
 
 def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:
-    """Returns the rows with the paths of images relative to the source's root."""
+    """Returns a source's rows with the paths of images relative to its root."""
     if not folder:
         return rows
     for feature in schema.of_kind(Kind.IMAGE):
@@ -326,7 +327,7 @@ def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:
 
 
 def _without_access(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """Returns the rows; names of image files say no more how their place is reached.
+    """Returns a source's rows; names of images say no more how a place is reached.
 
     The images themselves keep that until they are read.
     """
@@ -348,14 +349,14 @@ def _without_access(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
 def _with_items(
     rows: pa.RecordBatch, feature: Feature, items: pa.Array
 ) -> pa.RecordBatch:
-    """Returns rows with other values of a feature, or other items of its lists."""
+    """Returns a source's rows with other values of a feature, or items of its lists."""
     index = rows.schema.get_field_index(feature.name)
     column = lists_like(rows[index], items) if feature.is_list else items
     return rows.set_column(index, rows.schema.field(index), column)
 
 
 def _check_seen(rows: pa.RecordBatch, schema: Schema, raw: RawRows) -> None:
-    """Raises WorkerError for an image that is on the disk of another machine."""
+    """Raises WorkerError for a source's image that is on another machine's disk."""
     for feature in schema.of_kind(Kind.IMAGE):
         if feature.inline or (first := first_local(rows[feature.name])) is None:
             continue
@@ -365,12 +366,12 @@ def _check_seen(rows: pa.RecordBatch, schema: Schema, raw: RawRows) -> None:
 
 
 def _place(raw: RawRows, position: int, shown: str) -> str:
-    """Returns a cell and where it is, in words."""
+    """Returns a cell of a source and where it is, in words."""
     return f"{shown!r} in {_row(raw, position)}"
 
 
 def _row(raw: RawRows, position: int) -> str:
-    """Returns where a row is, in words."""
+    """Returns where a row of a source is, in words."""
     origin = raw.block.origin
     if raw.origins is not None:
         origin = raw.origins[position].as_py()

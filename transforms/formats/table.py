@@ -6,7 +6,7 @@
 A format is a `TableFormat`: it looks at the files of a source once, and plans how to
 read them. What it returns is a `TableReader`: how the files fall into blocks, and how a
 block becomes raw columns. All the rest is the same for all formats and lives in
-`source.py` and `table_source.py`.
+`source.py` and `file_runs.py`.
 """
 
 import abc
@@ -14,18 +14,16 @@ import contextlib
 import dataclasses
 import errno
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Block
-from transforms.core.reasons import Reason, Rejection
 from transforms.core.schema import Feature
 from transforms.errors import DamageError, InputError, first_few
 from transforms.formats.file_names import split_of_table
+from transforms.formats.raw_rows import RawRows
 from transforms.storage.entries import FileEntry
 from transforms.storage.files import fetched, storage
 from transforms.storage.paths import is_remote
@@ -35,8 +33,6 @@ from transforms.storage.visibility import unseen
 SMALL_BYTES = 1 << 20
 # Columns that a message names.
 _SHOWN_COLUMNS = 8
-# Of a row: its number in the origin (0-based), the reason, the message.
-Complaint = tuple[int, Reason, str]
 _Item = TypeVar("_Item")
 
 
@@ -136,56 +132,10 @@ class TableSample:
     notes: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RawRows:
-    """The rows of a block, or of one piece of it, as the file has them.
-
-    Attributes:
-      block: the piece; `rows` counts all of its rows, also those refused.
-      columns: the columns asked for, raw; n values each.
-      numbers: int64 array of n: each row's 0-based number in its origin.
-      refused: rows that are not among the n: they cannot be read at all.
-      reject: makes rejections of complaints about any row of the piece; None for
-        `reject_typed`.
-      origins: where a piece spans several origins, each row's own; else None.
-      stamps, positions: see `Batch`, where the listing says them of each row.
-      skipped: rows left out on purpose, by reason; not among the n either.
-      parts, parts_gone, part_rejections: see `Reading`; the rejections have `part`.
-      cut: column -> n bools, true where the row has a timestamp in it whose digits
-        beyond microseconds are cut off.
-      parts_each: by what they are, int64 array of n: how many parts each row has.
-      places: int64 array of n: what complaints call each row, for rows whose numbers
-        do not tell them apart; None for `numbers`.
-    """
-
-    block: Block
-    columns: Mapping[str, pa.Array]
-    numbers: npt.NDArray[np.int64]
-    refused: Sequence[Complaint] = ()
-    reject: Callable[[Sequence[Complaint]], list[Rejection]] | None = None
-    origins: pa.StringArray | None = None
-    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    part_rejections: Sequence[Rejection] = ()
-    cut: Mapping[str, npt.NDArray[np.bool_]] = dataclasses.field(default_factory=dict)
-    parts_each: Mapping[str, npt.NDArray[np.int64]] = dataclasses.field(
-        default_factory=dict
-    )
-    places: npt.NDArray[np.int64] | None = None
-    stamps: pa.Int64Array | None = None
-    positions: npt.NDArray[np.int64] | None = None
-
-    def only(self, names: Sequence[str]) -> "RawRows":
-        """Returns the rows with these columns; InputError where one is not there."""
-        columns = only(self.columns, names, self.block.origin)
-        return dataclasses.replace(self, columns=columns)
-
-
 def only(
     columns: Mapping[str, _Item], names: Sequence[str], origin: str
 ) -> dict[str, _Item]:
-    """Returns the columns of these names.
+    """Returns a table's columns of these names.
 
     Raises:
       InputError: one is not there.
@@ -200,7 +150,7 @@ def only(
 
 
 def listed(names: Iterable[str]) -> str:
-    """Returns the first names for a message, and how many more there are."""
+    """Returns a table's first columns for a message, and how many more there are."""
     return first_few([repr(name[:60]) for name in names], _SHOWN_COLUMNS)
 
 
@@ -217,7 +167,7 @@ def only_in_one(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Planned:
-    """What a format makes of the files of a source.
+    """What a table format makes of the files of a source.
 
     Attributes:
       reader: of these files, a `TableReader`, or of the listing, a `RunReader`.
@@ -247,7 +197,7 @@ def spread(items: Sequence[_Item], most: int) -> Sequence[_Item]:
 
 
 def read_in_turn(files: Sequence[InputFile]) -> Iterator[InputFile]:
-    """Yields files that are read in this order; of a store, small ones come ahead."""
+    """Yields a table's files to read in turn; of a store, small ones come ahead."""
     if not files or not is_remote(files[0].path):
         yield from files
         return
@@ -296,7 +246,7 @@ class TableFormat(abc.ABC):
 
 
 class RowReader:
-    """What typing raw rows needs to know of their format. Frozen, without open files.
+    """What typing a table's rows needs to know of its format. Frozen; opens no file.
 
     Attributes:
       title: what the format is called in messages.
@@ -415,7 +365,7 @@ class TableReader(TableFormat, RowReader):
 
 @contextlib.contextmanager
 def reading(path: str, *, is_root: bool = False) -> Iterator[None]:
-    """Says what is wrong with a file that could be listed and cannot be read.
+    """Says what is wrong with a table's file that was listed and cannot be read.
 
     A damaged file's own message names it, the place and the remedy.
 

@@ -1,7 +1,7 @@
-"""Tell class folders of images from folders that are part of an annotated dataset.
+"""The shape of a tree of images: `label/file`, `split/label/file`, or an annotated one.
 
-Taken for classes, the folders of such a dataset would give records without their boxes,
-and masks as records of their own. One of these signs refuses a tree:
+Taken for classes, the folders of an annotated dataset would give records without their
+boxes, and masks as records of their own. One of these signs refuses a tree:
 
     (a) all images are in one folder called images, train_images, JPEGImages or so
     (b) every class folder is called like that, or masks, labels, annotations or so
@@ -23,13 +23,19 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import numpy_mask
 from transforms.errors import InputError, bounded, first_few
-from transforms.formats.file_names import is_split_word
+from transforms.formats.file_names import bare_name, is_split_word
 from transforms.storage.file_list import FileList
 
+SPLIT_WORDS = frozenset("train training val valid validation dev eval test".split())
+# How many files of each kind an error shows.
+_SHOWN = 3
 # Stems that stand for all of a folder.
 _SAMPLED = 64
 # Of 100 stems, so many are in both folders, and so many have a text.
@@ -56,6 +62,8 @@ _BUT_STEM = (
     r"(?is)^.*/|([_-](masks?|segs?|segmentations?|labels?|labelids|gt|gtfine"
     r"|leftimg8bit))*\.[^./]*$"
 )
+# What names of annotations match that are for one image each.
+_TEXT = r"(?i)[^/]\.(txt|json|xml)$"
 
 _Class = tuple[str, ...]
 
@@ -71,6 +79,16 @@ class Surroundings:
 
     texts: FileList
     command: str = ""
+
+
+def only_texts(files: FileList) -> FileList:
+    """Returns the files beside images that may hold annotations, each of one image."""
+
+    def are_texts(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        named = pc.match_substring_regex(batch["path"], _TEXT)
+        return numpy_mask(named) & ~numpy_mask(batch["hidden"])
+
+    return files.filter(are_texts)
 
 
 def check_tree(
@@ -127,6 +145,49 @@ def check_tree(
     )
 
 
+def first_folder(folder: str) -> str:
+    """Returns the first folder of a path, which is the split in `split/label/file`."""
+    return folder.partition("/")[0]
+
+
+def has_splits(
+    entries: FileList, folders: Mapping[str, int], root: str, *, by_folders: bool
+) -> bool:
+    """Whether the first level says the split; raises where no rule fits.
+
+    Args:
+      entries: the files.
+      folders: of all files, as `folder_counts` has them, and how many are in each.
+      root: named in errors.
+      by_folders: whether folders say the label.
+    """
+    depths: collections.Counter[int] = collections.Counter()
+    for folder, count in folders.items():
+        depths[folder.count("/") + 1] += count
+    first = {folder.partition("/")[0] for folder in folders if folder}
+    with_splits = bool(first) and {n.lower() for n in first} <= SPLIT_WORDS
+    if not by_folders:
+        return with_splits and 1 not in depths
+    if not set(depths) - {3 if with_splits else 2}:
+        return with_splits
+    examples = []
+    for depth, count in sorted(depths.items()):
+        paths = (e.path for e in entries if e.path.count("/") + 1 == depth)
+        examples.append(f"{count} like {', '.join(itertools.islice(paths, _SHOWN))}")
+    rule = "split/label/file" if with_splits else "label/file or split/label/file"
+    if set(depths) == {3} and not with_splits:
+        # It looks like the rule, but for the name.
+        unknown = [repr(n) for n in sorted(first) if n.lower() not in SPLIT_WORDS]
+        words = ", ".join(sorted(SPLIT_WORDS))
+        examples.append(f"{first_few(unknown, _SHOWN)}: splits are called {words}")
+    raise InputError(
+        f"Images, and other files, must be arranged as {rule} below {root!r}; found "
+        f"{'; '.join(examples)}. Point at the folder that holds the labels (or the "
+        f"splits), leave files out with --exclude, or use --unlabelled where they have "
+        f"no labels."
+    )
+
+
 def folder_counts(files: FileList) -> collections.Counter[str]:
     """Returns how many files each folder holds, with a `/` behind each name."""
     counts: collections.Counter[str] = collections.Counter()
@@ -135,11 +196,6 @@ def folder_counts(files: FileList) -> collections.Counter[str]:
         for item in folders.value_counts().to_pylist():
             counts[os.fsdecode(item["values"])] += item["counts"]
     return counts
-
-
-def bare_name(name: str) -> str:
-    """Returns a name in small letters without marks: "No-Mask_1" is "nomask1"."""
-    return re.sub(r"[\W_]+", "", name.lower())
 
 
 def _class_of(folder: str) -> _Class:
@@ -162,7 +218,7 @@ def _images_and_masks(
     folders: Mapping[str, int],
     classes: Mapping[_Class, Sequence[str]],
 ) -> tuple[str, str] | None:
-    """Returns the names of a folder of images and of that of their masks, if any."""
+    """Returns the names of a tree's folders of images and of their masks, if any."""
     # Of mask and no_mask, neither is a folder of masks.
     negated = any(_NEGATED.match(bare_name(names[-1])) for names in classes)
     masks = [names for names in classes if not negated and _is_marked(names[-1])]
@@ -182,14 +238,14 @@ def _images_and_masks(
 
 
 def _is_marked(name: str) -> bool:
-    """Whether a word in a folder's name says that it holds masks."""
+    """Whether a word in the name of a tree's folder says that it holds masks."""
     return any(_MARK.fullmatch(word.lower()) for word in _WORD.findall(name))
 
 
 def _partner(
     images: FileList, folder: str, count: int, files: FileList, other: str, share: int
 ) -> str:
-    """Returns a file of a folder that has the stem of an image in another one.
+    """Returns a file of a tree's folder that has the stem of an image in another one.
 
     Empty unless `share` of 100 sampled images have such a file.
 

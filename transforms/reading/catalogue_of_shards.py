@@ -18,7 +18,7 @@ from transforms.core.schema import Feature
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.errors import DamageError
-from transforms.formats.tfrecord_files.typed_rows import Shard
+from transforms.formats.tfrecord_files.dataset import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.rows import by_id, class_names
 from transforms.storage.drafts import CountedSink

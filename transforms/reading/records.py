@@ -26,7 +26,7 @@ from transforms.core.tfrecord.index import index_file, parse_index, scan_records
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.walk import first_damage
 from transforms.errors import DamageError, SourceError, SpecError, TFRecordError
-from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
+from transforms.formats.tfrecord_files.dataset import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.positions import Longs
 from transforms.storage.files import read_ahead

@@ -38,7 +38,7 @@ from transforms.errors import (
     nearest,
     shortened,
 )
-from transforms.formats.tfrecord_files.columns import SINGLE, Single, single_row
+from transforms.formats.tfrecord_files.stored_features import SINGLE, Single, single_row
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.records import Records
 

@@ -25,7 +25,7 @@ from transforms.core.model import Block
 from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.sample import CsvReader
-from transforms.formats.table_source import RunSource, TableSource
+from transforms.formats.file_runs import RunSource, TableSource
 from transforms.publishing import target
 from transforms.shards import write_shard
 from transforms.shards.shard_job import ShardTask

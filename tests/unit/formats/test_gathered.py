@@ -7,10 +7,10 @@ import pytest
 from transforms.core.model import Block
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.csv.sample import CsvReader
+from transforms.formats.file_runs import TableSource, run_files_of, run_stop
 from transforms.formats.input_files import InlineListing, InputFiles
-from transforms.formats.raw_rows import gathered
-from transforms.formats.table import SMALL_BYTES, InputFile, RawRows
-from transforms.formats.table_source import TableSource, run_files_of, run_stop
+from transforms.formats.raw_rows import RawRows, gathered
+from transforms.formats.table import SMALL_BYTES, InputFile
 
 BLOCK = 8 << 20
 SCHEMA = Schema((Feature("a", Kind.INT64),))

@@ -16,9 +16,10 @@ from transforms.core.reasons import Skipped
 from transforms.errors import SourceError, SpecError
 from transforms.formats import images
 from transforms.formats.file_names import is_image_name
+from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader, Listing
 from transforms.formats.input_files import choose_files, write_listing
-from transforms.formats.table_source import RunSource
+from transforms.formats.tree_shape import SPLIT_WORDS
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
@@ -31,7 +32,7 @@ def entries(*paths: str, size: int = 10) -> FileList:
 
 
 def arrange(*paths: str, limit: int | None = None) -> Listing:
-    return images.arrange(entries(*paths), {}, root="photos", limit=limit)
+    return images.list_images(entries(*paths), {}, root="photos", limit=limit)
 
 
 def column(listing: Listing, name: str) -> list[Any]:
@@ -66,7 +67,7 @@ def test_label_folders() -> None:
     assert listing.bytes == 10 + 11 + 12 + 13
 
 
-@pytest.mark.parametrize("word", sorted(images.SPLIT_WORDS))
+@pytest.mark.parametrize("word", sorted(SPLIT_WORDS))
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
 def test_split_words_in_any_case(word: str, change: Any) -> None:
     """A first level of common split names is the split, in its own spelling."""
@@ -127,7 +128,7 @@ def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
     kept, skipped, _ = choose_files(
         storage(str(tmp_path)).list_tree(), takes=is_image_name
     )
-    listing = images.arrange(kept, skipped, root=str(tmp_path))
+    listing = images.list_images(kept, skipped, root=str(tmp_path))
     assert column(listing, "path") == ["cat/1.jpg"]
     assert listing.labels == ("cat",)
     assert listing.skipped == {"hidden": 2, "other_suffix": 3}
@@ -197,7 +198,7 @@ def test_every_file_is_accounted_for(
 
 def test_limit_takes_the_first_in_source_order() -> None:
     """Files beyond the limit are skipped and counted; labels come from the others."""
-    listing = images.arrange(
+    listing = images.list_images(
         entries("b/1.jpg", "c/1.jpg", "a/2.jpg", "a/1.jpg"),
         {"hidden": 2},
         root="photos",
@@ -213,8 +214,8 @@ def test_arrival_order_decides_nothing() -> None:
     """The listing is the same however the entries came."""
     paths = ["train/b/1.jpg", "train/a/2.jpg", "test/b/1.jpg", "test/é/1.jpg"]
     found = [FileEntry(path, len(path), 0) for path in paths]
-    first = images.arrange(FileList.of(found), {}, root="")
-    second = images.arrange(FileList.of(found[::-1]), {}, root="")
+    first = images.list_images(FileList.of(found), {}, root="")
+    second = images.list_images(FileList.of(found[::-1]), {}, root="")
     assert first.rows.table().equals(second.rows.table())
     assert dataclasses.replace(first, rows=second.rows) == second
 

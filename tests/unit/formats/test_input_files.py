@@ -8,9 +8,9 @@ import pytest
 
 from transforms.errors import InputError
 from transforms.formats import input_files
+from transforms.formats.file_runs import folder_notes
 from transforms.formats.input_files import InputFiles, opened, write_listing
 from transforms.formats.table import InputFile
-from transforms.formats.table_source import folder_notes
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.local import LocalPath

@@ -6,9 +6,8 @@ import pytest
 
 from transforms.errors import InputError
 from transforms.formats.file_names import is_image_name
-from transforms.formats.images import arrange
-from transforms.formats.input_files import only_texts
-from transforms.formats.tree_shape import Surroundings
+from transforms.formats.images import list_images
+from transforms.formats.tree_shape import Surroundings, only_texts
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 
@@ -21,7 +20,7 @@ def labels_of(*paths: str) -> tuple[str, ...]:
     """Returns the classes of a tree."""
     around = Surroundings(only_texts(listed(paths)), "convert IN OUT")
     images = listed([path for path in paths if is_image_name(path)])
-    return arrange(images, {}, root="IN", around=around).labels
+    return list_images(images, {}, root="IN", around=around).labels
 
 
 def files(*folders: str, suffix: str = "jpg", count: int = 10) -> list[str]:

@@ -20,7 +20,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.core.tfrecord.writer import TFRecordWriter
 from transforms.errors import DamageError, TFRecordError
-from transforms.formats.tfrecord_files.typed_rows import Shard
+from transforms.formats.tfrecord_files.dataset import Shard
 from transforms.reading import catalogue_of_shards
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard, write_catalogue

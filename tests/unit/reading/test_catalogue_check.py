@@ -11,7 +11,7 @@ from tests.support.tfrecords import write
 from transforms.core.catalogue import catalogue_schema, write_part
 from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.errors import DamageError
-from transforms.formats.tfrecord_files.typed_rows import Shard
+from transforms.formats.tfrecord_files.dataset import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import comparison, rows_of_shard
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.tfrecords import RECORDS, write
 from transforms.errors import SourceError, TFRecordError
-from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
+from transforms.formats.tfrecord_files.dataset import Edition, Shard
 from transforms.reading import folder
 from transforms.reading.records import Records
 

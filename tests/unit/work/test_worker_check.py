@@ -21,8 +21,8 @@ from transforms.core.model import (
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import CommitError, WorkerError
 from transforms.formats.csv.sample import CsvReader
-from transforms.formats.table import RawRows
-from transforms.formats.table_source import TableSource
+from transforms.formats.file_runs import TableSource
+from transforms.formats.raw_rows import RawRows
 from transforms.storage import visibility
 from transforms.storage.visibility import Witness, Worker
 from transforms.work import worker_check

@@ -35,7 +35,8 @@ from transforms.formats.archive.members import (
 )
 from transforms.formats.archive.tar import BLOCK_BYTES, Tar, is_header, is_packed
 from transforms.formats.archive.zip import zip_chunks, zip_members
-from transforms.formats.table import InputFile, RawRows, SourceFile, TableReader
+from transforms.formats.raw_rows import RawRows
+from transforms.formats.table import InputFile, SourceFile, TableReader
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _DEFAULT_LIMITS = Limits()

@@ -39,20 +39,17 @@ from transforms.formats.archive.members import (
 from transforms.formats.archive.tables import ArchiveTables
 from transforms.formats.archive.webdataset import WebDataset, key_and_column
 from transforms.formats.file_names import is_image_name
-from transforms.formats.images import SPLIT_WORDS, arrange
-from transforms.formats.input_files import only_texts
-from transforms.formats.raw_rows import rejecter, rejection_of
+from transforms.formats.images import list_images
+from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
 from transforms.formats.registry import TABLE_FORMATS, table_format
 from transforms.formats.table import (
-    Complaint,
     InputFile,
     Planned,
-    RawRows,
     TableFormat,
     TableReader,
     TableSample,
 )
-from transforms.formats.tree_shape import Surroundings
+from transforms.formats.tree_shape import SPLIT_WORDS, Surroundings, only_texts
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, FileLister
 
@@ -210,7 +207,7 @@ class ArchiveImages(RowArchive):
         """Plans from names and sizes alone: images in the sample are all zeros.
 
         Raises:
-          InputError: no images, or no rule for their folders; see `arrange`.
+          InputError: no images, or no rule for their folders; see `list_images`.
         """
         reader = dataclasses.replace(self, by_archive=len(files) > 1)
         first: dict[str, FileEntry] = {}
@@ -241,7 +238,7 @@ class ArchiveImages(RowArchive):
         around = None if self.folders_said else Surroundings(only_texts(others.files()))
         bare = _without_folders(images, strip)
         try:
-            listing = arrange(bare, {}, root=root, around=around)
+            listing = list_images(bare, {}, root=root, around=around)
         except InputError as error:
             raise InputError(bounded(f"{error} {_UNPACK}")) from error
         split_column = _SPLIT if listing.splits else ""

@@ -27,18 +27,17 @@ from transforms.core.reasons import Reason, Skipped
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.archives import Archives
 from transforms.formats.archive.members import Member, MemberList, shown_name
-from transforms.formats.raw_rows import gathered, grouped
+from transforms.formats.file_runs import file_notes
+from transforms.formats.raw_rows import RawRows, gathered, grouped
 from transforms.formats.registry import table_format
 from transforms.formats.table import (
     SMALL_BYTES,
     InputFile,
     Planned,
-    RawRows,
     SourceFile,
     TableReader,
     TableSample,
 )
-from transforms.formats.table_source import file_notes
 from transforms.storage.entries import stamp_of
 
 _BLOCK_BYTES = 16 << 20

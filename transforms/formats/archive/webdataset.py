@@ -41,15 +41,8 @@ from transforms.formats.json_lines.values import (
     typed_members,
 )
 from transforms.formats.json_lines.values import merged as merged_types
-from transforms.formats.raw_rows import rejecter, rejection_of
-from transforms.formats.table import (
-    Complaint,
-    InputFile,
-    Planned,
-    RawRows,
-    SourceFile,
-    TableSample,
-)
+from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
+from transforms.formats.table import InputFile, Planned, SourceFile, TableSample
 
 _SAMPLE_ROWS = 256
 _SAMPLE_BYTES = 64 << 20

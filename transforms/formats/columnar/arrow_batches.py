@@ -31,10 +31,10 @@ from transforms.formats.columnar.arrow_types import (
     CommonColumns,
     Features,
 )
+from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import (
     InputFile,
     Planned,
-    RawRows,
     SourceFile,
     TableReader,
     TableSample,
@@ -348,7 +348,7 @@ def _refusing(
 def _with_names(
     raw: RawRows, classes: Sequence[tuple[str, tuple[str, ...]]]
 ) -> RawRows:
-    """Returns the rows with names of classes for their numbers."""
+    """Returns the rows of a batch with names of classes for their numbers."""
     for name, names in classes:
         if name not in raw.columns:
             continue
@@ -364,7 +364,7 @@ def _with_names(
 def _named(
     column: pa.Array, names: Sequence[str]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Returns names for numbers, null for -1; and the rows with other numbers."""
+    """Returns names for numbers of a batch, null for -1; and the rows with others."""
     if is_list(column.type):
         items, bad = _named(column.flatten(), names)
         return lists_like(column, items), rows_with(column, bad)

@@ -33,8 +33,8 @@ from transforms.formats.columnar.arrow_types import (
     sources,
     stated_features,
 )
-from transforms.formats.raw_rows import grouped
-from transforms.formats.table import InputFile, RawRows, SourceFile, only, spread
+from transforms.formats.raw_rows import RawRows, grouped
+from transforms.formats.table import InputFile, SourceFile, only, spread
 
 _FILE = b"ARROW1"
 
@@ -163,7 +163,7 @@ class _Batches(ColumnarFile):
 
 
 def _width(kind: pa.DataType) -> int:
-    """Returns the bits of a value, roughly, to find the cheapest column to read."""
+    """Returns the bits of a value, roughly, to find the cheapest IPC column."""
     try:
         return kind.bit_width
     except ValueError:
@@ -187,13 +187,13 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _size(batch: pa.RecordBatch) -> int:
-    """Returns how many bytes a batch takes; 0 without rows."""
+    """Returns how many bytes an IPC batch takes; 0 without rows."""
     # Arrow 25 crashes on the size of a union without rows.
     return batch.nbytes if batch.num_rows else 0
 
 
 def _cut(batch: pa.RecordBatch, budget: int) -> pa.RecordBatch:
-    """Returns every n-th row of a batch, so that they take about `budget` bytes."""
+    """Returns every n-th row of an IPC batch, so as to take about `budget` bytes."""
     step = -(-_size(batch) // max(budget, 1))
     if step <= 1:
         return batch
@@ -201,7 +201,7 @@ def _cut(batch: pa.RecordBatch, budget: int) -> pa.RecordBatch:
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yields the rows in tables of about 16 MiB; a larger batch is several."""
+    """Yields IPC batches as tables of about 16 MiB; a larger batch is several."""
 
     def parts() -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -41,8 +41,8 @@ from transforms.formats.columnar.arrow_batches import (
 )
 from transforms.formats.columnar.arrow_types import flat_columns, flat_types
 from transforms.formats.columnar.avro_types import MAX_BLOCK_BYTES, row_type
-from transforms.formats.raw_rows import grouped
-from transforms.formats.table import InputFile, RawRows, SourceFile
+from transforms.formats.raw_rows import RawRows, grouped
+from transforms.formats.table import InputFile, SourceFile
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16

@@ -32,8 +32,8 @@ from transforms.errors import InputError, SpecError
 from transforms.formats.columnar.arrow_batches import ColumnarReader, raw_rows
 from transforms.formats.columnar.numpy_files import Arrays, Header, StoredArray
 from transforms.formats.file_names import split_in_path
-from transforms.formats.raw_rows import rejecter, rejection_of
-from transforms.formats.table import Complaint, RawRows, SourceFile
+from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
+from transforms.formats.table import SourceFile
 from transforms.storage.files import storage
 
 Listed = Iterable[tuple[str, int]]

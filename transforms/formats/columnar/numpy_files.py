@@ -48,7 +48,8 @@ from transforms.formats.columnar.arrow_batches import (
     raw_rows,
     readable,
 )
-from transforms.formats.table import InputFile, RawRows, SourceFile
+from transforms.formats.raw_rows import RawRows
+from transforms.formats.table import InputFile, SourceFile
 
 # Arrays that a message names.
 _NAMED = 8

@@ -46,11 +46,10 @@ from transforms.formats.columnar.arrow_types import (
     sources,
     stated_features,
 )
-from transforms.formats.raw_rows import grouped
+from transforms.formats.raw_rows import RawRows, grouped
 from transforms.formats.table import (
     InputFile,
     Planned,
-    RawRows,
     SourceFile,
     only,
     read_in_turn,
@@ -340,7 +339,7 @@ def _read(
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yields the batches as tables; each holds as much as a piece may.
+    """Yields Parquet batches as tables; each holds as much as a piece may.
 
     Batches end early where a column has dictionaries.
     """
@@ -349,7 +348,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _taker(batches: Iterator[pa.RecordBatch]) -> Callable[[int], pa.Table]:
-    """Returns what takes the next rows, as many as it is asked for."""
+    """Returns what takes the next rows of Parquet batches, as many as asked for."""
     left: list[pa.RecordBatch] = []
 
     def take(rows: int) -> pa.Table:

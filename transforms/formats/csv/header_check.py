@@ -37,8 +37,8 @@ from transforms.errors import (
     shortened,
 )
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
-from transforms.formats.raw_rows import as_numbers, with_nulls
-from transforms.formats.table import RawRows, listed
+from transforms.formats.raw_rows import RawRows, as_numbers, with_nulls
+from transforms.formats.table import listed
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
 _BOOL = r"^(?i:true|false)$"

@@ -22,7 +22,8 @@ from transforms.errors import InputError
 from transforms.formats.csv.blocks import scanned
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.read import read_raw
-from transforms.formats.table import SMALL_BYTES, Complaint, InputFile, RawRows
+from transforms.formats.raw_rows import Complaint, RawRows
+from transforms.formats.table import SMALL_BYTES, InputFile
 
 _BOM = b"\xef\xbb\xbf"
 # Files that are joined: each takes some hundred bytes until then.

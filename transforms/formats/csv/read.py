@@ -31,8 +31,8 @@ from transforms.formats.csv.dialect import (
     Longs,
     with_tabs,
 )
-from transforms.formats.raw_rows import rejection_of
-from transforms.formats.table import Complaint, RawRows, only
+from transforms.formats.raw_rows import Complaint, RawRows, rejection_of
+from transforms.formats.table import only
 
 END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"

@@ -11,6 +11,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from transforms.core.model import Block
 from transforms.errors import InputError
+from transforms.formats.compressed_files import (
+    Unpacked,
+    open_content,
+)
 from transforms.formats.csv.blocks import (
     HEAD_BYTES,
     MAX_RECORD_BYTES,
@@ -37,18 +41,14 @@ from transforms.formats.csv.joined import (
 )
 from transforms.formats.csv.read import read_raw
 from transforms.formats.file_names import plain_name
+from transforms.formats.raw_rows import RawRows
 from transforms.formats.table import (
     InputFile,
-    RawRows,
     SourceFile,
     TableReader,
     listed,
     only_in_one,
     reading,
-)
-from transforms.formats.whole_files import (
-    Unpacked,
-    open_content,
 )
 from transforms.storage.files import read_ahead, storage
 from transforms.storage.paths import is_remote

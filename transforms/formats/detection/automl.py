@@ -38,6 +38,7 @@ from transforms.core.model import Block
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
+from transforms.formats.compressed_files import content_of
 from transforms.formats.detection.boxes_csv import (
     IS_PLACE,
     first_row,
@@ -56,8 +57,8 @@ from transforms.formats.detection.objects import (
     ImageObjects,
 )
 from transforms.formats.file_names import is_image_name, plain_name
-from transforms.formats.table import InputFile, Planned, RawRows
-from transforms.formats.whole_files import content_of
+from transforms.formats.raw_rows import RawRows
+from transforms.formats.table import InputFile, Planned
 
 # A million rows, about; their Python objects take sixteen times that.
 _MAX_BYTES = 64 << 20
@@ -232,7 +233,7 @@ class AutomlReader(RowsReader):
 
 
 def _parsed(fields: Sequence[str]) -> tuple[str, list[str], Fault | None]:
-    """Returns the path of a row's image, the row's cells, and why it is unusable."""
+    """Returns the path of a manifest row's image, its cells, and why it is unusable."""
     first = fields[0].strip()
     use = _USES.get(first.upper())
     if use is None and _is_path(first):
@@ -250,7 +251,7 @@ def _parsed(fields: Sequence[str]) -> tuple[str, list[str], Fault | None]:
 
 
 def _is_box(cells: Sequence[str]) -> bool:
-    """Whether fields are a label and corners, with a number among them."""
+    """Whether a manifest's fields are a label and corners, with a number among them."""
     corners = [text for text in cells[1:] if text.strip()]
     if len(cells) != 1 + _NUMBERS or not corners:
         return False
@@ -266,7 +267,7 @@ def _is_path(text: str) -> bool:
 
 
 def _labels(row: Mapping[str, Any]) -> list[str]:
-    """Returns the distinct labels of all rows of an image, in their order."""
+    """Returns the distinct labels of a manifest's rows of an image, in their order."""
     texts = (text.strip() for cells in row["cells"] for text in cells[1:])
     return list(dict.fromkeys(text for text in texts if text))
 
@@ -274,7 +275,7 @@ def _labels(row: Mapping[str, Any]) -> list[str]:
 def _object(
     first: int, row: int, line: int | None, cells: Sequence[str]
 ) -> BoxedObject:
-    """Returns a row as an object of its image, first mentioned in row `first`."""
+    """Returns a manifest's row as an object of its image, first named in `first`."""
     name = cells[0].strip()
     where = f"row {row + 1}: box of {name!r}"
     fault = None
@@ -288,7 +289,7 @@ def _object(
 
 
 def _corners(texts: Sequence[str]) -> Sequence[float]:
-    """Returns two opposite corners; raises ValueError that says what is wrong."""
+    """Returns two opposite corners of a manifest's row; raises ValueError."""
     texts = [text.strip() for text in texts]
     if any(texts[_NUMBERS:]):
         raise ValueError(f"at most {_NUMBERS} coordinates are needed")

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from transforms.core.reasons import Fault, Reason, Rejection
 from transforms.errors import InputError
 from transforms.formats.csv.sample import CsvReader
-from transforms.formats.detection.boxed_rows import Numbers
+from transforms.formats.detection.boxed_images import Numbers
 from transforms.formats.detection.listed import (
     TABLE_COLUMNS,
     RowsReader,
@@ -44,13 +44,10 @@ from transforms.formats.detection.objects import (
     ImageObjects,
     number_in,
 )
-from transforms.formats.file_names import (
-    SourcePaths,
-    is_image_name,
-    plain_name,
-    split_in_path,
-)
-from transforms.formats.table import InputFile, Planned, RawRows
+from transforms.formats.file_names import is_image_name, plain_name, split_in_path
+from transforms.formats.label_join import SourcePaths
+from transforms.formats.raw_rows import RawRows
+from transforms.formats.table import InputFile, Planned
 
 _IMAGE = "filename file_name image image_path image_name img path imageid".split()
 _CLASS = "class label name class_name classname category labelname".split()
@@ -95,7 +92,7 @@ def list_images(
     unread: Sequence[Mapping[str, Any]] = (),
     at_once: int = 1,
 ) -> pa.Table:
-    """Returns the images of a table as a listing, each at the place of its first row.
+    """Returns the images of a CSV as a listing, each at the place of its first row.
 
     Args:
       file: the table.
@@ -299,7 +296,7 @@ class BoxesCsvReader(RowsReader):
 def _read(
     file: InputFile, roles: Mapping[str, str], positional: tuple[str, ...] | None
 ) -> tuple[dict[str, pa.StringArray], Numbers, list[Mapping[str, Any]]]:
-    """Returns the columns of these roles, the numbers of their rows, and other rows.
+    """Returns a CSV's columns of these roles, their rows' numbers, and other rows.
 
     Args:
       file: the table.
@@ -336,7 +333,7 @@ def _read(
 
 
 def _mapped(column: pa.StringArray, name_of: Callable[[str], str]) -> pa.StringArray:
-    """Returns a column with new texts; asks `name_of` once for each distinct one."""
+    """Returns a CSV's column with new texts; asks `name_of` once for each text."""
     encoded = column.dictionary_encode()
     names = [*map(name_of, encoded.dictionary.to_pylist())]
     return pa.array(names, pa.string()).take(encoded.indices)
@@ -353,7 +350,7 @@ def _is_relative(texts: Mapping[str, pa.StringArray]) -> bool | None:
 
 
 def _cells(texts: Mapping[str, pa.StringArray], roles: Sequence[str]) -> pa.ListArray:
-    """Returns the columns of these roles as lists, a list a row; absent ones empty."""
+    """Returns columns of a CSV as lists, a list a row; absent ones empty."""
     count, width = len(texts["image"]), len(roles)
     empty = pa.repeat(pa.scalar("", pa.string()), count)
     flat = pa.concat_arrays([texts.get(role, empty) for role in roles])
@@ -363,7 +360,7 @@ def _cells(texts: Mapping[str, pa.StringArray], roles: Sequence[str]) -> pa.List
 
 
 def first_row(head: bytes) -> list[str]:
-    """Returns the fields of a file's first row, by its first bytes."""
+    """Returns the fields of a CSV's first row, by the first bytes of the file."""
     if head.startswith(b"\x1f\x8b"):
         try:
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)

@@ -66,7 +66,8 @@ from transforms.formats.detection.objects import (
     rejection,
 )
 from transforms.formats.file_names import split_in_path
-from transforms.formats.table import InputFile, Planned, RawRows
+from transforms.formats.raw_rows import RawRows
+from transforms.formats.table import InputFile, Planned
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings
 
@@ -277,7 +278,7 @@ def _drawn(
 
 
 def _strays(row: Mapping[str, Any]) -> Iterator[Rejection]:
-    """Yields a rejection for each annotation of no image."""
+    """Yields a rejection for each of COCO's annotations that is of no image."""
     for item in annotations_of(row["strays"]):
         message = (
             f"annotation {id_of(item.get('id'))}: it is of image "
@@ -327,7 +328,7 @@ def _listed(coco: CocoFile, folder: str, left_out: int) -> Iterator[pa.Table]:
 
 
 def _image_folder(coco: CocoFile) -> tuple[str, int]:
-    """Returns the folder of the images, relative to the root where it can be.
+    """Returns the folder of COCO's images, relative to the root where it can be.
 
     Also returns how many folders their names begin with that are not there: a name
     means its longest tail that is.
@@ -362,7 +363,7 @@ def _image_folder(coco: CocoFile) -> tuple[str, int]:
 
 
 def _leading_folders(count: int) -> str:
-    """Returns the pattern of the first folders of a path."""
+    """Returns the pattern of the first folders of COCO's paths of images."""
     return rf"^(?:[^/\\]*[/\\]+){{0,{count}}}"
 
 

@@ -188,7 +188,7 @@ def _unquoted(value: Any) -> Any:
 
 
 def integer_of(value: Any) -> int | None:
-    """Returns an integer of 64 bits, which may be in quotes; None for others."""
+    """Returns an integer of a COCO file, perhaps in quotes; None beyond 64 bits."""
     value = _unquoted(value)
     is_whole = isinstance(value, int) or (
         isinstance(value, float) and value.is_integer()
@@ -197,7 +197,7 @@ def integer_of(value: Any) -> int | None:
 
 
 def number_of(value: Any) -> float | None:
-    """Returns a number, which may be in quotes; None for others."""
+    """Returns a number of a COCO file, which may be in quotes; None for others."""
     value = _unquoted(value)
     if type(value) not in (int, float):
         return None
@@ -208,7 +208,7 @@ def number_of(value: Any) -> float | None:
 
 
 def numbers_of(value: Any) -> list[float] | None:
-    """Returns the numbers of a list, NaN for other values; None for no list."""
+    """Returns the numbers of a COCO file's list, NaN for others; None for no list."""
     if not isinstance(value, list):
         return None
     if {*map(type, value)} == {float}:
@@ -218,7 +218,7 @@ def numbers_of(value: Any) -> list[float] | None:
 
 
 def text_of(value: Any) -> str | None:
-    """Returns a text that is UTF-8; None for others."""
+    """Returns a text of a COCO file that is UTF-8; None for others."""
     if not isinstance(value, str):
         return None
     try:
@@ -229,7 +229,7 @@ def text_of(value: Any) -> str | None:
 
 
 def id_of(value: Any) -> str | None:
-    """Returns an id as text, which may be an integer; None for others."""
+    """Returns an id of a COCO file as text, perhaps an integer; None for others."""
     if isinstance(value, str):
         return text_of(value)
     number = value if type(value) is int else integer_of(value)
@@ -413,13 +413,13 @@ def annotations_of(texts: Sequence[bytes]) -> list[_Item]:
 
 
 def outline_of(item: _Item) -> Any:
-    """Returns the outline of an annotation; raises ValueError, RecursionError."""
+    """Returns the outline of COCO's annotation; raises ValueError, RecursionError."""
     outline = item.get("segmentation")
     return json.loads(outline) if outline and isinstance(outline, str) else outline
 
 
 def box_of(item: _Item) -> list[float] | None:
-    """Returns the box of an annotation, or that around its polygons."""
+    """Returns the box of an annotation of a COCO file, or that around its polygons."""
     box = numbers_of(item.get("bbox"))
     if box or not item.get("segmentation"):
         return box

@@ -42,7 +42,8 @@ from transforms.formats.detection.objects import (
     Found,
     ImageObjects,
 )
-from transforms.formats.file_names import SourcePaths, split_in_path
+from transforms.formats.file_names import split_in_path
+from transforms.formats.label_join import SourcePaths
 from transforms.formats.table import InputFile, Planned
 
 # Kinds of shapes -> the least number of their points.
@@ -236,7 +237,7 @@ def _joined(one: BoxedObject, other: BoxedObject) -> BoxedObject:
 
 
 def _side(value: Any) -> float | None:
-    """Returns a stated width or height in pixels; None where it is no finite number."""
+    """Returns a width or height as LabelMe states it; None for no finite number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and abs(value) < 2**53 else None
 

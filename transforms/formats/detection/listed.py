@@ -28,26 +28,17 @@ from transforms.core.model import Block
 from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.core.vocabulary import sorted_names
 from transforms.errors import InputError
-from transforms.formats.detection.boxed_rows import BoxedReader
+from transforms.formats.detection.boxed_images import BoxedReader
 from transforms.formats.detection.objects import (
     Found,
     ImageObjects,
     detection_features,
 )
-from transforms.formats.file_names import (
-    SourcePaths,
-    in_nfc,
-    is_image_name,
-    split_in_path,
-)
+from transforms.formats.file_names import in_nfc, is_image_name, split_in_path
 from transforms.formats.input_files import LISTING, InputFiles
-from transforms.formats.table import (
-    InputFile,
-    Planned,
-    RawRows,
-    SourceFile,
-    TableSample,
-)
+from transforms.formats.label_join import SourcePaths
+from transforms.formats.raw_rows import RawRows
+from transforms.formats.table import InputFile, Planned, SourceFile, TableSample, only
 from transforms.storage.entries import FileEntry, TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.visibility import unseen
@@ -211,7 +202,9 @@ class ListedReader(BoxedReader):
                 piece = dataclasses.replace(
                     block, origin=origin, start=start, stop=stop, rows=len(rows)
                 )
-                yield self.rows_of(rows, root, piece).only(columns)
+                raw = self.rows_of(rows, root, piece)
+                chosen = only(raw.columns, columns, piece.origin)
+                yield dataclasses.replace(raw, columns=chosen)
                 start = stop
 
     def _file_of(self, row: Mapping[str, Any]) -> str:
@@ -359,7 +352,7 @@ class RowsReader(ListedReader):
 
 
 def class_ids(names: Set[str]) -> dict[str, int]:
-    """Returns the ids of classes by their names, which are sorted; "" is none."""
+    """Returns the ids of a listing's classes by their sorted names; "" is none."""
     return {name: i for i, name in enumerate(sorted_names(names - {""}), start=1)}
 
 

@@ -338,7 +338,7 @@ def _numbered(
     width: int,
     _box: Sequence[float],
 ) -> Pixels:
-    """Returns the pixels of a mask that have a number; raises FaultError."""
+    """Returns the pixels of a VOC mask that have a number; raises FaultError."""
     pixels = pixels_of()
     if pixels.shape != (height, width):
         raise FaultError(
@@ -350,7 +350,7 @@ def _numbered(
 
 
 def _numbers_in(path: str, policy: ImagePolicy) -> Pixels:
-    """Returns the number of each pixel of a mask; raises FaultError."""
+    """Returns the number of each pixel of a VOC mask; raises FaultError."""
     try:
         data, _ = storage(path).read_stamped(policy.max_bytes)
     except OSError as error:

@@ -22,13 +22,14 @@ and Label Studio, pages on export.
 import dataclasses
 import functools
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from transforms.core.image.masks import Mask as Pixels
 from transforms.core.image.masks import object_mask
 from transforms.core.reasons import Fault, Reason
-from transforms.errors import InputError, SpecError
+from transforms.errors import BeamTFRecordError, InputError, SpecError
 from transforms.formats.detection.listed import ListedReader, listing_of
 from transforms.formats.detection.objects import (
     NO_BOX,
@@ -37,16 +38,28 @@ from transforms.formats.detection.objects import (
 )
 from transforms.formats.detection.yolo_files import (
     IS_NAMES,
+    IS_YAML,
+    LOOKED_AT,
     MOST_CLASSES,
+    by_depth,
     config_of,
-    label_path,
+    is_data,
     splits_of,
 )
-from transforms.formats.file_names import SourcePaths
+from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
+from transforms.formats.label_join import SourcePaths
 from transforms.formats.table import InputFile, Planned, spread
 
-# Labels that are looked into for outlines.
-_LOOKED_AT = 16
+# Labels that are looked into, for outlines and to know a source by, and texts that may
+# be labels.
+_LABELS, _TEXTS = 16, 32
+# Folders of images -> those of their labels.
+_LABELS_OF = {"images": "labels", "Images": "Labels"}
+# The last one on a path.
+_IMAGES = re.compile(r"(?s)(.*/|^)(images|Images)(?=/)")
+_LINE = re.compile(rb"\s*\d+(\.0*)?(\s+[-+.\deE]+){4,}\s*")
+# Of so many labels that are looked at, one may be none.
+_FEW = 10
 _BOX, _OUTLINE = 4, 6
 
 
@@ -157,7 +170,7 @@ class YoloReader(ListedReader):
         """Returns the numbers of classes, all if they have no names, and outlines."""
         numbers: set[int] = set()
         outlines = 0
-        for row in rows if self.names is None else spread(rows, _LOOKED_AT):
+        for row in rows if self.names is None else spread(rows, _LABELS):
             if row["annotation"] is None or row.get("reason"):
                 continue
             image, _ = self.objects_of(row, root)
@@ -235,10 +248,23 @@ class YoloReader(ListedReader):
         return box, points
 
 
+def label_path(image: str, texts: Container[str] = ()) -> str:
+    """Returns where the YOLO label of an image is.
+
+    Args:
+      image: its path.
+      texts: of the source; one beside an image in `Images` is its label.
+    """
+    beside = posixpath.splitext(image)[0] + ".txt"
+    if beside in texts and "images" not in image.split("/")[:-1]:
+        return beside
+    return _IMAGES.sub(lambda match: match[1] + _LABELS_OF[match[2]], beside, count=1)
+
+
 def _drawn(
     fractions: Sequence[float], height: int, width: int, box: Sequence[float]
 ) -> Pixels:
-    """Returns the mask of an outline; raises FaultError."""
+    """Returns the mask of a YOLO outline; raises FaultError."""
     polygon = [n * (height if i % 2 else width) for i, n in enumerate(fractions)]
     return object_mask([polygon], height, width, box)
 
@@ -264,3 +290,56 @@ def _orphans(
         and path != config
         and not IS_NAMES.search(path)
     ]
+
+
+def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
+    """Whether a source is YOLO's; raises OSError.
+
+    It has the YAML of a dataset, or texts with the names of images, of which 9 of 10
+    look like labels: a broken one becomes a reject.
+    """
+    suffixes = (".yaml", ".yml", ".txt")
+    named = [path for path, _ in files if path.lower().endswith(suffixes)]
+    yamls = [path for path in named if IS_YAML.search(path)]
+    if any(is_data(head(p)) for p in sorted(yamls, key=by_depth)[:LOOKED_AT]):
+        return True
+    texts = [p for p in named if not (IS_YAML.search(p) or IS_NAMES.search(p))]
+    image = next((path for path, _ in files if is_image_name(path)), "")
+    # Texts of numbers, and others, which are no labels where images have them.
+    labels: list[str] = []
+    prose: list[str] = []
+    for text in spread(texts, _TEXTS) if image else ():
+        if start := head(text).strip():
+            # The last line may be cut.
+            lines = start.split(b"\n")[:20]
+            is_label = all(map(_LINE.fullmatch, lines[:-1] or lines))
+            (labels if is_label else prose).append(text)
+    strange = [text for text in prose[:_LABELS] if _has_image(text, image, head)]
+    return len(strange) * _FEW <= len(labels) and any(
+        _has_image(text, image, head) for text in labels[:_LABELS]
+    )
+
+
+def _has_image(text: str, image: str, head: Callable[[str], bytes]) -> bool:
+    """Whether there is an image that a text file would label.
+
+    Args:
+      text: the path of the text.
+      image: any image of the source, whose suffix is tried first.
+      head: see `recognise`.
+    """
+    parts = posixpath.splitext(text)[0].split("/")
+    stems = [
+        [*parts[:at], images, *parts[at + 1 :]]
+        for images, labels in _LABELS_OF.items()
+        for at, name in enumerate(parts[:-1])
+        if name == labels
+    ] + [parts]
+    for suffix in (posixpath.splitext(image)[1], *IMAGE_SUFFIXES[:6]):
+        for stem in stems:
+            try:
+                head("/".join(stem) + suffix)
+            except (OSError, BeamTFRecordError):
+                continue
+            return True
+    return False

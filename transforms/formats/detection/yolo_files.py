@@ -1,4 +1,4 @@
-"""The files of a YOLO dataset: its names, its splits, its labels, and how it is told.
+"""What a YOLO dataset says of itself: the names of its classes, and its splits.
 
     data.yaml                                names (or nc), train, val, test, kpt_shape
     obj.names, classes.txt, _darknet.labels  names, one a line
@@ -15,8 +15,6 @@ import re
 from collections.abc import (
     Callable,
     Collection,
-    Container,
-    Iterable,
     Mapping,
     Sequence,
 )
@@ -24,35 +22,23 @@ from typing import Any, TypeVar
 
 import yaml
 
-from transforms.errors import BeamTFRecordError, InputError, bounded
+from transforms.errors import InputError, bounded
 from transforms.formats.detection.objects import lines_in
-from transforms.formats.file_names import (
-    IMAGE_SUFFIXES,
-    SourcePaths,
-    is_image_name,
-    split_in_path,
-)
-from transforms.formats.table import spread
+from transforms.formats.file_names import split_in_path
+from transforms.formats.label_join import SourcePaths
 from transforms.storage.files import storage
 
 # What names a split, as a key of the YAML or as a list of images.
 _SPLIT_WORDS = ("train", "val", "valid", "validation", "test")
-# Folders of images -> those of their labels.
-_LABELS_OF = {"images": "labels", "Images": "Labels"}
-# The last one on a path.
-_IMAGES = re.compile(r"(?s)(.*/|^)(images|Images)(?=/)")
-_IS_YAML = re.compile(r"(?i)\.ya?ml$")
+IS_YAML = re.compile(r"(?i)\.ya?ml$")
 IS_NAMES = re.compile(r"(?i)(\.names|(^|/)(classes\.txt|_darknet\.labels))$")
 _IS_LIST = re.compile(rf"(^|/)({'|'.join(_SPLIT_WORDS)})\.txt$")
 _NAMES_KEY = re.compile(rb"(?m)^(names|nc)\s*:")
 _SPLIT_KEY = re.compile(rb"(?m)^(train|val|valid|validation|test)\s*:")
 # Semantic masks, which are no objects.
 _MASKS = re.compile(rb"(?m)^masks_dir\s*:")
-_LINE = re.compile(rb"\s*\d+(\.0*)?(\s+[-+.\deE]+){4,}\s*")
-# Labels that tell a source by their content, and files that are looked into.
-_LABELS, _LOOKED_AT = 16, 32
-# Of so many labels that are looked at, one may be none.
-_FEW = 10
+# YAML files that are looked into.
+LOOKED_AT = 32
 _MOST_CONFIG_BYTES = 16 << 20
 MOST_CLASSES = 1 << 31
 _Parsed = TypeVar("_Parsed")
@@ -76,19 +62,6 @@ class YoloConfig:
     splits: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     base: str = ""
     point_shape: tuple[int, int] = (0, 0)
-
-
-def label_path(image: str, texts: Container[str] = ()) -> str:
-    """Returns where the label of an image is.
-
-    Args:
-      image: its path.
-      texts: of the source; one beside an image in `Images` is its label.
-    """
-    beside = posixpath.splitext(image)[0] + ".txt"
-    if beside in texts and "images" not in image.split("/")[:-1]:
-        return beside
-    return _IMAGES.sub(lambda match: match[1] + _LABELS_OF[match[2]], beside, count=1)
 
 
 def splits_of(
@@ -142,27 +115,27 @@ def config_of(root: str, texts: Collection[str]) -> YoloConfig:
     Raises:
       InputError: one cannot be read, or two contradict each other.
     """
-    by_depth = sorted(texts, key=_by_depth)
-    yamls = [path for path in by_depth if _IS_YAML.search(path)][:_LOOKED_AT]
-    stated = [path for path in yamls if _is_data(_start(root, path))]
+    ordered = sorted(texts, key=by_depth)
+    yamls = [path for path in ordered if IS_YAML.search(path)][:LOOKED_AT]
+    stated = [path for path in yamls if is_data(_start(root, path))]
     _check_one(stated)
     if stated:
         return dataclasses.replace(_read(root, stated[0], _of_yaml), path=stated[0])
-    named = [path for path in by_depth if IS_NAMES.search(path)]
+    named = [path for path in ordered if IS_NAMES.search(path)]
     if not named:
         return YoloConfig()
     near = [path for path in named if path.count("/") == named[0].count("/")]
     names = {path: _read(root, path, _names_in) for path in near}
     _check_one(near[:1] + [path for path in near if names[path] != names[near[0]]])
     splits: dict[str, list[str]] = {}
-    for path in by_depth:
+    for path in ordered:
         listed = _IS_LIST.search(path)
         if listed and posixpath.dirname(path) in ("", posixpath.dirname(near[0])):
             splits.setdefault(split_in_path(listed[2]), []).append(f"/{path}")
     return YoloConfig(near[0], names[near[0]], splits)
 
 
-def _by_depth(path: str) -> tuple[int, str]:
+def by_depth(path: str) -> tuple[int, str]:
     """Returns the sort key of a path: those nearest to the root first."""
     return path.count("/"), path
 
@@ -257,60 +230,7 @@ def _checked(names: Mapping[int, str]) -> dict[int, str]:
     return {number: name for number, name in names.items() if name}
 
 
-def _is_data(start: bytes) -> bool:
+def is_data(start: bytes) -> bool:
     """Whether a YAML is one of a dataset, by its first bytes."""
     keys = _NAMES_KEY.search(start), _SPLIT_KEY.search(start)
     return all(keys) and not _MASKS.search(start)
-
-
-def recognise(files: Iterable[tuple[str, int]], head: Callable[[str], bytes]) -> bool:
-    """Whether a source is YOLO's; raises OSError.
-
-    It has the YAML of a dataset, or texts with the names of images, of which 9 of 10
-    look like labels: a broken one becomes a reject.
-    """
-    suffixes = (".yaml", ".yml", ".txt")
-    named = [path for path, _ in files if path.lower().endswith(suffixes)]
-    yamls = [path for path in named if _IS_YAML.search(path)]
-    if any(_is_data(head(p)) for p in sorted(yamls, key=_by_depth)[:_LOOKED_AT]):
-        return True
-    texts = [p for p in named if not (_IS_YAML.search(p) or IS_NAMES.search(p))]
-    image = next((path for path, _ in files if is_image_name(path)), "")
-    # Texts of numbers, and others, which are no labels where images have them.
-    labels: list[str] = []
-    prose: list[str] = []
-    for text in spread(texts, _LOOKED_AT) if image else ():
-        if start := head(text).strip():
-            # The last line may be cut.
-            lines = start.split(b"\n")[:20]
-            is_label = all(map(_LINE.fullmatch, lines[:-1] or lines))
-            (labels if is_label else prose).append(text)
-    strange = [text for text in prose[:_LABELS] if _has_image(text, image, head)]
-    return len(strange) * _FEW <= len(labels) and any(
-        _has_image(text, image, head) for text in labels[:_LABELS]
-    )
-
-
-def _has_image(text: str, image: str, head: Callable[[str], bytes]) -> bool:
-    """Whether there is an image that a text file would label.
-
-    Args:
-      text: the path of the text.
-      image: any image of the source, whose suffix is tried first.
-      head: see `recognise`.
-    """
-    parts = posixpath.splitext(text)[0].split("/")
-    stems = [
-        [*parts[:at], images, *parts[at + 1 :]]
-        for images, labels in _LABELS_OF.items()
-        for at, name in enumerate(parts[:-1])
-        if name == labels
-    ] + [parts]
-    for suffix in (posixpath.splitext(image)[1], *IMAGE_SUFFIXES[:6]):
-        for stem in stems:
-            try:
-                head("/".join(stem) + suffix)
-            except (OSError, BeamTFRecordError):
-                continue
-            return True
-    return False

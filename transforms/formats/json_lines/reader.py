@@ -35,6 +35,7 @@ from transforms.formats.columnar.arrow_batches import (
     joined_sample,
 )
 from transforms.formats.columnar.arrow_types import flat_columns
+from transforms.formats.compressed_files import Unpacked, begins_packed, open_content
 from transforms.formats.json_lines.cut import (
     HEAD_BYTES,
     Lines,
@@ -56,12 +57,10 @@ from transforms.formats.json_lines.values import (
     parse_line,
     typed_members,
 )
-from transforms.formats.raw_rows import rejecter, rejection_of
+from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
 from transforms.formats.table import (
-    Complaint,
     InputFile,
     Planned,
-    RawRows,
     SourceFile,
     TableReader,
     only,
@@ -69,7 +68,6 @@ from transforms.formats.table import (
     reading,
     spread,
 )
-from transforms.formats.whole_files import Unpacked, begins_packed, open_content
 from transforms.storage.files import storage
 
 # Places at which a larger source is sampled, and the most files of a smaller one that

@@ -20,7 +20,7 @@ from typing import Any
 from transforms.core.json_text import parse_json
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
 from transforms.core.schema import Feature, Kind, Missing
-from transforms.errors import InputError, SpecError, TFRecordError
+from transforms.errors import DamageError, InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile, SourceFile
 from transforms.sidecars.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.storage.entries import stamp_of
@@ -67,6 +67,53 @@ class StatedDataset:
         """Returns the split of a file name; empty for none."""
         stem = _NUMBERS.sub("#", name)
         return next((split for pattern, split in self.splits if pattern == stem), "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shard:
+    """A TFRecord file of a dataset, and what it must hold; None for what is not known.
+
+    Attributes:
+      path: where it is.
+      compression: "none", "gzip" or "zlib"; "auto" goes by the content.
+      records: how many it has.
+      bytes: as stored.
+      crc32c: of these bytes.
+    """
+
+    path: str
+    compression: str = "auto"
+    records: int | None = None
+    bytes: int | None = None
+    crc32c: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Edition:
+    """The dataset that shards are of, as its manifest was when they were listed.
+
+    Attributes:
+      manifest: path of the manifest; empty for files without one.
+      digest: of the dataset.
+    """
+
+    manifest: str = ""
+    digest: str = ""
+
+    def replacement(self) -> str:
+        """Returns what has happened to the dataset since; empty for nothing."""
+        if not self.manifest:
+            return ""
+        try:
+            data = storage(self.manifest).read_bytes()
+            digest = Manifest.from_bytes(data, self.manifest).digest
+        except FileNotFoundError:
+            return "its manifest is gone"
+        except (OSError, DamageError):
+            return ""
+        if digest == self.digest:
+            return ""
+        return f"its digest was {self.digest[:16]} and is {digest[:16]}"
 
 
 def dataset_beside(path: str, origin: str) -> StatedDataset | None:
@@ -139,7 +186,7 @@ def _of_manifest(manifest: Manifest) -> StatedDataset:
 
 
 def row_feature(facts: FeatureFacts) -> Feature:
-    """Returns a feature of records as one to be read from them.
+    """Returns a feature of a dataset as one to be read from its records.
 
     What was given or filled in is a value like any other now; what was derived from an
     image is read again, for the image may be made smaller.
@@ -246,6 +293,31 @@ def _class_names(folder: str, name: str, count: int) -> tuple[str, ...]:
     return names if len(names) == count == len(set(names)) else ()
 
 
+def shards_among(
+    files: Sequence[InputFile],
+) -> tuple[list[InputFile], dict[str, StatedDataset]]:
+    """Returns the files to read, and by folder the dataset that they belong to.
+
+    Raises:
+      InputError: a shard that a manifest names is not there.
+    """
+    cache: dict[str, StatedDataset | None] = {}
+    out = []
+    for file in files:
+        folder, name = os.path.split(file.origin)
+        if folder not in cache:
+            dataset = dataset_beside(file.path, file.origin)
+            if dataset is not None and dataset.shards:
+                check_all_there(os.path.dirname(file.path), dataset)
+            cache[folder] = dataset
+        dataset = cache[folder]
+        if dataset is None or not dataset.shards or name in dataset.shards:
+            out.append(file)
+    kept = dict.fromkeys(os.path.dirname(file.origin) for file in out)
+    datasets = {name: dataset for name in kept if (dataset := cache[name]) is not None}
+    return out, datasets
+
+
 def known_features(datasets: Sequence[StatedDataset]) -> dict[str, Feature]:
     """Returns the features that datasets state, by name.
 
@@ -286,7 +358,7 @@ def stated(file: SourceFile) -> tuple[int, int | None] | None:
 
 
 def check_stated(file: SourceFile, size: int, rows: int) -> None:
-    """Raises TFRecordError where a file has other records or bytes than stated."""
+    """Raises TFRecordError for a file that is not what its dataset states."""
     facts = stated(file)
     if facts is None or (rows == facts[0] and facts[1] in (None, size)):
         return

@@ -29,39 +29,32 @@ from transforms.core.model import Block
 from transforms.core.reasons import Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.compression import Compression
-from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
+from transforms.errors import InputError, SourceError, TFRecordError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
     joined_sample,
 )
 from transforms.formats.columnar.arrow_types import Columns, CommonColumns
-from transforms.formats.raw_rows import rejecter, rejection_of
+from transforms.formats.raw_rows import Complaint, RawRows, rejecter, rejection_of
 from transforms.formats.table import (
-    Complaint,
     InputFile,
     Planned,
-    RawRows,
     SourceFile,
     TableReader,
     only,
     spread,
 )
-from transforms.formats.tfrecord_files.columns import (
-    Decoded,
-    column_type,
-    read_features,
-    record_types,
-    stored_feature,
-)
 from transforms.formats.tfrecord_files.dataset import (
+    Edition,
+    Shard,
     StatedDataset,
     check_all_known,
-    check_all_there,
     check_stated,
-    dataset_beside,
     known_features,
     label_maps_beside,
+    shards_among,
     stated,
     stated_records,
 )
@@ -70,8 +63,10 @@ from transforms.formats.tfrecord_files.records import (
     Learned,
     combined,
     compression_of,
+    counted,
     cut,
     damage_of,
+    in_pieces,
     learn,
     learned_from,
     payloads_between,
@@ -79,7 +74,18 @@ from transforms.formats.tfrecord_files.records import (
     sampled,
     unpacked,
 )
+from transforms.formats.tfrecord_files.stored_features import (
+    Decoded,
+    column_type,
+    read_features,
+    record_types,
+    stored_feature,
+)
+from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.storage.files import storage
+
+# Rows of about this many bytes are decoded at a time.
+_PIECE_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ class TFRecordFiles(TableReader):
           InputError: a shard that a manifest names is not there, label maps beside
             the files are damaged or disagree, or no record is an Example.
         """
-        files, datasets = _shards_among(files)
+        files, datasets = shards_among(files)
         check_all_known(files, datasets)
         chosen = spread(files, MAX_FILES)
         budget = max(SAMPLE_BYTES // max(len(chosen), 1), 1 << 14)
@@ -168,7 +174,7 @@ class TFRecordFiles(TableReader):
                     raise damage_of(file.path)
                 return
             if compression_of(stream, file.path) is not Compression.NONE:
-                count = 0 if limit_rows is None else _counted(stream, file, limit_rows)
+                count = 0 if limit_rows is None else counted(stream, file, limit_rows)
                 yield file.whole(rows=count)
                 return
             begin = 0
@@ -257,31 +263,6 @@ class TFRecordFiles(TableReader):
         )
 
 
-def _shards_among(
-    files: Sequence[InputFile],
-) -> tuple[list[InputFile], dict[str, StatedDataset]]:
-    """Returns the files to read, and by folder the dataset that they belong to.
-
-    Raises:
-      InputError: a shard that a manifest names is not there.
-    """
-    cache: dict[str, StatedDataset | None] = {}
-    out = []
-    for file in files:
-        folder, name = os.path.split(file.origin)
-        if folder not in cache:
-            dataset = dataset_beside(file.path, file.origin)
-            if dataset is not None and dataset.shards:
-                check_all_there(os.path.dirname(file.path), dataset)
-            cache[folder] = dataset
-        dataset = cache[folder]
-        if dataset is None or not dataset.shards or name in dataset.shards:
-            out.append(file)
-    kept = dict.fromkeys(os.path.dirname(file.origin) for file in out)
-    datasets = {name: dataset for name in kept if (dataset := cache[name]) is not None}
-    return out, datasets
-
-
 def _features_of(
     datasets: Sequence[StatedDataset], columns: Mapping[str, pa.ChunkedArray]
 ) -> tuple[Feature, ...]:
@@ -313,16 +294,6 @@ def _all_types(
     return declared | together.columns_of(dict(sorted(common.columns.items())))
 
 
-def _counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:
-    """Returns how many records a compressed file has, up to a limit."""
-    rows = 0
-    for payloads in unpacked(stream, file.path, 0):
-        rows += len(payloads)
-        if rows >= limit:
-            return limit
-    return rows
-
-
 def _rejection(block: Block, payloads: PayloadBatch, complaint: Complaint) -> Rejection:
     """Returns the rejection of a record, with the byte it begins at."""
     number, reason, message = complaint
@@ -330,3 +301,39 @@ def _rejection(block: Block, payloads: PayloadBatch, complaint: Complaint) -> Re
     told = f"record {number:,} at byte {int(payloads.offsets[index]):,}: {message}"
     data = payloads.payload(index)
     return rejection_of(block.origin, (number, reason, told), bytes(data))
+
+
+def read_shard(
+    shard: Shard, rows: TypedRows, edition: Edition
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a shard, every checksum checked.
+
+    Raises:
+      InputError: the dataset was replaced since it was listed.
+      SourceError: the file cannot be read.
+      TFRecordError: it is damaged, or another than the one stated.
+      ExampleError: a record does not hold what a feature must.
+    """
+    try:
+        with storage(shard.path).opened() as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            if shard.bytes not in (None, size) and edition.replacement():
+                # Not one row of the other dataset is given.
+                raise TFRecordError(f"{shard.path} has {size:,} bytes", path=shard.path)
+            reader = TFRecordReader(
+                file, compression=shard.compression, allow_empty=not shard.records
+            )
+            for payloads in in_pieces(reader.batches(), _PIECE_BYTES):
+                yield rows.batch(payloads, shard.path)
+        reader.check_stated(
+            records=shard.records, stored_bytes=shard.bytes, crc32c=shard.crc32c
+        )
+    except (SourceError, TFRecordError) as error:
+        change = edition.replacement()
+        if not change:
+            raise
+        raise InputError(
+            f"{shard.path}: the dataset was replaced while open: {change}. Run again "
+            f"to read the new one."
+        ) from error

@@ -25,8 +25,8 @@ from transforms.core.tfrecord.walk import Kept, Salvage, boundaries, first_damag
 from transforms.errors import InputError, TFRecordError
 from transforms.formats.columnar.arrow_batches import PIECE_BYTES
 from transforms.formats.raw_rows import grouped
-from transforms.formats.table import InputFile
-from transforms.formats.tfrecord_files.columns import any_example
+from transforms.formats.table import InputFile, SourceFile
+from transforms.formats.tfrecord_files.stored_features import any_example
 
 # A sample reads at most this many files, and this many places in each, so that
 # planning takes no longer for a larger source.
@@ -112,6 +112,16 @@ def unpacked(stream: BinaryIO, path: str, piece_bytes: int) -> Iterator[PayloadB
     yield from in_pieces(reader.batches(), piece_bytes)
 
 
+def counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:
+    """Returns how many records a compressed file has, up to a limit."""
+    rows = 0
+    for payloads in unpacked(stream, file.path, 0):
+        rows += len(payloads)
+        if rows >= limit:
+            return limit
+    return rows
+
+
 def in_pieces(
     batches: Iterable[PayloadBatch], piece_bytes: int
 ) -> Iterator[PayloadBatch]:
@@ -132,7 +142,7 @@ def some_payloads(data: bytes) -> PayloadBatch | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Learned:
-    """What some payloads hold.
+    """What some records hold.
 
     Attributes:
       kinds: by feature, in how many records it is which list of the message.
@@ -170,7 +180,7 @@ class Learned:
 
 
 def combined(a: Learned, b: Learned) -> Learned:
-    """Returns what the payloads of both hold."""
+    """Returns what the records of both hold."""
     none = collections.Counter[str]()
     kinds = {
         name: a.kinds.get(name, none) + b.kinds.get(name, none)
@@ -184,7 +194,7 @@ def combined(a: Learned, b: Learned) -> Learned:
 
 
 def learn(payloads: PayloadBatch) -> Learned:
-    """Returns the features of n payloads."""
+    """Returns the features of n records."""
     parsed = read_columns(payloads, parse=any_example)
     kinds: dict[str, collections.Counter[str]] = {}
     lists: set[str] = set()
@@ -259,7 +269,7 @@ def learned_from(file: InputFile) -> Learned:
 
 
 def refuse(seen: Sequence[tuple[str, Learned]]) -> NoReturn:
-    """Raises the error for files without an Example that has features.
+    """Raises the error for records of which none is an Example that has features.
 
     Args:
       seen: origins, and what the records there hold.

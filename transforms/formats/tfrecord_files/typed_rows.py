@@ -20,7 +20,6 @@ import dataclasses
 import datetime
 import itertools
 import math
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,34 +29,25 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import list_lengths, list_of, numpy_mask, values_and_rows
 from transforms.core.example.messages import check_kind
-from transforms.core.manifest import Manifest
 from transforms.core.reasons import Reason
 from transforms.core.rows.nested import fitted
 from transforms.core.rows.text_cells import not_utf8
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader
+from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import (
-    DamageError,
     ExampleError,
-    InputError,
     RecordKindError,
-    SourceError,
-    TFRecordError,
 )
-from transforms.formats.tfrecord_files.columns import (
+from transforms.formats.tfrecord_files.stored_features import (
     Composed,
     column_type,
     composed,
     read_features,
 )
-from transforms.formats.tfrecord_files.records import in_pieces
-from transforms.storage.files import storage
 
 # The first and the last second that a Python datetime holds, since 1970.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-# Rows of about this many bytes are decoded at a time.
-_PIECE_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,7 +159,7 @@ def _typed_like(kind: pa.DataType, feature: Feature) -> pa.DataType:
 
 
 def _checked_tensors(feature: Feature, column: pa.Array) -> Composed:
-    """Requires as many bytes as elements of the shape have."""
+    """Requires of typed tensors as many bytes as elements of their shape have."""
     itemsize = np.dtype(feature.dtype).itemsize
     sizes = pc.fill_null(pc.binary_length(column), 0).to_numpy()
     counts = sizes // itemsize
@@ -249,86 +239,3 @@ def _datetimes(feature: Feature, column: pa.Array) -> list[Any]:
     stamps = items.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
     utc = datetime.UTC
     return [None if stamp is None else stamp.replace(tzinfo=utc) for stamp in stamps]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shard:
-    """A TFRecord file, and what it must hold; None for what is not known.
-
-    Attributes:
-      path: where it is.
-      compression: "none", "gzip" or "zlib"; "auto" goes by the content.
-      records: how many it has.
-      bytes: as stored.
-      crc32c: of these bytes.
-    """
-
-    path: str
-    compression: str = "auto"
-    records: int | None = None
-    bytes: int | None = None
-    crc32c: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Edition:
-    """The dataset that shards are of, as its manifest was when they were listed.
-
-    Attributes:
-      manifest: path of the manifest; empty for files without one.
-      digest: of the dataset.
-    """
-
-    manifest: str = ""
-    digest: str = ""
-
-    def replacement(self) -> str:
-        """Returns what has happened to the dataset since; empty for nothing."""
-        if not self.manifest:
-            return ""
-        try:
-            data = storage(self.manifest).read_bytes()
-            digest = Manifest.from_bytes(data, self.manifest).digest
-        except FileNotFoundError:
-            return "its manifest is gone"
-        except (OSError, DamageError):
-            return ""
-        if digest == self.digest:
-            return ""
-        return f"its digest was {self.digest[:16]} and is {digest[:16]}"
-
-
-def read_shard(
-    shard: Shard, rows: TypedRows, edition: Edition
-) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a shard, every checksum checked.
-
-    Raises:
-      InputError: the dataset was replaced since it was listed.
-      SourceError: the file cannot be read.
-      TFRecordError: it is damaged, or another than the one stated.
-      ExampleError: a record does not hold what a feature must.
-    """
-    try:
-        with storage(shard.path).opened() as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            if shard.bytes not in (None, size) and edition.replacement():
-                # Not one row of the other dataset is given.
-                raise TFRecordError(f"{shard.path} has {size:,} bytes", path=shard.path)
-            reader = TFRecordReader(
-                file, compression=shard.compression, allow_empty=not shard.records
-            )
-            for payloads in in_pieces(reader.batches(), _PIECE_BYTES):
-                yield rows.batch(payloads, shard.path)
-        reader.check_stated(
-            records=shard.records, stored_bytes=shard.bytes, crc32c=shard.crc32c
-        )
-    except (SourceError, TFRecordError) as error:
-        change = edition.replacement()
-        if not change:
-            raise
-        raise InputError(
-            f"{shard.path}: the dataset was replaced while open: {change}. Run again "
-            f"to read the new one."
-        ) from error

@@ -26,8 +26,8 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import (
     ExampleError,
 )
-from transforms.formats.tfrecord_files.columns import any_example, decode
 from transforms.formats.tfrecord_files.records import learn
+from transforms.formats.tfrecord_files.stored_features import any_example, decode
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.reader import read_header
 from transforms.formats.csv.sample import CsvReader
-from transforms.formats.table_source import TableSource
+from transforms.formats.file_runs import TableSource
 
 
 def read_block(

@@ -17,8 +17,9 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.sample import CsvReader
-from transforms.formats.table import InputFile, RawRows
-from transforms.formats.table_source import TableSource
+from transforms.formats.file_runs import TableSource
+from transforms.formats.raw_rows import RawRows
+from transforms.formats.table import InputFile
 
 
 def zstd(data: bytes) -> bytes:

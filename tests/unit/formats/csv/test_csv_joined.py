@@ -14,8 +14,8 @@ from transforms.core.reasons import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.joined import JoinedFiles, join_files
 from transforms.formats.csv.sample import CsvReader
-from transforms.formats.raw_rows import gathered
-from transforms.formats.table import InputFile, RawRows, TableReader
+from transforms.formats.raw_rows import RawRows, gathered
+from transforms.formats.table import InputFile, TableReader
 
 NAMES = ("a", "b")
 READER = CsvReader(names=NAMES, named_in="0.csv")

@@ -386,7 +386,7 @@ def test_features_that_differ_are_named_on_both_sides() -> None:
 
 def test_ragged_bools_and_labels_keep_their_rows() -> None:
     """Values get their meaning, and stay in the lists that they are in."""
-    from transforms.formats.tfrecord_files.columns import composed, record_types
+    from transforms.formats.tfrecord_files.stored_features import composed, record_types
 
     def lists(feature: Feature, values: list[int], lengths: list[int]) -> Any:
         columns = [pa.array([each], pa.list_(pa.int64())) for each in (values, lengths)]

@@ -44,10 +44,10 @@ from transforms.formats.detection.objects import (
     rejection,
     size_of_image,
 )
+from transforms.formats.file_runs import RunReader
 from transforms.formats.pairs import MASK, MASK_WORDS, masks_in
-from transforms.formats.raw_rows import rejecter
-from transforms.formats.table import Complaint, RawRows, TableFormat
-from transforms.formats.table_source import RunReader
+from transforms.formats.raw_rows import Complaint, RawRows, rejecter
+from transforms.formats.table import TableFormat
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -385,7 +385,7 @@ class BoxedReader(TableFormat, RunReader):
 def _sizes(
     images: Sequence[ImageObjects], size_of: Callable[[int], tuple[int, int] | Fault]
 ) -> tuple[dict[str, pa.Array], Floats, dict[int, Fault]]:
-    """Returns the stated sizes as columns, those to divide by, and why some lack one.
+    """Returns the stated sizes of images as columns, those to divide by, and why not.
 
     A size that is not stated, or 0, is that of the image itself; only images with
     objects need one. The shard's writer compares it with that of the file.

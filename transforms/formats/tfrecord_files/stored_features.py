@@ -125,7 +125,7 @@ Single = tuple[str, str, Callable[[Any], Any]]
 def single_row(
     parsed: Any, features: Iterable[Single], absent: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Returns the values of an Example without Arrow.
+    """Returns the stored features of an Example without Arrow.
 
     Columns of one value take ten times as long.
 
@@ -268,7 +268,7 @@ def read_features(
     features: Sequence[Feature],
     compose: Compose | None = None,
 ) -> Decoded:
-    """Returns n records as a column for each feature; records that misfit are refused.
+    """Returns stored features as columns; records that do not fit them are refused.
 
     Args:
       payloads: of the records.
@@ -322,7 +322,7 @@ def _values(feature: Feature, column: pa.Array) -> Composed:
 
 
 def _mapped(column: pa.Array, map_values: Callable[[pa.Array], Composed]) -> Composed:
-    """Maps values, or those of lists."""
+    """Maps stored values, or those of lists."""
     if not pa.types.is_list(column.type):
         return map_values(column)
     inner = map_values(column.flatten())
@@ -334,7 +334,7 @@ def _mapped(column: pa.Array, map_values: Callable[[pa.Array], Composed]) -> Com
 
 
 def _class_names(ids: pa.Array, feature: Feature) -> Composed:
-    """Returns the class names of ids; those that the vocabulary lacks are bad."""
+    """Returns the class names of stored ids; ids beyond the vocabulary are bad."""
     names = pa.array(feature.vocabulary, pa.string())
     inside = pc.and_(pc.greater_equal(ids, 0), pc.less(ids, len(names)))
     bad = _unless(pc.fill_null(inside, True))
@@ -357,7 +357,7 @@ def _bools(values: pa.Array, name: str) -> Composed:
 
 
 def _unless(valid: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """Returns which values are not valid; None for none."""
+    """Returns which stored values are not valid; None for none."""
     return None if pc.all(valid, min_count=0).as_py() else ~numpy_mask(valid)
 
 

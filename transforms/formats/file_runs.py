@@ -32,12 +32,11 @@ from transforms.core.schema import Kind
 from transforms.errors import bounded
 from transforms.formats.file_names import split_at_start
 from transforms.formats.input_files import opened
-from transforms.formats.raw_rows import gathered
+from transforms.formats.raw_rows import RawRows, gathered
 from transforms.formats.source import Source
 from transforms.formats.table import (
     SMALL_BYTES,
     InputFile,
-    RawRows,
     RowReader,
     SourceFile,
     TableReader,

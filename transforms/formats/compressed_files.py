@@ -1,4 +1,4 @@
-"""Files that are read from their start to their end: compressed, or parsed as a whole.
+"""Compressed files, which are read from their start to their end.
 
 gzip and zstd streams, told by their first bytes, are unpacked in bounded memory and
 must end as they say: a file that was cut off is an error, never a shorter table.
@@ -26,7 +26,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def begins_packed(data: bytes) -> bool:
-    """Whether the first bytes of a file, four or more, are those of gzip or zstd."""
+    """Whether a file is compressed, by its first bytes, four or more."""
     return data.startswith(tuple(UNPACKERS))
 
 
@@ -107,7 +107,7 @@ def open_content(file: SourceFile) -> Iterator["Unpacked | io.BufferedReader"]:
 
 
 def content_of(file: SourceFile, most: int) -> bytes:
-    """Returns the content of a file that is parsed as a whole, at most so many bytes.
+    """Returns the content of a file, unpacked where it is compressed, up to a limit.
 
     Raises:
       InputError: it has more; a compressed one is not unpacked further.
