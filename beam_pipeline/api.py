@@ -11,9 +11,8 @@ from typing import Any, TypeVar, Unpack
 
 from beam_pipeline.commands.convert import Report, report_of
 from beam_pipeline.commands.progress import shown_progress
-from beam_pipeline.planning.inputs import output_name
-from beam_pipeline.planning.plan import make_plan
-from beam_pipeline.planning.request import prepare
+from beam_pipeline.planning.plan import make_plan, prepare
+from beam_pipeline.planning.request import output_name
 from beam_pipeline.python_data import store_rows
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS

@@ -17,7 +17,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.planning.like import SHARED, Like, new_features
-from beam_pipeline.planning.plan import Plan, derived_settings
+from beam_pipeline.planning.plan import Plan
+from beam_pipeline.planning.request import derived_settings
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
 from transforms.core.model import Batch, Block, PlaceFacts

@@ -19,8 +19,8 @@ from beam_pipeline.beam_internals.loading import (
 from beam_pipeline.commands.progress import shown_progress
 from beam_pipeline.commands.report import check_report, write_report
 from beam_pipeline.engines.presets import Engine
-from beam_pipeline.planning.plan import Plan, free_bytes, make_plan, need_text
-from beam_pipeline.planning.request import prepare
+from beam_pipeline.planning.plan import Plan, make_plan, prepare
+from beam_pipeline.planning.sizes import free_bytes, need_text
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal import (
     count_text,
@@ -395,7 +395,7 @@ def _is_size_unknown(plan: Plan) -> bool:
 
 def _disk(plan: Plan) -> str:
     """Returns the disk space needed and free."""
-    text = f"about {need_text(plan)}"
+    text = f"about {need_text(plan.spec, plan.needed_bytes)}"
     if _is_size_unknown(plan):
         text = "unknown: every row that was looked at would be rejected"
     try:

@@ -11,7 +11,7 @@ from beam_pipeline.planning.evidence import near_in_words
 from beam_pipeline.planning.feature_checks import contract_settings
 from beam_pipeline.planning.features import class_names
 from beam_pipeline.planning.image_columns import role_names
-from beam_pipeline.planning.inputs import PlannedSource
+from beam_pipeline.planning.inputs import PlannedInputs
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal import (
@@ -51,7 +51,7 @@ def show(settings: Mapping[str, Any]) -> int:
     return 0
 
 
-def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
+def render(spec: Spec, planned: PlannedInputs, *, is_tree: bool) -> str:
     """Returns the text of the spec: a valid --spec file, with comments.
 
     Args:
@@ -85,7 +85,7 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_images(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> set[str]:
+def _of_images(spec: Spec, planned: PlannedInputs, *, is_tree: bool) -> set[str]:
     """Returns the features that are stored of each image, or file, without a word."""
     stored = planned.schema.stored
     if is_tree:
@@ -106,7 +106,7 @@ def _of_images(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> set[str]
     return (names & {roles["image"]}) | (files & {roles["filename"]} - columns)
 
 
-def _heading_comments(spec: Spec, planned: PlannedSource) -> Iterator[str]:
+def _heading_comments(spec: Spec, planned: PlannedInputs) -> Iterator[str]:
     """Yields the comments above a spec: source, rows looked at, its use, notes."""
     rows = max((e.sampled for e in planned.evidence.values()), default=0)
     looked = f" Looked at {count_text(rows, 'row')}." if rows else ""

@@ -26,8 +26,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from beam_pipeline.own_pipelines.engine_workers import Held, hold, sha256_of
 from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.like import Like, find_like
-from beam_pipeline.planning.plan import check_part
-from beam_pipeline.planning.splits import identity_of, rule_of
+from beam_pipeline.planning.splits import check_part, identity_of, rule_of
 from beam_pipeline.settings.spec import Spec
 from transforms.core.files import folder_of_parts
 from transforms.core.infer.columns import infer_typed

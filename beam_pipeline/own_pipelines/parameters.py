@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from beam_pipeline.planning.features import resolve
-from beam_pipeline.planning.plan import check_name
-from beam_pipeline.planning.request import name_of
+from beam_pipeline.planning.request import check_name, name_of
 from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.removed import check_still_there

@@ -14,8 +14,7 @@ from beam_pipeline.own_pipelines.rows_schema import schema_of
 from beam_pipeline.planning.feature_checks import check_named
 from beam_pipeline.planning.features import vocabularies_of
 from beam_pipeline.planning.like import SHARED, drift_notes
-from beam_pipeline.planning.plan import derived_settings
-from beam_pipeline.planning.request import deciding_settings
+from beam_pipeline.planning.request import deciding_settings, derived_settings
 from beam_pipeline.planning.sizes import shards_of
 from transforms.core.manifest import Manifest
 from transforms.core.model import ShardFile

@@ -4,15 +4,15 @@ import dataclasses
 import itertools
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.planning.image_columns import Columns, items_of
-from beam_pipeline.planning.sizes import part_of
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import share_text
+from transforms.core.arrays import one_array
 from transforms.core.infer.evidence import (
     EXAMPLE_ITEMS,
     EXAMPLES,
@@ -27,6 +27,7 @@ from transforms.core.rows.column import Misfit, python_value
 from transforms.core.rows.conform import conform
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import SHOWN_CHARS, first_few
+from transforms.formats.table import TableSample
 from transforms.storage.paths import without_access
 
 # Rows to look at; fewer for kinds whose values are large.
@@ -77,7 +78,7 @@ def evidence_of(
         count = len(origins)
     else:
         rows_seen = _ROWS_OF_LARGE if feature.kind in _LARGE else _ROWS
-        column = part_of(columns[feature.source_column], 0, rows_seen)
+        column = one_array(columns[feature.source_column].slice(0, rows_seen))
         raw, count = {feature.source_column: column}, len(column)
         origins = pa.nulls(count, pa.string())
     misfits: list[Misfit] = []
@@ -184,7 +185,7 @@ def _kind_note(feature: Feature, facts: Evidence) -> str:
 def _image_notes(
     inferred: Sequence[Feature], schema: Schema, shares: Mapping[str, float]
 ) -> list[str]:
-    """Returns a note on each column that may be one of images, and was not read so."""
+    """Returns a note on each column that may be of images, by evidence of its cells."""
     images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
     notes = {}
     for feature in inferred:
@@ -207,7 +208,7 @@ def _image_notes(
 
 
 def _box_notes(schema: Schema) -> list[str]:
-    """Returns a note on a table that has a row for each box of an image."""
+    """Returns a note on evidence that a table has a row for each box of an image."""
     names = {
         feature.source_column
         for feature in schema.stored
@@ -233,7 +234,7 @@ def _box_notes(schema: Schema) -> list[str]:
 
 
 def _mask_notes(schema: Schema, spec: Spec) -> list[str]:
-    """Returns a note on images called masks whose pixels this job would mix."""
+    """Returns a note on evidence that images are masks, whose pixels would mix."""
     images = schema.of_kind(Kind.IMAGE)
     changes = spec.resize or spec.channels or spec.image_format == "jpeg"
     if len(images) < 2 or not changes:
@@ -272,3 +273,32 @@ def _null_values_advice(near: NearKind) -> str:
     if any("," in text or not text.isprintable() for text in texts):
         return "If these mean missing, say null_values in a --spec"
     return f"If these mean missing, say --null-values {shlex.quote(','.join(texts))}"
+
+
+def feature_evidence(
+    feature: Feature,
+    known: Mapping[str, tuple[Feature, Evidence]],
+    sample: TableSample,
+    origins: pa.Array,
+    paths: Collection[str],
+) -> Evidence:
+    """Returns the evidence that a feature was inferred from, or for what is said."""
+    column = feature.source_column
+    if column in paths:
+        facts = evidence_of(feature, sample.columns, origins, are_paths=True)
+    elif column in known and _stored_alike(feature, known[column][0]):
+        facts = known[column][1]
+    else:
+        facts = evidence_of(feature, sample.columns, origins)
+    if feature.kind is Kind.LABEL and column in sample.columns:
+        facts = with_classes(facts, sample.columns[column])
+    return facts
+
+
+def _stored_alike(one: Feature, other: Feature) -> bool:
+    """Whether two features store a column alike, so that evidence serves both."""
+    fields = (
+        *("kind", "shape", "unit", "dtype", "separator", "pattern", "vocabulary"),
+        *("inexact_integers", "at_least", "at_most", "allowed", "matches"),
+    )
+    return all(getattr(one, name) == getattr(other, name) for name in fields)

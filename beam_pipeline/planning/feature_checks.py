@@ -211,7 +211,7 @@ def _fitting(feature: Feature, setting: str, value: Any) -> Any:
 
 
 def with_contract(feature: Feature, said: FeatureSpec) -> Feature:
-    """Returns the feature with the contract that its declaration says.
+    """Checks the contract that a declaration says; returns the feature with it.
 
     Raises:
       SpecError: a setting is not for features of this kind, or no value fits it.
@@ -222,7 +222,9 @@ def with_contract(feature: Feature, said: FeatureSpec) -> Feature:
             raise SpecError(
                 f"Feature {feature.name!r}: {name} is for {kinds}, not {feature.kind}."
             )
-    least, most = (_value(feature, name, getattr(said, name)) for name in CONTRACT[:2])
+    least, most = (
+        _checked_value(feature, name, getattr(said, name)) for name in CONTRACT[:2]
+    )
     if least is not None and most is not None and least > most:
         raise SpecError(
             f"Feature {feature.name!r}: min must not be above max; found "
@@ -235,7 +237,9 @@ def with_contract(feature: Feature, said: FeatureSpec) -> Feature:
                 f"Feature {feature.name!r}: allowed must name a value at least; found "
                 f"none."
             )
-        allowed = tuple(_value(feature, "allowed", value) for value in said.allowed)
+        allowed = tuple(
+            _checked_value(feature, "allowed", value) for value in said.allowed
+        )
     if said.pattern is not None:
         _check_pattern(feature, said.pattern)
     given = {
@@ -248,8 +252,8 @@ def with_contract(feature: Feature, said: FeatureSpec) -> Feature:
     return dataclasses.replace(feature, **told) if told else feature
 
 
-def _value(feature: Feature, name: str, value: int | float | str | None) -> Any:
-    """Returns a value of a contract as rows of the feature have it; None for None."""
+def _checked_value(feature: Feature, name: str, value: int | float | str | None) -> Any:
+    """Checks a value of a contract; returns it as rows of the feature have it."""
     if value is None:
         return None
     if feature.kind in _TEXTS:
@@ -276,17 +280,34 @@ def _check_pattern(feature: Feature, pattern: str) -> None:
 
 
 def contract_settings(feature: Feature) -> dict[str, Any]:
-    """Returns the settings that say a feature's contract; None for what it lacks."""
+    """Returns the settings that a feature's contract is checked by; None for others."""
     limits: dict[str, Any] = {"min": feature.at_least, "max": feature.at_most}
     if feature.kind is Kind.TIMESTAMP:
         limits = {
-            name: None if value is None else _time_as_text(int(value), feature.unit)
+            name: None if value is None else _limit_as_text(int(value), feature.unit)
             for name, value in limits.items()
         }
     allowed = None if feature.allowed is None else [*feature.allowed]
     return {**limits, "allowed": allowed, "pattern": feature.matches or None}
 
 
-def _time_as_text(value: int, unit: str) -> str:
-    """Returns a limit of a timestamp, counted in `unit`, as a date and time."""
+def _limit_as_text(value: int, unit: str) -> str:
+    """Returns a limit of a timestamp's contract, counted in `unit`, as text."""
     return str(pa.scalar(value, pa.int64()).cast(pa.timestamp(unit)).cast(pa.string()))
+
+
+def check_hidden(feature: Feature, said: Mapping[str, FeatureSpec]) -> None:
+    """Raises SpecError where a declaration takes the name of what nobody reads then."""
+    read = {given.column or name for name, given in said.items() if needs_column(given)}
+    if feature.source_column in read:
+        return
+    raise SpecError(
+        f"Feature {feature.name!r} would take the name of what the source has itself. "
+        f"Choose another name, or leave that one out: with drop, or of images with "
+        f"feature_names."
+    )
+
+
+def needs_column(said: FeatureSpec) -> bool:
+    """Whether a feature has values of a column: it is no constant, nor of paths."""
+    return said.constant is None and not (said.path is not None and not said.column)

@@ -15,16 +15,19 @@ import pyarrow as pa
 from beam_pipeline.planning.feature_checks import (
     CONTRACT,
     check_declarations,
+    check_hidden,
     check_schema,
+    needs_column,
     with_contract,
 )
 from beam_pipeline.planning.image_columns import (
     Columns,
     is_inline,
+    renamed_derived,
+    renamed_images,
     with_file_paths,
     with_images,
     with_roles,
-    without_orphans,
 )
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.arrays import numpy_type
@@ -155,7 +158,7 @@ def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
 
 
 def resolve(spec: Spec) -> Spec:
-    """Returns the job with the class names of files in place of their paths.
+    """Returns the job with the class names of its features read from their files.
 
     Planning goes by the result: a file that changes meanwhile cannot give a plan that
     contradicts itself.
@@ -222,17 +225,17 @@ def override(
         if feature.name in places:
             out += [made.pop(name) for name in places[feature.name]]
         elif feature.name in said:
-            _check_hidden(feature, said)
+            check_hidden(feature, said)
             if feature.name in made:
                 out.append(made.pop(feature.name))
         else:
             out.append(feature)
-    return _renamed_images([*out, *made.values()], places)
+    return renamed_images([*out, *made.values()], places)
 
 
 def _base(name: str, said: FeatureSpec, features: Sequence[Feature]) -> Feature | None:
     """Returns the inferred feature that a declaration is of; None for none."""
-    if not _needs_column(said):
+    if not needs_column(said):
         return None
     named = next((f for f in features if f.name == name), None)
     column = said.column or name
@@ -245,25 +248,6 @@ def _base(name: str, said: FeatureSpec, features: Sequence[Feature]) -> Feature 
     elif named in of_column and (said.kind != "image" or named.kind is Kind.IMAGE):
         return named
     return of_column[0] if of_column else None
-
-
-def _needs_column(said: FeatureSpec) -> bool:
-    """Whether a feature has values of a column: it is no constant, nor of paths."""
-    return said.constant is None and not (said.path is not None and not said.column)
-
-
-def _check_hidden(feature: Feature, said: Mapping[str, FeatureSpec]) -> None:
-    """Raises SpecError where a declaration takes the name of what nobody reads then."""
-    read = {
-        given.column or name for name, given in said.items() if _needs_column(given)
-    }
-    if feature.source_column in read:
-        return
-    raise SpecError(
-        f"Feature {feature.name!r} would take the name of what the source has itself. "
-        f"Choose another name, or leave that one out: with drop, or of images with "
-        f"feature_names."
-    )
 
 
 def _declared(
@@ -284,13 +268,13 @@ def _declared(
       heir: whether it is what becomes of the base, its being the label included.
     """
     column = base.source_column if base and said.column is None else said.column or name
-    if _needs_column(said) and base is None and column not in columns:
+    if needs_column(said) and base is None and column not in columns:
         raise SpecError(
             f"Feature {name!r} needs a column of the source; there is no {column!r}"
             f"{nearest(column, columns)}."
         )
     if base is not None and base.derived:
-        return _renamed_derived(name, said, base)
+        return renamed_derived(name, said, base)
     kind = _declared_kind(said, base)
     made = Feature(name, kind)
     if base is not None:
@@ -302,7 +286,7 @@ def _declared(
     if said.kind is not None:
         # Whoever says float knows that it rounds.
         changed.setdefault("inexact_integers", InexactIntegers.ROUND)
-    changed["column"] = column if _needs_column(said) and column != name else ""
+    changed["column"] = column if needs_column(said) and column != name else ""
     made = dataclasses.replace(made, **changed)
     if kind is Kind.IMAGE and (base is None or base.kind is not Kind.IMAGE):
         says_missing = said.missing is not None or said.fill is not None
@@ -310,18 +294,6 @@ def _declared(
         inline = is_inline(made, columns.get(made.source_column))
         made = dataclasses.replace(made, inline=inline, missing=missing)
     return with_contract(_completed(made, said, columns), said)
-
-
-def _renamed_derived(name: str, said: FeatureSpec, base: Feature) -> Feature:
-    """Returns a feature read off an image under a new name; SpecError for more."""
-    settings = said.model_dump(exclude_none=True)
-    settings.pop("column", None)
-    if settings.pop("kind", base.kind) != base.kind or settings:
-        raise SpecError(
-            f"Feature {name!r} is read off an image, as {base.kind}: it can be named "
-            f"or left out, with feature_names, and no more."
-        )
-    return dataclasses.replace(base, name=name)
 
 
 def _declared_kind(said: FeatureSpec, base: Feature | None) -> Kind:
@@ -408,13 +380,20 @@ def _dtype(column: pa.Array | pa.ChunkedArray | None) -> str:
     return name if name in DATA_TYPES else ""
 
 
-def _renamed_images(
-    features: Sequence[Feature], places: Mapping[str, Sequence[str]]
+def without_orphans(
+    features: Sequence[Feature], columns: Collection[str]
 ) -> list[Feature]:
-    """Returns the features; what is read off an image knows its image's new name."""
-    return [
-        dataclasses.replace(f, derived_from=places[f.derived_from][0])
-        if f.derived_from in places
-        else f
-        for f in features
-    ]
+    """Returns the features without what would be read off images that are dropped.
+
+    What the source has as a column too is a value of its own then.
+    """
+    images = {feature.name for feature in features if feature.kind is Kind.IMAGE}
+    out = []
+    for feature in features:
+        of_image = feature.derived or feature.states
+        has_image = feature.derived_from in images if feature.derived_from else images
+        if not of_image or has_image:
+            out.append(feature)
+        elif feature.derived and feature.name in columns:
+            out.append(dataclasses.replace(feature, derived="", derived_from=""))
+    return out

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import FeatureSpec, Spec
-from transforms.core.arrays import is_list
+from transforms.core.arrays import is_list, one_array
 from transforms.core.infer.evidence import (
     LIST_COLUMNS,
     LIST_NAME,
@@ -25,6 +25,7 @@ from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.images import NAMES_OF_FILES, PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
 from transforms.formats.pairs import PAIR_NAMES
+from transforms.formats.table import TableSample
 from transforms.storage.files import sizes_of
 from transforms.storage.paths import SCHEMES, is_remote, relative, spellings
 
@@ -41,7 +42,7 @@ _LOOKED_AT, _MOST_FOLDERS = 64, 8
 
 
 def role_names(spec: Spec, tree: str = "images") -> dict[str, str]:
-    """Returns role -> name of an image's features; empty where it is left out.
+    """Returns role -> name of what is stored of a column of images; empty for nothing.
 
     Args:
       spec: of the job.
@@ -75,43 +76,24 @@ def with_roles(features: Sequence[Feature], spec: Spec) -> list[Feature]:
         elif name == "filename" and feature.kind is Kind.TEXT and feature.column:
             # Not a column of the table that is called so, whatever it may hold.
             name = names.get("filename", "")
-        out += [_named(feature, name)] if name else []
-        out += [_as_text(feature, name) for name in beside if name]
+        out += [_renamed(feature, name)] if name else []
+        out += [_class_names_beside(feature, name) for name in beside if name]
     return out
 
 
-def _named(feature: Feature, name: str) -> Feature:
-    """Returns the feature of the same column under another name."""
+def _renamed(feature: Feature, name: str) -> Feature:
+    """Returns a feature of a table of images under another name."""
     column = feature.source_column
     return dataclasses.replace(
         feature, name=name, column="" if column == name else column
     )
 
 
-def _as_text(label: Feature, name: str) -> Feature:
-    """Returns the class names of a label, as texts under a name."""
+def _class_names_beside(label: Feature, name: str) -> Feature:
+    """Returns the class names of a table of images, as texts beside their label."""
     bare = dataclasses.replace(label, vocabulary=None, unknown=Unknown.REJECT)
     plain = dataclasses.replace(bare, kind=Kind.TEXT, is_label=False)
-    return _named(plain, name)
-
-
-def without_orphans(
-    features: Sequence[Feature], columns: Collection[str]
-) -> list[Feature]:
-    """Returns the features without what would be read off images that are dropped.
-
-    What the source has as a column too is a value of its own then.
-    """
-    images = {feature.name for feature in features if feature.kind is Kind.IMAGE}
-    out = []
-    for feature in features:
-        of_image = feature.derived or feature.states
-        has_image = feature.derived_from in images if feature.derived_from else images
-        if not of_image or has_image:
-            out.append(feature)
-        elif feature.derived and feature.name in columns:
-            out.append(dataclasses.replace(feature, derived="", derived_from=""))
-    return out
+    return _renamed(plain, name)
 
 
 def with_images(
@@ -164,20 +146,24 @@ def with_images(
         for f in features
     ]
     taken = {f.name for f in features if f.source_column not in chosen}
-    prefixes = _prefixes([f for f in features if f.source_column in chosen], taken)
+    prefixes = _image_prefixes(
+        [f for f in features if f.source_column in chosen], taken
+    )
     out: list[Feature] = []
     for feature in features:
         if feature.source_column not in chosen:
             out.append(feature)
             continue
-        made = _image_features(feature, columns, prefixes[feature.name], spec)
+        made = _features_of_image(feature, columns, prefixes[feature.name], spec)
         # What the table says itself, a height say, is not stored a second time.
         out += [f for f in made if f.kind is Kind.IMAGE or f.name not in taken]
     return out
 
 
-def _prefixes(chosen: Sequence[Feature], taken: Collection[str]) -> dict[str, str]:
-    """Returns what the names of each image begin with; nothing for the only one."""
+def _image_prefixes(
+    chosen: Sequence[Feature], taken: Collection[str]
+) -> dict[str, str]:
+    """Returns what the names of each image column's features begin with."""
     if len(chosen) == 1 and "image" not in taken and not chosen[0].shape:
         return {chosen[0].name: ""}
     bases = {}
@@ -242,19 +228,19 @@ def with_file_paths(features: Sequence[Feature], columns: Columns) -> list[Featu
 
 
 def items_of(column: pa.Array | pa.ChunkedArray | None) -> Any:
-    """Returns the values of a column, or those in its lists; None for None."""
+    """Returns the images or other values of a column, or those in its lists."""
     while column is not None and is_list(column.type):
         column = pc.list_flatten(column)
     return column
 
 
-def _image_features(
+def _features_of_image(
     feature: Feature,
     columns: Columns,
     prefix: str,
     spec: Spec,
 ) -> list[Feature]:
-    """Returns image, file name and dimensions, as a tree of images has them."""
+    """Returns the features of a column of images: image, file name and dimensions."""
     column = feature.source_column
     items = items_of(columns.get(column))
     inline = is_inline(feature, items)
@@ -323,7 +309,7 @@ def image_shares(
       that was looked for is there.
     """
     texts = [f.source_column for f in features if f.kind is Kind.TEXT]
-    cells = {name: _some_texts(columns[name]) for name in texts}
+    cells = {name: _sampled_paths(columns[name]) for name in texts}
     inside = {name: [*filter(_is_inside, texts)] for name, texts in cells.items()}
     some = itertools.islice(filter(inside.get, inside), _LOOKED_AT)
     named = {name: inside[name] for name in some}
@@ -348,8 +334,8 @@ def image_places(path: str, folders: Sequence[str]) -> list[str]:
     return [os.path.join(f, spelling) for f in folders for spelling in spellings(path)]
 
 
-def _some_texts(column: pa.Array | pa.ChunkedArray) -> list[str]:
-    """Returns texts from evenly through a column, or from its lists; "" for none."""
+def _sampled_paths(column: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Returns what may be paths of images, from evenly through a column."""
     items = items_of(column)
     if not pa.types.is_string(items.type):
         return []
@@ -396,3 +382,50 @@ def check_images_named(spec: Spec, schema: Schema) -> None:
         "images_root is for paths of images; no column of this source holds them. "
         "Leave it out, or name their columns with image_columns."
     )
+
+
+def renamed_derived(name: str, said: FeatureSpec, base: Feature) -> Feature:
+    """Returns a feature read off an image under a new name; SpecError for more."""
+    settings = said.model_dump(exclude_none=True)
+    settings.pop("column", None)
+    if settings.pop("kind", base.kind) != base.kind or settings:
+        raise SpecError(
+            f"Feature {name!r} is read off an image, as {base.kind}: it can be named "
+            f"or left out, with feature_names, and no more."
+        )
+    return dataclasses.replace(base, name=name)
+
+
+def renamed_images(
+    features: Sequence[Feature], places: Mapping[str, Sequence[str]]
+) -> list[Feature]:
+    """Returns the features; what is read off an image knows its image's new name."""
+    return [
+        dataclasses.replace(f, derived_from=places[f.derived_from][0])
+        if f.derived_from in places
+        else f
+        for f in features
+    ]
+
+
+def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:
+    """Returns images that columns of a sample name: the first, and evenly on.
+
+    Args:
+      sample: of the files.
+      schema: of the rows.
+      most: how many of each column.
+    """
+    names = []
+    for feature in schema.of_kind(Kind.IMAGE):
+        column = sample.columns.get(feature.source_column)
+        if feature.inline or column is None:
+            continue
+        texts = one_array(column)
+        if feature.separator and pa.types.is_string(texts.type):
+            texts = pc.split_pattern(texts, feature.separator)
+        texts = items_of(texts).drop_null()
+        if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
+            step = max(-(-len(texts) // most), 1)
+            names += [texts[i].as_py().strip() for i in range(0, len(texts), step)]
+    return [*filter(None, names)]

@@ -11,7 +11,7 @@ from beam_pipeline.planning.evidence import column_notes
 from beam_pipeline.planning.feature_checks import check_keys
 from beam_pipeline.planning.features import as_typed, declare, vocabularies_of
 from beam_pipeline.planning.image_columns import role_names
-from beam_pipeline.planning.inputs import Inputs, PlannedSource
+from beam_pipeline.planning.inputs import Inputs, PlannedInputs
 from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.planning.splits import portions_of, rule_of
@@ -54,7 +54,7 @@ _LOOKED_AT = 8
 _IMAGE_OVERHEAD_BYTES = 160
 
 
-def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedSource:
+def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedInputs:
     """Plans a folder of images.
 
     Args:
@@ -85,10 +85,10 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             join_table,
             labelled,
             read_labels,
-            with_list,
+            with_label_list,
         )
 
-        spec = with_list(spec, entries)
+        spec = with_label_list(spec, entries)
         table = read_labels(spec)
         spec = labelled(spec, table)
         labels, table_schema, evidence = join_table(spec, table, entries)
@@ -186,7 +186,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         least=_LEAST_BLOCK_ROWS,
         most=_MOST_BLOCK_ROWS,
     )
-    return PlannedSource(
+    return PlannedInputs(
         make=lambda path: RunSource(
             ImageListReader(images.SPLIT_COLUMN if listing.splits else ""),
             inputs.root,

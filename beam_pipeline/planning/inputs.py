@@ -4,14 +4,11 @@ import dataclasses
 import hashlib
 import itertools
 import os
-import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.features import class_names
 from beam_pipeline.planning.recognition import (
     JSON_ROWS,
     are_json_lines,
@@ -29,19 +26,17 @@ from transforms.core.arrays import numpy_mask
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.splitting import SplitRule
 from transforms.core.schema import Schema
-from transforms.errors import InputError, SourceError, SpecError, source_error
-from transforms.formats.file_names import is_split_word, plain_name
+from transforms.errors import InputError, SourceError, source_error
+from transforms.formats.file_names import plain_name
 from transforms.formats.input_files import MOST_OTHERS, HeldListing, unmatched
 from transforms.formats.pairs import PairFolders
 from transforms.formats.registry import (
-    FORMAT_OPTIONS,
     FORMATS,
     TREES,
     Format,
     table_format,
 )
 from transforms.formats.source import Source
-from transforms.formats.table import TableFormat
 from transforms.formats.tree_shape import only_texts
 from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of, origins_of
@@ -53,8 +48,6 @@ from transforms.storage.visibility import Witness
 if TYPE_CHECKING:
     from transforms.core.image.masks import MaskClasses
 
-# TFDS keeps each version of a dataset in a folder of its own.
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 # How many files that are skipped for their suffix a plan names.
 _PASSED_OVER = 5
@@ -112,8 +105,8 @@ class Inputs:
 
 
 @dataclasses.dataclass(frozen=True)
-class PlannedSource:
-    """A source with all that its planning found out.
+class PlannedInputs:
+    """The inputs of a job, with all that planning found out about them.
 
     Attributes:
       make: the path of the stored listing, or a listing that is held -> the source.
@@ -177,40 +170,6 @@ class PlannedSource:
         )
 
 
-def default_name(source: str, standing: Standing, output: str) -> str:
-    """Returns the dataset's name: the source's base name without suffix.
-
-    Where that is a word for a split, and so no name, it is that of the output.
-
-    Args:
-      source: a path or a pattern.
-      standing: what `StoredPath.standing` says of it.
-      output: of the job.
-    """
-    path = source.rstrip("/")
-    if not standing and any(c in os.path.basename(path) for c in "*?["):
-        path = os.path.dirname(path) or "."
-    base = os.path.basename(absolute(path))
-    if standing == "file":
-        base = os.path.splitext(plain_name(base))[0]
-    name = _as_name(base)
-    return output_name(output) if not name or is_split_word(name) else name
-
-
-def output_name(output: str) -> str:
-    """Returns the dataset's name for an output: its folder's, which is no version."""
-    path = absolute(output)
-    if _VERSION.fullmatch(os.path.basename(path)):
-        path = os.path.dirname(path)
-    return _as_name(os.path.basename(path)) or "dataset"
-
-
-def _as_name(base: str) -> str:
-    """Returns a text as a dataset's name: `_` for what is no letter, digit, . or -."""
-    base = unicodedata.normalize("NFC", base)
-    return re.sub(r"[^\w.-]+", "_", base).strip("._-")
-
-
 def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
     """Recognises the source and lists its files.
 
@@ -257,7 +216,7 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         raise InputError(
             f"The source must hold {source_format.title} files; {source!r} holds none."
         )
-    notes = _pattern_notes(spec, listed) + _table_notes(others, format_name)
+    notes = _pattern_notes(spec, listed) + _notes_on_skipped(others, format_name)
     has_texts = others and format_name == "images"
     texts = only_texts(entries) if has_texts else FileList.of(())
     return Inputs(
@@ -267,8 +226,8 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
     )
 
 
-def _table_notes(paths: Sequence[str], read: str) -> tuple[str, ...]:
-    """Returns notes on skipped files that would be a source beside the format read."""
+def _notes_on_skipped(paths: Sequence[str], read: str) -> tuple[str, ...]:
+    """Returns notes on files left out of the inputs that other formats would read."""
     names: dict[str, list[str]] = {}
     for path in paths:
         others = (name for name in _TITLES if FORMATS[name].takes(path))
@@ -373,34 +332,3 @@ def _beside(
     return tuple(
         e for e in around if source_format.is_companion(e.path) and e.path not in given
     )
-
-
-def make_format(spec: Spec, format_name: str) -> TableFormat:
-    """Returns a format with the settings that it knows.
-
-    Raises:
-      SpecError: a setting is for other formats.
-    """
-    source_format = FORMATS[format_name]
-    made = source_format.reader_class()
-    fields = {field.name for field in dataclasses.fields(cast(Any, made))}
-    given: dict[str, Any] = {}
-    for name, field in Spec.model_fields.items():
-        value = getattr(spec, name)
-        if name not in FORMAT_OPTIONS or value == field.default:
-            continue
-        if name not in source_format.options:
-            raise SpecError(f"{name} is not for {source_format.title}; leave it out.")
-        given[name] = tuple(value) if isinstance(value, list) else value
-    # What some formats need of settings that are for all.
-    offered = {
-        "images_root": spec.images_folder or None,
-        "max_image_bytes": spec.image_policy.max_bytes,
-        "image_policy": spec.image_policy,
-        "folders_said": spec.format != "auto",
-        "full": spec.infer == "full",
-        "are_files": spec.image_format is not None,
-        "vocabulary": class_names(spec.vocabulary) if spec.vocabulary else None,
-    }
-    offered = {k: v for k, v in offered.items() if k in fields and v is not None}
-    return made.with_settings(given | offered)

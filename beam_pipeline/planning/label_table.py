@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.planning.features import declare
-from beam_pipeline.planning.inputs import make_format, named_entry
-from beam_pipeline.planning.recognition import head_in
+from beam_pipeline.planning.inputs import named_entry
+from beam_pipeline.planning.recognition import head_in, make_format
 from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.columns import infer_columns
 from transforms.core.infer.evidence import Evidence
@@ -77,8 +77,8 @@ def format_of(path: str) -> str:
     return "csv" if path.lower().endswith(".txt") else claimed_by([(path, 0)])
 
 
-def with_list(spec: Spec, entries: FileList) -> Spec:
-    """Returns the job with how to read a list of images and labels without a header.
+def with_label_list(spec: Spec, entries: FileList) -> Spec:
+    """Returns the job with how to read a table of labels that has no header.
 
     It is one if its first line begins with an image of the tree, and not with the names
     of columns. Between the cells are commas, semicolons, tabs or spaces.
@@ -124,7 +124,7 @@ def read_labels(spec: Spec) -> LabelTable:
         raise SpecError(
             f"labels must be a table, .csv, .txt or .parquet say; found {path!r}."
         )
-    listed, planned = _planned(spec, path)
+    listed, planned = _sampled_table(spec, path)
     reader, sample = planned.reader, planned.sample
     assert isinstance(reader, TableReader)
     if spec.id_column not in sample.columns:
@@ -154,8 +154,8 @@ def read_labels(spec: Spec) -> LabelTable:
     )
 
 
-def _planned(spec: Spec, path: str) -> tuple[InputFiles, Planned]:
-    """Returns a table as its format reads it, with a sample."""
+def _sampled_table(spec: Spec, path: str) -> tuple[InputFiles, Planned]:
+    """Returns a table of labels as its format reads it, with a sample."""
     entry = named_entry(path, os.path.dirname(path))
     root = os.path.dirname(absolute(path))
     listed = InputFiles.listed(FileList.of([entry]), root=root)
@@ -274,15 +274,15 @@ def hint_of(spec: Spec, entries: FileList, skipped: Sequence[str]) -> str:
     best, hint = 0, ""
     for folder in dict.fromkeys([root, os.path.dirname(root), *beside]):
         for path in _small_tables_in(folder):
-            said = with_list(spec.model_copy(update={"labels": path}), entries)
+            said = with_label_list(spec.model_copy(update={"labels": path}), entries)
             columns: Mapping[str, pa.Array] = {}
             # One that cannot be read is not what the run was asked to read.
             with contextlib.suppress(OSError, BeamTFRecordError):
-                columns = _planned(said, path)[1].sample.columns
+                columns = _sampled_table(said, path)[1].sample.columns
             for name, ids in columns.items():
-                named = _named_images(ids, entries, root)
+                named = _images_of_labels(ids, entries, root)
                 rest = (column for n, column in columns.items() if n != name)
-                if len(named) > best and not any(map(_are_images, rest)):
+                if len(named) > best and not any(map(_name_images, rest)):
                     best = len(named)
                     hint = _command(said, path, name, columns, named)
     return hint
@@ -309,8 +309,8 @@ def _small_tables_in(folder: str) -> list[str]:
     return [path for path in tables if path in chosen]
 
 
-def _named_images(column: pa.Array, entries: FileList, root: str) -> list[str]:
-    """Returns the images that a column names, once each; none if few values do."""
+def _images_of_labels(column: pa.Array, entries: FileList, root: str) -> list[str]:
+    """Returns the images that ids of a table of labels name; none if few ids do."""
     kind = column.type
     if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
         return []
@@ -360,7 +360,7 @@ def _command(
     )
 
 
-def _are_images(column: pa.Array) -> bool:
-    """Whether the first value of a column is called like an image."""
+def _name_images(column: pa.Array) -> bool:
+    """Whether a table of labels names other images in a column, by its first value."""
     texts = column.drop_null()
     return len(texts) > 0 and is_image_name(str(texts[0]))

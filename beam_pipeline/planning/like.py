@@ -196,7 +196,7 @@ def settle_schema(
             drift += _kind_drift(old, now, columns, numbered=numbered)
         if old.kind is Kind.LABEL and not old.derived:
             names = tuple(like.model.classes.get(old.name, ()))
-            new: Iterable[str] = _new_in(_source_column(columns, old), old, names)
+            new: Iterable[str] = _new_in(_earlier_column(columns, old), old, names)
             if classes and old.name in classes:
                 known = frozenset(names)
                 new = (repr(n) for n in classes[old.name] if n not in known)
@@ -211,9 +211,7 @@ def settle_schema(
             drift.append(f"column {feature.source_column!r} is new")
         elif feature.name not in taken:
             # The records that are there lack it.
-            out.append(
-                feature if feature.name in spec.features else _as_optional(feature)
-            )
+            out.append(feature if feature.name in spec.features else _as_new(feature))
     if drift:
         raise InputError(
             bounded(
@@ -230,11 +228,11 @@ def _kind_drift(
     old: Feature, now: Feature, columns: Columns, *, numbered: bool
 ) -> Iterator[str]:
     """Yields that a kind changed, with a row and value that do not fit."""
-    column = _source_column(columns, old)
+    column = _earlier_column(columns, old)
     if column is None:
         yield f"{old.name!r} is {now.kind}, and was {old.kind}"
         return
-    _, misfits = _typed(column, old)
+    _, misfits = _as_earlier(column, old)
     if misfits:
         row = int(np.flatnonzero(misfits[0].bad)[0])
         where = f"row {row + 1:,} of the sample holds" if numbered else "as"
@@ -289,7 +287,7 @@ def _new_in(
     """Yields class names that are new, each with the first row that has it."""
     if column is None:
         return
-    values, _ = _typed(column, feature)
+    values, _ = _as_earlier(column, feature)
     rows = pa.array(np.arange(len(values)))
     while pa.types.is_list(values.type):
         rows = rows.take(pc.list_parent_indices(values))
@@ -302,14 +300,16 @@ def _new_in(
             yield f"{row['name']!r:.60} in row {row['row_min'] + 1:,}"
 
 
-def _source_column(columns: Columns, feature: Feature) -> pa.Array | None:
-    """Returns a feature's sampled column as one array; None where there is none."""
+def _earlier_column(columns: Columns, feature: Feature) -> pa.Array | None:
+    """Returns the sampled column of an earlier feature; None where it is gone."""
     column = columns.get(feature.source_column)
     return None if column is None else one_array(column)
 
 
-def _typed(column: pa.Array, feature: Feature) -> tuple[pa.Array, Sequence[Misfit]]:
-    """Returns a column as a kind, and what of it is not of that kind."""
+def _as_earlier(
+    column: pa.Array, feature: Feature
+) -> tuple[pa.Array, Sequence[Misfit]]:
+    """Returns a column as the kind that it was earlier, and what does not fit that."""
     bare = Feature(
         **{name: getattr(feature, name) for name in _OF_KIND}, missing=Missing.OMIT
     )
@@ -318,8 +318,8 @@ def _typed(column: pa.Array, feature: Feature) -> tuple[pa.Array, Sequence[Misfi
     return rows.column(0), misfits
 
 
-def _as_optional(feature: Feature) -> Feature:
-    """Returns the feature as optional in records, unless it is an image."""
+def _as_new(feature: Feature) -> Feature:
+    """Returns a feature that is new: optional in records, unless it is an image."""
     if feature.missing is Missing.REJECT and feature.kind is not Kind.IMAGE:
         return dataclasses.replace(feature, missing=Missing.OMIT)
     return feature

@@ -2,54 +2,70 @@
 
 import dataclasses
 import functools
+import hashlib
+import itertools
 import os
-import re
-from collections.abc import Iterable
 from typing import Any
 
 from beam_pipeline.planning.features import resolve, vocabularies_of
-from beam_pipeline.planning.inputs import Inputs, PlannedSource
-from beam_pipeline.planning.like import Like, drift_notes
+from beam_pipeline.planning.inputs import (
+    Inputs,
+    PlannedInputs,
+    find_inputs,
+    named_entry,
+)
+from beam_pipeline.planning.like import Like, drift_notes, find_like
 from beam_pipeline.planning.recognition import unreadable_file
 from beam_pipeline.planning.request import (
-    Prepared,
+    Request,
+    check_name,
     deciding_settings,
     digest_of,
-    inputs_of,
-    prepare,
-    with_images,
+    make_request,
+    name_of,
+    with_named_images,
 )
 from beam_pipeline.planning.sizes import shards_of
 from beam_pipeline.planning.splits import (
     SplitPlan,
+    check_lock_place,
+    check_part,
     plan_splits,
     share_notes,
     with_splits,
 )
+from beam_pipeline.settings.options import IMAGES, SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
-from beam_pipeline.terminal import size_text
 from beam_pipeline.version import deciding_versions
-from transforms.core.catalogue import DerivedSettings
-from transforms.core.files import ShardName
+from transforms.core.manifest import Manifest
 from transforms.core.placing.sharding import Sharding
-from transforms.core.schema import Kind, Schema
 from transforms.core.vocabulary import Vocabulary
-from transforms.errors import DamageError, InputError, SpecError, StorageError
+from transforms.errors import (
+    DamageError,
+    InputError,
+    RecordCountError,
+    RejectLimitError,
+    SpecError,
+    TargetError,
+)
 from transforms.formats.pairs import MASK_WORDS
-from transforms.formats.registry import TREES
+from transforms.formats.registry import FORMATS, TABLE_FORMATS, TREES
 from transforms.publishing import target
-from transforms.storage.paths import absolute, is_remote, work_folder
+from transforms.stages.limits import (
+    account_facts,
+    count_message,
+    limit_message,
+    tolerated,
+)
+from transforms.storage.entries import Standing
+from transforms.storage.files import storage
+from transforms.storage.paths import absolute, is_remote
+from transforms.work.rejects import check_left
 
 # Segments of up to this in all travel through the shuffle.
 _INLINE_BYTES = 8 << 20
 # Less than this is converted sooner than more workers have started.
 _SMALL_BYTES = 64 << 20
-_LONGEST_NAME_BYTES = 255
-# Less room than this share of the estimate cannot be enough, however wrong it is;
-# records compress to no less than about the second.
-_SURE, _SURE_COMPRESSED = 0.5, 0.05
-# What is in no file name; line ends, escapes, and what turns the direction of writing.
-_UNFIT = re.compile("[/\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # Settings that decide the schema and nothing else: it says all that comes of them,
 # and two ways to say the same give one digest.
 _SAID_BY_SCHEMA = frozenset(
@@ -57,6 +73,138 @@ _SAID_BY_SCHEMA = frozenset(
         "features drop label_column image_columns preset feature_names unknown_label"
     ).split()
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A job whose inputs are listed, and not yet read.
+
+    Attributes:
+      spec: with the name filled in.
+      resolved: the same with what files say in place of their paths.
+      inputs: the files.
+      request: what the job asks for.
+      done: the dataset at the output, where that is what the job would give.
+      notes: what a person should know before the run.
+      seen: what is at the target now.
+      like: what is taken from an earlier dataset; None for nothing.
+    """
+
+    spec: Spec
+    resolved: Spec
+    inputs: Inputs
+    request: Request
+    done: Manifest | None
+    notes: tuple[str, ...]
+    seen: str
+    like: Like | None = None
+
+
+def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
+    """Looks at the target and lists the inputs.
+
+    Args:
+      spec: of the job.
+      steps: whether own steps run between reading and writing.
+
+    Raises:
+      UsageError: the job cannot be done; its type says what is wrong.
+    """
+    standing = storage(spec.source).standing()
+    if standing == "folder" and storage(spec.output).is_inside(spec.source):
+        raise TargetError(
+            f"The output must be outside the source, or the next run would read it; "
+            f"{spec.output!r} is in {spec.source!r}. Choose another output."
+        )
+    check_lock_place(spec, standing)
+    there = target.at(spec.output)
+    seen = there.state()
+    manifest = there.check_contents()
+    check_left(target.rejects_path(spec.output))
+    spec = spec.model_copy(update={"name": name_of(spec, standing)})
+    like = find_like(spec)
+    resolved = resolve(spec)
+    inputs = inputs_of(spec, resolved, standing)
+    request = dataclasses.replace(make_request(resolved, inputs), steps=steps)
+    if like is not None and not like.is_of_parts:
+        # Of parts the own list counts, not the longest, which others make longer.
+        more = hashlib.sha256(like.model.to_bytes()).hexdigest()
+        settings = digest_of([request.settings, more])
+        request = dataclasses.replace(request, settings=settings)
+    notes: tuple[str, ...] = ()
+    done = None
+    if manifest is not None:
+        if request.answered_by(manifest, spec):
+            _check_limits(manifest, spec)
+            done = manifest
+        else:
+            why = request.differs_from(manifest)
+            if not spec.overwrite and not request.lacks_lock(manifest, spec):
+                raise target.taken(spec.output, manifest, why)
+            there.check_replaceable()
+            notes = (f"the dataset at the output will be replaced: {why}",)
+    if like is not None:
+        spec, resolved = like.applied(spec), like.applied(resolved)
+    return Prepared(spec, resolved, inputs, request, done, notes, seen, like)
+
+
+def _check_limits(manifest: Manifest, spec: Spec) -> None:
+    """Refuses a dataset with more rejects or other records than this job asks for."""
+    wrong = count_message(manifest.records, spec.min_records, spec.max_records)
+    if wrong:
+        raise RecordCountError(wrong)
+    rate, output = spec.max_reject_rate, absolute(spec.output)
+    if rate is None or tolerated(manifest.account, rate):
+        return
+    error = RejectLimitError(
+        limit_message(manifest.account, {}, rate=rate, listed=output)
+    )
+    error.account = account_facts(manifest.account, output)
+    raise error
+
+
+def inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> Inputs:
+    """Returns the inputs with the tables that the spec names: they decide bytes too.
+
+    Args:
+      spec: of the job.
+      resolved: the same with what files say in place of their paths.
+      standing: what has the name of the source; None to look.
+    """
+    inputs = find_inputs(resolved, standing)
+    if inputs.format in ("images", "pairs"):
+        from beam_pipeline.planning.images import with_masks
+
+        inputs = with_masks(resolved, inputs)
+    # Before what is at the output: no other place would make it right.
+    _check_settings(resolved, inputs.format)
+    named = [p for p in (spec.labels, spec.split_ids, spec.mask_classes) if p]
+    entries = [named_entry(path, os.path.dirname(path)) for path in named]
+    companions = (*inputs.companions, *entries)
+    return dataclasses.replace(inputs, companions=companions)
+
+
+def _check_settings(spec: Spec, format_name: str) -> None:
+    """Raises SpecError for a setting that makes no sense for what a source holds."""
+    is_tree, has_labels = format_name in TREES, bool(spec.labels)
+    others = {TABLES, *([] if has_labels else [TABLES_AND_LABELS])}
+    others = others if is_tree else {IMAGES}
+    kinds = {n: s.sources for n, s in SETTINGS.items() if s.sources in others}
+    if is_tree and not has_labels:
+        options = itertools.chain(*(f.options for f in TABLE_FORMATS.values()))
+        kinds |= dict.fromkeys(options, TABLES)
+    if format_name == "files":
+        of_images = (n for n, s in SETTINGS.items() if s.section == "Images")
+        kinds |= dict.fromkeys({"preset", *of_images} - {"max_image_bytes"}, "images")
+    advice = (
+        "; a table with a row an image is given with --labels FILE, and --feature-name "
+        "filename= leaves a feature out"
+    )
+    for setting in sorted(kinds.keys() & spec.changed_json().keys()):
+        raise SpecError(
+            f"{setting} is for {kinds[setting]}; the source holds "
+            f"{FORMATS[format_name].title}. Leave it out{advice if is_tree else ''}."
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +222,7 @@ class Plan(Prepared):
     """
 
     directory: str
-    planned: PlannedSource
+    planned: PlannedInputs
     sharding: Sharding
     splits: SplitPlan
     vocabularies: dict[str, Vocabulary]
@@ -93,6 +241,27 @@ class Plan(Prepared):
         if self.tasks or not hasattr(os, "sched_getaffinity"):
             return self.tasks or os.cpu_count() or 1
         return len(os.sched_getaffinity(0))
+
+    @property
+    def needed_bytes(self) -> int:
+        """What the job needs on disk, images unchanged and before compression.
+
+        On the output's file system are, at the same time, until the run has committed:
+
+            segments   the rows on their way to their shards, unless they travel in
+                       memory
+            shards     the finished files
+
+        A dataset that is replaced is there all the while, so what it takes is not free
+        anyway; the unfinished work of an earlier run is taken over or removed, so what
+        that takes is.
+        """
+        shards = sum(self.planned.record_bytes.values())
+        segments = 0 if self.inline else self.planned.rows_bytes
+        if self.spec.limit is not None:
+            # Of a whole source; rows take less than the records they become.
+            segments = min(segments, shards)
+        return segments + shards
 
     @property
     def name(self) -> str:
@@ -175,7 +344,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     # A small table may name many images.
     loaded = sum(planned.record_bytes.values()) if planned.schema.loaded else 0
     changed = {
-        "request": with_images(prepared.request, spec, inputs, planned),
+        "request": with_named_images(prepared.request, spec, inputs, planned),
         "notes": notes,
     }
     return Plan(
@@ -201,7 +370,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     )
 
 
-def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
+def plan_source(spec: Spec) -> tuple[Inputs, PlannedInputs]:
     """Lists and samples the source of a job; the output is not looked at.
 
     Raises:
@@ -212,22 +381,7 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
     return inputs, _plan_inputs(resolved, inputs)
 
 
-def check_part(spec: Spec, *, by_content: bool) -> None:
-    """Raises SpecError where rows of a later part could be in another split.
-
-    Args:
-      spec: of the job.
-      by_content: whether the split of a row goes by what it holds.
-    """
-    by_key = spec.key_column or spec.group_column
-    if spec.part and spec.splits and by_content and not by_key:
-        raise SpecError(
-            "Rows of parts that are split by shares need a key, so that one key is in "
-            "one split in all parts. Name its --key-column."
-        )
-
-
-def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedSource:
+def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedInputs:
     """Returns the plan of trees of images or of tables; damage is an InputError."""
     # Each where it is needed: half of the program is not, for any one source.
     if spec.masks not in MASK_WORDS:
@@ -250,116 +404,3 @@ def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planne
             # It names the store, which cannot be reached perhaps.
             raise
         raise unreadable_file(error.filename or spec.source, error) from error
-
-
-def check_name(name: str, splits: Iterable[str]) -> None:
-    """Raises SpecError where files of a dataset cannot have a name."""
-    if name in ("", ".", "..") or _UNFIT.search(name):
-        raise SpecError(
-            f"name must be part of a file name, and have no control characters, which "
-            f"would change what a terminal shows; found {name!r}. Give another --name."
-        )
-    longest = max(splits, key=len, default="train")
-    example = str(ShardName(name, longest, 0, 1, "gzip"))
-    if len(os.fsencode(example)) > _LONGEST_NAME_BYTES:
-        raise SpecError(
-            f"Shard names must fit into {_LONGEST_NAME_BYTES} bytes; {example[:80]}... "
-            f"does not. Give a shorter --name."
-        )
-
-
-def derived_settings(spec: Spec, schema: Schema) -> DerivedSettings:
-    """Returns what `index` and `catalogue` of a spec come to.
-
-    Args:
-      spec: of the job.
-      schema: of its rows.
-    """
-    images = bool(schema.of_kind(Kind.IMAGE))
-    catalogue = images if spec.catalogue is None else spec.catalogue
-    # A record of a compressed file cannot be looked up.
-    index = spec.index and spec.compression == "none"
-    may_be_keys = (Kind.INT64, Kind.TEXT)
-    keys = [f for f in schema.stored if f.kind in may_be_keys and not f.is_list]
-    key = next((f.name for f in keys if f.source_column == spec.key_column), "")
-    return DerivedSettings(
-        index=index,
-        # DALI needs the text.
-        text_index=index and images,
-        catalogue=catalogue,
-        key=key if catalogue else "",
-    )
-
-
-def estimate(plan: Plan) -> int:
-    """Returns the bytes that a job needs, images unchanged and before compression.
-
-    On the output's file system are, at the same time, until the run has committed:
-
-        segments   the rows on their way to their shards, unless they travel in memory
-        shards     the finished files
-
-    A dataset that is replaced is there all the while, so what it takes is not free
-    anyway; the unfinished work of an earlier run is taken over or removed, so what
-    that takes is.
-    """
-    shards = sum(plan.planned.record_bytes.values())
-    segments = 0 if plan.inline else plan.planned.rows_bytes
-    if plan.spec.limit is not None:
-        # Of a whole source; rows take less than the records they become.
-        segments = min(segments, shards)
-    return segments + shards
-
-
-def need_text(plan: Plan) -> str:
-    """Returns the estimate as text: "3.1 GB before compression"."""
-    words = size_text(estimate(plan))
-    if _remakes_images(plan.spec):
-        return f"{words} if images stay as large as they are"
-    return words if plan.spec.compression == "none" else f"{words} before compression"
-
-
-def free_bytes(directory: str) -> int:
-    """Returns the room for a job with this output, its unfinished work counted in.
-
-    Raises:
-      OSError: the file system does not say.
-    """
-    folder = os.path.dirname(os.path.abspath(directory))
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    status = os.statvfs(folder)
-    total = status.f_bavail * status.f_frsize
-    for parent, _, names in os.walk(work_folder(directory)):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(parent, name)).st_size
-            except OSError:
-                # Another run is at work there, which will be said elsewhere.
-                continue
-    return total
-
-
-def check_room(plan: Plan) -> None:
-    """Raises StorageError where the room is not enough, by far."""
-    # Object stores do not say what is free, and images of another size may be small.
-    if is_remote(plan.directory) or _remakes_images(plan.spec):
-        return
-    try:
-        free = free_bytes(plan.directory)
-    except OSError:
-        # What is not known is no reason to stop.
-        return
-    sure = _SURE if plan.spec.compression == "none" else _SURE_COMPRESSED
-    if free < estimate(plan) * sure:
-        raise StorageError(
-            f"There must be room for the output; {plan.spec.output!r} needs about "
-            f"{need_text(plan)}, and {size_text(free)} are free on its file system. "
-            f"Nothing was read. Make room, or choose another output."
-        )
-
-
-def _remakes_images(spec: Spec) -> bool:
-    """Whether settings change pixels, so that the sizes of outputs are unknown."""
-    changing = (spec.resize, spec.image_format, spec.channels)
-    return any(setting is not None for setting in changing)

@@ -1,18 +1,21 @@
-"""Tell the format of a source by the names and first bytes of its files."""
+"""Recognise the format of a source by the names and first bytes of its files."""
 
+import dataclasses
 import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.planning.features import class_names
 from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import numpy_mask
-from transforms.errors import BeamTFRecordError, InputError, source_error
+from transforms.errors import BeamTFRecordError, InputError, SpecError, source_error
 from transforms.formats.compressed_files import open_content
 from transforms.formats.file_names import (
     IMAGE_SUFFIXES,
@@ -22,8 +25,13 @@ from transforms.formats.file_names import (
 )
 from transforms.formats.input_files import Chosen, choose_files
 from transforms.formats.json_lines.cut import begins_as
-from transforms.formats.registry import FORMATS, METADATA_NAMES, claimed_by
-from transforms.formats.table import SourceFile
+from transforms.formats.registry import (
+    FORMAT_OPTIONS,
+    FORMATS,
+    METADATA_NAMES,
+    claimed_by,
+)
+from transforms.formats.table import SourceFile, TableFormat
 from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.files import storage
@@ -54,7 +62,7 @@ _JSON = frozenset(["lines", "array"])
 def choose(
     spec: Spec, entries: FileList, takes: Callable[[str], bool] = lambda _: True
 ) -> Chosen:
-    """Returns the files that the patterns of a job choose."""
+    """Returns the files that the patterns of a job choose, of those to recognise."""
     return choose_files(
         entries, takes=takes, include=spec.include, exclude=spec.exclude
     )
@@ -209,7 +217,7 @@ def _suffix(path: str) -> str:
 
 
 class _NamesAndSizes:
-    """Paths and sizes of files that are not hidden, as often as they are asked for."""
+    """Paths and sizes that a format is recognised by; asked for several times."""
 
     def __init__(self, files: FileList) -> None:
         self._files = files
@@ -287,10 +295,41 @@ def format_of_named(entries: Sequence[FileEntry], root: str) -> str:
 
 
 def neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
-    """Returns the files in the folders of the given ones."""
+    """Returns the files beside the given ones, which may tell their format."""
     folders = sorted({os.path.dirname(entry.path) for entry in entries})
     return [
         entry
         for folder in folders
         for entry in storage(os.path.join(root, folder)).entries_in(root)
     ]
+
+
+def make_format(spec: Spec, format_name: str) -> TableFormat:
+    """Returns the format that was recognised, with the settings that it knows.
+
+    Raises:
+      SpecError: a setting is for other formats.
+    """
+    source_format = FORMATS[format_name]
+    made = source_format.reader_class()
+    fields = {field.name for field in dataclasses.fields(cast(Any, made))}
+    given: dict[str, Any] = {}
+    for name, field in Spec.model_fields.items():
+        value = getattr(spec, name)
+        if name not in FORMAT_OPTIONS or value == field.default:
+            continue
+        if name not in source_format.options:
+            raise SpecError(f"{name} is not for {source_format.title}; leave it out.")
+        given[name] = tuple(value) if isinstance(value, list) else value
+    # What some formats need of settings that are for all.
+    offered = {
+        "images_root": spec.images_folder or None,
+        "max_image_bytes": spec.image_policy.max_bytes,
+        "image_policy": spec.image_policy,
+        "folders_said": spec.format != "auto",
+        "full": spec.infer == "full",
+        "are_files": spec.image_format is not None,
+        "vocabulary": class_names(spec.vocabulary) if spec.vocabulary else None,
+    }
+    offered = {k: v for k, v in offered.items() if k in fields and v is not None}
+    return made.with_settings(given | offered)

@@ -10,51 +10,44 @@ import hashlib
 import itertools
 import json
 import os
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.features import resolve
 from beam_pipeline.planning.inputs import (
     Inputs,
-    PlannedSource,
-    default_name,
-    find_inputs,
+    PlannedInputs,
     named_entry,
-    output_name,
 )
-from beam_pipeline.planning.like import Like, find_like
 from beam_pipeline.planning.splits import lock_digest
-from beam_pipeline.settings.options import IMAGES, SETTINGS, TABLES, TABLES_AND_LABELS
+from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import count_text
 from beam_pipeline.version import __version__
-from transforms.core.files import folder_of_parts
+from transforms.core.catalogue import DerivedSettings
+from transforms.core.files import ShardName, folder_of_parts
 from transforms.core.manifest import Manifest
-from transforms.core.schema import Kind
+from transforms.core.schema import Kind, Schema
 from transforms.errors import (
-    RecordCountError,
-    RejectLimitError,
     SourceError,
     SpecError,
-    TargetError,
     bounded,
 )
-from transforms.formats.file_names import is_image_name
-from transforms.formats.registry import FORMATS, TABLE_FORMATS, TREES
-from transforms.publishing import target
-from transforms.stages.limits import (
-    account_facts,
-    count_message,
-    limit_message,
-    tolerated,
-)
+from transforms.formats.file_names import is_image_name, is_split_word, plain_name
 from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.files import storage
-from transforms.storage.paths import absolute, is_remote, work_folder
-from transforms.work.rejects import check_left
+from transforms.storage.paths import absolute, is_remote
+
+# TFDS keeps each version of a dataset in a folder of its own.
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+# What is in no file name; line ends, escapes, and what turns the direction of writing.
+_UNFIT = re.compile("[/\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_LONGEST_NAME_BYTES = 255
 
 _CHUNK_BYTES = 8 << 20
 _URI = "://"
@@ -148,7 +141,7 @@ _UNKNOWN = Request("", "", 0, "")
 
 
 def _version_of(manifest: Manifest) -> str:
-    """Returns the version of this program that made a dataset, for a message."""
+    """Returns the version whose request made a dataset, for a message."""
     versions = manifest.run.get("versions")
     stated = versions.get("beam-tfrecord") if isinstance(versions, Mapping) else None
     return bounded(str(stated or __version__))
@@ -173,10 +166,10 @@ def make_request(spec: Spec, inputs: Inputs) -> Request:
     )
 
 
-def with_images(
-    request: Request, spec: Spec, inputs: Inputs, planned: PlannedSource
+def with_named_images(
+    request: Request, spec: Spec, inputs: Inputs, planned: PlannedInputs
 ) -> Request:
-    """Returns the request with the images that the tables of a source name."""
+    """Returns a request with the digest of the images that its tables name."""
     named = [f.name for f in planned.schema.of_kind(Kind.IMAGE) if not f.inline]
     if not named or inputs.format in _LISTING_THEIR_IMAGES:
         return request
@@ -273,7 +266,7 @@ def digest_of(facts: Any) -> str:
 
 
 def _is_whole(manifest: Manifest, directory: str) -> bool:
-    """Whether every file that the manifest names is there in its size."""
+    """Whether a dataset can answer a request: all of its files have their sizes."""
     shards = [shard for split in manifest.splits for shard in split.shards]
     try:
         return all(
@@ -282,79 +275,6 @@ def _is_whole(manifest: Manifest, directory: str) -> bool:
         )
     except OSError:
         return False
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A job whose inputs are listed, and not yet read.
-
-    Attributes:
-      spec: with the name filled in.
-      resolved: the same with what files say in place of their paths.
-      inputs: the files.
-      request: what the job asks for.
-      done: the dataset at the output, where that is what the job would give.
-      notes: what a person should know before the run.
-      seen: what is at the target now.
-      like: what is taken from an earlier dataset; None for nothing.
-    """
-
-    spec: Spec
-    resolved: Spec
-    inputs: Inputs
-    request: Request
-    done: Manifest | None
-    notes: tuple[str, ...]
-    seen: str
-    like: Like | None = None
-
-
-def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
-    """Looks at the target and lists the inputs.
-
-    Args:
-      spec: of the job.
-      steps: whether own steps run between reading and writing.
-
-    Raises:
-      UsageError: the job cannot be done; its type says what is wrong.
-    """
-    standing = storage(spec.source).standing()
-    if standing == "folder" and storage(spec.output).is_inside(spec.source):
-        raise TargetError(
-            f"The output must be outside the source, or the next run would read it; "
-            f"{spec.output!r} is in {spec.source!r}. Choose another output."
-        )
-    check_lock(spec, standing)
-    there = target.at(spec.output)
-    seen = there.state()
-    manifest = there.check_contents()
-    check_left(target.rejects_path(spec.output))
-    spec = spec.model_copy(update={"name": name_of(spec, standing)})
-    like = find_like(spec)
-    resolved = resolve(spec)
-    inputs = inputs_of(spec, resolved, standing)
-    request = dataclasses.replace(make_request(resolved, inputs), steps=steps)
-    if like is not None and not like.is_of_parts:
-        # Of parts the own list counts, not the longest, which others make longer.
-        more = hashlib.sha256(like.model.to_bytes()).hexdigest()
-        settings = digest_of([request.settings, more])
-        request = dataclasses.replace(request, settings=settings)
-    notes: tuple[str, ...] = ()
-    done = None
-    if manifest is not None:
-        if request.answered_by(manifest, spec):
-            _check_limits(manifest, spec)
-            done = manifest
-        else:
-            why = request.differs_from(manifest)
-            if not spec.overwrite and not request.lacks_lock(manifest, spec):
-                raise target.taken(spec.output, manifest, why)
-            there.check_replaceable()
-            notes = (f"the dataset at the output will be replaced: {why}",)
-    if like is not None:
-        spec, resolved = like.applied(spec), like.applied(resolved)
-    return Prepared(spec, resolved, inputs, request, done, notes, seen, like)
 
 
 def name_of(spec: Spec, standing: Standing) -> str:
@@ -369,82 +289,74 @@ def name_of(spec: Spec, standing: Standing) -> str:
     return output_name(folder_of_parts(spec.output))
 
 
-def check_lock(spec: Spec, standing: Standing) -> None:
-    """Raises SpecError where the lock would be in what the job reads or makes.
+def derived_settings(spec: Spec, schema: Schema) -> DerivedSettings:
+    """Returns what a job's request for an index and a catalogue comes to.
 
     Args:
       spec: of the job.
-      standing: what has the name of the source.
+      schema: of its rows.
     """
-    path = spec.split_lock
-    if path is None:
-        return
-    places = [spec.output, work_folder(spec.output)]
-    if standing in ("file", "folder"):
-        places.append(spec.source)
-    folder = os.path.dirname(absolute(path))
-    exists = is_remote(folder) or storage(folder).is_folder()
-    if not exists or any(storage(path).is_inside(taken) for taken in places):
+    images = bool(schema.of_kind(Kind.IMAGE))
+    catalogue = images if spec.catalogue is None else spec.catalogue
+    # A record of a compressed file cannot be looked up.
+    index = spec.index and spec.compression == "none"
+    may_be_keys = (Kind.INT64, Kind.TEXT)
+    keys = [f for f in schema.stored if f.kind in may_be_keys and not f.is_list]
+    key = next((f.name for f in keys if f.source_column == spec.key_column), "")
+    return DerivedSettings(
+        index=index,
+        # DALI needs the text.
+        text_index=index and images,
+        catalogue=catalogue,
+        key=key if catalogue else "",
+    )
+
+
+def check_name(name: str, splits: Iterable[str]) -> None:
+    """Raises SpecError where a job asks for a name that its files cannot have."""
+    if name in ("", ".", "..") or _UNFIT.search(name):
         raise SpecError(
-            f"split_lock must be in a folder that exists, and outside the source and "
-            f"the output; {path!r} is not. Choose another place."
+            f"name must be part of a file name, and have no control characters, which "
+            f"would change what a terminal shows; found {name!r}. Give another --name."
+        )
+    longest = max(splits, key=len, default="train")
+    example = str(ShardName(name, longest, 0, 1, "gzip"))
+    if len(os.fsencode(example)) > _LONGEST_NAME_BYTES:
+        raise SpecError(
+            f"Shard names must fit into {_LONGEST_NAME_BYTES} bytes; {example[:80]}... "
+            f"does not. Give a shorter --name."
         )
 
 
-def _check_limits(manifest: Manifest, spec: Spec) -> None:
-    """Refuses a dataset with more rejects or other records than this job asks for."""
-    wrong = count_message(manifest.records, spec.min_records, spec.max_records)
-    if wrong:
-        raise RecordCountError(wrong)
-    rate, output = spec.max_reject_rate, absolute(spec.output)
-    if rate is None or tolerated(manifest.account, rate):
-        return
-    error = RejectLimitError(
-        limit_message(manifest.account, {}, rate=rate, listed=output)
-    )
-    error.account = account_facts(manifest.account, output)
-    raise error
+def default_name(source: str, standing: Standing, output: str) -> str:
+    """Returns the dataset's name: the source's base name without suffix.
 
-
-def inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> Inputs:
-    """Returns the inputs with the tables that the spec names: they decide bytes too.
+    Where that is a word for a split, and so no name, it is that of the output.
 
     Args:
-      spec: of the job.
-      resolved: the same with what files say in place of their paths.
-      standing: what has the name of the source; None to look.
+      source: a path or a pattern.
+      standing: what `StoredPath.standing` says of it.
+      output: of the job.
     """
-    inputs = find_inputs(resolved, standing)
-    if inputs.format in ("images", "pairs"):
-        from beam_pipeline.planning.images import with_masks
-
-        inputs = with_masks(resolved, inputs)
-    # Before what is at the output: no other place would make it right.
-    _check_settings(resolved, inputs.format)
-    named = [p for p in (spec.labels, spec.split_ids, spec.mask_classes) if p]
-    entries = [named_entry(path, os.path.dirname(path)) for path in named]
-    companions = (*inputs.companions, *entries)
-    return dataclasses.replace(inputs, companions=companions)
+    path = source.rstrip("/")
+    if not standing and any(c in os.path.basename(path) for c in "*?["):
+        path = os.path.dirname(path) or "."
+    base = os.path.basename(absolute(path))
+    if standing == "file":
+        base = os.path.splitext(plain_name(base))[0]
+    name = _as_name(base)
+    return output_name(output) if not name or is_split_word(name) else name
 
 
-def _check_settings(spec: Spec, format_name: str) -> None:
-    """Raises SpecError for a setting that makes no sense for what a source holds."""
-    is_tree, has_labels = format_name in TREES, bool(spec.labels)
-    others = {TABLES, *([] if has_labels else [TABLES_AND_LABELS])}
-    others = others if is_tree else {IMAGES}
-    kinds = {n: s.sources for n, s in SETTINGS.items() if s.sources in others}
-    if is_tree and not has_labels:
-        options = itertools.chain(*(f.options for f in TABLE_FORMATS.values()))
-        kinds |= dict.fromkeys(options, TABLES)
-    if format_name == "files":
-        of_images = (n for n, s in SETTINGS.items() if s.section == "Images")
-        kinds |= dict.fromkeys({"preset", *of_images} - {"max_image_bytes"}, "images")
-    advice = (
-        "; a table with a row an image is given with --labels FILE, and --feature-name "
-        "filename= leaves a feature out"
-    )
-    for setting in sorted(kinds.keys() & spec.changed_json().keys()):
-        raise SpecError(
-            f"{setting} is for {kinds[setting]}; the source holds "
-            f"{FORMATS[format_name].title}. Leave it out{advice if is_tree else ''}."
-        )
+def output_name(output: str) -> str:
+    """Returns the dataset's name for an output: its folder's, which is no version."""
+    path = absolute(output)
+    if _VERSION.fullmatch(os.path.basename(path)):
+        path = os.path.dirname(path)
+    return _as_name(os.path.basename(path)) or "dataset"
+
+
+def _as_name(base: str) -> str:
+    """Returns a text as a dataset's name: `_` for what is no letter, digit, . or -."""
+    base = unicodedata.normalize("NFC", base)
+    return re.sub(r"[^\w.-]+", "_", base).strip("._-")

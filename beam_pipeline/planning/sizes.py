@@ -1,29 +1,39 @@
-"""How large tables are, how many shards a split gets, and how large blocks are.
+"""Sizes: of tables, records, shards and blocks; the room that a job needs on disk.
 
-All by the input alone: tables are sized by a sample of their rows.
+Sizes are by the input alone: those of tables by a sample of their rows.
 """
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.image_columns import image_places, items_of
+from beam_pipeline.planning.image_columns import image_places
 from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.options import MAX_SHARDS
 from beam_pipeline.settings.spec import Spec
+from beam_pipeline.terminal import size_text
 from transforms.core.arrays import one_array
 from transforms.core.infer.evidence import Evidence
 from transforms.core.rows.column import FLOAT32_EXACT
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
-from transforms.errors import SpecError
+from transforms.errors import SpecError, StorageError
 from transforms.formats.file_names import is_image_name
 from transforms.formats.table import TableSample
 from transforms.storage.files import sizes_of
+from transforms.storage.paths import is_remote, work_folder
+
+# Less room than this share of the estimate cannot be enough, however wrong it is;
+# records compress to no less than about the second.
+_SURE, _SURE_COMPRESSED = 0.5, 0.05
+# Less room than this share of the estimate cannot be enough, however wrong it is;
+# records compress to no less than about the second.
+_SURE, _SURE_COMPRESSED = 0.5, 0.05
 
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
@@ -167,7 +177,7 @@ def mean_record_bytes(
     images = dict.fromkeys(paths, 0)
     for start in range(0, count, at_once):
         columns = {
-            name: part_of(column, start, min(at_once, count - start))
+            name: one_array(column.slice(start, min(at_once, count - start)))
             for name, column in sample.columns.items()
             if name not in fixed
         }
@@ -184,7 +194,7 @@ def mean_record_bytes(
 
 
 def kept_share(sample: TableSample, schema: Schema, condition: str | None) -> float:
-    """Returns the share of the sampled rows for which a condition holds.
+    """Returns the share of the sampled rows that a condition keeps, for sizes.
 
     Raises:
       SpecError: it is no condition over these rows.
@@ -197,7 +207,7 @@ def kept_share(sample: TableSample, schema: Schema, condition: str | None) -> fl
     used = [f for f in schema.features if f.name in chosen.columns]
     count = min(sample.rows, _SIZED_ROWS)
     columns = {
-        feature.source_column: part_of(column, 0, count)
+        feature.source_column: one_array(column.slice(0, count))
         for feature in used
         if (column := sample.columns.get(feature.source_column)) is not None
     }
@@ -272,38 +282,10 @@ def _is_fixed(feature: Feature, evidence: Evidence) -> bool:
 
 
 def _items(column: pa.Array) -> int:
-    """Returns how many values rows have: one each, or as many as their lists have."""
+    """Returns how large a column is in values: one a row, or those of its lists."""
     if not pa.types.is_list(column.type):
         return len(column)
     return pc.sum(pc.list_value_length(column)).as_py() or 0
-
-
-def part_of(column: pa.Array | pa.ChunkedArray, start: int, count: int) -> pa.Array:
-    """Returns the `count` values from `start` on, or what there is, in one piece."""
-    return one_array(column.slice(start, count))
-
-
-def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:
-    """Returns images that the sample names, as it does: the first, and evenly on.
-
-    Args:
-      sample: of the files.
-      schema: of the rows.
-      most: how many of each column.
-    """
-    names = []
-    for feature in schema.of_kind(Kind.IMAGE):
-        column = sample.columns.get(feature.source_column)
-        if feature.inline or column is None:
-            continue
-        texts = part_of(column, 0, len(column))
-        if feature.separator and pa.types.is_string(texts.type):
-            texts = pc.split_pattern(texts, feature.separator)
-        texts = items_of(texts).drop_null()
-        if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
-            step = max(-(-len(texts) // most), 1)
-            names += [texts[i].as_py().strip() for i in range(0, len(texts), step)]
-    return [*filter(None, names)]
 
 
 def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> float:
@@ -330,3 +312,57 @@ def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> 
         for some in (paths[:1], paths[1:]):
             sizes += sizes_of(some).values()
     return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES
+
+
+def free_bytes(directory: str) -> int:
+    """Returns the room for a job with this output, its unfinished work counted in.
+
+    Raises:
+      OSError: the file system does not say.
+    """
+    folder = os.path.dirname(os.path.abspath(directory))
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    status = os.statvfs(folder)
+    total = status.f_bavail * status.f_frsize
+    for parent, _, names in os.walk(work_folder(directory)):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size
+            except OSError:
+                # Another run is at work there, which will be said elsewhere.
+                continue
+    return total
+
+
+def need_text(spec: Spec, needed: int) -> str:
+    """Returns the bytes that a job needs as text: "3.1 GB before compression"."""
+    words = size_text(needed)
+    if _remakes_images(spec):
+        return f"{words} if images stay as large as they are"
+    return words if spec.compression == "none" else f"{words} before compression"
+
+
+def check_room(spec: Spec, needed: int) -> None:
+    """Raises StorageError where the room is not enough for `needed` bytes, by far."""
+    # Object stores do not say what is free, and images of another size may be small.
+    if is_remote(spec.output) or _remakes_images(spec):
+        return
+    try:
+        free = free_bytes(spec.output)
+    except OSError:
+        # What is not known is no reason to stop.
+        return
+    sure = _SURE if spec.compression == "none" else _SURE_COMPRESSED
+    if free < needed * sure:
+        raise StorageError(
+            f"There must be room for the output; {spec.output!r} needs about "
+            f"{need_text(spec, needed)}, and {size_text(free)} are free on its file "
+            f"system. Nothing was read. Make room, or choose another output."
+        )
+
+
+def _remakes_images(spec: Spec) -> bool:
+    """Whether settings change pixels, so that the sizes of outputs are unknown."""
+    changing = (spec.resize, spec.image_format, spec.channels)
+    return any(setting is not None for setting in changing)

@@ -5,15 +5,18 @@ import dataclasses
 import fractions
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.inputs import PlannedSource
+from beam_pipeline.planning.inputs import PlannedInputs
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal import share_text
+from transforms.core.arrays import one_array
+from transforms.core.placing.content import content_hashes
 from transforms.core.placing.splitting import (
     CONTENT,
     PLACE,
@@ -27,10 +30,11 @@ from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, bounded
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import InputFiles
-from transforms.formats.source import BY_SHARES, DISCARD
+from transforms.formats.source import BY_SHARES, DISCARD, Source
 from transforms.formats.table import RowReader, TableSample
+from transforms.storage.entries import Standing
 from transforms.storage.files import storage
-from transforms.storage.paths import absolute
+from transforms.storage.paths import absolute, is_remote, work_folder
 from transforms.work.split_tables import (
     SplitIds,
     assignments_table,
@@ -40,6 +44,9 @@ from transforms.work.split_tables import (
     write_table,
 )
 from transforms.work.store import Store
+
+# Rows that tell whether values hold images, and whether rows differ in their content.
+_LOOKED_AT_ROWS = 20_000
 
 # How much a share may be off by rounding.
 _ROUNDED = fractions.Fraction(1, 2000)
@@ -167,7 +174,7 @@ def identity_of(spec: Spec, rule: SplitRule) -> str:
     return f"group column {spec.group_column!r}" if spec.group_column else own
 
 
-def with_splits(planned: PlannedSource, splits: SplitPlan) -> PlannedSource:
+def with_splits(planned: PlannedInputs, splits: SplitPlan) -> PlannedInputs:
     """Returns what was planned, with the final rule and sizes by its splits."""
     planned = dataclasses.replace(planned, rule=splits.rule)
     if splits.ids is None:
@@ -361,3 +368,55 @@ def _column_rule(
     return SplitRule(SplitSource.COLUMN, names, rule_shares), {
         name: portions.get(name, 0) / total for name in names
     }
+
+
+def check_part(spec: Spec, *, by_content: bool) -> None:
+    """Raises SpecError where rows of a later part could be in another split.
+
+    Args:
+      spec: of the job.
+      by_content: whether the split of a row goes by what it holds.
+    """
+    by_key = spec.key_column or spec.group_column
+    if spec.part and spec.splits and by_content and not by_key:
+        raise SpecError(
+            "Rows of parts that are split by shares need a key, so that one key is in "
+            "one split in all parts. Name its --key-column."
+        )
+
+
+def check_lock_place(spec: Spec, standing: Standing) -> None:
+    """Raises SpecError where the lock would be in what the job reads or makes.
+
+    Args:
+      spec: of the job.
+      standing: what has the name of the source.
+    """
+    path = spec.split_lock
+    if path is None:
+        return
+    places = [spec.output, work_folder(spec.output)]
+    if standing in ("file", "folder"):
+        places.append(spec.source)
+    folder = os.path.dirname(absolute(path))
+    exists = is_remote(folder) or storage(folder).is_folder()
+    if not exists or any(storage(path).is_inside(taken) for taken in places):
+        raise SpecError(
+            f"split_lock must be in a folder that exists, and outside the source and "
+            f"the output; {path!r} is not. Choose another place."
+        )
+
+
+def deciding_columns(source: Source, sample: TableSample) -> Sequence[str]:
+    """Returns the columns whose content decides a row's split; empty for its place."""
+    names = [*sample.columns]
+    content = source.reader.content_columns(names, source.wanted)
+    columns = {
+        n: one_array(sample.columns[n].slice(0, _LOOKED_AT_ROWS)) for n in content
+    }
+    first = pa.RecordBatch.from_pydict(columns)
+    hashes = content_hashes(first, content)
+    if (hashes == content_hashes(first, content, images=True)).all():
+        return content
+    # An image's bytes are no content: what is left may be little more than a class.
+    return content if len(np.unique(hashes)) * 2 > len(hashes) else ()

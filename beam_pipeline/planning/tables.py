@@ -1,13 +1,15 @@
 """Plan tables of any format: sample, schema, splits, shards."""
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from beam_pipeline.planning.evidence import column_notes, evidence_of, with_classes
+from beam_pipeline.planning.evidence import (
+    column_notes,
+    feature_evidence,
+)
 from beam_pipeline.planning.feature_checks import check_named
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import (
@@ -15,14 +17,12 @@ from beam_pipeline.planning.image_columns import (
     check_images_root,
     image_folders,
     image_shares,
+    named_images,
 )
 from beam_pipeline.planning.images import mask_classes
-from beam_pipeline.planning.inputs import (
-    Inputs,
-    PlannedSource,
-    make_format,
-)
+from beam_pipeline.planning.inputs import Inputs, PlannedInputs
 from beam_pipeline.planning.like import Like, settle_schema
+from beam_pipeline.planning.recognition import make_format
 from beam_pipeline.planning.sizes import (
     SIZED_IMAGES,
     block_size,
@@ -30,13 +30,12 @@ from beam_pipeline.planning.sizes import (
     kept_share,
     mean_image_bytes,
     mean_record_bytes,
-    named_images,
     number_of_rows,
-    part_of,
 )
 from beam_pipeline.planning.splits import (
     DEFAULT_SPLIT,
     SplitFiles,
+    deciding_columns,
     rule_of_table,
     said_by_files,
     split_words,
@@ -47,9 +46,8 @@ from beam_pipeline.terminal import count_text
 from transforms.core.arrays import return_freed_memory, type_nesting
 from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.evidence import Evidence
-from transforms.core.placing.content import content_hashes
 from transforms.core.reasons import Skipped
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Kind, Schema
 from transforms.errors import InputError, SpecError
 from transforms.formats.file_runs import (
     RunReader,
@@ -68,11 +66,8 @@ from transforms.formats.table import (
     Planned,
     RowReader,
     TableReader,
-    TableSample,
 )
 
-# Rows that tell whether values hold images, and whether rows differ in their content.
-_LOOKED_AT_ROWS = 20_000
 _COLUMN_SETTINGS = ("split_column", "key_column", "group_column")
 # Blocks that `infer: full` reads one after another.
 _INFERRED_BYTES = 8 << 20
@@ -85,7 +80,7 @@ _MOST_SEGMENTS = 500_000
 _SHARD_TEXT_BYTES = 50_000_000
 
 
-def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedSource:
+def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedInputs:
     """Plans the files of a table format: samples them and infers their schema.
 
     Args:
@@ -191,7 +186,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             reader=reader, block_bytes=block_bytes, run_files=run_files, **shared
         )
     if rule.shares and not (spec.key_column or spec.group_column):
-        source = source.known_by(_content(source, sample))
+        source = source.known_by(deciding_columns(source, sample))
         rule = dataclasses.replace(rule, by_content=bool(source.content))
     # Files of one row each are one table, whatever they are called.
     file_facts: list[str] = []
@@ -201,7 +196,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     if inputs.format != "tfrecord":
         file_facts += folder_notes(listed, {*columns, *schema.names})
     width = count_text(len(columns), "column")
-    return PlannedSource(
+    return PlannedInputs(
         make=lambda path: dataclasses.replace(source, listing=path),
         listing=listed.listing,
         schema=schema,
@@ -230,21 +225,8 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     )
 
 
-def _content(source: Source, sample: TableSample) -> Sequence[str]:
-    """Returns the columns whose content decides a row's split; empty for its place."""
-    names = [*sample.columns]
-    content = source.reader.content_columns(names, source.wanted)
-    columns = {n: part_of(sample.columns[n], 0, _LOOKED_AT_ROWS) for n in content}
-    first = pa.RecordBatch.from_pydict(columns)
-    hashes = content_hashes(first, content)
-    if (hashes == content_hashes(first, content, images=True)).all():
-        return content
-    # An image's bytes are no content: what is left may be little more than a class.
-    return content if len(np.unique(hashes)) * 2 > len(hashes) else ()
-
-
 def _check_fits(spec: Spec, schema: Schema, reader: RowReader) -> None:
-    """Raises SpecError for settings that make no sense for what a table holds."""
+    """Raises SpecError for settings that make no sense for the rows of tables."""
     names_images = spec.preset != "default" or spec.feature_names
     resize = str(spec.resize).partition(":")[0]
     points = [f.name for f in schema.stored if "/keypoint/" in f.source_column]
@@ -307,7 +289,7 @@ def _schema(
     # Listings say the kinds of all their columns.
     if spec.infer == "full" and isinstance(reader, TableReader):
         inference = infer_batches(
-            _all_rows(reader, listed, list(columns)), label_column=label
+            _blocks_of_tables(reader, listed, list(columns)), label_column=label
         )
     else:
         pointed = as_numbers(columns, reader.decimal)
@@ -335,7 +317,7 @@ def _schema(
     origins = listed.origins.combine_chunks()
     paths = {f.source_column for f in schema.of_kind(Kind.IMAGE) if not f.inline}
     evidence = {
-        feature.name: _evidence(feature, inferred, sample, origins, paths)
+        feature.name: feature_evidence(feature, inferred, sample, origins, paths)
         for feature in schema.stored
         if not feature.derived
         and feature.constant is None
@@ -344,39 +326,10 @@ def _schema(
     return schema, evidence, shares
 
 
-def _evidence(
-    feature: Feature,
-    known: Mapping[str, tuple[Feature, Evidence]],
-    sample: TableSample,
-    origins: pa.Array,
-    paths: Collection[str],
-) -> Evidence:
-    """Returns what was inferred from, or what speaks for what is said instead."""
-    column = feature.source_column
-    if column in paths:
-        facts = evidence_of(feature, sample.columns, origins, are_paths=True)
-    elif column in known and _stored_alike(feature, known[column][0]):
-        facts = known[column][1]
-    else:
-        facts = evidence_of(feature, sample.columns, origins)
-    if feature.kind is Kind.LABEL and column in sample.columns:
-        facts = with_classes(facts, sample.columns[column])
-    return facts
-
-
-def _stored_alike(one: Feature, other: Feature) -> bool:
-    """Whether two features store a column alike, so that evidence serves both."""
-    fields = (
-        *("kind", "shape", "unit", "dtype", "separator", "pattern", "vocabulary"),
-        *("inexact_integers", "at_least", "at_most", "allowed", "matches"),
-    )
-    return all(getattr(one, name) == getattr(other, name) for name in fields)
-
-
-def _all_rows(
+def _blocks_of_tables(
     reader: TableReader, listed: Sequence[InputFile], columns: list[str]
 ) -> Iterator[Mapping[str, pa.Array]]:
-    """Yields the raw columns of all rows, block by block."""
+    """Yields the raw columns of all rows of tables, block by block."""
     for file in listed:
         for block in reader.blocks(file, block_bytes=_INFERRED_BYTES, limit_rows=None):
             for raw in reader.read(file, block, columns):

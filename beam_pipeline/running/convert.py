@@ -27,7 +27,8 @@ from beam_pipeline.engines.checks import values_of
 from beam_pipeline.engines.presets import SERVICE_TIMEOUT, Engine, engine_of
 from beam_pipeline.engines.submit import RunHooks, run_on_engine, watched
 from beam_pipeline.graph import Job, build, make_job, views_made_once
-from beam_pipeline.planning.plan import Plan, check_room
+from beam_pipeline.planning.plan import Plan
+from beam_pipeline.planning.sizes import check_room
 from beam_pipeline.planning.splits import lock_digest
 from beam_pipeline.running.retry_notes import collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
@@ -144,7 +145,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     """
     if hooks.between is not None:
         plan = _with_steps(plan, hooks.between)
-    check_room(plan)
+    check_room(plan.spec, plan.needed_bytes)
     with _lock_held(plan), _opened(plan, engine, hooks) as job:
         store = job.plan.store
         spec = plan.spec

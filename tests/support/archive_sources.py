@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from beam_pipeline.planning.inputs import PlannedSource, find_inputs
+from beam_pipeline.planning.inputs import PlannedInputs, find_inputs
 from beam_pipeline.planning.tables import plan_tables
 from beam_pipeline.settings.spec import make_spec
 from tests.support.archives import PACKERS, tar_of, zip_of
@@ -47,19 +47,19 @@ def write(path: Folder, members: Iterable[tuple[str, bytes]]) -> Folder:
     return path
 
 
-def plan(source: Folder | str, tmp: Folder, **settings: Any) -> PlannedSource:
+def plan(source: Folder | str, tmp: Folder, **settings: Any) -> PlannedInputs:
     given = {"source": str(source), "output": str(tmp / "out"), **settings}
     spec = make_spec(given)
     return plan_tables(spec, find_inputs(spec))
 
 
-def source_of(planned: PlannedSource, tmp: Folder) -> Source:
+def source_of(planned: PlannedInputs, tmp: Folder) -> Source:
     listing = str(tmp / "listing.arrow")
     write_listing(planned.listing, listing, attempts=str(tmp))
     return planned.make(listing)
 
 
-def readings(planned: PlannedSource, tmp: Folder) -> list[tuple[Block, Reading]]:
+def readings(planned: PlannedInputs, tmp: Folder) -> list[tuple[Block, Reading]]:
     source = source_of(planned, tmp)
     blocks = [b for number in source.inputs() for b in source.blocks(number)]
     found = [(block, item) for block in blocks for item in source.read(block)]
@@ -68,7 +68,7 @@ def readings(planned: PlannedSource, tmp: Folder) -> list[tuple[Block, Reading]]
     return found
 
 
-def rows_of(planned: PlannedSource, tmp: Folder) -> list[dict[str, Any]]:
+def rows_of(planned: PlannedInputs, tmp: Folder) -> list[dict[str, Any]]:
     """Every row with its origin, number and split."""
     out = []
     for _, reading in readings(planned, tmp):
@@ -87,12 +87,12 @@ def rows_of(planned: PlannedSource, tmp: Folder) -> list[dict[str, Any]]:
     return out
 
 
-def rejected(planned: PlannedSource, tmp: Folder) -> dict[str, str]:
+def rejected(planned: PlannedInputs, tmp: Folder) -> dict[str, str]:
     found = readings(planned, tmp)
     return {r.source: str(r.reason) for _, item in found for r in item.rejections}
 
 
-def skipped(planned: PlannedSource, tmp: Folder) -> dict[str, int]:
+def skipped(planned: PlannedInputs, tmp: Folder) -> dict[str, int]:
     total: dict[str, int] = {}
     for _, item in readings(planned, tmp):
         for reason, count in item.skipped.items():

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from beam_pipeline.planning.inputs import PlannedSource
+from beam_pipeline.planning.inputs import PlannedInputs
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.example.encoder import ExampleEncoder
@@ -128,7 +128,7 @@ class Read:
         return {row["image/filename"]: row for row in self.rows}
 
 
-def planned(root: Folder, **settings: Any) -> PlannedSource:
+def planned(root: Folder, **settings: Any) -> PlannedInputs:
     """Plans a source as the program does."""
     spec = make_spec({"source": str(root), "output": "/nonexistent/out", **settings})
     return plan_source(spec)[1]

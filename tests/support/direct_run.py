@@ -19,8 +19,7 @@ from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.presets import Engine
 from beam_pipeline.engines.submit import RunHooks
 from beam_pipeline.graph import Job, make_job
-from beam_pipeline.planning.plan import make_plan
-from beam_pipeline.planning.request import prepare
+from beam_pipeline.planning.plan import make_plan, prepare
 from beam_pipeline.running.convert import open_work_folder
 from beam_pipeline.running.convert import run_job as run_on_beam
 from beam_pipeline.settings.spec import Spec, make_spec

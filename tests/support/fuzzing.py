@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.inputs import PlannedSource
+from beam_pipeline.planning.inputs import PlannedInputs
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import Batch
@@ -147,13 +147,13 @@ class Subject:
         return folder / (self.source or self.name)
 
 
-def planned_source(path: pathlib.Path, **settings: Any) -> PlannedSource:
+def planned_source(path: pathlib.Path, **settings: Any) -> PlannedInputs:
     """Plans a source as a run does; nothing is written."""
     spec = make_spec({"source": str(path), "output": "/nonexistent/out", **settings})
     return plan_source(spec)[1]
 
 
-def read_planned(planned: PlannedSource, path: pathlib.Path) -> Outcome:
+def read_planned(planned: PlannedInputs, path: pathlib.Path) -> Outcome:
     """Reads all blocks of a planned source, as a run does; checks the account.
 
     Where the source is one file, it may have become another one since planning.
@@ -263,7 +263,7 @@ def fuzzed(
         which goes deeper: damage then meets known columns.
     """
     outcomes: Counter[str] = Counter()
-    plans: dict[int, PlannedSource] = {}
+    plans: dict[int, PlannedInputs] = {}
     for number, subject in enumerate(subjects):
         path = subject.write(folder / str(number), subject.data)
         if planned_before:
@@ -286,7 +286,7 @@ def fuzzed(
 
 
 def _read_anew(
-    path: pathlib.Path, settings: Mapping[str, Any], known: PlannedSource | None
+    path: pathlib.Path, settings: Mapping[str, Any], known: PlannedInputs | None
 ) -> Outcome:
     return read_planned(known or planned_source(path, **settings), path)
 

@@ -4,7 +4,6 @@ import pathlib
 
 import pytest
 
-from beam_pipeline.planning.plan import estimate
 from tests.support.plans import everything, planned, write_numbers
 from tests.support.runs import command, python
 from tests.support.segments import IN_FILES
@@ -40,8 +39,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 def test_what_is_needed(table: Folder, tmp_path: Folder) -> None:
     """The shards, and the segments where they are files; within 20 % of what it is."""
-    inline = estimate(planned(table, tmp_path))
-    filed = estimate(planned(table, tmp_path, IN_FILES))
+    inline = planned(table, tmp_path).needed_bytes
+    filed = planned(table, tmp_path, IN_FILES).needed_bytes
     assert filed - inline == table.stat().st_size
     assert command("convert", table, tmp_path / "out").code == 0
     size = sum(path.stat().st_size for path in (tmp_path / "out").glob("*tfrecord*"))
@@ -60,7 +59,7 @@ def test_images_that_a_table_names(tmp_path: Folder) -> None:
     named = write_csv(tmp_path / "named" / "t.csv", "image,label", lines)
     columns = {"image_columns": ["image"]}
 
-    seen = estimate(planned(named, tmp_path, **columns, images_root=str(photos)))
+    seen = planned(named, tmp_path, **columns, images_root=str(photos)).needed_bytes
     assert seen == pytest.approx(300 * 20_100, rel=0.02)
-    gone = estimate(planned(named, tmp_path, **columns, images_root=str(tmp_path)))
+    gone = planned(named, tmp_path, **columns, images_root=str(tmp_path)).needed_bytes
     assert gone == pytest.approx(300 * 100_100, rel=0.02)

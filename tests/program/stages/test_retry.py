@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.planning import plan
+from beam_pipeline.planning import sizes
 from tests.support.outputs import contents, names
 from tests.support.runs import convert, failed, python, refused
 from tests.support.segments import IN_FILES
@@ -426,7 +426,7 @@ def test_far_too_little_room(
     table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run asks for room before anything is read (row 37)."""
-    monkeypatch.setattr(plan, "free_bytes", lambda _: 10)
+    monkeypatch.setattr(sizes, "free_bytes", lambda _: 10)
     error = refused(1, table, tmp_path / "out")
     assert "There must be room for the output" in error
     assert "10 B are free on its file system" in error

@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.planning.image_columns import image_shares
+from beam_pipeline.planning.image_columns import image_shares, named_images
 from beam_pipeline.planning.plan import plan_source
-from beam_pipeline.planning.sizes import (
-    block_size,
-    choose_shards,
-    named_images,
-    shards_of,
-)
+from beam_pipeline.planning.sizes import block_size, choose_shards, shards_of
 from beam_pipeline.settings.spec import Spec, make_spec
 from tests.support.image_sources import write_images
 from transforms.core.schema import Feature, Kind, Schema

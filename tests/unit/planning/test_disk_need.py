@@ -7,8 +7,8 @@ import types
 import pytest
 
 from beam_pipeline import sample
-from beam_pipeline.planning import plan as plan_module
-from beam_pipeline.planning.plan import check_room, estimate, free_bytes
+from beam_pipeline.planning import sizes
+from beam_pipeline.planning.sizes import check_room, free_bytes
 from tests.support.plans import planned
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
@@ -24,12 +24,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(plan_module, "free_bytes", lambda directory: size)
+    monkeypatch.setattr(sizes, "free_bytes", lambda directory: size)
 
 
 def test_a_limit_counts(table: Folder, tmp_path: Folder) -> None:
     """Ten rows of a large table need little room, in files too."""
-    assert estimate(planned(table, tmp_path, IN_FILES, limit=10)) < 10_000
+    assert planned(table, tmp_path, IN_FILES, limit=10).needed_bytes < 10_000
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_verdicts(
 ) -> None:
     """What cannot be enough is refused, with figures (row 37)."""
     plan = planned(table, tmp_path, compression=compression)
-    free(monkeypatch, int(estimate(plan) * free_share))
+    free(monkeypatch, int(plan.needed_bytes * free_share))
     if is_refused:
         with pytest.raises(StorageError, match=r"needs about .* and .* are free"):
-            check_room(plan)
+            check_room(plan.spec, plan.needed_bytes)
     else:
-        check_room(plan)
+        check_room(plan.spec, plan.needed_bytes)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_images_that_are_encoded_again(
     """A thumbnail of a photo that would not fit may fit: it is not refused."""
     sample.write_photos(tmp_path / "photos")
     plan = planned(tmp_path / "photos", tmp_path, **settings)
-    free(monkeypatch, int(estimate(plan) * 0.1))
-    check_room(plan)
+    free(monkeypatch, int(plan.needed_bytes * 0.1))
+    check_room(plan.spec, plan.needed_bytes)
 
 
 def test_unfinished_work_counts_as_room(tmp_path: Folder) -> None:
@@ -94,4 +94,5 @@ def test_a_file_system_that_does_not_say(
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(os, "statvfs", fail)
-    check_room(planned(table, tmp_path))
+    plan = planned(table, tmp_path)
+    check_room(plan.spec, plan.needed_bytes)

@@ -13,8 +13,8 @@ from PIL import Image
 
 from beam_pipeline.planning import sizes
 from beam_pipeline.planning.feature_checks import contract_settings, with_contract
-from beam_pipeline.planning.inputs import default_name, output_name
 from beam_pipeline.planning.plan import Plan, make_plan
+from beam_pipeline.planning.request import default_name, output_name
 from beam_pipeline.settings.spec import FeatureSpec, make_spec
 from tests.support import image_sources
 from tests.support.datasets import animals, write_dataset

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_pipeline.planning.request import prepare
+from beam_pipeline.planning.plan import prepare
 from beam_pipeline.planning.splits import (
     SplitPlan,
     plan_splits,
