@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from beam_pipeline.datasets.open_dataset import open_dataset
     from beam_pipeline.own_pipelines.read_dataset import ReadDataset
     from beam_pipeline.own_pipelines.read_rows import ReadRows, RowsRead
-    from beam_pipeline.own_pipelines.rows_plan import Committed
-    from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+    from beam_pipeline.own_pipelines.write_dataset import Committed, WriteDataset
     from beam_pipeline.planning.plan import make_plan
     from beam_pipeline.running.convert import convert_plan
     from beam_pipeline.settings.spec import make_spec

@@ -9,7 +9,6 @@ again, once a process, and must be what it was.
 
 import dataclasses
 import functools
-import hashlib
 import pickle
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -18,7 +17,6 @@ import apache_beam as beam
 
 from beam_pipeline.engines import checks
 from transforms.errors import InputError, UsageError
-from transforms.storage.files import storage
 from transforms.storage.paths import Access
 
 # Of a file. Two stages may hold what it says, each in base 64: 1 MiB of the graph for
@@ -92,14 +90,6 @@ def hold(
     size = len(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
     most = _FILE_BYTES if most_bytes is None else most_bytes
     return Held(path, digest, make, value if size <= most else None)
-
-
-def sha256_of(path: str) -> str:
-    """Returns the digest of a file's bytes; empty where there is no file."""
-    try:
-        return hashlib.sha256(storage(path).read_bytes()).hexdigest()
-    except FileNotFoundError:
-        return ""
 
 
 # Asked for every bundle; a process may work for several pipelines in turn.

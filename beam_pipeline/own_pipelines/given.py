@@ -23,7 +23,7 @@ from apache_beam.typehints import typehints
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_pipeline.own_pipelines.engine_workers import Held, hold, sha256_of
+from beam_pipeline.own_pipelines.engine_workers import Held, hold
 from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.like import Like, find_like
 from beam_pipeline.planning.splits import check_part, identity_of, rule_of
@@ -37,6 +37,7 @@ from transforms.publishing import target
 from transforms.publishing.parts import Model
 from transforms.rows.inferred import Declared
 from transforms.rows.tables import RowRule
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import SplitIds, read_split_ids
 
@@ -224,7 +225,7 @@ def _read_ids(path: str, identity: str) -> tuple[SplitIds, str]:
 
 
 def _check_splits(like: Like, spec: Spec) -> None:
-    """Raises SpecError where the rule of the splits cannot be applied to other rows."""
+    """Raises SpecError where an earlier dataset gives splits that fit no other rows."""
     if spec.model_fields_set & {"splits", "split_column", "split_ids"}:
         return
     settings = like.model.settings
@@ -240,7 +241,7 @@ def _check_splits(like: Like, spec: Spec) -> None:
 
 
 def _declared_by(features: Sequence[Feature]) -> dict[str, Declared]:
-    """Returns the columns whose kind the features of an earlier dataset state.
+    """Returns what the features of an earlier dataset give: kinds of columns.
 
     Whole floats are integers there, as in files.
     """
@@ -257,7 +258,7 @@ def _declared_by(features: Sequence[Feature]) -> dict[str, Declared]:
 
 
 def _declared_in(spec: Spec) -> dict[str, Declared]:
-    """Returns the columns whose kind a spec states."""
+    """Returns what the spec of rows gives: kinds of columns."""
     out: dict[str, Declared] = {}
     for name, said in spec.features.items():
         kind = Kind(said.kind) if said.kind is not None else None
@@ -278,7 +279,7 @@ def _declared_in(spec: Spec) -> dict[str, Declared]:
 
 
 def types_of_rows(kind: Any) -> dict[str, Declared]:
-    """Returns what the element type of a PCollection of rows says of its columns.
+    """Returns what is given of columns by the element type of rows.
 
     Types that it leaves open, `Any` or a union, are inferred.
     """
@@ -296,7 +297,7 @@ def types_of_rows(kind: Any) -> dict[str, Declared]:
 
 
 def _types_of_hint(name: str, hint: Any) -> dict[str, Declared]:
-    """Returns the type that a hint declares for a column, or for each of its fields."""
+    """Returns what is given by the hint of a column's type, or those of its fields."""
     hint = convert_to_beam_type(hint)
     inner = types_of_rows(_without_none(hint))
     if inner:
@@ -319,7 +320,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _arrow_type(hint: Any) -> pa.DataType | None:
-    """Returns the Arrow type of a hint's values; None where the hint leaves it open."""
+    """Returns the Arrow type that is given by a hint; None where it is left open."""
     hint = _without_none(hint)
     if isinstance(hint, type):
         kinds = (kind for base, kind in _TYPES.items() if issubclass(hint, base))
@@ -333,3 +334,11 @@ def _arrow_type(hint: Any) -> pa.DataType | None:
         items = [hint.inner_type]
     inner = [_arrow_type(item) for item in items]
     return pa.list_(inner[0]) if len(inner) == 1 and inner[0] is not None else None
+
+
+def sha256_of(path: str) -> str:
+    """Returns the digest of a file's bytes; empty where there is no file."""
+    try:
+        return hashlib.sha256(storage(path).read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return ""

@@ -126,7 +126,7 @@ def spec_of(
 
 
 def _as_seen_here(spec: Spec) -> Spec:
-    """Returns the spec with names of files read, and paths that are absolute."""
+    """Returns the spec of parameters with vocabularies read, and absolute paths."""
     names = ("images_root", "split_ids", "like")
     paths = {name: absolute(path) for name in names if (path := getattr(spec, name))}
     return resolve(spec).model_copy(update=paths)
@@ -151,7 +151,7 @@ def _refusal(name: str) -> str:
 
 
 def _check_apart(spec: Spec) -> None:
-    """Raises SpecError where the column of the splits, which is not kept, is needed."""
+    """Raises SpecError where other parameters name the column of the splits, too."""
     needed = {"label": spec.label_column, "key": spec.key_column}
     for parameter, name in needed.items():
         if name and name == spec.split_column:

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Unpack
 
 import apache_beam as beam
@@ -19,16 +19,14 @@ import pyarrow as pa
 
 from beam_pipeline.engines.checks import check_seen
 from beam_pipeline.own_pipelines.engine_workers import Held, workers_of
-from beam_pipeline.planning.features import as_typed
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.version import deciding_versions
-from transforms.core.arrays import is_bytes, is_list
 from transforms.core.model import Batch, ReadFacts
 from transforms.core.reasons import RejectLog
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, raising_in_python
 from transforms.formats.input_files import HeldListing, InlineListing
 from transforms.reading.row_filter import row_filter
@@ -223,7 +221,7 @@ class ReadRows(beam.PTransform):
 
 
 def _check_setting(name: str) -> None:
-    """Raises SpecError for a setting that is not about reading, such as splits."""
+    """Raises SpecError for a setting that `ReadRows` does not take, such as splits."""
     setting = SETTINGS.get(name)
     if setting and name not in _BESIDE and setting.section not in _SECTIONS:
         raise SpecError(
@@ -289,64 +287,5 @@ def _rows_of(batch: Batch, columns: list[str]) -> Iterable[dict[str, Any]]:
 
 
 def _rejects_of(log: RejectLog) -> Iterator[dict[str, Any]]:
-    """Returns the rejections of a log as the dicts that lines of rejects hold."""
+    """Returns the rejects of rows that are read, as the dicts of lines of rejects."""
     return map(json.loads, read_lines(log))
-
-
-def with_source_features(
-    features: Sequence[Feature],
-    types: Mapping[str, Sequence[pa.DataType]],
-    source: ReadSource,
-    *,
-    label: str | None,
-) -> list[Feature]:
-    """Returns inferred features, those of the source where columns are as they were.
-
-    Args:
-      features: a feature for each column.
-      types: that the values of each column join to.
-      source: that the rows were read from.
-      label: the column to predict, where the job says one.
-    """
-    by_name = _row_features(source.schema)
-    out = []
-    for feature in features:
-        original = by_name.pop(feature.name, None)
-        types_found = {_plain(kind) for kind in types[feature.name]}
-        if original is None or types_found - {pa.null(), original[1]}:
-            out.append(feature)
-            continue
-        is_label = feature.name == label if label else original[0].is_label
-        # The source has not been told that its texts are class names.
-        is_other = label and is_label and original[0].kind is Kind.TEXT
-        as_before = dataclasses.replace(original[0], is_label=is_label)
-        out.append(feature if is_other else as_before)
-    names = {feature.name for feature in out}
-    derived = (f for f in source.schema.features if f.derived and f.name not in names)
-    return [*out, *derived]
-
-
-def _row_features(schema: Schema) -> dict[str, tuple[Feature, pa.DataType]]:
-    """Returns the features as rows have them, each with the type of its values."""
-    types = schema.row_schema
-    return {
-        feature.name: (
-            as_typed(feature),
-            _plain(types.field(feature.name).type),
-        )
-        for feature in schema.stored
-        if not feature.derived
-    }
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Returns the type that the values have as Python values."""
-    if is_list(kind):
-        return pa.list_(_plain(kind.value_type))
-    if pa.types.is_integer(kind):
-        return pa.int64()
-    if pa.types.is_floating(kind):
-        return pa.float64()
-    if pa.types.is_large_string(kind) or not is_bytes(kind):
-        return pa.string() if is_bytes(kind) else kind
-    return kind if pa.types.is_string(kind) else pa.large_binary()

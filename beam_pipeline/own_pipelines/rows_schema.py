@@ -2,19 +2,22 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
 from beam_pipeline.own_pipelines.given import Earlier, Given
-from beam_pipeline.own_pipelines.read_rows import ReadSource, with_source_features
-from beam_pipeline.planning.features import declare
+from beam_pipeline.own_pipelines.read_rows import ReadSource
+from beam_pipeline.planning.feature_checks import check_named
+from beam_pipeline.planning.features import as_typed, declare
 from beam_pipeline.planning.image_columns import items_of, with_images
 from beam_pipeline.planning.like import settle_schema
 from beam_pipeline.settings.spec import Spec
+from transforms.core.arrays import is_bytes, is_list
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import SpecError
-from transforms.rows.inferred import InferredColumn
+from transforms.errors import EncodingError, SpecError, bounded
+from transforms.rows.inferred import Declared, InferredColumn, infer
+from transforms.rows.tables import RowRule
 from transforms.rows.tally import SpooledBundle
 from transforms.storage.files import sizes_of
 
@@ -186,3 +189,104 @@ def _check_paths(
             f"{column.relative:,} in {feature.source_column!r} are relative. Workers "
             f"run in folders of their own: name the folder of the images."
         )
+
+
+def with_source_features(
+    features: Sequence[Feature],
+    types: Mapping[str, Sequence[pa.DataType]],
+    source: ReadSource,
+    *,
+    label: str | None,
+) -> list[Feature]:
+    """Returns inferred features, those of the source where columns are as they were.
+
+    Args:
+      features: a feature for each column.
+      types: that the values of each column join to.
+      source: that the rows were read from.
+      label: the column to predict, where the job says one.
+    """
+    by_name = _row_features(source.schema)
+    out = []
+    for feature in features:
+        original = by_name.pop(feature.name, None)
+        types_found = {_plain(kind) for kind in types[feature.name]}
+        if original is None or types_found - {pa.null(), original[1]}:
+            out.append(feature)
+            continue
+        is_label = feature.name == label if label else original[0].is_label
+        # The source has not been told that its texts are class names.
+        is_other = label and is_label and original[0].kind is Kind.TEXT
+        as_before = dataclasses.replace(original[0], is_label=is_label)
+        out.append(feature if is_other else as_before)
+    names = {feature.name for feature in out}
+    derived = (f for f in source.schema.features if f.derived and f.name not in names)
+    return [*out, *derived]
+
+
+def _row_features(schema: Schema) -> dict[str, tuple[Feature, pa.DataType]]:
+    """Returns the features as rows have them, each with the type of its values."""
+    types = schema.row_schema
+    return {
+        feature.name: (
+            as_typed(feature),
+            _plain(types.field(feature.name).type),
+        )
+        for feature in schema.stored
+        if not feature.derived
+    }
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Returns the type that the values have as Python values."""
+    if is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_large_string(kind) or not is_bytes(kind):
+        return pa.string() if is_bytes(kind) else kind
+    return kind if pa.types.is_string(kind) else pa.large_binary()
+
+
+def columns_of_rows(
+    counted: SpooledBundle, given: Given, rule: RowRule
+) -> dict[str, InferredColumn]:
+    """Returns what each column is to be; errors are those of `plan_rows`."""
+    if counted.refused and not counted.tally.rows:
+        # Then it is no row that is bad, but a step or a parameter.
+        shown = bounded(counted.refusal, 500).rstrip(".")
+        raise EncodingError(
+            f"Rows must be ones that a dataset can hold; none of these "
+            f"{counted.refused:,} is, as one shows: {shown}. "
+            f"Correct the step before (DecodeExamples() makes rows of serialised "
+            f"Examples), or the parameter that names a column."
+        )
+    spec, columns, declared = given.spec, counted.tally.columns, given.declared
+    if counted.tally.rows:
+        if not columns:
+            raise EncodingError(
+                f"Every row must have a column at least beside {rule.split_column!r}, "
+                f"which names its split and is not stored; found none. Add a column."
+            )
+        named = {"label": spec.label_column, "group_column": spec.group_column}
+        check_named(named, columns)
+        declared = _of_found(declared, columns)
+    return infer(counted.tally, label=spec.label_column, declared=declared)
+
+
+def _of_found(
+    declared: Mapping[str, Declared], columns: Collection[str]
+) -> dict[str, Declared]:
+    """Returns what is said of columns that rows have; `declare` refuses others.
+
+    A column is there, too, as that of the mappings or lists which it is a part of.
+    """
+    out = {}
+    for name, said in declared.items():
+        parts = name.split("/")
+        parents = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+        if any(parent in columns for parent in parents):
+            out[name] = said
+    return out

@@ -8,9 +8,10 @@ rows -> stored pieces and counts, one element a bundle  Spool
 
 import dataclasses
 import functools
+import logging
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 import apache_beam as beam
@@ -19,35 +20,53 @@ from apache_beam.options.pipeline_options import StandardOptions
 from beam_pipeline.engines.checks import check_seen
 from beam_pipeline.graph import build_rows, views_made_once
 from beam_pipeline.own_pipelines.engine_workers import workers_of
-from beam_pipeline.own_pipelines.given import Given, given_of, types_of_rows
+from beam_pipeline.own_pipelines.given import given_of, types_of_rows
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
 from beam_pipeline.own_pipelines.read_rows import ReadAccounts
-from beam_pipeline.own_pipelines.rows_plan import (
-    Committed,
-    commit_rows,
-    merge_bundles,
-    plan_rows,
-)
+from beam_pipeline.own_pipelines.rows_plan import plan_bundles, without_rows
 from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.version import deciding_versions
+from transforms.core.manifest import Manifest
+from transforms.core.model import ShardFile
 from transforms.core.placing.sharding import ShardCounts
 from transforms.core.reasons import Fact
-from transforms.errors import SpecError
+from transforms.errors import CommitError, SpecError
+from transforms.publishing import target
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.row_types import check_row_type
-from transforms.rows.tables import RowRule
 from transforms.rows.tally import SpooledBundle
+from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.read import SpoolRows
 from transforms.storage.paths import absolute, is_remote
 from transforms.storage.visibility import Witness
 from transforms.work.worker_check import WorkerRules
 
+_LOG = logging.getLogger(__name__)
+
 __all__ = ["Committed", "WriteDataset"]
 
 _WORD_BYTES = 8
-# Counts that wait until they are merged.
-_MERGED_AT_ONCE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Committed:
+    """A published dataset: the one element that `WriteDataset` gives.
+
+    Attributes:
+      path: the dataset's folder.
+      digest: of the dataset; equal ones have equal bytes.
+      records: of each split.
+      rejected: rows that did not become records, by reason.
+      status: "committed"; "up to date" where the dataset was there already; or
+        "repeated" where an earlier attempt had published other rows, which were kept.
+    """
+
+    path: str
+    digest: str
+    records: Mapping[str, int]
+    rejected: Mapping[str, int]
+    status: str
 
 
 class WriteDataset(beam.PTransform):
@@ -208,14 +227,14 @@ class WriteDataset(beam.PTransform):
             )
         )
         bundles = rows | "Spool" >> SpoolRows(rule, run, may_hold)
-        counts = bundles | "Without rows" >> beam.Map(_without_rows)
+        counts = bundles | "Without rows" >> beam.Map(without_rows)
         plan = (
             # What was seen is always there, so that there is a plan of no rows, too.
             (seen, counts)
             | "Flatten counts" >> beam.Flatten()
             | "Group counts" >> beam.GroupByKey()
             | "Plan"
-            >> beam.Map(_plan_bundles, given, rule, run).with_output_types(JobPlan)
+            >> beam.Map(plan_bundles, given, rule, run).with_output_types(JobPlan)
         )
         committed = build_rows(
             bundles,
@@ -311,27 +330,102 @@ class _Look(beam.ParDo):
         return super().to_runner_api_parameter(*arguments, **options)
 
 
-def _without_rows(bundle: SpooledBundle) -> tuple[None, Seen | SpooledBundle]:
-    """Returns what `_plan_bundles` needs of a bundle."""
-    return None, bundle.without_rows()
-
-
-@raising_of_rows()
-def _plan_bundles(
-    element: tuple[None, Iterable[Seen | SpooledBundle]],
-    given: Given,
-    rule: RowRule,
+def commit_rows(
+    facts: list[Fact],
+    counts: ShardCounts,
+    plan: JobPlan,
     run: SharedRun,
-) -> JobPlan:
-    """Returns all that is decided once all rows are counted; see `plan_rows`."""
-    # An engine may start a process for this step alone, and the plan names it.
-    run.store.check_worker()
-    parts: list[SpooledBundle] = []
-    for bundle in element[1]:
-        if isinstance(bundle, Seen):
-            seen = bundle
-            continue
-        parts.append(bundle)
-        if len(parts) == _MERGED_AT_ONCE:
-            parts = [merge_bundles(parts)]
-    return plan_rows(merge_bundles(parts), given, rule, seen=seen, run=run)
+) -> Committed:
+    """Publishes the shards that were reported; a second attempt gives the same.
+
+    Args:
+      facts: what the stages have left.
+      counts: of the rows.
+      plan: of the rows.
+      run: that they are of.
+
+    Raises:
+      CommitError: another job has published; or this one has ended, with other rows.
+      WorkerError: a worker has other versions than the job's.
+      Others: as `transforms.stages.commit.commit_dataset`.
+    """
+    publication = plan.publication
+    shards = [fact for fact in facts if isinstance(fact, ShardFile)]
+    manifest = run.published(publication.job)
+    if manifest is not None:
+        status = "committed"
+        if not _holds(manifest, shards):
+            began_after = target.at(run.directory).state() == publication.seen
+            if began_after or run.has_ended(publication.job):
+                # An engine has started a job again that had ended, or somebody has
+                # submitted one graph twice: the rows of the second would be lost.
+                raise CommitError(
+                    f"A graph must be submitted once; this one has already published "
+                    f"{manifest.name!r} of {manifest.records:,} records, and these are "
+                    f"other rows. That dataset is whole and unchanged. Build the "
+                    f"pipeline again for each run, with overwrite=True to replace a "
+                    f"dataset."
+                )
+            status = "repeated"
+            _LOG.warning(
+                "An earlier attempt has published %r, and the rows of this one are "
+                "others. They are not in the dataset, which is whole and stays as "
+                "it is. If this graph was submitted twice, build the pipeline "
+                "again.",
+                run.directory,
+            )
+        return _committed_dataset(run, manifest, status)
+    if run.has_ended(publication.job):
+        return _unchanged(run, shards)
+    if target.at(run.directory).state() != publication.seen:
+        raise target.overtaken(run.directory)
+    # What rows consist of, boxes say, is not followed through the steps of users.
+    facts = [
+        dataclasses.replace(fact, parts={}, parts_gone={})
+        if isinstance(fact, ShardFile)
+        else fact
+        for fact in facts
+    ]
+    commit_dataset(facts, counts, plan)
+    manifest, status = run.published(publication.job), "committed"
+    if manifest is None:
+        manifest, status = target.read_manifest(run.directory), "up to date"
+    return _committed_dataset(run, manifest, status)
+
+
+def _holds(manifest: Manifest, shards: Sequence[ShardFile]) -> bool:
+    """Whether a dataset consists of these shards."""
+    published = {
+        (shard.file, shard.bytes, shard.crc32c)
+        for split in manifest.splits
+        for shard in split.shards
+    }
+    return published == {(shard.name, shard.bytes, shard.crc32c) for shard in shards}
+
+
+def _unchanged(run: SharedRun, shards: Sequence[ShardFile]) -> Committed:
+    """Returns what the commit has given before the end of its run.
+
+    That has left an equal dataset as it was, whose manifest has another run's token.
+
+    Raises:
+      CommitError: there is no such dataset; not the end has removed the run's work.
+    """
+    try:
+        manifest = target.read_manifest(run.directory)
+    except FileNotFoundError:
+        raise run.store.is_gone() from None
+    if not _holds(manifest, shards):
+        raise run.store.is_gone()
+    return _committed_dataset(run, manifest, "up to date")
+
+
+def _committed_dataset(run: SharedRun, manifest: Manifest, status: str) -> Committed:
+    """Returns what WriteDataset gives: path, digest, records by split, rejects."""
+    return Committed(
+        path=run.directory,
+        digest=manifest.digest,
+        records={split.name: split.records for split in manifest.splits},
+        rejected=dict(manifest.account.rejected),
+        status=status,
+    )

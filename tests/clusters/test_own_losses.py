@@ -15,8 +15,7 @@ from clusters.notes import Cluster
 from beam_pipeline import graph
 from beam_pipeline.engines.submit import AddStages
 from beam_pipeline.own_pipelines import write_dataset
-from beam_pipeline.own_pipelines.rows_plan import Committed
-from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from beam_pipeline.own_pipelines.write_dataset import Committed, WriteDataset
 from tests.clusters.own_runs import Loss, replacing_losses, run, task_managers
 from tests.support.outputs import examples
 from tests.support.own_pipelines import bytes_of

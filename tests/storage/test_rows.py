@@ -8,8 +8,11 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.own_pipelines import write_dataset
-from beam_pipeline.own_pipelines.rows_plan import Committed, commit_rows
-from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from beam_pipeline.own_pipelines.write_dataset import (
+    Committed,
+    WriteDataset,
+    commit_rows,
+)
 from tests.storage.conftest import Server
 from tests.storage.program import remove_left
 from tests.support.runs import command

@@ -17,10 +17,13 @@ from apache_beam.runners.pipeline_utils import group_by_key_input_visitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
-from beam_pipeline.own_pipelines import rows_plan as committing
 from beam_pipeline.own_pipelines import write_dataset
-from beam_pipeline.own_pipelines.rows_plan import Committed, commit_rows
-from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from beam_pipeline.own_pipelines import write_dataset as committing
+from beam_pipeline.own_pipelines.write_dataset import (
+    Committed,
+    WriteDataset,
+    commit_rows,
+)
 from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert, failed
 from transforms.core import segment
